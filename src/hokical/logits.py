@@ -1,0 +1,299 @@
+"""The public edge: what users hand in is read, checked and named here, and nowhere else.
+
+`as_logits` returns a `Logits` object: the array as it came (no copy when none is needed, so a
+memory-mapped file stays on disk) with its row maxima. One reduction finds NaN, +inf and rows
+without a finite value, because a row's maximum shows all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: About how many bytes of float64 a block of rows may take while it is being converted.
+BLOCK_BYTES = 1 << 21
+
+
+@dataclass(frozen=True, eq=False)
+class Logits:
+    """Checked logits: `values` (n, classes) float16/32/64 and `top`, their row maxima (n,)."""
+
+    values: NDArray[Any]
+    top: FloatArray
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.values.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.values.shape[1])
+
+    @cached_property
+    def labels(self) -> IntArray:
+        """The classifier's own label per row: the first maximum."""
+        out = np.empty(self.n_rows, np.int64)
+        for rows in self.row_blocks():
+            out[rows] = np.argmax(self.values[rows], axis=1)
+        return out
+
+    @cached_property
+    def single_choice(self) -> NDArray[np.bool_]:
+        """Rows in which every class but one is impossible (-inf), (n,)."""
+        out = np.zeros(self.n_rows, np.bool_)
+        for rows in self.row_blocks():
+            masked = np.min(self.values[rows], axis=1) == -np.inf
+            if masked.any():
+                out[rows] = np.isfinite(self.values[rows]).sum(axis=1) == 1
+        return out
+
+    def row_blocks(self) -> Iterator[slice]:
+        """Slices that cut the rows into blocks small enough to convert one at a time."""
+        return iter_row_blocks(self.n_rows, self.n_classes)
+
+    def block(self, rows: slice) -> NDArray[Any]:
+        """A block of rows as C-contiguous native float32 or float64 (float16 is widened)."""
+        part = self.values[rows]
+        dtype = np.float64 if part.dtype.itemsize == 8 else np.float32
+        return np.ascontiguousarray(part, dtype=dtype)
+
+    def margins(self, rows: slice) -> FloatArray:
+        """Distance of every logit below its row's top, (rows, classes) float64, all >= 0."""
+        return self.top[rows, None] - self.values[rows].astype(np.float64)
+
+    def take(self, rows: slice | IntArray) -> Logits:
+        """The same for some of the rows."""
+        return Logits(self.values[rows], self.top[rows])
+
+
+def rows_per_block(floats_per_row: int) -> int:
+    """How many rows of that many float64 make a block of about BLOCK_BYTES."""
+    return max(1, BLOCK_BYTES // (8 * max(1, floats_per_row)))
+
+
+def iter_row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:
+    """Cut `n_rows` into slices of about BLOCK_BYTES of float64 each."""
+    step = rows_per_block(n_classes)
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def as_logits(logits: Any, *, name: str = "logits") -> Logits:
+    """Check logits and return them with their row maxima.
+
+    Parameters
+    ----------
+    logits : array-like of shape (n, classes)
+        NumPy array (any order, memory-mapped or not), or anything with `__array__` or
+        `__dlpack__`. -inf marks an impossible class.
+    name : str
+        How the argument is called in error messages.
+    """
+    if isinstance(logits, Logits):
+        return logits
+    values = _as_float_matrix(logits, name)
+    return Logits(values, _checked_row_maxima(values, name))
+
+
+def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels") -> IntArray:
+    """Check class indices: 1-D integers in [0, n_classes), one per row of logits."""
+    array = _to_numpy(labels, name)
+    if array.dtype == object:
+        array = np.array(array.tolist())
+    if array.ndim != 1:
+        raise ValueError(
+            f"`{name}` must be 1-D (n,); got shape {array.shape}. "
+            "For one-hot rows use `.argmax(axis=1)`, for a column use `.ravel()`."
+        )
+    if array.dtype.kind not in "iub":
+        raise TypeError(
+            f"`{name}` must be integers, the index of each example's class; got dtype "
+            f"{array.dtype}. Convert with `.astype(int)`, or encode names as column indices."
+        )
+    if array.shape[0] != n_rows:
+        raise ValueError(
+            f"`{name}` must have one entry per row of logits; got {array.shape[0]} for {n_rows} "
+            "rows."
+        )
+    if array.size and (int(array.min()) < 0 or int(array.max()) >= n_classes):
+        row = int(np.argmax((array < 0) | (array >= n_classes)))
+        raise ValueError(
+            f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits; got "
+            f"{array[row]} in row {row}."
+        )
+    return array.astype(np.int64)
+
+
+def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> FloatArray | None:
+    """Check example weights: None, a number for all, or (n,) finite and not negative."""
+    if weights is None:
+        return None
+    array = np.asarray(_to_numpy(weights, name))
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`{name}` must be numbers; got dtype {array.dtype}.")
+    array = array.astype(np.float64)
+    if array.ndim == 0:
+        array = np.full(n_rows, float(array))
+    if array.shape != (n_rows,):
+        raise ValueError(
+            f"`{name}` must be 1-D with one entry per row of logits ({n_rows}); got shape "
+            f"{array.shape}. Sample weights must be 1D array or scalar."
+        )
+    bad = ~np.isfinite(array) | (array < 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(f"`{name}` must be finite and >= 0; got {array[row]} in row {row}.")
+    if not array.any():
+        raise ValueError(f"`{name}` must not be zero everywhere: no example would count.")
+    return array
+
+
+def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray:
+    """Logits (n, 2) from the 1-D score (log-odds) of class 1 of a binary classifier.
+
+    >>> from_binary_scores([-1.0, 2.0])
+    array([[ 0., -1.],
+           [ 0.,  2.]])
+    """
+    array = _to_numpy(scores, name)
+    if array.ndim != 1:
+        raise ValueError(f"`{name}` must be 1-D (n,); got shape {array.shape}.")
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
+    column = array.astype(np.float64)
+    if not np.isfinite(column).all():
+        row = int(np.argmin(np.isfinite(column)))
+        raise ValueError(f"`{name}` must be finite; got {column[row]} in row {row}.")
+    return np.stack([np.zeros_like(column), column], axis=1)
+
+
+def from_probabilities(probabilities: ArrayLike, *, name: str = "probabilities") -> FloatArray:
+    """Logits from probabilities: (n, classes) rows that sum to 1, or (n,) for class 1 of two.
+
+    A probability of 0 becomes -inf, an impossible class.
+
+    >>> from_probabilities([[0.5, 0.5, 0.0]])
+    array([[-0.69314718, -0.69314718,        -inf]])
+    """
+    array = _to_numpy(probabilities, name)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
+    proba = array.astype(np.float64)
+    if proba.ndim == 1:
+        proba = np.stack([1.0 - proba, proba], axis=1)
+    if proba.ndim != 2:
+        raise ValueError(f"`{name}` must be 2-D (n, classes) or 1-D (n,); got shape {proba.shape}.")
+    inside = ((proba >= 0.0) & (proba <= 1.0)).all(axis=1)
+    if not inside.all():
+        row = int(np.argmin(inside))
+        raise ValueError(
+            f"`{name}` must lie in [0, 1]; got {array[row]} in row {row}. "
+            "If these are logits, use them as they are."
+        )
+    # 1e-2 admits rows that were stored as float16 with many classes.
+    sums = proba.sum(axis=1)
+    if not np.all(np.abs(sums - 1.0) <= 1e-2):
+        row = int(np.argmax(np.abs(sums - 1.0)))
+        raise ValueError(f"`{name}` rows must sum to 1; row {row} sums to {sums[row]:.6g}.")
+    with np.errstate(divide="ignore"):
+        return np.log(proba)
+
+
+def _as_float_matrix(logits: Any, name: str) -> NDArray[Any]:
+    array = _to_numpy(logits, name)
+    if array.dtype == object:
+        array = _numbers_from_objects(array, name)
+    if array.dtype.kind == "c":
+        raise ValueError(f"`{name}` must be real; complex data not supported.")
+    if array.dtype.kind not in "fiu":
+        raise TypeError(
+            f"`{name}` must be floating point; got dtype {array.dtype}. Convert with "
+            "`.astype('float32')`."
+        )
+    if array.ndim != 2:
+        hint = (
+            " For binary scores use `from_binary_scores`. "
+            "Reshape your data if it is one example: `logits[None, :]`."
+            if array.ndim == 1
+            else " Flatten leading dimensions with `.reshape(-1, n_classes)`."
+        )
+        raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {array.shape}.{hint}")
+    if array.shape[0] == 0:
+        raise ValueError(
+            f"`{name}` must have at least one row: found array with 0 sample(s) (shape="
+            f"{array.shape}) while a minimum of 1 is required."
+        )
+    if array.shape[1] < 2:
+        raise ValueError(
+            f"`{name}` must have at least two columns, one per class: found array with "
+            f"{array.shape[1]} feature(s) (shape={array.shape}) while a minimum of 2 is required. "
+            "For binary scores use `from_binary_scores`."
+        )
+    if array.dtype.kind != "f" or array.dtype.itemsize not in (2, 4, 8):
+        array = array.astype(np.float64)
+    return array
+
+
+def _to_numpy(data: Any, name: str) -> NDArray[Any]:
+    """Anything array-like as a NumPy array, without a copy where that can be."""
+    if isinstance(data, np.ma.MaskedArray):
+        raise TypeError(f"`{name}` must not be a masked array; use `.filled(-np.inf)`.")
+    if isinstance(data, np.ndarray):
+        return data
+    if type(data).__module__.split(".")[0] == "scipy" and hasattr(data, "toarray"):
+        raise TypeError(
+            f"`{name}` must be dense; got a sparse {type(data).__name__}. Sparse data was passed, "
+            "but dense data is required: use `.toarray()`."
+        )
+    try:
+        if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
+            return np.from_dlpack(data)
+        return np.asarray(data)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise TypeError(
+            f"`{name}` of type {type(data).__name__} cannot be read as a NumPy array: {error} "
+            "For a torch tensor pass `tensor.detach().float().cpu()`."
+        ) from error
+
+
+def _numbers_from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`{name}` must be numbers; got an object array whose argument must be a string or a "
+            f"number could not be converted: {error}"
+        ) from error
+
+
+def _checked_row_maxima(values: NDArray[Any], name: str) -> FloatArray:
+    """Row maxima as float64, or an error that names the first row that has none."""
+    top = np.empty(values.shape[0], np.float64)
+    with np.errstate(invalid="ignore"):
+        for rows in iter_row_blocks(*values.shape):
+            np.max(values[rows], axis=1, out=top[rows])
+    bad = ~np.isfinite(top)
+    if bad.any():
+        row = int(np.argmax(bad))
+        _raise_bad_row(values[row], row, name)
+    return top
+
+
+def _raise_bad_row(row_values: NDArray[Any], row: int, name: str) -> None:
+    remedy = "Mend or drop the row; -inf alone is allowed, for an impossible class."
+    for word, found in (("NaN", np.isnan(row_values)), ("+inf", np.isposinf(row_values))):
+        if found.any():
+            column = int(np.argmax(found))
+            raise ValueError(
+                f"`{name}` must not hold NaN or +inf; got {word} in row {row}, column {column}. "
+                f"{remedy}"
+            )
+    raise ValueError(f"`{name}` row {row} has no finite value: every class is -inf. {remedy}")

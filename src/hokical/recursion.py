@@ -1,0 +1,130 @@
+"""Algorithms 1 and 2 of the paper, on a stability table.
+
+Each step groups the examples into confidence bins and gives every bin two numbers: alpha, the
+accuracy of "the label survived", and beta, that of "the label switched". The new confidence is
+alpha gamma + beta (1 - gamma). When no example changes its bin, the mean confidence of every bin is
+its accuracy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.bins import bin_index, sum_by
+from hokical.table import Cells, StabilityTable
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: No example changed its bin; or the bins came back to an earlier state; or steps ran out.
+Ending = Literal["converged", "cycle", "limit"]
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """What Algorithm 1 learned: alpha and beta (steps, bins), NaN where no example was."""
+
+    alpha: FloatArray
+    beta: FloatArray
+    ending: Ending
+
+    @property
+    def converged(self) -> bool:
+        return self.ending == "converged"
+
+    @property
+    def n_steps(self) -> int:
+        return int(self.alpha.shape[0])
+
+    @property
+    def n_bins(self) -> int:
+        return int(self.alpha.shape[1])
+
+    @property
+    def occupied(self) -> NDArray[np.bool_]:
+        """Which bins held validation examples at each step, (steps, bins)."""
+        return ~np.isnan(self.alpha)
+
+    def replay(self, stability: FloatArray, start: FloatArray) -> FloatArray:
+        """Algorithm 2: confidence (n,) from stability (n,) and starting confidence (n,)."""
+        confidence = np.array(start, dtype=np.float64)
+        for alpha, beta in zip(self.alpha, self.beta, strict=True):
+            confidence = _step(
+                alpha, beta, stability, confidence, bin_index(confidence, self.n_bins)
+            )
+        return confidence
+
+
+def learn_schedule(table: StabilityTable, n_bins: int, max_iterations: int) -> Schedule:
+    """Algorithm 1: repeat until no example changes its bin, at most `max_iterations` times.
+
+    A step depends on the bins alone, so once they return to an earlier state they would go round
+    for ever; the recursion stops there.
+    """
+    cells = table.occupied()
+    stability = cells.level / table.levels
+    several_starts = table.weight.shape[0] > 1
+    confidence = np.full(cells.level.shape, table.accuracy)
+    bins = cells.start if several_starts else bin_index(confidence, n_bins)
+    steps: list[tuple[FloatArray, FloatArray]] = []
+    seen: dict[bytes, int] = {}
+    ending: Ending = "limit"
+    while len(steps) < max_iterations:
+        seen[_fingerprint(bins)] = len(steps)
+        alpha, beta = _bin_rates(table.levels, cells, bins, n_bins)
+        steps.append((alpha, beta))
+        confidence = _step(alpha, beta, stability, confidence, bins)
+        bins = bin_index(confidence, n_bins)
+        first_seen = seen.get(_fingerprint(bins))
+        if first_seen is not None:
+            ending = "converged" if first_seen == len(steps) - 1 else "cycle"
+            break
+    alphas, betas = zip(*steps, strict=True)
+    return Schedule(np.array(alphas), np.array(betas), ending)
+
+
+def _fingerprint(bins: IntArray) -> bytes:
+    return hashlib.blake2b(bins.tobytes(), digest_size=16).digest()
+
+
+def survival_rates(
+    kept: FloatArray, switched: FloatArray, kept_correct: FloatArray, switched_correct: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """alpha and beta from sums over the labels kept and switched; NaN for an empty bin.
+
+    If nothing was kept, or nothing switched, both are the accuracy, as the paper prints it.
+    """
+    total = kept + switched
+    with np.errstate(invalid="ignore", divide="ignore"):
+        accuracy = (kept_correct + switched_correct) / total
+        one_sided = (kept == 0) | (switched == 0)
+        alpha = np.where(one_sided, accuracy, kept_correct / kept)
+        beta = np.where(one_sided, accuracy, switched_correct / switched)
+    return alpha, beta
+
+
+def _bin_rates(
+    levels: int, cells: Cells, bins: IntArray, n_bins: int
+) -> tuple[FloatArray, FloatArray]:
+    """alpha and beta of every bin; sums run over integer levels, so they are exact."""
+    up, down = cells.level.astype(np.float64), (levels - cells.level).astype(np.float64)
+    parts = (up * cells.weight, down * cells.weight, up * cells.correct, down * cells.correct)
+    return survival_rates(*(sum_by(bins, part, n_bins) for part in parts))
+
+
+def _step(
+    alpha: FloatArray,
+    beta: FloatArray,
+    stability: FloatArray,
+    confidence: FloatArray,
+    bins: IntArray,
+) -> FloatArray:
+    """One update; a confidence in a bin without validation examples stays as it is."""
+    a, b = alpha[bins], beta[bins]
+    updated = np.clip((a - b) * stability + b, 0.0, 1.0)
+    return np.where(np.isnan(a), confidence, updated)

@@ -1,0 +1,326 @@
+"""Choosing the noise: the setting whose one-bin confidences differ most between examples.
+
+With all examples in one bin, alpha and beta give the confidence alpha gamma + beta (1 - gamma),
+whose standard deviation over the validation set is sigma_hat = |alpha - beta| std(gamma). The paper
+searches a grid of 1640 settings; but the mean of the noise moves no label, so the family and its
+width are all there is to choose, and sigma_hat is a smooth function of the width.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from hokical.logits import Logits, as_labels, as_logits, as_weights
+from hokical.noise import Gaussian, Noise, Uniform, family_named
+from hokical.progress import track
+from hokical.recursion import survival_rates
+from hokical.stability.api import check_draw_count, draw_seed
+from hokical.stability.exact import exact_stability
+from hokical.stability.sampled import Draws, survivals
+
+FloatArray = NDArray[np.float64]
+
+#: Rows on which the width is located before it is refined on all of them.
+_SCOUT_ROWS = 2048
+_GRID_POINTS = 12
+_REFINE_TO = 0.02  # relative width at which the search on the scout rows stops
+_POLISH_STEP = math.log(1.2)
+#: A family this far behind on the scout rows is not tried on all of them.
+_CLEARLY_BEHIND = 0.98
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting and what it gave: alpha, beta and sigma_hat on `n_examples` examples."""
+
+    noise: Noise
+    alpha: float
+    beta: float
+    sigma_hat: float
+    n_examples: int
+
+
+@dataclass(frozen=True, repr=False)
+class NoiseSelection:
+    """The winner of a search, and every setting tried in the order in which it was."""
+
+    best: Trial
+    trials: tuple[Trial, ...]
+
+    @property
+    def noise(self) -> Noise:
+        return self.best.noise
+
+    @property
+    def alpha(self) -> float:
+        return self.best.alpha
+
+    @property
+    def beta(self) -> float:
+        return self.best.beta
+
+    @property
+    def sigma_hat(self) -> float:
+        return self.best.sigma_hat
+
+    def __repr__(self) -> str:
+        return (
+            f"NoiseSelection(noise={self.noise!r}, alpha={self.alpha:.4f}, beta={self.beta:.4f}, "
+            f"sigma_hat={self.sigma_hat:.4f}, {len(self.trials)} settings tried)"
+        )
+
+
+def select_noise(
+    logits: Any,
+    labels: Any,
+    *,
+    search: Literal["exact", "paper"] = "exact",
+    families: Sequence[str] = ("gaussian", "uniform"),
+    draws: int | None = None,
+    random_state: Any = None,
+    sample_weight: Any = None,
+    progress: bool | None = None,
+) -> NoiseSelection:
+    """Find the noise with the largest spread of one-bin confidences on a validation set.
+
+    Parameters
+    ----------
+    logits : array-like of shape (n, classes)
+    labels : array-like of shape (n,)
+        Class indices.
+    search : {"exact", "paper"}
+        "exact" refines the width of each family with exact stability. "paper" walks the paper's
+        grid: Gaussian means -20..20 and deviations 1..20, uniform intervals with whole ends in
+        [-20, 20].
+    families : sequence of str
+        Which of "gaussian", "uniform" and (for "exact") "gumbel" to consider.
+    draws : int, optional
+        For "paper": estimate stability from this many draws, fresh for every setting, as the paper
+        does (it took 1000). None computes it exactly.
+    random_state : int, RandomState or None
+        Seed of the draws.
+    sample_weight : array-like of shape (n,), optional
+    progress : bool, optional
+        Show a progress bar; None shows one on a terminal once a second has passed.
+
+    Returns
+    -------
+    selection : NoiseSelection
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical import select_noise
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(5, size=500)
+    >>> logits = rng.normal(size=(500, 5)) + 2 * np.eye(5)[labels]
+    >>> select_noise(logits, labels, families=["gaussian"]).noise.family
+    'gaussian'
+    """
+    checked = as_logits(logits)
+    correct = checked.labels == as_labels(labels, checked.n_rows, checked.n_classes)
+    weights = as_weights(sample_weight, checked.n_rows)
+    kinds = _checked_families(families, search)
+    if search == "exact":
+        if draws is not None:
+            raise ValueError('`draws` goes with search="paper"; the exact search has none.')
+        return _exact_search(checked, correct, weights, kinds, progress)
+    return _paper_search(checked, correct, weights, kinds, draws, random_state, progress)
+
+
+def one_bin_trial(
+    noise: Noise,
+    stability: FloatArray,
+    correct: NDArray[np.bool_],
+    weights: FloatArray | None = None,
+) -> Trial:
+    """alpha, beta and sigma_hat with all examples in one bin (Equations 1 to 4 of the paper)."""
+    w = np.ones_like(stability) if weights is None else weights
+    hit = w * correct
+    kept, switched = (w * stability).sum(), (w * (1.0 - stability)).sum()
+    alpha, beta = survival_rates(
+        kept, switched, (hit * stability).sum(), (hit * (1.0 - stability)).sum()
+    )
+    mean = kept / w.sum()
+    deviation = math.sqrt((w * (stability - mean) ** 2).sum() / w.sum())
+    sigma_hat = float(abs(alpha - beta)) * deviation
+    return Trial(noise, float(alpha), float(beta), sigma_hat, stability.shape[0])
+
+
+def _checked_families(families: Sequence[str], search: str) -> list[type[Noise]]:
+    if search not in ("exact", "paper"):
+        raise ValueError(f'`search` must be "exact" or "paper"; got {search!r}.')
+    if isinstance(families, str) or not families:
+        raise ValueError(f"`families` must be a non-empty sequence of names; got {families!r}.")
+    kinds = [family_named(name) for name in families]
+    if search == "paper" and any(kind not in (Gaussian, Uniform) for kind in kinds):
+        raise ValueError(f"the paper's grid holds gaussian and uniform noise; got {families!r}.")
+    return kinds
+
+
+def _exact_search(
+    logits: Logits,
+    correct: NDArray[np.bool_],
+    weights: FloatArray | None,
+    kinds: list[type[Noise]],
+    progress: bool | None,
+) -> NoiseSelection:
+    """Locate the best width per family on some rows, then refine it on all."""
+    rows = _scout_rows(logits.n_rows)
+    whole = _Evaluator(logits, correct, weights)
+    scout = whole if rows is None else whole.take(rows)
+    found = [
+        _locate(scout, kind) for kind in track(kinds, "Choosing the noise", len(kinds), progress)
+    ]
+    if rows is None:
+        return _selection(scout.trials, scout.trials)
+    leader = max(trial.sigma_hat for trial in found)
+    hopeful = [trial for trial in found if trial.sigma_hat >= _CLEARLY_BEHIND * leader]
+    for trial in track(hopeful, "Refining its width", len(hopeful), progress):
+        _polish(whole, trial.noise)
+    return _selection(whole.trials, scout.trials + whole.trials)
+
+
+class _Evaluator:
+    """Remembers every setting it was asked about."""
+
+    def __init__(
+        self, logits: Logits, correct: NDArray[np.bool_], weights: FloatArray | None
+    ) -> None:
+        self.logits, self.correct, self.weights = logits, correct, weights
+        self.trials: list[Trial] = []
+
+    def take(self, rows: NDArray[np.int64]) -> _Evaluator:
+        weights = None if self.weights is None else self.weights[rows]
+        return _Evaluator(self.logits.take(rows), self.correct[rows], weights)
+
+    def __call__(self, noise: Noise) -> Trial:
+        return self.judge(noise, exact_stability(self.logits, noise))
+
+    def judge(self, noise: Noise, stability: FloatArray) -> Trial:
+        trial = one_bin_trial(noise, stability, self.correct, self.weights)
+        self.trials.append(trial)
+        return trial
+
+
+def _scout_rows(n_rows: int) -> NDArray[np.int64] | None:
+    """Evenly spaced rows, or None where all are few enough."""
+    if n_rows <= 2 * _SCOUT_ROWS:
+        return None
+    return np.linspace(0, n_rows - 1, _SCOUT_ROWS).astype(np.int64)
+
+
+def _locate(evaluate: _Evaluator, kind: type[Noise]) -> Trial:
+    """A coarse grid over all widths that could matter, then Brent's search."""
+    grid = _width_grid(evaluate.logits)
+    trials = [evaluate(kind.of_width(float(width))) for width in grid]
+    peak = int(np.argmax([trial.sigma_hat for trial in trials]))
+    low, high = grid[max(peak - 1, 0)], grid[min(peak + 1, grid.size - 1)]
+
+    def negative_spread(log_width: float) -> float:
+        trials.append(evaluate(kind.of_width(math.exp(log_width))))
+        return -trials[-1].sigma_hat
+
+    minimize_scalar(
+        negative_spread,
+        bounds=(math.log(low), math.log(high)),
+        method="bounded",
+        options={"xatol": _REFINE_TO},
+    )
+    return max(trials, key=lambda trial: trial.sigma_hat)
+
+
+def _width_grid(logits: Logits) -> FloatArray:
+    """Widths from far below the smallest usual gap between the best two logits to far above."""
+    gaps = np.concatenate([_runner_up_gaps(logits, rows) for rows in logits.row_blocks()])
+    usual = gaps[np.isfinite(gaps) & (gaps > 0.0)]
+    if usual.size == 0:
+        return np.array([0.5, 1.0, 2.0])
+    low, high = np.quantile(usual, [0.02, 0.98])
+    return np.geomspace(low / 4.0, 8.0 * high, _GRID_POINTS)
+
+
+def _runner_up_gaps(logits: Logits, rows: slice) -> FloatArray:
+    part = np.partition(logits.block(rows), logits.n_classes - 2, axis=1)
+    return logits.top[rows] - part[:, -2].astype(np.float64)
+
+
+def _polish(evaluate: _Evaluator, noise: Noise) -> None:
+    """Three widths on all rows, and a fourth at the top of the parabola through them."""
+    centre = math.log(noise.width)
+    below, at, above = (
+        evaluate(noise.of_width(math.exp(centre + step))).sigma_hat
+        for step in (-_POLISH_STEP, 0.0, _POLISH_STEP)
+    )
+    curvature = below - 2.0 * at + above
+    if curvature < 0.0:
+        shift = 0.5 * (below - above) / curvature
+        evaluate(noise.of_width(math.exp(centre + min(max(shift, -2.0), 2.0) * _POLISH_STEP)))
+
+
+def _paper_search(
+    logits: Logits,
+    correct: NDArray[np.bool_],
+    weights: FloatArray | None,
+    kinds: list[type[Noise]],
+    draws: int | None,
+    random_state: Any,
+    progress: bool | None,
+) -> NoiseSelection:
+    settings = [noise for kind in kinds for noise in paper_grid(kind)]
+    evaluate = _Evaluator(logits, correct, weights)
+    if draws is None:
+        attempt = _once_per_width(evaluate)
+    else:
+        attempt = _with_fresh_draws(evaluate, check_draw_count(draws), draw_seed(random_state))
+    bar = track(settings, "The paper's grid", len(settings), progress)
+    trials = [attempt(noise) for noise in bar]
+    return _selection(trials, trials)
+
+
+def paper_grid(kind: type[Noise]) -> Iterator[Noise]:
+    """The paper's settings of one family, 820 each."""
+    if kind is Gaussian:
+        for mean in range(-20, 21):
+            for scale in range(1, 21):
+                yield Gaussian(scale, mean)
+    else:
+        for low in range(-20, 20):
+            for high in range(low + 1, 21):
+                yield Uniform(low, high)
+
+
+def _once_per_width(evaluate: _Evaluator) -> Callable[[Noise], Trial]:
+    """Settings of one family that differ only in their mean share one computation."""
+    known: dict[tuple[str, float], Trial] = {}
+
+    def attempt(noise: Noise) -> Trial:
+        key = (noise.family, noise.width)
+        if key not in known:
+            known[key] = evaluate(noise)
+        return replace(known[key], noise=noise)
+
+    return attempt
+
+
+def _with_fresh_draws(evaluate: _Evaluator, n_draws: int, seed: int) -> Callable[[Noise], Trial]:
+    """As the paper does: every setting has draws of its own."""
+    seeds = itertools.count(seed)
+
+    def attempt(noise: Noise) -> Trial:
+        draws = Draws(noise, next(seeds), n_draws, evaluate.logits.n_classes)
+        return evaluate.judge(noise, survivals(evaluate.logits, draws) / n_draws)
+
+    return attempt
+
+
+def _selection(candidates: list[Trial], tried: list[Trial]) -> NoiseSelection:
+    return NoiseSelection(max(candidates, key=lambda trial: trial.sigma_hat), tuple(tried))

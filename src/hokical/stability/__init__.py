@@ -1,0 +1,5 @@
+"""Label stability: how likely is a label to survive noise on the logits?"""
+
+from hokical.stability.api import label_distribution, label_stability
+
+__all__ = ["label_distribution", "label_stability"]
