@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-from scipy.optimize import brentq
-
 from hokical.bins import check_bin_count
 
 Method = Literal["mcdiarmid", "bousquet", "union", "paper"]
@@ -77,6 +75,8 @@ def calibration_bound(
 
 def brier_upper_bound(brier: float, n: int, delta: float) -> float:
     """True mean squared error bounded with probability 1 - delta (Chernoff, by inverting KL)."""
+    from scipy.optimize import brentq
+
     budget = math.log(1.0 / delta) / n
     top = 1.0 - 1e-15
     if brier >= top or _bernoulli_kl(brier, top) <= budget:

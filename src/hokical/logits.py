@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,12 @@ IntArray = NDArray[np.int64]
 
 #: About how many bytes of float64 a block of rows may take while it is being converted.
 BLOCK_BYTES = 1 << 21
+
+
+class Fitted(Protocol):
+    """A fitted calibrator, as far as its input is concerned."""
+
+    n_classes_: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +73,7 @@ class Logits:
 
     def margins(self, rows: slice) -> FloatArray:
         """Distance of every logit below its row's top, (rows, classes) float64, all >= 0."""
-        return self.top[rows, None] - self.values[rows].astype(np.float64)
+        return self.top[rows, None] - self.values[rows].astype(np.float64, order="C")
 
     def take(self, rows: slice | IntArray) -> Logits:
         """The same for some of the rows."""
@@ -86,7 +92,7 @@ def iter_row_blocks(n_rows: int, n_classes: int) -> Iterator[slice]:
         yield slice(start, min(start + step, n_rows))
 
 
-def as_logits(logits: Any, *, name: str = "logits") -> Logits:
+def as_logits(logits: Any, *, name: str = "logits", fitted_by: Fitted | None = None) -> Logits:
     """Check logits and return them with their row maxima.
 
     Parameters
@@ -96,10 +102,14 @@ def as_logits(logits: Any, *, name: str = "logits") -> Logits:
         `__dlpack__`. -inf marks an impossible class.
     name : str
         How the argument is called in error messages.
+    fitted_by : optional
+        A fitted calibrator, whose number of classes the columns must match.
     """
     if isinstance(logits, Logits):
+        _check_column_count(logits.values.shape, name, fitted_by)
         return logits
     values = _as_float_matrix(logits, name)
+    _check_column_count(values.shape, name, fitted_by)
     return Logits(values, _checked_row_maxima(values, name))
 
 
@@ -212,7 +222,7 @@ def _as_float_matrix(logits: Any, name: str) -> NDArray[Any]:
     if array.dtype == object:
         array = _numbers_from_objects(array, name)
     if array.dtype.kind == "c":
-        raise ValueError(f"`{name}` must be real; complex data not supported.")
+        raise ValueError(f"`{name}` must be real. Complex data not supported.")
     if array.dtype.kind not in "fiu":
         raise TypeError(
             f"`{name}` must be floating point; got dtype {array.dtype}. Convert with "
@@ -231,15 +241,26 @@ def _as_float_matrix(logits: Any, name: str) -> NDArray[Any]:
             f"`{name}` must have at least one row: found array with 0 sample(s) (shape="
             f"{array.shape}) while a minimum of 1 is required."
         )
-    if array.shape[1] < 2:
-        raise ValueError(
-            f"`{name}` must have at least two columns, one per class: found array with "
-            f"{array.shape[1]} feature(s) (shape={array.shape}) while a minimum of 2 is required. "
-            "For binary scores use `from_binary_scores`."
-        )
     if array.dtype.kind != "f" or array.dtype.itemsize not in (2, 4, 8):
         array = array.astype(np.float64)
     return array
+
+
+def _check_column_count(shape: tuple[int, ...], name: str, fitted_by: Fitted | None) -> None:
+    """At least two classes; and as many as the calibrator was fitted with."""
+    columns = shape[1]
+    if fitted_by is not None and columns != fitted_by.n_classes_:
+        raise ValueError(
+            f"`{name}` must have one column per class, in the order used in `fit`: X has {columns} "
+            f"features, but {type(fitted_by).__name__} is expecting {fitted_by.n_classes_} "
+            "features as input."
+        )
+    if columns < 2:
+        raise ValueError(
+            f"`{name}` must have at least two columns, one per class: found array with {columns} "
+            f"feature(s) (shape={shape}) while a minimum of 2 is required. For binary scores use "
+            "`from_binary_scores`."
+        )
 
 
 def _to_numpy(data: Any, name: str) -> NDArray[Any]:

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from hokical.logits import Logits, as_labels, as_logits, as_weights
 from hokical.noise import Gaussian, Noise, Uniform, family_named
@@ -31,8 +30,9 @@ FloatArray = NDArray[np.float64]
 #: Rows on which the width is located before it is refined on all of them.
 _SCOUT_ROWS = 2048
 _GRID_POINTS = 12
-_REFINE_TO = 0.02  # relative width at which the search on the scout rows stops
+_REFINE_TO = 0.03  # relative width at which the search on the scout rows stops
 _POLISH_STEP = math.log(1.2)
+_WORTH_A_PASS = 1e-3
 #: A family this far behind on the scout rows is not tried on all of them.
 _CLEARLY_BEHIND = 0.98
 
@@ -220,13 +220,15 @@ def _scout_rows(n_rows: int) -> NDArray[np.int64] | None:
 
 def _locate(evaluate: _Evaluator, kind: type[Noise]) -> Trial:
     """A coarse grid over all widths that could matter, then Brent's search."""
-    grid = _width_grid(evaluate.logits)
-    trials = [evaluate(kind.of_width(float(width))) for width in grid]
+    from scipy.optimize import minimize_scalar
+
+    grid = _width_grid(evaluate.logits, evaluate.weights)
+    trials = [evaluate(_tidy(kind, width)) for width in grid]
     peak = int(np.argmax([trial.sigma_hat for trial in trials]))
     low, high = grid[max(peak - 1, 0)], grid[min(peak + 1, grid.size - 1)]
 
     def negative_spread(log_width: float) -> float:
-        trials.append(evaluate(kind.of_width(math.exp(log_width))))
+        trials.append(evaluate(_tidy(kind, math.exp(log_width))))
         return -trials[-1].sigma_hat
 
     minimize_scalar(
@@ -238,13 +240,16 @@ def _locate(evaluate: _Evaluator, kind: type[Noise]) -> Trial:
     return max(trials, key=lambda trial: trial.sigma_hat)
 
 
-def _width_grid(logits: Logits) -> FloatArray:
+def _width_grid(logits: Logits, weights: FloatArray | None) -> FloatArray:
     """Widths from far below the smallest usual gap between the best two logits to far above."""
     gaps = np.concatenate([_runner_up_gaps(logits, rows) for rows in logits.row_blocks()])
-    usual = gaps[np.isfinite(gaps) & (gaps > 0.0)]
-    if usual.size == 0:
+    weights = np.ones_like(gaps) if weights is None else weights
+    usual = np.isfinite(gaps) & (gaps > 0.0) & (weights > 0.0)
+    if not usual.any():
         return np.array([0.5, 1.0, 2.0])
-    low, high = np.quantile(usual, [0.02, 0.98])
+    low, high = np.quantile(
+        gaps[usual], [0.02, 0.98], weights=weights[usual], method="inverted_cdf"
+    )
     return np.geomspace(low / 4.0, 8.0 * high, _GRID_POINTS)
 
 
@@ -253,17 +258,29 @@ def _runner_up_gaps(logits: Logits, rows: slice) -> FloatArray:
     return logits.top[rows] - part[:, -2].astype(np.float64)
 
 
+def _tidy(kind: type[Noise], width: float) -> Noise:
+    """Noise of about that width, rounded to three digits.
+
+    sigma_hat is flat around its maximum, so nothing is lost; and a width that people can read is
+    also the same on every machine, where the last bits of a search are not.
+    """
+    return kind.of_width(float(f"{width:.2e}"))
+
+
 def _polish(evaluate: _Evaluator, noise: Noise) -> None:
-    """Three widths on all rows, and a fourth at the top of the parabola through them."""
+    """Three widths on all rows; a fourth at the top of the parabola, if that promises more."""
     centre = math.log(noise.width)
     below, at, above = (
-        evaluate(noise.of_width(math.exp(centre + step))).sigma_hat
+        evaluate(_tidy(type(noise), math.exp(centre + step))).sigma_hat
         for step in (-_POLISH_STEP, 0.0, _POLISH_STEP)
     )
     curvature = below - 2.0 * at + above
-    if curvature < 0.0:
-        shift = 0.5 * (below - above) / curvature
-        evaluate(noise.of_width(math.exp(centre + min(max(shift, -2.0), 2.0) * _POLISH_STEP)))
+    shift = (
+        0.5 * (below - above) / curvature if curvature < 0.0 else math.copysign(2.0, above - below)
+    )
+    gain = -0.5 * curvature * shift * shift
+    if curvature >= 0.0 or gain > _WORTH_A_PASS * at:
+        evaluate(_tidy(type(noise), math.exp(centre + min(max(shift, -2.0), 2.0) * _POLISH_STEP)))
 
 
 def _paper_search(

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from hokical.logits import as_logits
 from hokical.noise import Noise
@@ -98,6 +97,8 @@ def draw_seed(random_state: Any) -> int:
         if random_state < 0:
             raise ValueError(f"`random_state` must not be negative; got {random_state}.")
         return int(random_state)
+    from sklearn.utils import check_random_state
+
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
     return int(check_random_state(random_state).randint(2**31 - 1))

@@ -1,0 +1,40 @@
+# Everything needed is set up on the first call; a second call installs nothing.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' \
+	2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+READY := .venv/.ready
+PEERS := .venv/.peers
+
+.PHONY: demo test lint bench test-peers clean
+
+demo: $(READY)  ## calibrate the shipped network with every method
+	@$(BIN)/hokical demo
+
+test: $(READY)  ## run all tests
+	$(BIN)/python -m pytest -n auto
+
+lint: $(READY)  ## style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## speed and memory, as ratios within one run
+	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+test-peers: $(PEERS)  ## compare with other libraries
+	$(BIN)/python -m pytest -n auto -m peer
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "hokical needs Python 3.11 or newer with the venv module" \
+		"(on Debian: apt-get install python3-venv), or set PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	@touch $@
+
+$(PEERS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[peers]'
+	@touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

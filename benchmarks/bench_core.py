@@ -1,0 +1,142 @@
+"""Stability and Hoki at 25,000 x 1000 float32: ratios to a softmax, to a plain loop, to a peer.
+
+python benchmarks/bench_core.py
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from hokical import Hoki, label_stability
+from hokical.noise import Gaussian, Gumbel, Uniform
+
+N, C = 25_000, 1000
+
+
+def main() -> None:
+    logits, labels = large_logits(N, C)
+    label_stability(logits[:2000], Gaussian(2.0))
+    label_stability(logits[:100], Uniform(-4, 4))
+    floor = best_of(lambda: numpy_softmax(logits))
+    print(f"NumPy softmax of {N} x {C} float32: {floor:.3f} s (the unit of the ratios below)\n")
+    exact = compare_passes(logits, floor)
+    compare_sampling(logits, exact)
+    compare_fit(logits, labels)
+    compare_memory(logits)
+    growth()
+    start_up()
+
+
+def compare_passes(logits: np.ndarray, floor: float) -> float:
+    gaussian = best_of(lambda: label_stability(logits, Gaussian(2.0)))
+    print(f"exact Gaussian stability   {gaussian / floor:6.2f} softmaxes (bar: 2)")
+    for noise in (Uniform(-2, 2), Uniform(-6, 6), Gumbel(2.0)):
+        seconds = best_of(lambda noise=noise: label_stability(logits, noise))
+        print(f"exact {noise!r:28s} {seconds / floor:6.2f} softmaxes")
+    return gaussian
+
+
+def compare_sampling(logits: np.ndarray, exact: float) -> None:
+    draws = 1000
+    label_stability(logits[:50], Gaussian(2.0), draws=draws, random_state=0)
+    sampled = best_of(
+        lambda: label_stability(logits, Gaussian(2.0), draws=draws, random_state=0), times=1
+    )
+    loop = plain_loop(logits, draws=20) * draws / 20
+    print(f"\nplain NumPy loop over {draws} draws: {loop:.1f} s (20 draws timed)")
+    print(f"exact is   {loop / exact:6.0f} times faster (bar: 100)")
+    print(f"sampled is {loop / sampled:6.1f} times faster (bar: 5)")
+
+
+def compare_fit(logits: np.ndarray, labels: np.ndarray) -> None:
+    from sklearn.calibration import _TemperatureScaling
+
+    peer = best_of(lambda: _TemperatureScaling().fit(logits, labels), times=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours = best_of(lambda: Hoki().fit(logits, labels))
+    print(f"\nscikit-learn's temperature scaling: {peer:.2f} s")
+    print(f"Hoki().fit with the noise choice takes {ours / peer:.2f} of that (bar: 0.25)")
+
+
+def compare_memory(logits: np.ndarray) -> None:
+    print()
+    for noise in (Gaussian(2.0), Uniform(-4, 4)):
+        for values in (logits, logits.astype(np.float16), np.asfortranarray(logits)):
+            tracemalloc.start()
+            label_stability(values, noise)
+            extra = tracemalloc.get_traced_memory()[1] / values.nbytes
+            tracemalloc.stop()
+            kind = f"{values.dtype} {'C' if values.flags.c_contiguous else 'Fortran'} order"
+            print(f"peak extra memory, {noise.family}, {kind}: {extra:.1%} of the input (bar: 20%)")
+
+
+def growth() -> None:
+    print("\ncost of exact Gaussian stability, nanoseconds per logit (and per row)")
+    for n, c in ((100_000, 10), (1_000_000, 10), (10_000, 1000), (40_000, 1000), (400, 100_000)):
+        logits = large_logits(n, c)[0]
+        seconds = best_of(lambda logits=logits: label_stability(logits, Gaussian(2.0)))
+        print(f"{n:9d} x {c:6d}: {seconds / n / c * 1e9:7.2f} ({seconds / n * 1e9:10.0f})")
+
+
+def start_up() -> None:
+    print("\nseconds in a fresh process")
+    small = (
+        "import numpy as np, time; x = np.random.default_rng(0).normal(size=(1000, 10));"
+        "y = x.argmax(1); t = time.perf_counter(); {}; print(time.perf_counter() - t)"
+    )
+    for title, code in {
+        "import hokical (bar: 1)": "import hokical",
+        "import and Hoki().fit on 1000 x 10 (bar: 3)": "import hokical; hokical.Hoki().fit(x, y)",
+    }.items():
+        command = [sys.executable, "-c", small.format(code)]
+        runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in "ab"]
+        print(f"{title}: {min(float(run.stdout) for run in runs):.2f}")
+
+
+def plain_loop(logits: np.ndarray, draws: int) -> float:
+    """Seconds of the obvious implementation."""
+    noise = np.random.default_rng(0).normal(scale=2.0, size=(draws, logits.shape[1]))
+    noise = noise.astype(np.float32)
+    labels = logits.argmax(axis=1)
+    begun = time.perf_counter()
+    kept = np.zeros(len(logits))
+    for vector in noise:
+        kept += (logits + vector).argmax(axis=1) == labels
+    return time.perf_counter() - begun
+
+
+def numpy_softmax(logits: np.ndarray) -> np.ndarray:
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def large_logits(n: int, c: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Normal logits with a raised true class: about 60 % accuracy at 1000 classes."""
+    rng = np.random.default_rng(seed)
+    logits = rng.standard_normal((n, c), dtype=np.float32)
+    logits *= 2.0
+    labels = rng.integers(c, size=n)
+    logits[np.arange(n), labels] += 7.0
+    return logits, labels
+
+
+def best_of(work: Callable[[], object], times: int = 3) -> float:
+    """Smallest of several timings: the machine's noise only ever adds."""
+    seconds = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Files: whole or absent, checked on the way in, and never code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hokical import Hoki, load
+from hokical.noise import Gaussian, Gumbel, Uniform
+from hokical.storage import CalibratorFileError, _checksum, write_text_atomically
+
+
+@pytest.fixture
+def saved(tmp_path: Path, overconfident: tuple[np.ndarray, np.ndarray]) -> Path:
+    path = tmp_path / "cal.json"
+    Hoki(noise=Gaussian(2.0)).fit(*overconfident).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"noise": Uniform(-2, 4), "init": "confidence", "n_bins": 7},
+        {"noise": Gumbel(1.5), "draws": 200, "random_state": 5},
+        {"draws": 50, "random_state": np.random.RandomState(3), "n_bins": 3},
+    ],
+)
+def test_a_loaded_calibrator_is_the_saved_one(
+    options: dict, tmp_path: Path, overconfident: tuple[np.ndarray, np.ndarray]
+) -> None:
+    logits, labels = overconfident
+    calibrator = Hoki(**options).fit(logits[:1000], labels[:1000])
+    calibrator.save(tmp_path / "cal.json")
+    again = load(tmp_path / "cal.json")
+    for method in ("predict", "predict_confidence", "predict_proba"):
+        np.testing.assert_array_equal(
+            getattr(again, method)(logits), getattr(calibrator, method)(logits)
+        )
+    assert again.converged_ == calibrator.converged_
+    # the table came along: learning goes on where it stopped
+    more = again.partial_fit(logits[1000:], labels[1000:])
+    whole = calibrator.partial_fit(logits[1000:], labels[1000:])
+    np.testing.assert_array_equal(more.alpha_, whole.alpha_)
+
+
+def test_the_file_is_readable_json(saved: Path) -> None:
+    document = json.loads(saved.read_text())
+    assert document["format"] == "hokical-calibrator"
+    assert document["kind"] == "Hoki"
+    assert document["n_classes"] == 6
+    assert document["state"]["noise"]["$noise"] == {"family": "gaussian", "scale": 2.0, "mean": 0.0}
+    assert set(document) >= {"library_version", "checksum", "parameters", "format_version"}
+
+
+def edit(path: Path, change: object, *, sign: bool = False) -> None:
+    """Change the document; with `sign`, mend the checksum as a careful forger would."""
+    document = json.loads(path.read_text())
+    change(document)  # type: ignore[operator]
+    if sign:
+        document.pop("checksum")
+        document["checksum"] = _checksum(document)
+    path.write_text(json.dumps(document))
+
+
+def test_damage_is_noticed(saved: Path) -> None:
+    whole = saved.read_text()
+    for cut in (0, 1, 100, len(whole) - 3):
+        saved.write_text(whole[:cut])
+        with pytest.raises(CalibratorFileError, match=r"not a hokical calibrator file|cut short"):
+            load(saved)
+    saved.write_bytes(b"\x80\x04\x95" + os.urandom(50))
+    with pytest.raises(CalibratorFileError, match="not a hokical calibrator file"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "sign", "message"),
+    [
+        (lambda d: d["state"].update(accuracy=0.1), False, "does not match its checksum"),
+        (lambda d: d.update(format_version=99), True, "format version 99"),
+        (lambda d: d.update(format="other"), True, "not a hokical calibrator file"),
+        (lambda d: d.update(kind="os.system"), True, "holds a 'os.system'"),
+        (lambda d: d.pop("kind"), True, "holds a None"),
+        (lambda d: d["state"].pop("alpha"), True, "does not hold a usable Hoki"),
+        (lambda d: d["parameters"].update(n_bins=0), True, "`n_bins` must be an integer"),
+        (lambda d: d["parameters"].update(shell="rm"), True, "does not hold a usable Hoki"),
+        (lambda d: d["state"].update(noise={"$noise": {"family": "x"}}), True, "cannot be decoded"),
+        (
+            lambda d: d["state"].update(alpha={"$array": {"dtype": "O", "shape": [1]}}),
+            True,
+            "cannot be decoded",
+        ),
+    ],
+)
+def test_edits_are_refused(saved: Path, change: object, sign: bool, message: str) -> None:
+    edit(saved, change, sign=sign)
+    with pytest.raises(CalibratorFileError, match=message):
+        load(saved)
+
+
+def test_other_json_and_pickles_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    for text in ("[1, 2]", "{}", '"hokical"', "null"):
+        path.write_text(text)
+        with pytest.raises(CalibratorFileError, match="not a hokical calibrator file"):
+            load(path)
+    path.write_bytes(pickle.dumps({"format": "hokical-calibrator"}))
+    with pytest.raises(CalibratorFileError):
+        load(path)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "absent.json")
+
+
+def test_draws_that_come_out_differently_are_noticed(
+    tmp_path: Path, overconfident: tuple[np.ndarray, np.ndarray]
+) -> None:
+    path = tmp_path / "cal.json"
+    Hoki(noise=Gaussian(1.0), draws=20, random_state=0).fit(*overconfident).save(path)
+    edit(path, lambda d: d["state"].update(seed=1), sign=True)
+    with pytest.raises(CalibratorFileError, match="re-drawn from the seed"):
+        load(path)
+
+
+def test_a_crash_leaves_the_old_file(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, overconfident: tuple[np.ndarray, np.ndarray]
+) -> None:
+    before = saved.read_text()
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        Hoki(noise=Gaussian(1.0)).fit(*overconfident).save(saved)
+    assert saved.read_text() == before
+    assert [path.name for path in saved.parent.iterdir()] == ["cal.json"]
+
+
+def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        write_text_atomically(tmp_path / "a", "x")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
+    os.chmod(tmp_path / "a", 0o600)
+    write_text_atomically(tmp_path / "a", "y")
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+
+
+def test_saving_before_fitting_is_an_error(tmp_path: Path) -> None:
+    from sklearn.exceptions import NotFittedError
+
+    with pytest.raises(NotFittedError):
+        Hoki().save(tmp_path / "cal.json")
+    assert not (tmp_path / "cal.json").exists()
