@@ -115,7 +115,7 @@ def as_logits(logits: Any, *, name: str = "logits", fitted_by: Fitted | None = N
 
 def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels") -> IntArray:
     """Check class indices: 1-D integers in [0, n_classes), one per row of logits."""
-    array = _to_numpy(labels, name)
+    array = to_numpy(labels, name)
     if array.dtype == object:
         array = np.array(array.tolist())
     if array.ndim != 1:
@@ -146,7 +146,7 @@ def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> Flo
     """Check example weights: None, a number for all, or (n,) finite and not negative."""
     if weights is None:
         return None
-    array = np.asarray(_to_numpy(weights, name))
+    array = np.asarray(to_numpy(weights, name))
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must be numbers; got dtype {array.dtype}.")
     array = array.astype(np.float64)
@@ -173,7 +173,7 @@ def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray
     array([[ 0., -1.],
            [ 0.,  2.]])
     """
-    array = _to_numpy(scores, name)
+    array = to_numpy(scores, name)
     if array.ndim != 1:
         raise ValueError(f"`{name}` must be 1-D (n,); got shape {array.shape}.")
     if array.dtype.kind not in "fiu":
@@ -193,7 +193,7 @@ def from_probabilities(probabilities: ArrayLike, *, name: str = "probabilities")
     >>> from_probabilities([[0.5, 0.5, 0.0]])
     array([[-0.69314718, -0.69314718,        -inf]])
     """
-    array = _to_numpy(probabilities, name)
+    array = to_numpy(probabilities, name)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
     proba = array.astype(np.float64)
@@ -218,7 +218,7 @@ def from_probabilities(probabilities: ArrayLike, *, name: str = "probabilities")
 
 
 def _as_float_matrix(logits: Any, name: str) -> NDArray[Any]:
-    array = _to_numpy(logits, name)
+    array = to_numpy(logits, name)
     if array.dtype == object:
         array = _numbers_from_objects(array, name)
     if array.dtype.kind == "c":
@@ -263,7 +263,7 @@ def _check_column_count(shape: tuple[int, ...], name: str, fitted_by: Fitted | N
         )
 
 
-def _to_numpy(data: Any, name: str) -> NDArray[Any]:
+def to_numpy(data: Any, name: str) -> NDArray[Any]:
     """Anything array-like as a NumPy array, without a copy where that can be."""
     if isinstance(data, np.ma.MaskedArray):
         raise TypeError(f"`{name}` must not be a masked array; use `.filled(-np.inf)`.")

@@ -1,0 +1,213 @@
+"""What users hand to a metric is read and checked here, and nowhere else."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.logits import to_numpy, as_labels, as_weights, iter_row_blocks
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: How far a row of probabilities may be from summing to 1: admits rows stored as float16.
+ROW_SUM_TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Checked top-label data: `confidence` (n,), `correct` (n,), `weight` (n,) or None."""
+
+    confidence: FloatArray
+    correct: NDArray[np.bool_]
+    weight: FloatArray | None
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.confidence.shape[0])
+
+    def filled_weight(self) -> FloatArray:
+        """The weights, ones where there were none."""
+        return np.ones(self.n_rows) if self.weight is None else self.weight
+
+    def mean(self, values: FloatArray) -> float:
+        """Average of a value per example, (n,)."""
+        return weighted_mean(values, self.weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Checked full-vector data: `proba` (n, classes), `labels` (n,), `weight` (n,) or None."""
+
+    proba: NDArray[Any]
+    labels: IntArray
+    weight: FloatArray | None
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.proba.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.proba.shape[1])
+
+    def mean(self, values: FloatArray) -> float:
+        """Average of a value per example, (n,)."""
+        return weighted_mean(values, self.weight)
+
+
+def weighted_mean(values: FloatArray, weight: FloatArray | None) -> float:
+    """Mean of (n,) values, under weights where there are any."""
+    if weight is None:
+        return float(values.mean())
+    # Not `weight @ values`: a threaded dot product may sum in another order next time.
+    return float((weight * values).sum() / weight.sum())
+
+
+def as_examples(confidence: Any, correct: Any, sample_weight: Any = None) -> Examples:
+    """Check top-label data and leave out the rows that do not count.
+
+    Parameters
+    ----------
+    confidence : array-like of shape (n,)
+        The chance that each label is right, in [0, 1]; exactly 0 and 1 are fine.
+    correct : array-like of shape (n,)
+        Whether each label was right: booleans, or 0 and 1.
+    sample_weight : array-like of shape (n,), optional
+        How often each example counts. Rows of weight 0 are dropped.
+    """
+    values = _as_confidence(confidence)
+    truth = _as_correct(correct, values.shape[0])
+    weight = _as_row_weights(sample_weight, values.shape[0])
+    if weight is None or weight.all():
+        return Examples(values, truth, weight)
+    keep = weight > 0
+    return Examples(values[keep], truth[keep], weight[keep])
+
+
+def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predictions:
+    """Check full-vector data and leave out the rows that do not count.
+
+    Rows are used as they are: they must sum to 1 (to 1e-2, for float16), and nothing divides them
+    by their sums behind your back.
+    """
+    table = _as_proba(proba)
+    truth = to_numpy(labels, "labels")
+    if truth.ndim == 1 and truth.shape[0] != table.shape[0]:
+        raise ValueError(
+            "`labels` must have one entry per row of `proba`; got "
+            f"{truth.shape[0]} for {table.shape[0]} rows."
+        )
+    indices = as_labels(truth, *table.shape)
+    weight = _as_row_weights(sample_weight, table.shape[0])
+    if weight is None or weight.all():
+        return Predictions(table, indices, weight)
+    keep = weight > 0
+    return Predictions(table[keep], indices[keep], weight[keep])
+
+
+def check_norm(norm: Any) -> float:
+    """The exponent of a norm: a number of at least 1, inf included."""
+    if isinstance(norm, bool) or not isinstance(norm, (int, float, np.integer, np.floating)):
+        raise TypeError(f"`norm` must be a number of at least 1, or inf; got {norm!r}.")
+    if not norm >= 1:
+        raise ValueError(f"`norm` must be at least 1, or inf; got {norm!r}. Use 1, 2 or math.inf.")
+    return float(norm)
+
+
+def check_inside(name: str, value: Any, low: float, high: float) -> float:
+    """A number strictly above `low` and at most `high`."""
+    if not low < value <= high:
+        rule = f"above {low:g}" if math.isinf(high) else f"above {low:g} and at most {high:g}"
+        raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+    return float(value)
+
+
+def _as_confidence(confidence: Any) -> FloatArray:
+    array = to_numpy(confidence, "confidence")
+    if array.ndim != 1:
+        raise ValueError(
+            f"`confidence` must be 1-D (n,), one number per example; got shape {array.shape}. "
+            "For probabilities (n, classes) use the `_full` metrics, or pick the predicted column."
+        )
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`confidence` must be numbers in [0, 1]; got dtype {array.dtype}.")
+    if array.shape[0] == 0:
+        raise ValueError("`confidence` must have at least one entry; got none.")
+    values = array.astype(np.float64)
+    bad = ~((values >= 0.0) & (values <= 1.0))  # NaN compares false, so it is bad too
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"`confidence` must lie in [0, 1]; got {values[row]} in row {row}. Logits are not "
+            "confidences; clip numbers that rounding has put just outside."
+        )
+    return values
+
+
+def _as_correct(correct: Any, n_rows: int) -> NDArray[np.bool_]:
+    array = to_numpy(correct, "correct")
+    if array.shape != (n_rows,):
+        raise ValueError(
+            f"`correct` must be 1-D with one entry per confidence ({n_rows}); got shape "
+            f"{array.shape}."
+        )
+    if array.dtype.kind == "b":
+        return array.astype(np.bool_)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"`correct` must be booleans, or 0 and 1; got dtype {array.dtype}.")
+    bad = (array != 0) & (array != 1)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"`correct` must be True or False (or 1 or 0); got {array[row]} in row {row}. "
+            "Pass `predicted == labels`, not the labels."
+        )
+    return array.astype(np.bool_)
+
+
+def _as_row_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
+    if sample_weight is None:
+        return None
+    array = to_numpy(sample_weight, "sample_weight")
+    if array.ndim > 0 and array.shape != (n_rows,):
+        raise ValueError(
+            f"`sample_weight` must be 1-D with one entry per example ({n_rows}); got shape "
+            f"{array.shape}."
+        )
+    return as_weights(array, n_rows)
+
+
+def _as_proba(proba: Any) -> NDArray[Any]:
+    array = to_numpy(proba, "proba")
+    if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] < 2:
+        raise ValueError(
+            "`proba` must be 2-D (n, classes) with a row per example and at least two columns; "
+            f"got shape {array.shape}."
+        )
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`proba` must be numbers in [0, 1]; got dtype {array.dtype}.")
+    for rows in iter_row_blocks(*array.shape):
+        _check_proba_block(array[rows].astype(np.float64), rows.start)
+    return array
+
+
+def _check_proba_block(block: FloatArray, first_row: int) -> None:
+    inside = ((block >= 0.0) & (block <= 1.0)).all(axis=1)
+    if not inside.all():
+        row = int(np.argmin(inside))
+        raise ValueError(
+            f"`proba` must lie in [0, 1]; got {block[row]} in row {first_row + row}. "
+            "For logits apply a softmax first."
+        )
+    off = np.abs(block.sum(axis=1) - 1.0)
+    if off.max() > ROW_SUM_TOLERANCE:
+        row = int(np.argmax(off))
+        raise ValueError(
+            f"`proba` rows must sum to 1; row {first_row + row} sums to {block[row].sum():.6g}. "
+            "Divide each row by its sum if that is what you mean."
+        )

@@ -1,0 +1,89 @@
+"""Examples sorted by confidence, equal confidences merged: what rank-based metrics work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.bins import sum_by
+from hokical.metrics.checks import Examples
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """`confidence` (groups,) ascending and distinct; `weight` and `errors` (..., groups).
+
+    `errors` is the weight of the wrong examples. Leading axes are resamples of the same examples,
+    in which a group may have weight 0.
+    """
+
+    confidence: FloatArray
+    weight: FloatArray
+    errors: FloatArray
+
+    @classmethod
+    def from_examples(cls, examples: Examples) -> Ranked:
+        """Sort and merge; merging makes every rank-based metric independent of the row order."""
+        values, place = np.unique(examples.confidence, return_inverse=True)
+        weight = examples.filled_weight()
+        return cls(
+            values,
+            sum_by(place, weight, values.shape[0]),
+            sum_by(place, weight * ~examples.correct, values.shape[0]),
+        )
+
+    @cached_property
+    def correct(self) -> FloatArray:
+        """Weight of the correct examples, (..., groups)."""
+        return self.weight - self.errors
+
+    @cached_property
+    def gap(self) -> FloatArray:
+        """Sum of 1{correct} - confidence, (..., groups)."""
+        return self.weight * (1.0 - self.confidence) - self.errors
+
+    @cached_property
+    def kept(self) -> FloatArray:
+        """Weight at or above each confidence: what a threshold there keeps, (..., groups)."""
+        return _sum_from_top(self.weight)
+
+    @cached_property
+    def wrong(self) -> FloatArray:
+        """Weight of the errors at or above each confidence, (..., groups)."""
+        return _sum_from_top(self.errors)
+
+    @cached_property
+    def gap_upto(self) -> FloatArray:
+        """Sum of `gap` at or below each confidence, (..., groups)."""
+        return np.cumsum(self.gap, axis=-1)
+
+    @property
+    def total(self) -> FloatArray:
+        """Sum of the weights, (...)."""
+        return np.asarray(self.kept[..., 0])
+
+
+def _sum_from_top(values: FloatArray) -> FloatArray:
+    return np.cumsum(values[..., ::-1], axis=-1)[..., ::-1]
+
+
+def row_dot(values: FloatArray, other: FloatArray) -> FloatArray:
+    """Sum of products along the last axis, (...), in an order that no thread count changes."""
+    return np.asarray(np.einsum("...g,...g->...", values, other))
+
+
+def run_starts(sorted_values: NDArray[Any]) -> IntArray:
+    """Where each run of equal values begins, for `np.add.reduceat`.
+
+    >>> run_starts(np.array([3, 3, 5, 7, 7]))
+    array([0, 2, 3])
+    """
+    changed = np.flatnonzero(sorted_values[1:] != sorted_values[:-1]) + 1
+    return np.concatenate([[0], changed]).astype(np.int64)

@@ -1,0 +1,115 @@
+"""What is refused, and in which words."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hokical import metrics
+
+TOP = [metrics.ece, metrics.brier, metrics.log_loss, metrics.auroc, metrics.smooth_ece]
+FULL = [metrics.brier_full, metrics.log_loss_full, metrics.classwise_ece]
+
+
+@pytest.mark.parametrize("metric", TOP)
+@pytest.mark.parametrize(
+    ("confidence", "correct", "message"),
+    [
+        ([0.5, 1.2], [1, 0], r"`confidence` must lie in \[0, 1\]; got 1.2 in row 1"),
+        ([math.nan], [1], r"`confidence` must lie in \[0, 1\]; got nan in row 0"),
+        ([[0.5]], [1], r"`confidence` must be 1-D \(n,\).*got shape \(1, 1\)"),
+        ([], [], "`confidence` must have at least one entry"),
+        ([0.5, 0.6], [1], r"`correct` must be 1-D with one entry per confidence \(2\)"),
+        ([0.5], [3], "`correct` must be True or False .*got 3 in row 0"),
+        ([0.5], [math.nan], "`correct` must be True or False .*got nan in row 0"),
+    ],
+)
+def test_bad_top_label_data(metric: object, confidence: list, correct: list, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        metric(confidence, correct)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("metric", FULL)
+@pytest.mark.parametrize(
+    ("proba", "labels", "message"),
+    [
+        ([0.5, 0.5], [1], r"`proba` must be 2-D \(n, classes\)"),
+        ([[0.5, 0.6]], [1], "`proba` rows must sum to 1; row 0 sums to 1.1"),
+        ([[0.5, 0.5], [-0.5, 1.5]], [1, 0], r"`proba` must lie in \[0, 1\].* in row 1"),
+        ([[math.nan, 0.5]], [1], r"`proba` must lie in \[0, 1\].* in row 0"),
+        ([[0.5, 0.5]], [2], r"`labels` must lie in \[0, 1\].*got 2 in row 0"),
+        ([[0.5, 0.5]], [0, 1], "`labels` must have one entry per row of `proba`; got 2 for 1"),
+    ],
+)
+def test_bad_full_vector_data(metric: object, proba: list, labels: list, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        metric(proba, labels)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ([1.0, 2.0], r"`sample_weight` must be 1-D with one entry per example \(1\)"),
+        ([-1.0], "`sample_weight` must be finite and >= 0; got -1.0 in row 0"),
+        ([0.0], "`sample_weight` must not be zero everywhere"),
+    ],
+)
+def test_bad_weights(weight: list, message: str) -> None:
+    for metric, data in ((metrics.ece, ([0.5], [True])), (metrics.brier_full, ([[0.5, 0.5]], [0]))):
+        with pytest.raises(ValueError, match=message):
+            metric(*data, sample_weight=weight)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n_bins": 0}, ValueError, "`n_bins` must be an integer of at least 1; got 0"),
+        ({"bins": "mas"}, ValueError, r"`bins` must be one of \['width', 'mass'\]; got 'mas'"),
+        ({"norm": 0.5}, ValueError, "`norm` must be at least 1, or inf; got 0.5"),
+        ({"norm": math.nan}, ValueError, "`norm` must be at least 1, or inf; got nan"),
+        ({"norm": "l1"}, TypeError, "`norm` must be a number of at least 1, or inf; got 'l1'"),
+    ],
+)
+def test_bad_options(options: dict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        metrics.ece([0.5], [True], **options)
+
+
+def test_wrong_types_are_type_errors() -> None:
+    with pytest.raises(TypeError, match="`confidence` must be numbers"):
+        metrics.ece(["high"], [True])
+    with pytest.raises(TypeError, match="`correct` must be booleans"):
+        metrics.ece([0.5], ["yes"])
+    with pytest.raises(TypeError, match="`proba` must be numbers"):
+        metrics.brier_full([["a", "b"]], [0])
+
+
+def test_inputs_are_not_changed_and_any_dtype_is_read() -> None:
+    confidence = np.array([0.5, 1.0, 0.25], np.float16)
+    correct = np.array([1, 0, 1], np.uint8)
+    before = confidence.copy()
+    assert metrics.ece(confidence, correct) == metrics.ece(confidence.tolist(), [True, False, True])
+    assert np.array_equal(confidence, before)
+    for metric in TOP:
+        assert isinstance(metric(confidence[:2], correct[:2]), float)
+
+
+def test_rows_of_weight_zero_do_not_count() -> None:
+    confidence, correct = [0.9, 0.3, 1.0], [True, False, False]
+    for metric in (metrics.ece, metrics.aurc, metrics.brier, metrics.ks_error, metrics.smooth_ece):
+        assert metric(confidence, correct, sample_weight=[1, 1, 0]) == metric(
+            confidence[:2], correct[:2]
+        )
+
+
+def test_the_import_is_light() -> None:
+    code = (
+        "import sys, hokical.metrics\n"
+        "print([m for m in ('matplotlib', 'torch', 'numba', 'pandas') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,106 @@
+"""Smooth ECE: the integral, the fixed point, and its limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hokical.metrics import ks_error, smooth_ece
+from hokical.metrics.checks import as_examples
+from hokical.metrics.ranked import Ranked
+from hokical.metrics.smooth import cells_for, grid_masses, own_bandwidth
+
+from . import twins
+
+
+@settings(max_examples=25)
+@given(twins.rows, st.floats(0.004, 2.0))
+def test_given_bandwidth_is_the_integral(data: list, bandwidth: float) -> None:
+    confidence, correct, weight = twins.unpack(data)
+    found = smooth_ece(confidence, correct, bandwidth=bandwidth, sample_weight=weight)
+    slow = twins.smooth_size(np.repeat(confidence, weight), np.repeat(correct, weight), bandwidth)
+    assert found == pytest.approx(slow, rel=2e-4, abs=1e-9)
+
+
+@given(twins.rows)
+def test_own_bandwidth_is_a_fixed_point(data: list) -> None:
+    confidence, correct, weight = twins.unpack(data)
+    error = smooth_ece(confidence, correct, sample_weight=weight)
+    assert 0.0 <= error <= 1.0
+    if error > 1e-3:
+        again = smooth_ece(confidence, correct, bandwidth=error, sample_weight=weight)
+        assert again == pytest.approx(error, rel=1e-3)
+
+
+@pytest.mark.parametrize(("n", "power"), [(300, 1.5), (300, 1.0), (1000, 0.7)])
+def test_fixed_point_of_the_slow_integral(n: int, power: float) -> None:
+    confidence, correct = twins.model(n, seed=6, power=power)
+    error = smooth_ece(confidence, correct)
+    assert twins.smooth_size(confidence, correct, error) == pytest.approx(error, rel=2e-5)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_much_finer_grid_changes_nothing(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    confidence = rng.beta(*10 ** rng.uniform(-1.5, 1.0, size=2), size=int(10 ** rng.uniform(1, 4)))
+    correct = rng.uniform(size=confidence.shape) < confidence ** rng.uniform(0.3, 3.0)
+    ranked = Ranked.from_examples(as_examples(confidence, correct))
+    fine = float(own_bandwidth(grid_masses(ranked, 1 << 20), 1e-12))
+    assert smooth_ece(confidence, correct) == pytest.approx(fine, rel=1e-5, abs=2e-6)
+
+
+@given(twins.rows)
+def test_weight_two_is_the_row_twice(data: list) -> None:
+    confidence, correct, weight = twins.unpack(data)
+    long = smooth_ece(np.repeat(confidence, weight), np.repeat(correct, weight))
+    assert smooth_ece(confidence, correct, sample_weight=weight) == pytest.approx(long, abs=1e-11)
+
+
+@given(twins.rows, st.floats(0.0, 1e-3))
+def test_it_is_continuous_in_the_confidence(data: list, step: float) -> None:
+    """Moving every confidence by at most `step` moves it by about as much; ECE would jump."""
+    confidence, correct, _ = twins.unpack(data)
+    moved = np.clip(confidence + step, 0.0, 1.0)
+    assert abs(smooth_ece(moved, correct) - smooth_ece(confidence, correct)) <= 2.5 * step + 1e-5
+
+
+def test_values_known_by_hand() -> None:
+    assert smooth_ece([0.0, 1.0], [False, True]) == 0.0
+    # One sign everywhere: smoothing cancels nothing, so it is the mean residual.
+    assert smooth_ece([0.9, 0.4], [False, False]) == pytest.approx(0.65, rel=1e-12)
+    assert smooth_ece([1e-6] * 5, [False] * 5) == pytest.approx(1e-6, rel=1e-9)
+    # A bandwidth beyond all confidences leaves the mean.
+    assert smooth_ece([0.9, 0.4], [True, False], bandwidth=50.0) == pytest.approx(0.15)
+
+
+def test_it_is_no_smaller_than_the_mean_gap_and_near_ks_for_one_sign() -> None:
+    confidence, correct = twins.model(5000, seed=7)
+    assert smooth_ece(confidence, correct) >= abs((correct - confidence).mean())
+    assert smooth_ece(confidence, correct) == pytest.approx(ks_error(confidence, correct), rel=0.05)
+
+
+def test_a_row_of_a_batch_does_not_depend_on_the_others() -> None:
+    grids = np.stack(
+        [grid_masses(_ranked(seed, power), 512) for seed, power in enumerate((0.5, 1.0, 1.7))]
+    )
+    alone = [float(own_bandwidth(grid, 1e-6)) for grid in grids]
+    assert own_bandwidth(grids, 1e-6) == pytest.approx(alone, abs=1e-13)
+
+
+def test_grids_are_powers_of_two_within_limits() -> None:
+    assert cells_for(0.01) == 8192
+    assert cells_for(1.0) == 4096
+    assert cells_for(0.0) == cells_for(1e-9) == 1 << 18
+    assert cells_for(0.05, per_bandwidth=16, least=256) == 512
+
+
+@pytest.mark.parametrize("bandwidth", [0.0, -1.0, float("nan")])
+def test_bad_bandwidth_is_named(bandwidth: float) -> None:
+    with pytest.raises(ValueError, match="`bandwidth` must be above 0; got"):
+        smooth_ece([0.5], [True], bandwidth=bandwidth)
+
+
+def _ranked(seed: int, power: float) -> Ranked:
+    return Ranked.from_examples(as_examples(*twins.model(400, seed=seed, power=power)))
