@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from hokical.calibrators import Calibrator
-from hokical.calibrators.registry import CALIBRATORS
+from hokical.calibrators.registry import CALIBRATORS, make, methods_without_extra_input
 from hokical.noise import Gaussian
 
 #: The checks that cannot apply to an estimator whose columns are class scores, and why.
@@ -52,7 +52,9 @@ def adapted(kind: type[Calibrator]) -> type[Calibrator]:
 
 
 def calibrators() -> Iterator[Calibrator]:
-    yield CALIBRATORS["hoki"]()
+    """Every method that needs logits and labels alone; ReCal cannot be fitted without more."""
+    for name in methods_without_extra_input():
+        yield make(name)
     yield CALIBRATORS["hoki"](noise=Gaussian(1.0), draws=20, random_state=0)
 
 

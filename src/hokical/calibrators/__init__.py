@@ -2,6 +2,6 @@
 
 from hokical.calibrators.base import Calibrator
 from hokical.calibrators.hoki import Hoki
-from hokical.calibrators.registry import load
+from hokical.calibrators.registry import load, make, table
 
-__all__ = ["Calibrator", "Hoki", "load"]
+__all__ = ["Calibrator", "Hoki", "load", "make", "table"]

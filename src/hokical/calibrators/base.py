@@ -34,6 +34,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     cost: ClassVar[str]
     #: False for methods whose most likely class can differ from the classifier's label.
     preserves_labels: ClassVar[bool] = True
+    #: True for methods that also need the logits of transformed inputs.
+    needs_transformed: ClassVar[bool] = False
+
+    n_classes_: int
 
     def fit(self, logits: Any, labels: Any, sample_weight: Any = None) -> Self:
         """Learn from validation logits and labels.
@@ -68,7 +72,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def score(self, logits: Any, labels: Any, sample_weight: Any = None) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
-        data, truth, weights = self._checked_examples(logits, labels, sample_weight)
+        known = self._checked_logits(logits)
+        data, truth, weights = self._checked_examples(known, labels, sample_weight)
         error = self.predict_confidence(data) - (self.predict(data) == truth)
         return -float(np.average(error**2, weights=weights))
 
@@ -133,14 +138,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def _checked_logits(self, logits: Any) -> Logits:
         check_is_fitted(self, "n_classes_")
-        data = as_logits(logits)
-        if data.n_classes != self.n_classes_:
-            raise ValueError(
-                "`logits` must have one column per class, in the order used in `fit`: X has "
-                f"{data.n_classes} features, but {type(self).__name__} is expecting "
-                f"{self.n_classes_} features as input."
-            )
-        return data
+        return as_logits(logits, fitted_by=self)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

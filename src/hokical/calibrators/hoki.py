@@ -58,8 +58,9 @@ class Hoki(Calibrator):
     alpha_, beta_ : (n_iterations_, n_bins), NaN in bins without validation examples
     occupied_ : (n_iterations_, n_bins) bool, the bins with validation examples
     n_iterations_, converged_ : how the recursion ended
-    ending_ : "converged", "cycle" (a few examples go back and forth between bins for ever, and
-        the recursion stopped when they began to) or "limit" (`max_iterations` reached)
+    ending_ : "converged" (every bin's mean confidence is its accuracy), "cycle" (a few examples
+        go back and forth between bins for ever) or "limit" (`max_iterations` reached)
+    validation_ece_ : what is left of the validation set's ECE, 0 up to rounding if converged
     table_ : StabilityTable, the mergeable statistic that all of this was computed from
 
     Examples
@@ -212,7 +213,7 @@ class Hoki(Calibrator):
         self._keep(schedule)
         if not schedule.converged:
             warnings.warn(
-                _not_converged_message(schedule.ending, self.max_iterations),
+                _not_converged_message(schedule),
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -223,6 +224,7 @@ class Hoki(Calibrator):
         self.n_iterations_ = schedule.n_steps
         self.ending_ = schedule.ending
         self.converged_ = schedule.converged
+        self.validation_ece_ = schedule.validation_ece
         self._lookup = None
         if self.init == "accuracy":
             grid = np.arange(self.table_.levels + 1) / self.table_.levels
@@ -233,7 +235,7 @@ class Hoki(Calibrator):
         if self._lookup is not None:
             confidence = self._lookup[level]
         else:
-            schedule = Schedule(self.alpha_, self.beta_, self.ending_)
+            schedule = Schedule(self.alpha_, self.beta_, self.ending_, self.validation_ece_)
             confidence = schedule.replay(level / self.table_.levels, _softmax_confidence(logits))
         return np.where(logits.single_choice, 1.0, confidence)
 
@@ -275,6 +277,7 @@ class Hoki(Calibrator):
             "alpha": self.alpha_,
             "beta": self.beta_,
             "ending": self.ending_,
+            "validation_ece": self.validation_ece_,
             "table": {
                 "levels": self.table_.levels,
                 "start": cells.start,
@@ -297,7 +300,9 @@ class Hoki(Calibrator):
         n_starts = self.n_bins if self.init == "confidence" else 1
         self.table_ = StabilityTable.from_cells(cells, levels=stored["levels"], n_starts=n_starts)
         self.accuracy_ = state["accuracy"]
-        self._keep(Schedule(state["alpha"], state["beta"], state["ending"]))
+        self._keep(
+            Schedule(state["alpha"], state["beta"], state["ending"], state["validation_ece"])
+        )
 
 
 def _softmax_confidence(logits: Logits) -> FloatArray:
@@ -313,14 +318,14 @@ def _softmax_shares(logits: Logits, scale: float) -> FloatArray:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _not_converged_message(ending: str, max_iterations: int) -> str:
-    if ending == "cycle":
+def _not_converged_message(schedule: Schedule) -> str:
+    left = f"leaving a validation ECE of {schedule.validation_ece:.1e} where 0 could be"
+    if schedule.ending == "cycle":
         return (
-            "Hoki did not converge: some validation examples go back and forth between two bins, "
-            "so their confidence is off by a little. `sufficiency_gap` shows by how much; another "
-            "`n_bins` or `noise` removes it."
+            "Hoki did not converge: some validation examples go back and forth between bins for "
+            f"ever, {left}. Another `n_bins` or `noise` removes it, if it matters."
         )
     return (
-        f"Hoki did not converge in {max_iterations} iterations: validation examples still change "
-        "their bins. Raise `max_iterations`, or use fewer `n_bins`."
+        f"Hoki did not converge in {schedule.n_steps} iterations: validation examples still change "
+        f"their bins, {left}. Raise `max_iterations`, or use fewer `n_bins`."
     )

@@ -1,14 +1,86 @@
-"""Which calibrators there are, and how a saved one comes back."""
+"""Which calibrators there are, how to make one by name, and how a saved one comes back."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from typing import Any
 
 from hokical.calibrators.base import Calibrator
+from hokical.calibrators.dir_odir import DirichletODIR
+from hokical.calibrators.ets import EnsembleTemperatureScaling
 from hokical.calibrators.hoki import Hoki
+from hokical.calibrators.irm import IsotonicMulticlass
+from hokical.calibrators.irova_ts import IsotonicOneVsAllTS
+from hokical.calibrators.ms_odir import MatrixScalingODIR
+from hokical.calibrators.recal import ReCal
+from hokical.calibrators.temps import TemperatureScaling
+from hokical.calibrators.uncalibrated import Uncalibrated
+from hokical.calibrators.vecs import VectorScaling
 from hokical.storage import CalibratorFileError, read_document
 
-CALIBRATORS: dict[str, type[Calibrator]] = {kind.name: kind for kind in (Hoki,)}
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    kind.name: kind
+    for kind in (
+        Uncalibrated,
+        TemperatureScaling,
+        VectorScaling,
+        MatrixScalingODIR,
+        DirichletODIR,
+        EnsembleTemperatureScaling,
+        IsotonicMulticlass,
+        IsotonicOneVsAllTS,
+        ReCal,
+        Hoki,
+    )
+}
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """What `table` tells of a method."""
+
+    name: str
+    kind: type[Calibrator]
+    reference: str
+    parameters: dict[str, Any]
+    changes_labels: bool
+    cost: str
+
+
+def make(name: str, **parameters: Any) -> Calibrator:
+    """Build a calibrator by its registry name.
+
+    >>> make("hoki", n_bins=10)
+    Hoki(n_bins=10)
+    """
+    if name not in CALIBRATORS:
+        raise ValueError(f"`name` must be one of {list(CALIBRATORS)}; got {name!r}.")
+    return CALIBRATORS[name](**parameters)
+
+
+def table() -> list[MethodInfo]:
+    """Every method: name, class, reference, parameters, whether it may change a label, cost.
+
+    >>> [info.name for info in table()][0]
+    'uncalibrated'
+    """
+    return [
+        MethodInfo(
+            name=name,
+            kind=kind,
+            reference=kind.reference,
+            parameters=kind().get_params(deep=False),
+            changes_labels=not kind.preserves_labels,
+            cost=kind.cost,
+        )
+        for name, kind in CALIBRATORS.items()
+    ]
+
+
+def methods_without_extra_input() -> list[str]:
+    """The methods that need nothing but logits and labels."""
+    return [name for name, kind in CALIBRATORS.items() if not kind.needs_transformed]
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:

@@ -1,0 +1,225 @@
+"""The losses that ensemble temperature scaling minimises, at a given temperature.
+
+A mixture is p = w_1 softmax(beta z) + w_2 softmax(z) + w_3 uniform. For a given beta both losses
+are convex in the weights w; this module gives value, gradient and Hessian there, and the
+derivatives by s = log beta. With x_i = beta (top - z_i), and m and v the mean and the variance of x
+under a = softmax(beta z): da_i/ds = a_i (m - x_i), and dm/ds = m - v.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.likelihood import FAR, Examples, moment_sums, scaled_margins, sum_over_blocks
+from hokical.logits import Logits, rows_per_block
+from hokical.parallel import for_row_blocks
+
+FloatArray = NDArray[np.float64]
+
+_TINY = 1e-300  # keeps the log of an impossible truth finite
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """A loss around weights w: by w alone, and by s = log beta."""
+
+    value: float
+    gradient: FloatArray  # (3,)
+    hessian: FloatArray  # (3, 3)
+    slope: float
+    curvature: float
+    mixed: FloatArray  # (3,), derivative of the gradient by s
+
+
+class Slice(ABC):
+    """A loss at one temperature, as a function of the weights."""
+
+    @abstractmethod
+    def around(self, weights: FloatArray) -> Quadratic:
+        """Value and derivatives at the weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class LogSlice(Slice):
+    """Mean log loss. `parts` (3, n): the true class's probability under each part."""
+
+    parts: FloatArray
+    first: FloatArray  # (n,), derivative of parts[0] by s
+    second: FloatArray  # (n,)
+    counts: FloatArray  # (n,), weights of the examples
+
+    def around(self, weights: FloatArray) -> Quadratic:
+        p = np.maximum(weights @ self.parts, _TINY)
+        relative = self.parts / p
+        first = weights[0] * self.first / p
+        counted = relative * self.counts
+        mixed = counted @ first
+        mixed[0] -= np.sum(self.counts * self.first / p)
+        return Quadratic(
+            value=-float(np.sum(self.counts * np.log(p))),
+            gradient=-counted.sum(axis=1),
+            hessian=counted @ relative.T,
+            slope=-float(np.sum(self.counts * first)),
+            curvature=float(np.sum(self.counts * (first**2 - weights[0] * self.second / p))),
+            mixed=mixed,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SquareSlice(Slice):
+    """Mean squared distance to the one-hot truth: w' gram w - 2 true' w + 1.
+
+    `gram` (3, 3, 3) and `true` (3, 3) hold the value and the two derivatives by s along their
+    first axis.
+    """
+
+    gram: FloatArray
+    true: FloatArray
+
+    def around(self, weights: FloatArray) -> Quadratic:
+        pull = self.gram @ weights  # (3 derivatives, 3)
+        value, slope, curvature = ((pull - 2.0 * self.true) @ weights).tolist()
+        gradient, mixed, _ = 2.0 * (pull - self.true)
+        return Quadratic(1.0 + value, gradient, 2.0 * self.gram[0], slope, curvature, mixed)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Examples, and what does not depend on the temperature."""
+
+    examples: Examples
+
+    @cached_property
+    def uniform(self) -> FloatArray:
+        """1 / number of possible classes, (n,)."""
+        return uniform_part(self.examples.logits)
+
+    @cached_property
+    def plain_true(self) -> FloatArray:
+        """softmax(z) of the true class, (n,)."""
+        return np.asarray(np.exp(-self.examples.true_margins) / self._plain_sums[0])
+
+    @cached_property
+    def _plain_sums(self) -> FloatArray:
+        """sum_i exp(-d_i) and sum_i exp(-2 d_i), (2, n)."""
+        logits = self.examples.logits
+        out = np.empty((2, logits.n_rows))
+
+        def work(rows: slice) -> None:
+            terms = self._plain_terms(rows)
+            out[0, rows] = terms.sum(axis=1)
+            out[1, rows] = np.einsum("ni,ni->n", terms, terms)
+
+        for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
+        return out
+
+    def _plain_terms(self, rows: slice) -> FloatArray:
+        """exp(-d) of a block, (rows, classes), made once where that costs little memory."""
+        if self.examples.small:
+            return self._all_plain_terms[rows]
+        return np.asarray(np.exp(-self.examples.margins(rows)))
+
+    @cached_property
+    def _all_plain_terms(self) -> FloatArray:
+        return np.asarray(np.exp(-self.examples.margins(slice(0, self.examples.labels.size))))
+
+    def log_slice(self, beta: float) -> LogSlice:
+        """One pass over the logits."""
+        logits = self.examples.logits
+        true = np.empty((3, logits.n_rows))
+
+        def work(rows: slice) -> None:
+            true[:, rows] = self._true_class(rows, beta, moment_sums(self.examples, rows, beta))
+
+        for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
+        parts = np.stack([true[0], self.plain_true, self.uniform])
+        return LogSlice(parts, true[1], true[2], self.examples.weights)
+
+    def square_slice(self, beta: float) -> SquareSlice:
+        """One pass over the logits."""
+        weights = self.examples.weights
+
+        def work(rows: slice) -> FloatArray:
+            per_row = np.concatenate(self._products(rows, beta))
+            return np.asarray((per_row * weights[rows]).sum(axis=1))
+
+        sums = sum_over_blocks(self.examples.logits, 9, work).reshape(3, 3)
+        gram, true = np.zeros((3, 3, 3)), np.zeros((3, 3))
+        gram[:, 0, 0], gram[:, 0, 1], true[:, 0] = sums
+        gram[:, 1, 0] = gram[:, 0, 1]
+        zeroth, doubled = self._plain_sums
+        gram[0, 1, 1] = np.sum(weights * doubled / zeroth**2)
+        # Any distribution over the possible classes has this product with the uniform one.
+        gram[0, 2, :] = gram[0, :, 2] = true[0, 2] = np.sum(weights * self.uniform)
+        true[0, 1] = np.sum(weights * self.plain_true)
+        return SquareSlice(gram, true)
+
+    def _products(self, rows: slice, beta: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """a.a, a.q and a_true, each with its two derivatives by s, (3, rows); q = softmax(z)."""
+        moments, squared, crossed = self._product_sums(rows, beta)
+        mean = moments[1] / moments[0]
+        change = mean - (moments[2] / moments[0] - mean * mean)  # dm/ds
+        with_self, first, second = squared / moments[0] ** 2
+        self_slope = 2.0 * (mean * with_self - first)
+        self_curve = 2.0 * (
+            change * with_self + mean * self_slope - (2.0 * mean + 1.0) * first + 2.0 * second
+        )
+        with_plain, first, second = crossed / (moments[0] * self._plain_sums[0, rows])
+        plain_slope = mean * with_plain - first
+        plain_curve = change * with_plain + mean * plain_slope - (mean + 1.0) * first + second
+        return (
+            np.stack([with_self, self_slope, self_curve]),
+            np.stack([with_plain, plain_slope, plain_curve]),
+            self._true_class(rows, beta, moments),
+        )
+
+    def _product_sums(self, rows: slice, beta: float) -> FloatArray:
+        if self.examples.small:
+            return plain_product_sums(self.examples.margins(rows), self._plain_terms(rows), beta)
+        return compiled_product_sums(self.examples.logits, rows, beta)
+
+    def _true_class(self, rows: slice, beta: float, moments: FloatArray) -> FloatArray:
+        """softmax(beta z) of the true class with its two derivatives by s, (3, rows)."""
+        x = np.minimum(beta * self.examples.true_margins[rows], FAR)
+        mean = moments[1] / moments[0]
+        variance = moments[2] / moments[0] - mean * mean
+        value = np.exp(-x) / moments[0]
+        relative = mean - x
+        return np.stack([value, value * relative, value * (relative * (relative + 1.0) - variance)])
+
+
+def uniform_part(logits: Logits) -> FloatArray:
+    """1 / number of possible classes per row, (n,)."""
+    out = np.empty(logits.n_rows)
+    for rows in logits.row_blocks():
+        out[rows] = 1.0 / np.count_nonzero(logits.values[rows] > -np.inf, axis=1)
+    return out
+
+
+def plain_product_sums(margins: FloatArray, plain: FloatArray, beta: float) -> FloatArray:
+    """sum_i x_i^r e_i f_i for r = 0, 1, 2 and f = 1, e, plain, (3, 3, rows); e = exp(-x)."""
+    x = scaled_margins(margins, beta)
+    terms = np.exp(-x)
+    term = terms.copy()
+    out = np.empty((3, 3, x.shape[0]))
+    for power in range(3):
+        if power:
+            term *= x
+        out[0, power] = term.sum(axis=1)
+        out[1, power] = np.einsum("ni,ni->n", term, terms)
+        out[2, power] = np.einsum("ni,ni->n", term, plain)
+    return out
+
+
+def compiled_product_sums(logits: Logits, rows: slice, beta: float) -> FloatArray:
+    """The same through the compiled kernel."""
+    from hokical.calibrators._kernels import margin_products
+
+    out = np.empty((3, 3, rows.stop - rows.start))
+    margin_products(logits.block(rows), logits.top[rows], beta, FAR, out)
+    return out

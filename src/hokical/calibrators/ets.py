@@ -1,0 +1,372 @@
+"""Ensemble temperature scaling: a mixture of three softmaxes (Zhang et al., 2020)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from hokical.calibrators._ensemble import Mixture, Quadratic, Slice, uniform_part
+from hokical.calibrators._newton import Point, descend
+from hokical.calibrators.base import Calibrator
+from hokical.calibrators.temps import (
+    BOUNDS,
+    check_bounds,
+    check_iterations,
+    coarse_examples,
+    ending_message,
+    fit_temperature,
+    settle_ties,
+)
+from hokical.likelihood import Examples, countable_examples
+from hokical.logits import Logits, rows_per_block
+from hokical.parallel import for_row_blocks
+from hokical.stability import gumbel
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: A search is over when its next step promises less than this. Newton squares what is left.
+_GAIN = 1e-13
+#: The same for a temperature that is only where the search proper starts.
+_ROUGH_GAIN = 1e-8
+_LONGEST_STEP = 1.0
+#: Where else to look for a start, in log steps from the best temperature alone, and how much
+#: better (in loss) it must be to be worth a search of its own.
+_OFFSETS = (0.0, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0)
+_CLEAR = 1e-3
+#: Weights of temperature scaling alone.
+_ALONE = np.array([1.0, 0.0, 0.0])
+#: More solver steps than the convex problem in three weights ever takes.
+_WEIGHT_STEPS = 50
+
+
+class EnsembleTemperatureScaling(Calibrator):
+    """Mix the softmax at a temperature, the softmax as it is, and the uniform distribution.
+
+    p = w_1 softmax(z/T) + w_2 softmax(z) + w_3 uniform, with weights that are not negative and
+    sum to 1. The order of the classes stays what it was. The uniform part goes to the possible
+    classes alone (logit above -inf).
+
+    Zhang et al. fit T first, as if it stood alone, and then the weights; here all are fitted
+    together, so the loss on the validation set is at most theirs.
+
+    Parameters
+    ----------
+    loss : {"mse", "log"}
+        What to minimise: the squared distance to the one-hot truth, which the authors use, or the
+        log loss.
+    bounds : (float, float)
+        Smallest and largest temperature allowed, as in `TemperatureScaling`.
+    max_iterations : int
+        Most passes over the validation set.
+
+    Attributes
+    ----------
+    temperature_ : T; without meaning where its weight is 0
+    weights_ : (3,), of the scaled softmax, the plain softmax and the uniform distribution
+    loss_ : the mean loss on the validation set: log loss in nats, or the Brier score summed over
+        classes
+    n_iterations_, converged_, message_ : how the fit ended
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical.calibrators.ets import EnsembleTemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2 * rng.normal(size=(20000, 4))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> guess = rng.random(20000) < 0.2
+    >>> labels[guess] = rng.integers(4, size=guess.sum())
+    >>> cal = EnsembleTemperatureScaling().fit(2 * logits, labels)
+    >>> round(cal.temperature_), round(float(cal.weights_[2]), 1)
+    (2, 0.2)
+    """
+
+    name = "ets"
+    reference = (
+        "Zhang, Kailkhura, Han: Mix-n-Match: Ensemble and Compositional Methods for Uncertainty "
+        "Calibration in Deep Learning, 2020"
+    )
+    cost = "about eight softmax passes"
+
+    def __init__(
+        self,
+        *,
+        loss: Literal["mse", "log"] = "mse",
+        bounds: tuple[float, float] = BOUNDS,
+        max_iterations: int = 100,
+    ) -> None:
+        self.loss = loss
+        self.bounds = bounds
+        self.max_iterations = max_iterations
+
+    def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
+        if self.loss not in ("mse", "log"):
+            raise ValueError(f'`loss` must be "mse" or "log"; got {self.loss!r}.')
+        bounds = check_bounds(self.bounds)
+        check_iterations(self.max_iterations)
+        examples = countable_examples(logits, labels, weights)
+        self._keep(_fit_ensemble(examples, self.loss, bounds, self.max_iterations))
+        if not self.converged_:
+            warnings.warn(
+                f"EnsembleTemperatureScaling did not converge: {self.message_}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _keep(self, found: EnsembleFit) -> None:
+        self.temperature_ = found.temperature
+        self.weights_ = found.weights
+        self.loss_ = found.loss
+        self.n_iterations_ = found.n_iterations
+        self.converged_ = found.converged
+        self.message_ = found.message
+
+    def _proba(self, logits: Logits) -> FloatArray:
+        out = np.empty(logits.values.shape)
+        uniform = uniform_part(logits)
+
+        def work(rows: slice) -> None:
+            out[rows] = self._mix(logits.margins(rows), uniform[rows, None])
+
+        for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
+        return settle_ties(out, logits.labels)
+
+    def _confidence(self, logits: Logits) -> FloatArray:
+        scaled, plain, uniform = self.weights_
+        return np.asarray(
+            scaled * gumbel.stability(logits, self.temperature_)
+            + plain * gumbel.stability(logits, 1.0)
+            + uniform * uniform_part(logits)
+        )
+
+    def _mix(self, margins: FloatArray, uniform: FloatArray) -> FloatArray:
+        """Probabilities (rows, classes) from margins."""
+        scaled = np.exp(margins / -self.temperature_)
+        scaled *= self.weights_[0] / scaled.sum(axis=1, keepdims=True)
+        plain = np.exp(-margins)
+        plain *= self.weights_[1] / plain.sum(axis=1, keepdims=True)
+        scaled += plain
+        scaled += np.where(margins < np.inf, self.weights_[2] * uniform, 0.0)
+        return scaled
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "temperature": self.temperature_,
+            "weights": self.weights_,
+            "loss": self.loss_,
+            "n_iterations": self.n_iterations_,
+            "converged": self.converged_,
+            "message": self.message_,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        found = EnsembleFit(**state)
+        weights = np.asarray(found.weights)
+        usable = weights.shape == (3,) and weights.min() >= 0.0 and abs(weights.sum() - 1) < 1e-9
+        if not (usable and 0.0 < found.temperature < math.inf):
+            raise ValueError("temperature and three weights that sum to 1 are needed")
+        self._keep(found)
+
+
+@dataclass(frozen=True, eq=False)
+class EnsembleFit:
+    """A fitted temperature, the weights (3,), their loss, and how the search ended."""
+
+    temperature: float
+    weights: FloatArray
+    loss: float
+    n_iterations: int
+    converged: bool
+    message: str
+
+
+def _fit_ensemble(
+    examples: Examples, loss: str, bounds: tuple[float, float], max_iterations: int
+) -> EnsembleFit:
+    """The best temperature alone, as the authors have it; from there downhill with the weights."""
+    if examples.mean_true_margin == 0.0:
+        return _fit_without_mistakes(examples, loss, bounds)
+    ends = (-math.log(bounds[1]), -math.log(bounds[0]))
+    first, second = _starts(examples, loss, bounds)
+    profile = _Profile(Mixture(examples), loss)
+    alone = descend(profile.point_alone, first, ends, max_iterations)
+    found = profile.fit(alone.point.at, bounds, max_iterations)
+    if second is not None:
+        other = profile.fit(second, bounds, max_iterations)
+        found = other if other.loss < found.loss else found
+    return found
+
+
+def _starts(
+    examples: Examples, loss: str, bounds: tuple[float, float]
+) -> tuple[float, float | None]:
+    """Where to start, as log(1/temperature): the best alone, and a clearly better one if there is.
+
+    Found on some of the examples. The loss has several valleys: a few hopeless examples, say, draw
+    the temperature up when it stands alone, though the uniform part would deal with them better.
+    """
+    some = coarse_examples(examples)
+    if some is None or some.mean_true_margin == 0.0:
+        some = examples
+    ends = (-math.log(bounds[1]), -math.log(bounds[0]))
+    plain = fit_temperature(some.logits, some.labels, some.weights, bounds=bounds)
+    profile = _Profile(Mixture(some), loss, gain=_ROUGH_GAIN)
+    alone = descend(profile.point_alone, -math.log(plain.temperature), ends, _WEIGHT_STEPS).point
+    values = {at: profile.point(at).value for at in (alone.at + offset for offset in _OFFSETS)}
+    best = min(values, key=lambda at: values[at])
+    return alone.at, best if values[best] < values[alone.at] - _CLEAR else None
+
+
+def _fit_without_mistakes(
+    examples: Examples, loss: str, bounds: tuple[float, float]
+) -> EnsembleFit:
+    """Every label has the top logit: plain temperature scaling at its bound is best."""
+    plain = fit_temperature(examples.logits, examples.labels, examples.weights, bounds=bounds)
+    value = _slice(Mixture(examples), loss, 1.0 / plain.temperature).around(_ALONE).value
+    return EnsembleFit(plain.temperature, _ALONE.copy(), value, 2, False, plain.message)
+
+
+class _Profile:
+    """The loss at the best weights as a function of s = log(1/temperature).
+
+    By the envelope theorem its slope is the loss's own partial derivative by s; its curvature
+    takes into account how the weights follow, within the face of the simplex they lie on.
+    """
+
+    def __init__(self, mixture: Mixture, loss: str, *, gain: float = _GAIN) -> None:
+        self.mixture = mixture
+        self.gain = gain
+        self.loss = loss
+        self.weights = _ALONE  # the latest best ones, and how they go on with s
+        self.drift = np.zeros(3)
+        self._latest: tuple[float, Slice] | None = None
+
+    def point(self, log_beta: float) -> Point:
+        """The loss at the best weights."""
+        at = self._slice(log_beta)
+        self.weights = best_weights(at, self.weights, gain=self.gain)
+        here = at.around(self.weights)
+        self.drift = _weights_drift(here, self.weights)
+        curvature = here.curvature + float(here.mixed @ self.drift)
+        return _newton_point(log_beta, here, curvature, self.gain)
+
+    def fit(self, start: float, bounds: tuple[float, float], max_iterations: int) -> EnsembleFit:
+        """Downhill from a temperature, with the weights following."""
+        low, high = -math.log(bounds[1]), -math.log(bounds[0])
+        found = descend(self.point, start, (low, high), max_iterations)
+        converged = found.ending == "converged"
+        message = "converged" if converged else ending_message(found.ending, bounds, max_iterations)
+        # The last step is too short to need another look, so the weights go with it unseen.
+        last = found.point.step if converged else 0.0
+        weights = np.maximum(self.weights + last * self.drift, 0.0)
+        return EnsembleFit(
+            math.exp(-min(max(found.point.at + last, low), high)),
+            weights / weights.sum(),
+            found.point.value,
+            found.n_iterations,
+            converged,
+            message,
+        )
+
+    def point_alone(self, log_beta: float) -> Point:
+        """The loss without a mixture: all weight on the scaled softmax."""
+        here = self._slice(log_beta).around(_ALONE)
+        return _newton_point(log_beta, here, here.curvature, _ROUGH_GAIN)
+
+    def _slice(self, log_beta: float) -> Slice:
+        """The loss at a temperature; the last one is kept, as the second search starts there."""
+        if self._latest is None or self._latest[0] != log_beta:
+            self._latest = (log_beta, _slice(self.mixture, self.loss, math.exp(log_beta)))
+        return self._latest[1]
+
+
+def _newton_point(log_beta: float, here: Quadratic, curvature: float, gain: float) -> Point:
+    step = -here.slope / curvature if curvature > 0.0 else -math.copysign(1.0, here.slope)
+    step = min(max(step, -_LONGEST_STEP), _LONGEST_STEP)
+    done = abs(here.slope * step) <= gain
+    return Point(log_beta, here.value, here.slope, curvature, step, done)
+
+
+def _slice(mixture: Mixture, loss: str, beta: float) -> Slice:
+    return mixture.log_slice(beta) if loss == "log" else mixture.square_slice(beta)
+
+
+def _weights_drift(here: Quadratic, weights: FloatArray) -> FloatArray:
+    """dw/ds of the best weights, (3,), as long as they stay on the face they lie on."""
+    active = np.flatnonzero(weights > 0.0)
+    # Directions within the face: every other active weight against the first one.
+    along = np.zeros((3, active.size - 1))
+    along[active[0]] = -1.0
+    along[active[1:], np.arange(active.size - 1)] = 1.0
+    hessian = along.T @ here.hessian @ along
+    return np.asarray(-along @ np.linalg.lstsq(hessian, along.T @ here.mixed, rcond=1e-12)[0])
+
+
+def best_weights(at: Slice, start: FloatArray, *, gain: float = _GAIN) -> FloatArray:
+    """The weights of least loss at one temperature: Newton steps on the simplex."""
+    weights = start
+    here = at.around(weights)
+    for _ in range(_WEIGHT_STEPS):
+        target = least_on_simplex(here.gradient - here.hessian @ weights, here.hessian)
+        step = target - weights
+        promise = -float(here.gradient @ step)
+        if promise <= gain:
+            return weights
+        length = 1.0
+        trial = at.around(target)
+        while trial.value > here.value - 1e-4 * length * promise and length > 1e-9:
+            length *= 0.5
+            trial = at.around(weights + length * step)
+        weights, here = (target if length == 1.0 else weights + length * step), trial
+    return weights
+
+
+def least_on_simplex(linear: FloatArray, hessian: FloatArray) -> FloatArray:
+    """The w >= 0 with sum 1 that minimises linear'w + w'hessian w/2, (3,): every face is tried.
+
+    In plain floats, as arrays of three would take longer than a pass over the examples.
+    """
+    h: list[list[float]] = hessian.tolist()
+    tilt: list[float] = linear.tolist()
+    candidates = [_least_on_edge(tilt, h, i, j) for i, j in ((0, 1), (0, 2), (1, 2))]
+    inside = _least_inside(tilt, h)
+    if inside is not None:
+        candidates.append(inside)
+
+    def value(w: list[float]) -> float:
+        pull = [tilt[i] + 0.5 * sum(h[i][j] * w[j] for j in range(3)) for i in range(3)]
+        return sum(pull[i] * w[i] for i in range(3))
+
+    return np.array(min(candidates, key=value))
+
+
+def _least_on_edge(tilt: list[float], h: list[list[float]], i: int, j: int) -> list[float]:
+    """The best mixture of two parts, either of which may get nothing."""
+    bend = h[i][i] + h[j][j] - 2.0 * h[i][j]
+    slope = tilt[i] - tilt[j] + h[i][j] - h[j][j]
+    share = min(max(-slope / bend, 0.0), 1.0) if bend > 0.0 else float(slope < 0.0)
+    weights = [0.0, 0.0, 0.0]
+    weights[i], weights[j] = share, 1.0 - share
+    return weights
+
+
+def _least_inside(tilt: list[float], h: list[list[float]]) -> list[float] | None:
+    """The best mixture of all three if each gets something. The third is 1 less the others."""
+    a = h[0][0] + h[2][2] - 2.0 * h[0][2]
+    b = h[1][1] + h[2][2] - 2.0 * h[1][2]
+    c = h[0][1] + h[2][2] - h[0][2] - h[1][2]
+    p = tilt[2] - tilt[0] + h[2][2] - h[0][2]
+    q = tilt[2] - tilt[1] + h[2][2] - h[1][2]
+    determinant = a * b - c * c
+    if determinant <= 1e-14 * a * b:  # two parts are the same: an edge does as well
+        return None
+    first, second = (b * p - c * q) / determinant, (a * q - c * p) / determinant
+    weights = [first, second, 1.0 - first - second]
+    return weights if min(weights) > 0.0 else None

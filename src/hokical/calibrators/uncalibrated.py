@@ -1,0 +1,46 @@
+"""No calibration: the softmax as it is, to compare the others with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.calibrators.base import Calibrator
+from hokical.logits import Logits
+from hokical.stability import gumbel
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Uncalibrated(Calibrator):
+    """The classifier's own softmax. `fit` learns the number of classes and nothing else.
+
+    Examples
+    --------
+    >>> from hokical.calibrators.uncalibrated import Uncalibrated
+    >>> cal = Uncalibrated().fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+    >>> cal.predict_confidence([[2.0, 0.0], [1.0, 1.0]]).round(4)
+    array([0.8808, 0.5   ])
+    """
+
+    name = "uncalibrated"
+    reference = "the classifier itself"
+    cost = "nothing"
+
+    def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
+        pass
+
+    def _proba(self, logits: Logits) -> FloatArray:
+        return gumbel.distribution(logits, 1.0)
+
+    def _confidence(self, logits: Logits) -> FloatArray:
+        return gumbel.stability(logits, 1.0)
+
+    def _state(self) -> dict[str, Any]:
+        return {}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        pass

@@ -1,0 +1,162 @@
+"""Sums over examples that log-loss fits are made of, in float64 and a block of rows at a time.
+
+Every block's sum is kept apart and the blocks are added in their order, so that neither the
+number of threads nor their luck can change a result.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.logits import Logits, rows_per_block
+from hokical.parallel import for_row_blocks
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Passes over fewer logits than this are made by NumPy.
+COMPILE_FROM = 1_000_000
+#: exp(-FAR) is nothing beside 1, so larger margins are cut here; -inf logits then need no care.
+FAR = 700.0
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Logits, possible true labels (n,), and weights (n,) that sum to 1."""
+
+    logits: Logits
+    labels: IntArray
+    weights: FloatArray
+
+    @cached_property
+    def true_margins(self) -> FloatArray:
+        """How far the true class lies below the row's top, (n,), finite and >= 0."""
+        values = self.logits.values[np.arange(self.labels.size), self.labels]
+        return np.asarray(self.logits.top - values.astype(np.float64))
+
+    @property
+    def mean_true_margin(self) -> float:
+        return float(np.sum(self.weights * self.true_margins))
+
+    @property
+    def small(self) -> bool:
+        """Whether NumPy is done with a pass before the compiler has been imported."""
+        return self.logits.values.size < COMPILE_FROM
+
+    def margins(self, rows: slice) -> FloatArray:
+        """`Logits.margins`, made once where that costs little memory. Not to be written to."""
+        return self._all_margins[rows] if self.small else self.logits.margins(rows)
+
+    @cached_property
+    def _all_margins(self) -> FloatArray:
+        return self.logits.margins(slice(0, self.logits.n_rows))
+
+    def every(self, step: int) -> Examples:
+        """Every `step`-th example, with weights that sum to 1 again (or 0 if none counts)."""
+        rows = slice(None, None, step)
+        weights = self.weights[rows]
+        total = weights.sum()
+        return Examples(
+            self.logits.take(rows), self.labels[rows], weights / (total if total else 1.0)
+        )
+
+
+def countable_examples(
+    logits: Logits, labels: IntArray, weights: FloatArray | None, *, stacklevel: int = 5
+) -> Examples:
+    """The examples a log-loss fit can learn from, with a warning about the others.
+
+    A true class with logit -inf costs infinitely much whatever the parameters are. Such examples
+    get weight 0, and the label that the classifier gave, so that no infinity enters a sum.
+    """
+    weights = np.ones(labels.size) if weights is None else weights
+    values = logits.values[np.arange(labels.size), labels]
+    impossible = (values == -np.inf) & (weights > 0.0)
+    if impossible.any():
+        weights = np.where(impossible, 0.0, weights)
+        if not weights.any():
+            raise ValueError(
+                "`labels` must name a possible class in at least one example; the logit of the "
+                "true class is -inf in all of them. Mask only classes that cannot occur."
+            )
+        warnings.warn(
+            f"{int(impossible.sum())} of {labels.size} examples are left out of the fit: the "
+            "logit of their true class is -inf, which makes the log loss infinite whatever is "
+            "fitted. Mask only classes that cannot occur.",
+            RuntimeWarning,
+            stacklevel=stacklevel,
+        )
+    own = values == -np.inf
+    labels = np.where(own, logits.labels, labels) if own.any() else labels
+    return Examples(logits, labels, weights / weights.sum())
+
+
+def sum_over_blocks(
+    logits: Logits, size: int, work: Callable[[slice], Any], *, floats_per_row: int | None = None
+) -> FloatArray:
+    """The sum (size,) of `work(rows)` (size,) over all blocks of rows, always in their order."""
+    step = rows_per_block(logits.n_classes if floats_per_row is None else floats_per_row)
+    parts = np.empty((-(-logits.n_rows // step), size))
+
+    def one(rows: slice) -> None:
+        parts[rows.start // step] = work(rows)
+
+    for_row_blocks(one, logits.n_rows, step)
+    return np.asarray(parts.sum(axis=0))
+
+
+def softmax_moments(examples: Examples, beta: float) -> tuple[float, float, float]:
+    """Weighted means of three numbers per row, for the softmax of beta z.
+
+    With scaled margins x_i = beta (top - z_i): the log of sum_i exp(-x_i), and the mean and the
+    variance of x under the softmax.
+    """
+
+    def work(rows: slice) -> FloatArray:
+        zeroth, first, second = moment_sums(examples, rows, beta)
+        mean = first / zeroth
+        rows_of_three = np.stack([np.log(zeroth), mean, second / zeroth - mean * mean])
+        return np.asarray((rows_of_three * examples.weights[rows]).sum(axis=1))
+
+    log_sum, mean, variance = sum_over_blocks(examples.logits, 3, work).tolist()
+    return log_sum, mean, variance
+
+
+def moment_sums(examples: Examples, rows: slice, beta: float) -> FloatArray:
+    """sum_i x_i^r exp(-x_i) for r = 0, 1, 2 per row, (3, rows)."""
+    if examples.small:
+        return plain_moment_sums(examples.margins(rows), beta)
+    return compiled_moment_sums(examples.logits, rows, beta)
+
+
+def plain_moment_sums(margins: FloatArray, beta: float) -> FloatArray:
+    """The NumPy twin of the compiled kernel."""
+    x = scaled_margins(margins, beta)
+    term = np.exp(-x)
+    sums = [term.sum(axis=1)]
+    for _ in range(2):
+        term *= x
+        sums.append(term.sum(axis=1))
+    return np.stack(sums)
+
+
+def compiled_moment_sums(logits: Logits, rows: slice, beta: float) -> FloatArray:
+    """The same through the compiled kernel."""
+    from hokical.calibrators._kernels import margin_moments
+
+    out = np.empty((3, rows.stop - rows.start))
+    margin_moments(logits.block(rows), logits.top[rows], beta, FAR, out)
+    return out
+
+
+def scaled_margins(margins: FloatArray, beta: float) -> FloatArray:
+    """beta d, cut at FAR, in a new array."""
+    x = margins * beta
+    return np.minimum(x, FAR, out=x)

@@ -1,0 +1,188 @@
+"""One-vs-all isotonic regression against scikit-learn's, class by class."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import log_softmax, softmax
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.isotonic import IsotonicRegression
+
+from hokical.calibrators._isotonic import IDENTITY_SHARE
+from hokical.calibrators.irova_ts import IsotonicOneVsAllTS
+from hokical.calibrators.temps import fit_temperature
+from hokical.logits import as_logits
+from hokical.parallel import threads
+from hokical.storage import read_document
+from tests.conftest import synthetic_logits
+
+Real = dict[str, np.ndarray]
+
+
+def class_by_class_twin(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None,
+    new: np.ndarray,
+    temperature: float,
+) -> np.ndarray:
+    """scikit-learn's isotonic regression of every class, then rows scaled to sum 1."""
+    log_proba = log_softmax(logits.astype(np.float64) / temperature, axis=1)
+    new_log_proba = log_softmax(new.astype(np.float64) / temperature, axis=1)
+    fitted = np.zeros(new.shape)
+    for column in range(logits.shape[1]):
+        twin = IsotonicRegression(out_of_bounds="clip")
+        twin.fit(log_proba[:, column], labels == column, weights)
+        fitted[:, column] = twin.predict(new_log_proba[:, column])
+    fitted = (1.0 - IDENTITY_SHARE) * fitted + IDENTITY_SHARE * np.exp(new_log_proba)
+    return fitted / fitted.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n", "n_classes"), [(40, 40), (300, 2), (500, 7)])
+def test_every_class_is_an_isotonic_regression(n: int, n_classes: int, weighted: bool) -> None:
+    logits, labels = synthetic_logits(n, n_classes, seed=n)
+    weights = np.random.default_rng(1).gamma(1.0, size=n) if weighted else None
+    new, _ = synthetic_logits(200, n_classes, seed=5)
+    cal = IsotonicOneVsAllTS().fit(logits, labels, weights)
+    for rows in (logits, new):
+        expected = class_by_class_twin(logits, labels, weights, rows, cal.temperature_)
+        np.testing.assert_allclose(cal.predict_proba(rows), expected, atol=1e-4)
+        assert np.abs(cal.predict_proba(rows) - expected).mean() < 1e-7
+
+
+def test_it_agrees_on_real_logits(resnet110: Real) -> None:
+    logits, labels = resnet110["val_logits"], resnet110["val_labels"]
+    cal = IsotonicOneVsAllTS().fit(logits, labels)
+    new = resnet110["test_logits"][:3000]
+    expected = class_by_class_twin(logits, labels, None, new, cal.temperature_)
+    found = cal.predict_proba(new)
+    assert np.quantile(np.abs(found - expected), 0.999) < 1e-5
+    np.testing.assert_allclose(found, expected, atol=1e-2)
+    right = cal.predict(new) == resnet110["test_labels"][:3000]
+    assert abs(cal.predict_confidence(new).mean() - right.mean()) < 0.02
+
+
+def test_the_temperature_is_that_of_temperature_scaling() -> None:
+    logits, labels = synthetic_logits(500, 4, seed=0)
+    cal = IsotonicOneVsAllTS().fit(logits, labels)
+    assert cal.temperature_ == fit_temperature(as_logits(logits), labels, None).temperature
+    assert cal.converged_
+
+
+def test_labels_can_change_and_predict_says_so() -> None:
+    """The classifier favours class 0 more than it should."""
+    logits, labels = synthetic_logits(600, 3, seed=0)
+    logits[:, 0] += 5.0
+    cal = IsotonicOneVsAllTS().fit(logits, labels)
+    assert not cal.preserves_labels
+    assert (cal.predict(logits) == labels).mean() > (logits.argmax(axis=1) == labels).mean()
+    proba = cal.predict_proba(logits)
+    np.testing.assert_array_equal(cal.predict(logits), proba.argmax(axis=1))
+    np.testing.assert_array_equal(cal.predict_confidence(logits), proba.max(axis=1))
+
+
+def test_an_absent_class_gets_next_to_nothing() -> None:
+    logits, labels = synthetic_logits(400, 5, seed=2)
+    kept = labels != 3
+    cal = IsotonicOneVsAllTS().fit(logits[kept], labels[kept])
+    np.testing.assert_array_equal(cal.absent_classes_, [3])
+    proba = cal.predict_proba(logits)
+    assert proba[:, 3].max() > 0.0
+    assert np.median(proba[:, 3]) < 1e-8
+
+
+def test_a_row_of_zeros_falls_back_to_temperature_scaling() -> None:
+    """Only classes that were absent are possible in this row."""
+    logits, labels = synthetic_logits(300, 5, seed=9)
+    kept = labels < 3
+    cal = IsotonicOneVsAllTS().fit(logits[kept], labels[kept])
+    row = np.array([[-np.inf, -np.inf, -np.inf, 1.0, 0.5]])
+    expected = softmax(row / cal.temperature_, axis=1)
+    np.testing.assert_allclose(cal.predict_proba(row), expected, rtol=1e-12)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(2, 25),
+    n_classes=st.integers(2, 6),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
+    masked=st.floats(0.0, 0.5),
+)
+def test_rows_are_probabilities_whatever_comes(
+    seed: int, n: int, n_classes: int, dtype: str, masked: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    logits = rng.integers(-3, 4, size=(n, n_classes)).astype(dtype)
+    labels = rng.integers(n_classes, size=n)
+    logits[rng.random(logits.shape) < masked] = -np.inf
+    logits[np.arange(n), labels] = 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        cal = IsotonicOneVsAllTS().fit(logits, labels)
+    proba = cal.predict_proba(logits)
+    assert np.isfinite(proba).all()
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_array_equal(proba[logits == -np.inf], 0.0)
+    assert (cal.predict_confidence(logits) > 0.0).all()
+
+
+def test_a_weight_of_two_is_the_row_twice() -> None:
+    logits, labels = synthetic_logits(300, 5, seed=3)
+    weights = np.random.default_rng(0).integers(0, 4, size=300)
+    repeated = np.repeat(np.arange(300), weights)
+    left = IsotonicOneVsAllTS().fit(logits, labels, weights).predict_proba(logits)
+    right = IsotonicOneVsAllTS().fit(logits[repeated], labels[repeated]).predict_proba(logits)
+    np.testing.assert_allclose(left, right, atol=1e-5)
+
+
+def test_permuted_classes_change_nothing() -> None:
+    logits, labels = synthetic_logits(400, 6, seed=4)
+    order = np.random.default_rng(0).permutation(6)
+    cal = IsotonicOneVsAllTS().fit(logits, labels)
+    permuted = IsotonicOneVsAllTS().fit(logits[:, order], np.argsort(order)[labels])
+    np.testing.assert_allclose(
+        permuted.predict_proba(logits[:, order]), cal.predict_proba(logits)[:, order], atol=1e-5
+    )
+
+
+def test_blocks_and_threads_change_nothing() -> None:
+    logits, labels = synthetic_logits(1500, 5, seed=6)
+    cal = IsotonicOneVsAllTS().fit(logits, labels)
+    with threads(1):
+        other = IsotonicOneVsAllTS().fit(logits, labels)
+        alone = np.vstack([other.predict_proba(row[None]) for row in logits[:50]])
+    np.testing.assert_array_equal(alone, cal.predict_proba(logits)[:50])
+
+
+@pytest.mark.parametrize("target", ["right", "wrong"])
+def test_all_right_or_all_wrong_is_said_aloud(target: str) -> None:
+    logits, _ = synthetic_logits(60, 5, seed=2)
+    labels = logits.argmax(axis=1) if target == "right" else logits.argmin(axis=1)
+    with pytest.warns(ConvergenceWarning, match="temperature of IsotonicOneVsAllTS"):
+        cal = IsotonicOneVsAllTS().fit(logits, labels)
+    assert not cal.converged_
+    assert cal.message_
+    assert np.isfinite(cal.predict_proba(logits)).all()
+
+
+def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(200, 4, seed=1)
+    cal = IsotonicOneVsAllTS().fit(logits, labels)
+    cal.save(tmp_path / "cal.json")
+    document = read_document(tmp_path / "cal.json")
+    twin = IsotonicOneVsAllTS(**document["parameters"])
+    twin._remember_classes(document["n_classes"])
+    twin._restore(document["state"])
+    np.testing.assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
+    np.testing.assert_array_equal(twin.absent_classes_, cal.absent_classes_)
+    twin._remember_classes(5)
+    with pytest.raises(ValueError, match="not 5 functions"):
+        twin._restore(document["state"])
+    with pytest.raises(ValueError, match="temperature must be finite"):
+        cal._restore(document["state"] | {"temperature": -1.0})

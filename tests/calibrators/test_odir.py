@@ -1,0 +1,450 @@
+"""Matrix scaling and Dirichlet calibration against slow twins, limits and real logits."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from hokical.calibrators import odir
+from hokical.calibrators.dir_odir import DirichletODIR
+from hokical.calibrators.ms_odir import MatrixScalingODIR
+from hokical.logits import as_logits
+from hokical.parallel import threads
+
+LOGITS = Path(__file__).resolve().parents[3] / "shared" / "data" / "logits"
+METHODS = [MatrixScalingODIR, DirichletODIR]
+both = pytest.mark.parametrize("method", METHODS)
+
+
+def noisy(n=200, n_classes=4, seed=0, size=2.0):
+    """Logits and labels with errors, so that the optimum is finite."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(n_classes, size=n)
+    logits = size * (rng.normal(size=(n, n_classes)) + np.eye(n_classes)[labels])
+    return logits, labels
+
+
+def plain_features(method, logits):
+    if method is DirichletODIR:
+        return log_softmax(logits, axis=1)
+    return logits - logits.mean(axis=1, keepdims=True)
+
+
+def plain_loss(weight, bias, features, labels, strength, sample_weight=None):
+    """The paper's objective, written out."""
+    log_proba = log_softmax(features @ weight.T + bias, axis=1)
+    n_classes = len(bias)
+    off = ~np.eye(n_classes, dtype=bool)
+    loss = -np.average(log_proba[np.arange(len(labels)), labels], weights=sample_weight)
+    return loss + strength[0] * np.mean(weight[off] ** 2) + strength[1] * np.mean(bias**2)
+
+
+def random_problem(seed, n=30, n_classes=3, masked=False):
+    rng = np.random.default_rng(seed)
+    inputs = np.hstack([rng.normal(size=(n, n_classes)), np.ones((n, 1))])
+    labels = rng.integers(n_classes, size=n)
+    impossible = rng.random((n, n_classes)) < 0.2 if masked else None
+    if impossible is not None:
+        impossible[np.arange(n), labels] = False
+    weights = rng.random(n)
+    examples = odir.Examples(inputs, impossible, labels, weights / weights.sum())
+    coef = rng.normal(size=(n_classes, n_classes + 1))
+    penalty = odir.penalty_matrix(n_classes, (0.3, 0.7), 1.5)
+    return examples, penalty, coef
+
+
+def value_at(examples, penalty, coef):
+    point = odir.point_at(examples, penalty, coef, odir.linear_scores(examples, coef))
+    return point.value, point.proba
+
+
+# Derivatives and solver -----------------------------------------------------------------------
+
+
+@given(st.integers(0, 10_000), st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_gradient_is_the_difference_quotient(seed, masked):
+    examples, penalty, coef = random_problem(seed, masked=masked)
+    slope = odir.gradient(examples, penalty, coef, value_at(examples, penalty, coef)[1])
+    for index in np.ndindex(coef.shape):
+        step = np.zeros_like(coef)
+        step[index] = 1e-5
+        up = value_at(examples, penalty, coef + step)[0]
+        down = value_at(examples, penalty, coef - step)[0]
+        assert slope[index] == pytest.approx((up - down) / 2e-5, abs=1e-8)
+
+
+@given(st.integers(0, 10_000), st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_hessian_product_is_the_difference_of_gradients(seed, masked):
+    examples, penalty, coef = random_problem(seed, masked=masked)
+    direction = np.random.default_rng(seed + 1).normal(size=coef.shape)
+
+    def slope_at(point):
+        return odir.gradient(examples, penalty, point, value_at(examples, penalty, point)[1])
+
+    proba = value_at(examples, penalty, coef)[1]
+    product = odir.curvature_along(examples, penalty, proba, direction)
+    quotient = (slope_at(coef + 1e-5 * direction) - slope_at(coef - 1e-5 * direction)) / 2e-5
+    np.testing.assert_allclose(product, quotient, atol=1e-8)
+
+
+def test_preconditioner_is_the_inverse_of_diagonal_plus_outer_product():
+    examples, penalty, coef = random_problem(3)
+    proba = value_at(examples, penalty, coef)[1]
+    nearly = odir.Preconditioner(examples, penalty, proba)
+    slope = np.random.default_rng(0).normal(size=coef.shape)
+    for row in range(examples.n_classes):
+        weights = examples.weights * proba[:, row] * (1 - proba[:, row])
+        mean = weights @ examples.inputs / weights.sum()
+        spread = weights @ (examples.inputs - mean) ** 2
+        matrix = np.diag(spread + penalty[row]) + weights.sum() * np.outer(mean, mean)
+        np.testing.assert_allclose(matrix @ nearly.solve(slope)[row], slope[row], rtol=1e-9)
+
+
+def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
+    examples, penalty, coef = random_problem(0, n=101)
+    proba = value_at(examples, penalty, coef)[1]
+    whole = odir.gradient(examples, penalty, coef, proba)
+    monkeypatch.setattr(odir, "MIN_BLOCK_SIZE", 1)
+    with threads(1):
+        cut = odir.gradient(examples, penalty, coef, proba)
+    with threads(4):
+        threaded = odir.gradient(examples, penalty, coef, proba)
+    np.testing.assert_array_equal(cut, threaded)
+    np.testing.assert_allclose(cut, whole, atol=1e-15)
+
+
+@both
+@given(
+    seed=st.integers(0, 1000),
+    strength=st.tuples(st.floats(-3, 2), st.floats(-3, 2)),
+    n_classes=st.integers(2, 4),
+)
+@settings(max_examples=8, deadline=None)
+def test_no_worse_than_a_plain_quasi_newton_twin(method, seed, strength, n_classes):
+    strength = tuple(10.0**power for power in strength)
+    logits, labels = noisy(80, n_classes, seed)
+    labels = np.where(np.arange(80) % 3, labels, (labels + 1) % n_classes)  # never separable
+    fitted = method(lambdas=strength[0], mus=strength[1]).fit(logits, labels)
+    features = plain_features(method, logits)
+
+    def loss(flat):
+        matrix = flat.reshape(n_classes, n_classes + 1)
+        return plain_loss(matrix[:, :-1], matrix[:, -1], features, labels, strength)
+
+    twin = minimize(loss, np.eye(n_classes, n_classes + 1).ravel(), method="BFGS", tol=1e-7)
+    ours = plain_loss(fitted.weight_, fitted.bias_, features, labels, strength)
+    assert fitted.converged_
+    assert ours <= twin.fun + 1e-8
+    assert ours == pytest.approx(twin.fun, abs=1e-5)
+
+
+@both
+def test_hardly_any_penalty_is_logistic_regression(method):
+    logits, labels = noisy(600, 4)
+    ours = method(lambdas=1e-9, mus=1e-9).fit(logits, labels).predict_proba(logits)
+    features = plain_features(method, logits)
+    peer = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(features, labels)
+    np.testing.assert_allclose(ours, peer.predict_proba(features), atol=1e-4)
+
+
+@both
+def test_large_penalties_leave_a_scale_per_class(method):
+    logits, labels = noisy(600, 4)
+    fitted = method(lambdas=1e9).fit(logits, labels)
+    features = plain_features(method, logits)
+
+    def loss(scales):
+        return plain_loss(np.diag(scales), np.zeros(4), features, labels, (0.0, 0.0))
+
+    twin = minimize(loss, np.ones(4), method="BFGS", tol=1e-8)
+    off = ~np.eye(4, dtype=bool)
+    assert np.abs(fitted.weight_[off]).max() < 1e-7
+    assert np.abs(fitted.bias_).max() < 1e-7
+    np.testing.assert_allclose(np.diag(fitted.weight_), twin.x, atol=1e-4)
+    assert fitted.mu_ == fitted.lambda_ == 1e9
+
+
+@both
+@pytest.mark.parametrize("temperature", [1e-3, 0.02, 1.0, 50.0, 1e3])
+def test_any_temperature_of_the_logits_is_undone(method, temperature):
+    logits, labels = noisy(500, 5)
+    plain = method(lambdas=1e12).fit(logits, labels).predict_proba(logits)
+    hot = logits * temperature
+    if method is MatrixScalingODIR:
+        found = method(lambdas=1e12).fit(hot, labels).predict_proba(hot)
+        np.testing.assert_allclose(found, plain, atol=1e-5)
+    else:  # log-probabilities do not scale with the logits
+        fitted = method(lambdas=1e12).fit(hot, labels)
+        assert fitted.converged_
+        best = minimize(
+            lambda t: plain_loss(t * np.eye(5), np.zeros(5), hot, labels, (0, 0)),
+            1 / temperature,
+            method="Nelder-Mead",
+        ).fun
+        ours = fitted.predict_proba(hot)[np.arange(500), labels]
+        assert -np.log(ours).mean() <= best + 1e-8
+
+
+# What every calibrator must be ----------------------------------------------------------------
+
+
+@both
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=5, deadline=None)
+def test_classes_may_be_renumbered_and_rows_shifted(method, seed):
+    logits, labels = noisy(120, 5, seed)
+    order = np.random.default_rng(seed).permutation(5)
+    place = np.argsort(order)
+    shift = np.random.default_rng(seed).normal(size=(120, 1)) * 10
+    kwargs = {"lambdas": [10.0, 1.0, 0.1], "mus": [1.0, 0.01]}
+    plain = method(**kwargs).fit(logits, labels)
+    moved = method(**kwargs).fit(logits[:, order] + shift, place[labels])
+    assert (plain.lambda_, plain.mu_) == (moved.lambda_, moved.mu_)
+    np.testing.assert_allclose(
+        moved.predict_proba(logits[:, order]), plain.predict_proba(logits)[:, order], atol=1e-6
+    )
+
+
+@both
+@pytest.mark.parametrize("lambdas", [1.0, [10.0, 1.0, 0.1], "quick"])
+def test_weights_are_repetition_with_cross_validation_too(method, lambdas):
+    logits, labels = noisy(150, 3)
+    weights = np.random.default_rng(1).integers(0, 4, size=150)
+    weighted = method(lambdas=lambdas).fit(logits, labels, sample_weight=weights)
+    repeated = method(lambdas=lambdas).fit(
+        np.repeat(logits, weights, axis=0), np.repeat(labels, weights)
+    )
+    assert (weighted.lambda_, weighted.mu_) == (repeated.lambda_, repeated.mu_)
+    np.testing.assert_allclose(
+        weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-7
+    )
+
+
+@both
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_small_floats_are_their_float64_values(method, dtype):
+    logits, labels = noisy(100, 3)
+    logits = logits.astype(dtype)
+    narrow = method(lambdas=[1.0, 0.1]).fit(logits, labels).predict_proba(logits)
+    wide = logits.astype(np.float64)
+    expected = method(lambdas=[1.0, 0.1]).fit(wide, labels).predict_proba(wide)
+    np.testing.assert_array_equal(narrow, expected)
+
+
+@both
+def test_same_result_again_and_with_other_thread_counts(method):
+    logits, labels = noisy(300, 4)
+    before = logits.copy()
+    first = method().fit(logits, labels)
+    with threads(1):
+        second = clone(first).fit(logits, labels)
+    np.testing.assert_array_equal(first.weight_, second.weight_)
+    np.testing.assert_array_equal(first.bias_, second.bias_)
+    np.testing.assert_array_equal(logits, before)
+
+
+@both
+@pytest.mark.parametrize("kind", ["absent", "two", "n = C", "copies", "all equal"])
+def test_odd_data_stay_finite(method, kind):
+    logits, labels = noisy(60, 4)
+    if kind == "absent":
+        labels = labels % 3
+    elif kind == "two":
+        logits, labels = logits[:, :2], labels % 2
+    elif kind == "n = C":
+        logits, labels = logits[:4], labels[:4]
+    elif kind == "copies":
+        logits, labels = logits[:1].repeat(5, axis=0), labels[:1].repeat(5)
+    else:
+        logits = np.zeros_like(logits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # four examples may be separable
+        proba = method().fit(logits, labels).predict_proba(logits)
+    assert np.isfinite(proba).all()
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+
+
+@both
+def test_an_absent_class_converges_to_nearly_nothing(method):
+    logits, labels = noisy(300, 4)
+    fitted = method(lambdas=0.01, mus=1e-4).fit(logits, labels % 3)
+    assert fitted.converged_
+    assert fitted.predict_proba(logits)[:, 3].mean() < 0.02
+
+
+@both
+def test_all_right_is_reported_as_having_no_optimum(method):
+    logits, _ = noisy(100, 3)
+    with pytest.warns(ConvergenceWarning, match=r"no finite optimum.*more examples"):
+        fitted = method(lambdas=1.0).fit(logits, logits.argmax(axis=1))
+    assert not fitted.converged_
+    assert fitted.predict_confidence(logits).mean() > 0.999
+
+
+@both
+def test_all_wrong_learns_to_avoid_the_label(method):
+    logits, _ = noisy(300, 3)
+    labels = logits.argmin(axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = method(lambdas=0.1).fit(logits, labels)
+    assert (fitted.predict(logits) == labels).mean() > 0.9
+
+
+@both
+def test_too_few_iterations_are_reported(method):
+    logits, labels = noisy()
+    with pytest.warns(ConvergenceWarning, match=r"1 iterations.*Raise `max_iterations`"):
+        fitted = method(lambdas=0.01, max_iterations=1).fit(logits, labels)
+    assert not fitted.converged_
+    assert fitted.n_iterations_ == 1
+
+
+# Impossible classes ---------------------------------------------------------------------------
+
+
+@both
+def test_impossible_classes_get_nothing_and_a_masked_column_is_as_if_not_there(method):
+    logits, labels = noisy(200, 4)
+    logits[:50, 3][labels[:50] != 3] = -np.inf
+    fitted = method(lambdas=0.5).fit(logits, labels)
+    proba = fitted.predict_proba(logits)
+    assert fitted.converged_
+    assert (proba[logits == -np.inf] == 0.0).all()
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+
+    three, labels = noisy(200, 3)
+    wide = np.hstack([three, np.full((200, 1), -np.inf)])
+    padded = method(lambdas=1e9).fit(wide, labels).predict_proba(wide)
+    plain = method(lambdas=1e9).fit(three, labels).predict_proba(three)
+    np.testing.assert_allclose(padded[:, :3], plain, atol=1e-6)
+
+
+@both
+def test_an_impossible_true_class_is_left_out_with_a_warning(method):
+    logits, labels = noisy(100, 3)
+    broken = logits.copy()
+    broken[[4, 7], labels[[4, 7]]] = -np.inf
+    with pytest.warns(RuntimeWarning, match="2 of 100 examples"):
+        left_out = method(lambdas=1.0).fit(broken, labels)
+    keep = np.ones(100)
+    keep[[4, 7]] = 0
+    expected = method(lambdas=1.0).fit(logits, labels, sample_weight=keep)
+    np.testing.assert_allclose(left_out.weight_, expected.weight_, atol=1e-9)
+    hopeless = np.where(np.arange(3) == labels[:, None], -np.inf, logits)
+    with pytest.raises(ValueError, match="all 100 that count"):
+        method().fit(hopeless, labels)
+
+
+# Choice of the penalties ----------------------------------------------------------------------
+
+
+def test_folds_spread_each_class_and_keep_copies_together():
+    logits, labels = noisy(90, 3)
+    folds = odir.fold_numbers(as_logits(logits), labels, 3, 0)
+    assert set(np.bincount(folds)) == {30}
+    for label in range(3):
+        counts = np.bincount(folds[labels == label], minlength=3)
+        assert counts.max() - counts.min() <= 1
+    twice = odir.fold_numbers(
+        as_logits(np.vstack([logits, logits + 7.0])), np.tile(labels, 2), 3, 0
+    )
+    np.testing.assert_array_equal(twice, np.tile(folds, 2))
+    assert (odir.fold_numbers(as_logits(logits), labels, 3, 1) != folds).any()
+
+
+@both
+def test_the_score_is_the_held_out_log_loss_and_the_least_is_chosen(method):
+    logits, labels = noisy(120, 3)
+    fitted = method(lambdas=[10.0, 1.0, 0.1], cv=4).fit(logits, labels)
+    results = fitted.cv_results_
+    folds = odir.fold_numbers(as_logits(logits), labels, 4, 0)
+    for strength, score in zip(results["lambda"], results["log_loss"], strict=True):
+        held_out = np.empty(120)
+        for fold in range(4):
+            out = folds == fold
+            part = method(lambdas=strength).fit(logits[~out], labels[~out])
+            held_out[out] = part.predict_proba(logits[out])[np.arange(out.sum()), labels[out]]
+        assert score == pytest.approx(-np.log(held_out).mean(), abs=1e-4)
+    best = results["log_loss"].argmin()
+    assert fitted.lambda_ == results["lambda"][best]
+    assert fitted.mu_ == fitted.lambda_
+    alone = method(lambdas=fitted.lambda_).fit(logits, labels)
+    np.testing.assert_array_equal(alone.weight_, fitted.weight_)
+    assert alone.cv_results_["lambda"].size == 0
+
+
+@both
+def test_quick_and_paper_grids(method):
+    logits, labels = noisy(90, 3)
+    quick, paper = method().fit(logits, labels), method(lambdas="paper").fit(logits, labels)
+    assert set(quick.cv_results_["lambda"]) <= set(odir.QUICK_LAMBDAS)
+    lambdas, mus = odir.paper_grid(3)
+    assert len(lambdas) == 36
+    assert set(paper.cv_results_["mu"]) == set(mus)
+    assert min(odir.paper_grid(100)[1]) == 0.01
+    assert quick.cv_results_["log_loss"].min() < paper.cv_results_["log_loss"].min() + 0.01
+    ends = method(lambdas="quick", mus=0.5).fit(logits, labels).cv_results_
+    assert set(ends["mu"]) == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lambdas": 0.0}, r"`lambdas` must be .*above 0.*got 0.0"),
+        ({"lambdas": "slow"}, r'`lambdas` must be "quick", "paper".*got \'slow\''),
+        ({"lambdas": []}, r"`lambdas` must be"),
+        ({"mus": [1.0, -1.0]}, r"`mus` must be"),
+        ({"mus": "quick"}, r"`mus` must be"),
+        ({"mus": np.inf}, r"`mus` must be"),
+        ({"cv": 1}, r"`cv` must be an integer of at least 2; got 1"),
+        ({"max_iterations": 0}, r"`max_iterations` must be an integer of at least 1"),
+        ({"tol": 0.0}, r"`tol` must be"),
+    ],
+)
+def test_wrong_parameters_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        MatrixScalingODIR(**wrong).fit(*noisy(20))
+
+
+@both
+def test_state_comes_back(method):
+    logits, labels = noisy()
+    fitted = method(lambdas=[1.0, 0.1]).fit(logits, labels)
+    twin = clone(fitted)
+    twin._remember_classes(4)
+    twin._restore(fitted._state())
+    np.testing.assert_array_equal(twin.predict_proba(logits), fitted.predict_proba(logits))
+    assert (twin.lambda_, twin.mu_, twin.converged_) == (fitted.lambda_, fitted.mu_, True)
+
+
+@both
+def test_beats_temperature_scaling_on_real_logits(method):
+    path = LOGITS / "cifar10_resnet110_nncal.npz"
+    if not path.exists():
+        pytest.skip(f"needs {path.name}")
+    data = np.load(path)
+    fitted = method().fit(data["val_logits"], data["val_labels"])
+    logits = data["test_logits"].astype(np.float64)
+    rows, labels = np.arange(len(logits)), data["test_labels"]
+    best = min(
+        -log_softmax(logits * scale, axis=1)[rows, labels].mean()
+        for scale in np.geomspace(0.2, 1.0, 60)
+    )
+    proba = fitted.predict_proba(logits)
+    assert fitted.converged_
+    assert -np.log(proba[rows, labels]).mean() < best  # the best temperature for the test set
+    accuracy = (logits.argmax(axis=1) == labels).mean()
+    assert (proba.argmax(axis=1) == labels).mean() > accuracy - 0.005

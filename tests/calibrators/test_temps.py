@@ -1,0 +1,260 @@
+"""Temperature scaling: the right answer on any scale, and an honest word where there is none."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+from sklearn.exceptions import ConvergenceWarning
+
+from hokical import likelihood
+from hokical.calibrators.temps import BOUNDS, TemperatureFit, TemperatureScaling, fit_temperature
+from hokical.likelihood import compiled_moment_sums, countable_examples, plain_moment_sums
+from hokical.logits import as_logits
+from hokical.parallel import threads
+
+LOGITS = Path(__file__).resolve().parents[3] / "shared" / "data" / "logits"
+REAL = [
+    "cifar10_resnet110_nncal",
+    "cifar100_wideresnet_dfposthoc",
+    "chestxray14_densenet121",
+    "newsgroups20_labelerrors",
+    "cifar10_vgg16_verified",
+    "imagenet5k_efficientnet_lite0",
+]
+
+
+def real_logits(name, limit=5000):
+    path = LOGITS / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"no real logits here: {path} is absent")
+    with np.load(path) as data:
+        part = "val" if "val_logits" in data else "test"
+        labels = data[f"{part}_labels"][:limit].astype(np.int64)
+        return data[f"{part}_logits"][:limit], labels
+
+
+def simulated(seed, n=3000, classes=20, spread=2.0):
+    rng = np.random.default_rng(seed)
+    logits = spread * rng.normal(size=(n, classes))
+    return logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+
+def mean_log_loss(logits, labels, temperature=1.0, weights=None):
+    """The plain, slow twin."""
+    loss = -log_softmax(logits.astype(np.float64) / temperature, axis=1)
+    return np.average(loss[np.arange(labels.size), labels], weights=weights)
+
+
+def slow_temperature(logits, labels, near, weights=None):
+    found = minimize_scalar(
+        lambda s: mean_log_loss(logits, labels, np.exp(s), weights),
+        bounds=(np.log(near) - 2.0, np.log(near) + 2.0),
+        options={"xatol": 1e-10},
+    )
+    return np.exp(found.x)
+
+
+def quiet_fit(logits, labels, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return TemperatureScaling(**options).fit(logits, labels)
+
+
+@pytest.mark.parametrize("true", [0.02, 0.1, 1.0, 5.0, 10.0, 50.0, 1000.0])
+def test_recovers_temperatures_of_any_size_from_float32(true):
+    base, labels = simulated(0)
+    logits = (true * base).astype(np.float32)
+    cal = TemperatureScaling().fit(logits, labels)
+    assert cal.converged_
+    assert_allclose(cal.temperature_, slow_temperature(logits, labels, true), rtol=1e-6)
+    assert_allclose(cal.temperature_, true, rtol=0.05)
+    assert_allclose(cal.log_loss_, mean_log_loss(logits, labels, cal.temperature_), rtol=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(40, 300),
+    classes=st.integers(2, 12),
+    spread=st.floats(0.3, 4.0),
+    log_true=st.floats(-4.0, 7.0),
+)
+def test_the_slope_of_the_log_loss_vanishes(seed, n, classes, spread, log_true):
+    base, labels = simulated(seed, n, classes, spread)
+    logits = np.exp(log_true) * base
+    cal = quiet_fit(logits, labels)
+    if not cal.converged_:
+        return
+    at = cal.temperature_
+    here = mean_log_loss(logits, labels, at)
+    assert here <= mean_log_loss(logits, labels, at * 1.001) + 1e-14
+    assert here <= mean_log_loss(logits, labels, at / 1.001) + 1e-14
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), shift=st.floats(-50, 50))
+def test_constants_and_the_order_of_classes_do_not_matter(seed, shift):
+    logits, labels = simulated(seed, 200, 6)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(6)
+    plain = quiet_fit(logits, labels)
+    moved = quiet_fit(logits + shift * rng.normal(size=(200, 1)), labels)
+    permuted = quiet_fit(logits[:, order], np.argsort(order)[labels])
+    assert_allclose(moved.temperature_, plain.temperature_, rtol=1e-9)
+    assert_allclose(permuted.temperature_, plain.temperature_, rtol=1e-12)
+
+
+def test_weights_are_repetitions():
+    logits, labels = simulated(1, 9000, 30)
+    weights = np.random.default_rng(1).integers(0, 4, size=9000)
+    weighted = TemperatureScaling().fit(logits, labels, weights)
+    repeated = TemperatureScaling().fit(
+        np.repeat(logits, weights, axis=0), np.repeat(labels, weights)
+    )
+    assert_allclose(weighted.temperature_, repeated.temperature_, rtol=1e-10)
+    assert_allclose(weighted.log_loss_, repeated.log_loss_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_compiled_and_plain_sums_agree(dtype):
+    logits = (4.0 * simulated(2, 60, 37)[0]).astype(dtype)
+    logits[3, 5] = -np.inf
+    checked = as_logits(logits)
+    rows = slice(0, 60)
+    for beta in (1e-5, 0.3, 1.0, 7.0, 1e5):
+        plain = plain_moment_sums(checked.margins(rows), beta)
+        assert_allclose(compiled_moment_sums(checked, rows, beta), plain, rtol=1e-12, atol=1e-300)
+        assert np.isfinite(plain).all()
+
+
+def test_threads_and_the_compiled_path_change_nothing(monkeypatch):
+    logits, labels = simulated(3, 4000, 150)
+    with threads(1):
+        one = TemperatureScaling().fit(logits, labels)
+    with threads(3):
+        three = TemperatureScaling().fit(logits, labels)
+    assert one.temperature_ == three.temperature_
+    monkeypatch.setattr(likelihood, "COMPILE_FROM", 0)
+    compiled = TemperatureScaling().fit(logits, labels)
+    assert_allclose(compiled.temperature_, one.temperature_, rtol=1e-11)
+
+
+def test_predictions_are_the_softmax():
+    logits, labels = simulated(4, 500, 7)
+    cal = TemperatureScaling().fit(3 * logits, labels)
+    expected = softmax(3 * logits / cal.temperature_, axis=1)
+    assert_allclose(cal.predict_proba(3 * logits), expected, rtol=1e-12)
+    assert_allclose(cal.predict_confidence(3 * logits), expected.max(axis=1), rtol=1e-12)
+    assert_array_equal(cal.predict(3 * logits), logits.argmax(axis=1))
+
+
+def test_all_right_ends_at_the_lower_bound_and_says_so():
+    logits, _ = simulated(5, 100, 4)
+    with pytest.warns(ConvergenceWarning, match="every validation label has the top logit"):
+        cal = TemperatureScaling().fit(logits, logits.argmax(axis=1))
+    assert cal.temperature_ == BOUNDS[0]
+    assert not cal.converged_
+    assert np.isfinite(cal.predict_proba(logits)).all()
+
+
+def test_worse_than_chance_ends_at_the_upper_bound_and_says_so():
+    logits, _ = simulated(6, 100, 4)
+    with pytest.warns(ConvergenceWarning, match="hardly better than chance"):
+        cal = TemperatureScaling().fit(logits, logits.argmin(axis=1))
+    assert cal.temperature_ == BOUNDS[1]
+    # Nearly uniform, and still the label comes first.
+    assert_array_equal(cal.predict_proba(logits).argmax(axis=1), logits.argmax(axis=1))
+
+
+def test_equal_logits_leave_the_temperature_at_one():
+    with pytest.warns(ConvergenceWarning, match="every temperature fits alike"):
+        cal = TemperatureScaling().fit(np.zeros((10, 3)), np.zeros(10, int))
+    assert cal.temperature_ == 1.0
+    assert_allclose(cal.log_loss_, np.log(3))
+
+
+def test_too_few_iterations_are_reported():
+    logits, labels = simulated(7, 200, 4)
+    with pytest.warns(ConvergenceWarning, match="Raise `max_iterations`"):
+        cal = TemperatureScaling(max_iterations=1).fit(50 * logits, labels)
+    assert not cal.converged_
+
+
+def test_masked_classes_are_as_if_absent():
+    logits, labels = simulated(8, 400, 5)
+    padded = np.hstack([logits, np.full((400, 2), -np.inf)])
+    cal = TemperatureScaling().fit(padded, labels)
+    assert_allclose(cal.temperature_, TemperatureScaling().fit(logits, labels).temperature_)
+    assert_array_equal(cal.predict_proba(padded)[:, 5:], 0.0)
+
+
+def test_impossible_truths_are_left_out_with_a_word():
+    logits, labels = simulated(9, 400, 5)
+    broken = logits.copy()
+    broken[np.arange(10), labels[:10]] = -np.inf
+    with pytest.warns(RuntimeWarning, match="10 of 400 examples are left out"):
+        cal = TemperatureScaling().fit(broken, labels)
+    assert_allclose(
+        cal.temperature_, TemperatureScaling().fit(logits[10:], labels[10:]).temperature_
+    )
+    with pytest.raises(ValueError, match="must name a possible class"):
+        TemperatureScaling().fit(broken[:10], labels[:10])
+
+
+def test_an_impossible_truth_of_weight_zero_is_no_matter():
+    logits, labels = simulated(10, 50, 3)
+    logits[0, labels[0]] = -np.inf
+    examples = countable_examples(as_logits(logits), labels, np.r_[0.0, np.ones(49)])
+    assert np.isfinite(examples.true_margins).all()
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (2.0, 1.0), (1.0, np.inf), "ab", 3, (1.0,)])
+def test_bad_bounds_are_named(bounds):
+    with pytest.raises(ValueError, match="`bounds` must be two finite temperatures"):
+        TemperatureScaling(bounds=bounds).fit(*simulated(0, 20, 3))
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, "3"])
+def test_bad_iteration_counts_are_named(count):
+    with pytest.raises(ValueError, match="`max_iterations` must be an integer of at least 1"):
+        TemperatureScaling(max_iterations=count).fit(*simulated(0, 20, 3))
+
+
+def test_state_comes_back():
+    logits, labels = simulated(11, 200, 4)
+    cal = TemperatureScaling().fit(logits, labels)
+    twin = TemperatureScaling()
+    twin._remember_classes(4)
+    twin._restore(cal._state())
+    assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
+    with pytest.raises(ValueError, match="temperature must be finite and above 0"):
+        twin._restore(cal._state() | {"temperature": -1.0})
+
+
+def test_the_function_returns_what_the_estimator_keeps():
+    logits, labels = simulated(12, 300, 4)
+    found = fit_temperature(as_logits(logits), labels, None)
+    assert isinstance(found, TemperatureFit)
+    assert found.temperature == TemperatureScaling().fit(logits, labels).temperature_
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_agrees_with_scikit_learn_on_real_logits(name):
+    calibration = pytest.importorskip("sklearn.calibration")
+    if not hasattr(calibration, "_TemperatureScaling"):
+        pytest.skip("this scikit-learn has no temperature scaling (it came with 1.8)")
+    logits, labels = real_logits(name)
+    # Its search is only as fine as its input's dtype, and probabilities would be taken as such.
+    theirs = calibration._TemperatureScaling().fit(logits.astype(np.float64), labels)
+    ours = TemperatureScaling().fit(logits, labels)
+    assert ours.converged_
+    assert_allclose(ours.temperature_, 1.0 / theirs.beta_, rtol=1e-3)
+    assert ours.log_loss_ <= mean_log_loss(logits, labels, 1.0 / theirs.beta_) + 1e-9

@@ -1,0 +1,264 @@
+"""Vector scaling: the optimum of its loss, finite and unique whatever the data."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+from sklearn.exceptions import ConvergenceWarning
+
+from hokical.calibrators import vecs
+from hokical.calibrators._newton import minimize_convex
+from hokical.calibrators.temps import TemperatureScaling
+from hokical.calibrators.vecs import VectorScaling
+from hokical.parallel import threads
+
+LOGITS = Path(__file__).resolve().parents[3] / "shared" / "data" / "logits"
+REAL = [
+    "cifar10_resnet110_nncal",
+    "cifar100_wideresnet_dfposthoc",
+    "chestxray14_densenet121",
+    "newsgroups20_labelerrors",
+    "cifar10_vgg16_verified",
+]
+
+
+def real_logits(name, limit=3000):
+    path = LOGITS / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"no real logits here: {path} is absent")
+    with np.load(path) as data:
+        part = "val" if "val_logits" in data else "test"
+        labels = data[f"{part}_labels"][:limit].astype(np.int64)
+        return data[f"{part}_logits"][:limit], labels
+
+
+def simulated(seed, n=600, classes=5, spread=2.0):
+    rng = np.random.default_rng(seed)
+    logits = spread * rng.normal(size=(n, classes))
+    skewed = logits * rng.uniform(0.5, 1.5, classes) + rng.normal(size=classes)
+    return logits, np.argmax(skewed + rng.gumbel(size=logits.shape), axis=1)
+
+
+def mean_log_loss(proba, labels, weights=None):
+    return np.average(-np.log(proba[np.arange(labels.size), labels]), weights=weights)
+
+
+def penalised_loss(theta, logits, labels, ridge, temperature):
+    """The plain, slow twin: theta = (scale T - 1, bias)."""
+    deviation, bias = np.split(theta, 2)
+    scores = log_softmax(logits, axis=1) * (1 + deviation) / temperature + bias
+    log_proba = log_softmax(scores, axis=1)[np.arange(labels.size), labels]
+    return -log_proba.mean() + 0.5 * ridge * theta @ theta
+
+
+def quiet_fit(logits, labels, weights=None, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return VectorScaling(**options).fit(logits, labels, weights)
+
+
+@pytest.mark.parametrize("ridge", [1e-8, 1e-3, 0.1])
+def test_finds_what_a_general_optimiser_finds(ridge):
+    logits, labels = simulated(0)
+    cal = VectorScaling(ridge=ridge).fit(logits, labels)
+    temperature = TemperatureScaling().fit(logits, labels).temperature_
+    slow = minimize(
+        penalised_loss, np.zeros(10), args=(logits, labels, ridge, temperature), tol=1e-10
+    )
+    theta = np.concatenate([cal.scale_ * temperature - 1, cal.bias_])
+    ours = penalised_loss(theta, logits, labels, ridge, temperature)
+    assert cal.converged_
+    assert ours <= slow.fun + 1e-12
+    assert_allclose(theta, slow.x, atol=1e-4)
+    assert_allclose(cal.log_loss_, mean_log_loss(cal.predict_proba(logits), labels), rtol=1e-10)
+
+
+def test_value_gradient_and_hessian_agree():
+    logits, labels = simulated(1, 80, 4)
+    logits[:5, 1] = -np.inf
+    labels[:5] = 0
+    examples = vecs.countable_examples(vecs_logits(logits), labels, None)
+    problem = vecs._Problem(examples, 1e-2, 1.3)
+    theta = np.random.default_rng(1).normal(size=8)
+    value, gradient, hessian = problem.evaluate(theta)
+    for k, unit in enumerate(1e-5 * np.eye(8)):
+        up, down = problem.evaluate(theta + unit), problem.evaluate(theta - unit)
+        assert_allclose(gradient[k], (up[0] - down[0]) / 2e-5, atol=1e-8)
+        assert_allclose(hessian[k], (up[1] - down[1]) / 2e-5, atol=1e-8)
+    again = problem.value_and_gradient(theta)
+    assert_allclose(again[0], value, rtol=1e-13)
+    assert_allclose(again[1], gradient, atol=1e-13)
+
+
+def vecs_logits(values):
+    from hokical.logits import as_logits
+
+    return as_logits(values)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), n=st.integers(5, 200), classes=st.integers(2, 6))
+def test_constants_and_the_order_of_classes_do_not_matter(seed, n, classes):
+    logits, labels = simulated(seed, n, classes)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(classes)
+    plain = quiet_fit(logits, labels).predict_proba(logits)
+    moved = quiet_fit(logits + 5 * rng.normal(size=(n, 1)), labels).predict_proba(logits)
+    permuted = quiet_fit(logits[:, order], np.argsort(order)[labels])
+    assert_allclose(moved, plain, atol=1e-9)
+    assert_allclose(permuted.predict_proba(logits[:, order]), plain[:, order], atol=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_never_worse_than_temperature_scaling_and_biases_sum_to_zero(seed):
+    logits, labels = simulated(seed, 150, 4)
+    plain = TemperatureScaling().fit(logits, labels)
+    cal = VectorScaling().fit(logits, labels)
+    assert cal.log_loss_ <= plain.log_loss_ + 1e-12
+    assert abs(cal.bias_.sum()) < 1e-10
+
+
+def test_weights_are_repetitions():
+    logits, labels = simulated(2)
+    weights = np.random.default_rng(2).integers(0, 4, size=labels.size)
+    weighted = VectorScaling().fit(logits, labels, weights)
+    repeated = VectorScaling().fit(np.repeat(logits, weights, axis=0), np.repeat(labels, weights))
+    assert_allclose(weighted.scale_, repeated.scale_, rtol=1e-8)
+    assert_allclose(weighted.bias_, repeated.bias_, atol=1e-8)
+
+
+def test_an_absent_class_keeps_a_finite_bias():
+    logits, labels = simulated(3)
+    kept = labels != 2
+    cal = VectorScaling().fit(logits[kept], labels[kept])
+    assert cal.converged_
+    assert -40 < cal.bias_[2] < -3
+    proba = cal.predict_proba(logits)
+    assert 0 < proba[:, 2].max() < 1e-3
+
+
+@pytest.mark.parametrize("scale", [0.02, 1.0, 1000.0])
+def test_any_scale_of_logits(scale):
+    logits, labels = simulated(4)
+    cal = VectorScaling().fit((scale * logits).astype(np.float32), labels)
+    assert cal.converged_
+    assert cal.log_loss_ < TemperatureScaling().fit(logits, labels).log_loss_
+
+
+@pytest.mark.parametrize("pick", [np.argmax, np.argmin])
+def test_all_right_and_all_wrong_end(pick):
+    logits, _ = simulated(5, 100, 3)
+    cal = quiet_fit(logits, pick(logits, axis=1))
+    assert cal.converged_
+    assert np.isfinite(cal.scale_).all()
+    assert np.isfinite(cal.predict_proba(logits)).all()
+    assert cal.log_loss_ < 0.05
+
+
+def test_masked_classes_stay_impossible_even_with_a_negative_scale():
+    logits, _ = simulated(6, 300, 3)
+    padded = np.hstack([logits, np.full((300, 1), -np.inf)])
+    padded[:50, 0] = -np.inf
+    labels = padded[:, 1:3].argmin(axis=1) + 1
+    cal = quiet_fit(padded, labels)
+    assert cal.scale_.min() < 0
+    proba = cal.predict_proba(padded)
+    assert_array_equal(proba[padded == -np.inf], 0.0)
+    assert_allclose(proba.sum(axis=1), 1.0)
+
+
+def test_impossible_truths_are_left_out_with_a_word():
+    logits, labels = simulated(7)
+    broken = logits.copy()
+    broken[np.arange(10), labels[:10]] = -np.inf
+    with pytest.warns(RuntimeWarning, match="10 of 600 examples are left out"):
+        cal = VectorScaling().fit(broken, labels)
+    assert_allclose(cal.scale_, VectorScaling().fit(logits[10:], labels[10:]).scale_, rtol=1e-8)
+
+
+def test_too_few_iterations_are_reported():
+    with pytest.warns(ConvergenceWarning, match="Raise `max_iterations`"):
+        cal = VectorScaling(max_iterations=1).fit(*simulated(8))
+    assert not cal.converged_
+
+
+@pytest.mark.parametrize("ridge", [0.0, -1.0, np.inf, np.nan, "1"])
+def test_a_bad_ridge_is_named(ridge):
+    with pytest.raises(ValueError, match="`ridge` must be a finite number above 0"):
+        VectorScaling(ridge=ridge).fit(*simulated(0, 20))
+
+
+def test_threads_change_nothing():
+    logits, labels = simulated(9, 6000, 40)
+    with threads(1):
+        one = VectorScaling().fit(logits, labels)
+    with threads(3):
+        three = VectorScaling().fit(logits, labels)
+    assert_array_equal(one.scale_, three.scale_)
+
+
+def test_very_many_classes_take_the_other_solver_to_the_same_place(monkeypatch):
+    logits, labels = simulated(10, 2000, 6)
+    dense = VectorScaling(ridge=1e-4).fit(logits, labels)
+    monkeypatch.setattr(vecs, "DENSE_CLASSES", 0)
+    other = VectorScaling(ridge=1e-4).fit(logits, labels)
+    assert other.converged_
+    assert_allclose(other.log_loss_, dense.log_loss_, atol=1e-8)
+    assert_allclose(other.scale_, dense.scale_, rtol=1e-4)
+
+
+def test_damped_newton_survives_a_start_from_which_newton_diverges():
+    def evaluate(x):  # log(cosh(x)) and a little: full steps from |x| > 1.1 run away
+        slope = np.tanh(x) + 1e-3 * x
+        value = float(np.logaddexp(x, -x)[0] + 0.5e-3 * x[0] ** 2)
+        return value, slope, np.array([[1.0 - np.tanh(x[0]) ** 2 + 1e-3]])
+
+    found = minimize_convex(evaluate, np.array([8.0]), 100)
+    assert found.converged
+    assert_allclose(found.x, 0.0, atol=1e-9)
+
+
+def test_state_comes_back():
+    logits, labels = simulated(11)
+    cal = VectorScaling().fit(logits, labels)
+    twin = VectorScaling()
+    twin._remember_classes(5)
+    twin._restore(cal._state())
+    assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
+    with pytest.raises(ValueError, match="one entry per class"):
+        twin._restore(cal._state() | {"bias": np.zeros(3)})
+
+
+def test_predictions_are_the_scaled_softmax():
+    logits, labels = simulated(12)
+    cal = VectorScaling().fit(logits, labels)
+    expected = softmax(log_softmax(logits, axis=1) * cal.scale_ + cal.bias_, axis=1)
+    assert_allclose(cal.predict_proba(logits), expected, rtol=1e-10)
+    assert_array_equal(cal.predict(logits), expected.argmax(axis=1))
+    assert_allclose(cal.predict_confidence(logits), expected.max(axis=1), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_agrees_with_probmetrics_on_real_logits(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("probmetrics", reason="the peer probmetrics is not installed")
+        from probmetrics.calibrators.logistic import VectorScalingCalibrator
+
+        logits, labels = real_logits(name)
+        proba = softmax(logits.astype(np.float64), axis=1)
+        theirs = VectorScalingCalibrator().fit(proba, labels).predict_proba(proba)
+    cal = VectorScaling().fit(logits, labels)
+    assert cal.converged_
+    their_loss = mean_log_loss(theirs, labels)
+    assert_allclose(cal.log_loss_, their_loss, atol=1e-4)
+    assert cal.log_loss_ <= their_loss + 1e-5
