@@ -49,6 +49,16 @@ def test_the_winner_is_the_best_of_all_tried(overconfident: Data) -> None:
     assert "settings tried" in repr(found)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_family_finds_the_same_alone_and_after_another(seed: int) -> None:
+    logits, labels = synthetic_logits(1500, 8, seed=seed)
+    for family in ("uniform", "gumbel"):
+        alone = select_noise(logits, labels, families=[family])
+        after = select_noise(logits, labels, families=["gaussian", family])
+        best = max(t.sigma_hat for t in after.trials if t.noise.family == family)
+        assert best == pytest.approx(alone.sigma_hat, rel=1e-3)
+
+
 def test_large_sets_are_scouted_then_refined_on_all_rows() -> None:
     logits, labels = synthetic_logits(9000, 4, seed=3)
     found = select_noise(logits, labels)

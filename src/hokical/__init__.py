@@ -1,20 +1,46 @@
-"""Honest confidence for classifiers."""
+"""Honest confidence for classifiers.
 
-from hokical.bounds import calibration_bound
-from hokical.calibrators import Hoki, load
-from hokical.logits import from_binary_scores, from_probabilities
-from hokical.selection import select_noise
-from hokical.stability import label_distribution, label_stability
+Names are loaded when they are first used, so `import hokical` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hokical.bounds import calibration_bound as calibration_bound
+    from hokical.calibrators import Hoki as Hoki
+    from hokical.calibrators import load as load
+    from hokical.comparison import compare as compare
+    from hokical.logits import from_binary_scores as from_binary_scores
+    from hokical.logits import from_probabilities as from_probabilities
+    from hokical.selection import select_noise as select_noise
+    from hokical.stability import label_distribution as label_distribution
+    from hokical.stability import label_stability as label_stability
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Hoki",
-    "calibration_bound",
-    "from_binary_scores",
-    "from_probabilities",
-    "label_distribution",
-    "label_stability",
-    "load",
-    "select_noise",
-]
+_HOMES = {
+    "Hoki": "hokical.calibrators",
+    "calibration_bound": "hokical.bounds",
+    "compare": "hokical.comparison",
+    "from_binary_scores": "hokical.logits",
+    "from_probabilities": "hokical.logits",
+    "label_distribution": "hokical.stability",
+    "label_stability": "hokical.stability",
+    "load": "hokical.calibrators",
+    "select_noise": "hokical.selection",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hokical' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

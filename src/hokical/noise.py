@@ -29,6 +29,7 @@ class Noise(ABC):
     """What every family offers: a name, a width, and unit draws stretched to that width."""
 
     family: ClassVar[str]
+    unit_deviation: ClassVar[float]  # standard deviation of the noise of width 1
 
     @property
     @abstractmethod
@@ -55,6 +56,7 @@ class Gaussian(Noise):
     """Normal noise with standard deviation `scale`; `mean` changes no result."""
 
     family: ClassVar[str] = "gaussian"
+    unit_deviation: ClassVar[float] = 1.0
     scale: float
     mean: float = 0.0
 
@@ -79,6 +81,7 @@ class Uniform(Noise):
     """Noise spread evenly over [`low`, `high`]; only `high - low` changes a result."""
 
     family: ClassVar[str] = "uniform"
+    unit_deviation: ClassVar[float] = 1.0 / math.sqrt(12.0)
     low: float
     high: float
 
@@ -108,6 +111,7 @@ class Gumbel(Noise):
     """Gumbel noise: the stability it gives is the softmax confidence at temperature `scale`."""
 
     family: ClassVar[str] = "gumbel"
+    unit_deviation: ClassVar[float] = math.pi / math.sqrt(6.0)
     scale: float
 
     def __post_init__(self) -> None:

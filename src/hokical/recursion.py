@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,10 @@ from hokical.table import Cells, StabilityTable
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: No example changed its bin; or the bins came back to an earlier state; or steps ran out.
+#: Every bin's mean confidence is its accuracy; or the bins go round without that; or steps ran out.
 Ending = Literal["converged", "cycle", "limit"]
+
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,7 @@ class Schedule:
     alpha: FloatArray
     beta: FloatArray
     ending: Ending
+    validation_ece: float
 
     @property
     def converged(self) -> bool:
@@ -64,28 +67,49 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iterations: int) -> S
     """Algorithm 1: repeat until no example changes its bin, at most `max_iterations` times.
 
     A step depends on the bins alone, so once they return to an earlier state they would go round
-    for ever; the recursion stops there.
+    for ever. The recursion then ends at the step of the round whose bins fit best; where they fit
+    exactly, the purpose is reached.
     """
     cells = table.occupied()
     stability = cells.level / table.levels
     several_starts = table.weight.shape[0] > 1
     confidence = np.full(cells.level.shape, table.accuracy)
     bins = cells.start if several_starts else bin_index(confidence, n_bins)
-    steps: list[tuple[FloatArray, FloatArray]] = []
+    steps: list[_Step] = []
     seen: dict[bytes, int] = {}
-    ending: Ending = "limit"
     while len(steps) < max_iterations:
         seen[_fingerprint(bins)] = len(steps)
         alpha, beta = _bin_rates(table.levels, cells, bins, n_bins)
-        steps.append((alpha, beta))
         confidence = _step(alpha, beta, stability, confidence, bins)
         bins = bin_index(confidence, n_bins)
+        steps.append(_Step(alpha, beta, _ece(cells, confidence, bins, n_bins)))
         first_seen = seen.get(_fingerprint(bins))
         if first_seen is not None:
-            ending = "converged" if first_seen == len(steps) - 1 else "cycle"
-            break
-    alphas, betas = zip(*steps, strict=True)
-    return Schedule(np.array(alphas), np.array(betas), ending)
+            return _end_of_round(steps, first_seen)
+    return _schedule(steps, "limit")
+
+
+class _Step(NamedTuple):
+    alpha: FloatArray
+    beta: FloatArray
+    ece: float
+
+
+def _end_of_round(steps: list[_Step], first: int) -> Schedule:
+    """Cut the steps at the best of the round that begins at `first` (mostly a round of one)."""
+    best = min(range(first, len(steps)), key=lambda k: steps[k].ece)
+    settled = first == len(steps) - 1 or steps[best].ece < _ROUNDING
+    return _schedule(steps[: best + 1], "converged" if settled else "cycle")
+
+
+def _schedule(steps: list[_Step], ending: Ending) -> Schedule:
+    alphas, betas, eces = zip(*steps, strict=True)
+    return Schedule(np.array(alphas), np.array(betas), ending, eces[-1])
+
+
+def _ece(cells: Cells, confidence: FloatArray, bins: IntArray, n_bins: int) -> float:
+    gap = sum_by(bins, cells.weight * confidence - cells.correct, n_bins)
+    return float(np.abs(gap).sum() / cells.weight.sum())
 
 
 def _fingerprint(bins: IntArray) -> bytes:

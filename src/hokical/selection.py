@@ -30,6 +30,7 @@ FloatArray = NDArray[np.float64]
 #: Rows on which the width is located before it is refined on all of them.
 _SCOUT_ROWS = 2048
 _GRID_POINTS = 12
+_MATCHED_POINTS = 5
 _REFINE_TO = 0.03  # relative width at which the search on the scout rows stops
 _POLISH_STEP = math.log(1.2)
 _WORTH_A_PASS = 1e-3
@@ -177,9 +178,10 @@ def _exact_search(
     rows = _scout_rows(logits.n_rows)
     whole = _Evaluator(logits, correct, weights)
     scout = whole if rows is None else whole.take(rows)
-    found = [
-        _locate(scout, kind) for kind in track(kinds, "Choosing the noise", len(kinds), progress)
-    ]
+    found: list[Trial] = []
+    for kind in track(kinds, "Choosing the noise", len(kinds), progress):
+        grid = _matched_grid(kind, found[0].noise) if found else _width_grid(scout)
+        found.append(_locate(scout, kind, grid))
     if rows is None:
         return _selection(scout.trials, scout.trials)
     leader = max(trial.sigma_hat for trial in found)
@@ -218,11 +220,10 @@ def _scout_rows(n_rows: int) -> NDArray[np.int64] | None:
     return np.linspace(0, n_rows - 1, _SCOUT_ROWS).astype(np.int64)
 
 
-def _locate(evaluate: _Evaluator, kind: type[Noise]) -> Trial:
-    """A coarse grid over all widths that could matter, then Brent's search."""
+def _locate(evaluate: _Evaluator, kind: type[Noise], grid: FloatArray) -> Trial:
+    """The best width of a coarse grid, refined between its neighbours by Brent's search."""
     from scipy.optimize import minimize_scalar
 
-    grid = _width_grid(evaluate.logits, evaluate.weights)
     trials = [evaluate(_tidy(kind, width)) for width in grid]
     peak = int(np.argmax([trial.sigma_hat for trial in trials]))
     low, high = grid[max(peak - 1, 0)], grid[min(peak + 1, grid.size - 1)]
@@ -240,8 +241,15 @@ def _locate(evaluate: _Evaluator, kind: type[Noise]) -> Trial:
     return max(trials, key=lambda trial: trial.sigma_hat)
 
 
-def _width_grid(logits: Logits, weights: FloatArray | None) -> FloatArray:
+def _matched_grid(kind: type[Noise], known: Noise) -> FloatArray:
+    """Widths around the one whose standard deviation is that of another family's best."""
+    centre = known.width * known.unit_deviation / kind.unit_deviation
+    return np.geomspace(centre / 4.0, 4.0 * centre, _MATCHED_POINTS)
+
+
+def _width_grid(evaluate: _Evaluator) -> FloatArray:
     """Widths from far below the smallest usual gap between the best two logits to far above."""
+    logits, weights = evaluate.logits, evaluate.weights
     gaps = np.concatenate([_runner_up_gaps(logits, rows) for rows in logits.row_blocks()])
     weights = np.ones_like(gaps) if weights is None else weights
     usual = np.isfinite(gaps) & (gaps > 0.0) & (weights > 0.0)
