@@ -22,7 +22,7 @@ TITLES = {"uncalibrated": "as the network has it", "hoki": "after Hoki().fit"}
 
 
 def main(path: str) -> None:
-    results = compare(*demo_logits(), list(TITLES))
+    results = compare(*demo_logits(), list(TITLES)).results
     figure, axes = plt.subplots(1, 2, figsize=(9, 4.3), sharey=True, layout="constrained")
     for axis, result in zip(axes, results, strict=True):
         draw(axis, result)
@@ -45,8 +45,9 @@ def draw(axis: plt.Axes, result: MethodResult) -> None:
     axis.bar(left, said - accuracy, **gap, **shape)
     axis.plot([0, 1], [0, 1], color="0.3", linewidth=1, linestyle="--", label="honest")
     axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="how sure it says it is")
-    axis.set_title(f"{TITLES[result.name]}\nsays {result.mean_confidence:.1%}, is right "
-                   f"{result.accuracy:.1%}, ECE {result.ece:.3f}", fontsize=11)  # fmt: skip
+    said, right, ece = (result.score(name) for name in ("mean_confidence", "accuracy", "ece"))
+    title = f"{TITLES[result.name]}\nsays {said:.1%}, is right {right:.1%}, ECE {ece:.3f}"
+    axis.set_title(title, fontsize=11)
     axis.legend(loc="upper left", frameon=False)
 
 

@@ -9,17 +9,17 @@ from rich.console import Console
 from rich.table import Table
 
 import hokical
-from hokical.calibrators.registry import methods_without_extra_input, table
-from hokical.comparison import MethodResult, compare
-from hokical.demo import demo_logits, headline
+from hokical.calibrators.registry import table
+from hokical.comparison import Comparison, compare
+from hokical.demo import demo_logits
 
 app = typer.Typer(
     help="Honest confidence for classifiers.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 
-_CAPTION = "ECE: 15 bins of equal width; ECE=: of equal mass. Lower is better, best in bold."
+_CAPTION = "ECE: 15 bins of equal width, or mass. Lower is better, best in bold."
 _COLUMNS = ("ece", "ece_mass", "brier", "log_loss")
-_TITLES = ("ECE", "ECE=", "Brier", "log loss")
+_TITLES = ("ECE", "ECE mass", "Brier", "log loss")
 
 
 def main() -> None:
@@ -45,13 +45,11 @@ def _options(
 @app.command()
 def demo() -> None:
     """Calibrate the shipped MNIST network with every method and compare the results."""
-    validation, test = demo_logits()
-    results = compare(validation, test, methods_without_extra_input())
-    by_name = {result.name: result for result in results}
+    comparison = compare(*demo_logits())
     console = Console()
-    console.print(_results_table(results))
-    console.print("\n" + headline(by_name["uncalibrated"], by_name["hoki"]), highlight=False)
-    for result in results:
+    console.print(_results_table(comparison))
+    console.print("\n" + comparison.headline("hoki"), highlight=False)
+    for result in comparison.results:
         for note in result.notes:
             Console(stderr=True).print(f"{result.name}: {note}", highlight=False)
 
@@ -68,19 +66,19 @@ def methods() -> None:
     Console().print(shown)
 
 
-def _results_table(results: list[MethodResult]) -> Table:
+def _results_table(comparison: Comparison) -> Table:
     """One row per method, the best of each score in bold."""
     shown = Table(title="A small network on MNIST, 10,000 test digits", caption=_CAPTION)
     shown.add_column("method", no_wrap=True)
     for title in ("says", "right", *_TITLES, "fit"):
         shown.add_column(title, justify="right")
-    best = {column: min(getattr(result, column) for result in results) for column in _COLUMNS}
-    for result in results:
+    best = {column: comparison.best(column).score(column) for column in _COLUMNS}
+    for result in comparison.results:
         shown.add_row(
             result.name,
-            f"{result.mean_confidence:.1%}",
-            f"{result.accuracy:.1%}",
-            *(_score(getattr(result, column), best[column]) for column in _COLUMNS),
+            f"{result.score('mean_confidence'):.1%}",
+            f"{result.score('accuracy'):.1%}",
+            *(_score(result.score(column), best[column]) for column in _COLUMNS),
             f"{result.fit_seconds:.2f} s",
         )
     return shown

@@ -1,11 +1,18 @@
-"""Fit several calibrators on one validation set and measure them on one test set."""
+"""Fit several calibrators on one validation set and measure them on one test set.
+
+Results are data: the command line, the report and the tests all read the same `Comparison`.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import platform
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -13,17 +20,43 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import Calibrator
-from hokical.calibrators.registry import make
-from hokical.logits import as_labels, as_logits
-from hokical.metrics import brier, ece, log_loss
+from hokical.calibrators.registry import make, methods_without_extra_input
+from hokical.logits import Logits, as_labels, as_logits
+from hokical.metrics import Summary, summary
 from hokical.progress import track
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Scores by which methods are ranked, all better when lower.
+SCORES = ("ece", "ece_mass", "smooth_ece", "brier", "log_loss")
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What was compared on: enough to tell whether another run saw the same data."""
+
+    n_rows: int
+    n_classes: int
+    dtype: str
+    accuracy: float
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the numbers come from: data, versions, seed."""
+
+    validation: DataFacts
+    test: DataFacts
+    seed: int
+    versions: dict[str, str]
+    machine: str
 
 
 @dataclass(frozen=True, eq=False)
 class MethodResult:
-    """One method on the test set: what it says, how often it is right, and its scores."""
+    """One method on the test set: what it says, whether it is right, and its scores."""
 
     name: str
     calibrator: Calibrator
@@ -31,66 +64,116 @@ class MethodResult:
     confidence: FloatArray
     correct: NDArray[np.bool_]
     notes: tuple[str, ...]
+    seed: int = 0
+    n_resamples: int = 1000
 
-    @property
-    def mean_confidence(self) -> float:
-        return float(self.confidence.mean())
+    @cached_property
+    def summary(self) -> Summary:
+        """All metrics with bootstrap intervals, and the bounds on the true calibration error."""
+        return summary(self.confidence, self.correct, n_resamples=self.n_resamples, seed=self.seed)
 
-    @property
-    def accuracy(self) -> float:
-        return float(self.correct.mean())
+    def score(self, name: str) -> float:
+        """The value of one metric of the summary."""
+        return self.summary[name].value
 
-    @property
-    def ece(self) -> float:
-        """Equal-width ECE of 15 bins."""
-        return ece(self.confidence, self.correct)
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings."""
+        return {
+            "method": self.name,
+            "fit_seconds": self.fit_seconds,
+            "converged": bool(getattr(self.calibrator, "converged_", True)),
+            "notes": list(self.notes),
+            **self.summary.to_dict(),
+        }
 
-    @property
-    def ece_mass(self) -> float:
-        """ECE of 15 bins of equal mass, which few well-placed confidences cannot flatter."""
-        return ece(self.confidence, self.correct, bins="mass")
 
-    @property
-    def brier(self) -> float:
-        return brier(self.confidence, self.correct)
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Methods in the order asked for, and the provenance of their numbers."""
 
-    @property
-    def log_loss(self) -> float:
-        return log_loss(self.confidence, self.correct)
+    results: tuple[MethodResult, ...]
+    provenance: Provenance
+
+    def __getitem__(self, name: str) -> MethodResult:
+        for result in self.results:
+            if result.name == name:
+                return result
+        raise KeyError(f"no method {name!r} here; there are {[r.name for r in self.results]}.")
+
+    def best(self, score: str) -> MethodResult:
+        """The method with the lowest value of a score."""
+        return min(self.results, key=lambda result: result.score(score))
+
+    def headline(self, name: str) -> str:
+        """What calibration by one method changed, in words, with a guarantee."""
+        before, after = self["uncalibrated"].summary, self[name].summary
+        bound = min(after.bounds[method] for method in ("mcdiarmid", "bousquet"))
+        return (
+            f"Your model says {before['mean_confidence'].value:.1%} and is right "
+            f"{before['accuracy'].value:.1%} of the time. After calibration with {name} it says "
+            f"{after['mean_confidence'].value:.1%}. Its calibration error fell from "
+            f"{before['ece'].value:.4f} to {after['ece'].value:.4f}; on new data of the same kind "
+            f"the true one is, with {1 - after.options.delta:.0%} certainty, below {bound:.4f}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings, for JSON."""
+        return {
+            "methods": [result.to_dict() for result in self.results],
+            "provenance": asdict(self.provenance),
+        }
 
 
 def compare(
     validation: tuple[Any, Any],
     test: tuple[Any, Any],
-    methods: Sequence[str],
+    methods: Sequence[str] | None = None,
     *,
+    n_resamples: int = 1000,
+    seed: int = 0,
     progress: bool | None = None,
-) -> list[MethodResult]:
+) -> Comparison:
     """Fit each named method on `validation` (logits, labels) and measure it on `test`.
+
+    Parameters
+    ----------
+    validation, test : (logits, labels)
+    methods : sequence of registry names, optional
+        None takes every method that needs logits and labels alone.
+    n_resamples, seed : int
+        Of the bootstrap intervals.
+    progress : bool, optional
+        Show a progress bar; None shows one on a terminal once a second has passed.
 
     Examples
     --------
     >>> from hokical.demo import demo_logits
-    >>> val, test = demo_logits()
-    >>> before, after = compare(val, test, ["uncalibrated", "hoki"])
-    >>> before.ece > after.ece
-    True
+    >>> comparison = compare(*demo_logits(), ["uncalibrated", "hoki"], n_resamples=100)
+    >>> comparison.best("ece").name
+    'hoki'
     """
-    val_logits = as_logits(validation[0])
-    val_labels = as_labels(validation[1], val_logits.n_rows, val_logits.n_classes)
-    logits = as_logits(test[0])
-    labels = as_labels(test[1], logits.n_rows, logits.n_classes)
+    names = methods_without_extra_input() if methods is None else list(methods)
+    val_logits, val_labels = _checked(validation)
+    logits, labels = _checked(test)
     results = []
-    for name in track(methods, "Fitting", len(methods), progress):
+    for name in track(names, "Fitting", len(names), progress):
         calibrator, seconds, notes = _timed_fit(make(name), val_logits, val_labels)
         correct = calibrator.predict(logits) == labels
         confidence = calibrator.predict_confidence(logits)
-        results.append(MethodResult(name, calibrator, seconds, confidence, correct, notes))
-    return results
+        results.append(
+            MethodResult(name, calibrator, seconds, confidence, correct, notes, seed, n_resamples)
+        )
+    facts = (_facts(val_logits, val_labels), _facts(logits, labels))
+    return Comparison(tuple(results), Provenance(*facts, seed, _versions(), platform.machine()))
+
+
+def _checked(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
+    logits = as_logits(examples[0])
+    return logits, as_labels(examples[1], logits.n_rows, logits.n_classes)
 
 
 def _timed_fit(
-    calibrator: Calibrator, logits: Any, labels: Any
+    calibrator: Calibrator, logits: Logits, labels: IntArray
 ) -> tuple[Calibrator, float, tuple[str, ...]]:
     """Fit, and keep convergence warnings as notes beside the result."""
     begun = time.perf_counter()
@@ -98,3 +181,22 @@ def _timed_fit(
         warnings.simplefilter("always", ConvergenceWarning)
         calibrator.fit(logits, labels)
     return calibrator, time.perf_counter() - begun, tuple(str(w.message) for w in caught)
+
+
+def _facts(logits: Logits, labels: IntArray) -> DataFacts:
+    digest = hashlib.sha256()
+    for rows in logits.row_blocks():
+        digest.update(np.ascontiguousarray(logits.values[rows]).tobytes())
+    digest.update(labels.astype("<i8").tobytes())
+    return DataFacts(
+        n_rows=logits.n_rows,
+        n_classes=logits.n_classes,
+        dtype=str(logits.values.dtype),
+        accuracy=float((logits.labels == labels).mean()),
+        sha256=digest.hexdigest(),
+    )
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("hokical", "numpy", "scipy", "scikit-learn")}
+    return {"python": platform.python_version(), **packages}

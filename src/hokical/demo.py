@@ -1,4 +1,4 @@
-"""The small real logits that come with the package, and what `hokical demo` makes of them."""
+"""The small real logits that come with the package."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from importlib.resources import as_file, files
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hokical.bounds import calibration_bound
-from hokical.comparison import MethodResult
 
 Examples = tuple[NDArray[np.float16], NDArray[np.uint8]]
 
@@ -26,14 +23,3 @@ def demo_logits() -> tuple[Examples, Examples]:
         validation = (stored["val_logits"], stored["val_labels"])
         test = (stored["test_logits"], stored["test_labels"])
     return validation, test
-
-
-def headline(before: MethodResult, after: MethodResult) -> str:
-    """What calibration changed, in words, with a guarantee."""
-    bound = calibration_bound(after.ece, after.correct.size, method="bousquet", brier=after.brier)
-    return (
-        f"The model says {before.mean_confidence:.1%} and is right {before.accuracy:.1%} of the "
-        f"time. After calibration with {after.name} it says {after.mean_confidence:.1%}. Its "
-        f"calibration error fell from {before.ece:.4f} to {after.ece:.4f} and is, with 95% "
-        f"certainty, below {bound:.4f} on new data of the same kind."
-    )
