@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hokical import likelihood
 from hokical.calibrators._ensemble import Mixture, compiled_product_sums, plain_product_sums
+from hokical.calibrators._newton import Point, descend
 from hokical.calibrators.ets import EnsembleTemperatureScaling, best_weights, least_on_simplex
 from hokical.calibrators.temps import BOUNDS
 from hokical.likelihood import countable_examples
@@ -160,6 +161,20 @@ def test_best_weights_meet_the_conditions_of_optimality():
         weights = best_weights(slice_, start)
         gradient = slice_.around(weights).gradient
         assert_allclose(gradient[weights > 0], gradient.min(), atol=1e-6)
+
+
+def test_a_search_does_not_settle_on_a_plateau_that_it_jumped_to():
+    def evaluate(at):  # a parabola with its valley at 1, cut off at 0, where all is flat
+        if at <= 0.0:
+            return Point(at, 1.0, 0.0, 0.0, 0.0, True)
+        slope = 2.0 * (at - 1.0)
+        step = -1.0 if at > 3.9 else -0.5 * slope  # the last of the first steps goes too far
+        step = -4.0 if at == 4.0 else step
+        return Point(at, (at - 1.0) ** 2 - 10.0, slope, 2.0, step, abs(step) < 1e-9)
+
+    found = descend(evaluate, 4.0, (-10.0, 10.0), 100)
+    assert found.ending == "converged"
+    assert_allclose(found.point.at, 1.0)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

@@ -15,7 +15,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from hokical.calibrators import odir
+from hokical.calibrators import _odir_objective as objective
+from hokical.calibrators import _odir_search as search
 from hokical.calibrators.dir_odir import DirichletODIR
 from hokical.calibrators.ms_odir import MatrixScalingODIR
 from hokical.logits import as_logits
@@ -57,14 +58,14 @@ def random_problem(seed, n=30, n_classes=3, masked=False):
     if impossible is not None:
         impossible[np.arange(n), labels] = False
     weights = rng.random(n)
-    examples = odir.Examples(inputs, impossible, labels, weights / weights.sum())
+    examples = objective.Examples(inputs, impossible, labels, weights / weights.sum())
     coef = rng.normal(size=(n_classes, n_classes + 1))
-    penalty = odir.penalty_matrix(n_classes, (0.3, 0.7), 1.5)
+    penalty = objective.penalty_matrix(n_classes, (0.3, 0.7), 1.5)
     return examples, penalty, coef
 
 
 def value_at(examples, penalty, coef):
-    point = odir.point_at(examples, penalty, coef, odir.linear_scores(examples, coef))
+    point = objective.point_at(examples, penalty, coef, objective.linear_scores(examples, coef))
     return point.value, point.proba
 
 
@@ -75,7 +76,7 @@ def value_at(examples, penalty, coef):
 @settings(max_examples=20, deadline=None)
 def test_gradient_is_the_difference_quotient(seed, masked):
     examples, penalty, coef = random_problem(seed, masked=masked)
-    slope = odir.gradient(examples, penalty, coef, value_at(examples, penalty, coef)[1])
+    slope = objective.gradient(examples, penalty, coef, value_at(examples, penalty, coef)[1])
     for index in np.ndindex(coef.shape):
         step = np.zeros_like(coef)
         step[index] = 1e-5
@@ -91,10 +92,10 @@ def test_hessian_product_is_the_difference_of_gradients(seed, masked):
     direction = np.random.default_rng(seed + 1).normal(size=coef.shape)
 
     def slope_at(point):
-        return odir.gradient(examples, penalty, point, value_at(examples, penalty, point)[1])
+        return objective.gradient(examples, penalty, point, value_at(examples, penalty, point)[1])
 
     proba = value_at(examples, penalty, coef)[1]
-    product = odir.curvature_along(examples, penalty, proba, direction)
+    product = objective.curvature_along(examples, penalty, proba, direction)
     quotient = (slope_at(coef + 1e-5 * direction) - slope_at(coef - 1e-5 * direction)) / 2e-5
     np.testing.assert_allclose(product, quotient, atol=1e-8)
 
@@ -102,7 +103,7 @@ def test_hessian_product_is_the_difference_of_gradients(seed, masked):
 def test_preconditioner_is_the_inverse_of_diagonal_plus_outer_product():
     examples, penalty, coef = random_problem(3)
     proba = value_at(examples, penalty, coef)[1]
-    nearly = odir.Preconditioner(examples, penalty, proba)
+    nearly = objective.Preconditioner(examples, penalty, proba)
     slope = np.random.default_rng(0).normal(size=coef.shape)
     for row in range(examples.n_classes):
         weights = examples.weights * proba[:, row] * (1 - proba[:, row])
@@ -115,12 +116,12 @@ def test_preconditioner_is_the_inverse_of_diagonal_plus_outer_product():
 def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
     examples, penalty, coef = random_problem(0, n=101)
     proba = value_at(examples, penalty, coef)[1]
-    whole = odir.gradient(examples, penalty, coef, proba)
-    monkeypatch.setattr(odir, "MIN_BLOCK_SIZE", 1)
+    whole = objective.gradient(examples, penalty, coef, proba)
+    monkeypatch.setattr(objective, "MIN_BLOCK_SIZE", 1)
     with threads(1):
-        cut = odir.gradient(examples, penalty, coef, proba)
+        cut = objective.gradient(examples, penalty, coef, proba)
     with threads(4):
-        threaded = odir.gradient(examples, penalty, coef, proba)
+        threaded = objective.gradient(examples, penalty, coef, proba)
     np.testing.assert_array_equal(cut, threaded)
     np.testing.assert_allclose(cut, whole, atol=1e-15)
 
@@ -353,16 +354,16 @@ def test_an_impossible_true_class_is_left_out_with_a_warning(method):
 
 def test_folds_spread_each_class_and_keep_copies_together():
     logits, labels = noisy(90, 3)
-    folds = odir.fold_numbers(as_logits(logits), labels, 3, 0)
+    folds = search.fold_numbers(as_logits(logits), labels, 3, 0)
     assert set(np.bincount(folds)) == {30}
     for label in range(3):
         counts = np.bincount(folds[labels == label], minlength=3)
         assert counts.max() - counts.min() <= 1
-    twice = odir.fold_numbers(
+    twice = search.fold_numbers(
         as_logits(np.vstack([logits, logits + 7.0])), np.tile(labels, 2), 3, 0
     )
     np.testing.assert_array_equal(twice, np.tile(folds, 2))
-    assert (odir.fold_numbers(as_logits(logits), labels, 3, 1) != folds).any()
+    assert (search.fold_numbers(as_logits(logits), labels, 3, 1) != folds).any()
 
 
 @both
@@ -370,7 +371,7 @@ def test_the_score_is_the_held_out_log_loss_and_the_least_is_chosen(method):
     logits, labels = noisy(120, 3)
     fitted = method(lambdas=[10.0, 1.0, 0.1], cv=4).fit(logits, labels)
     results = fitted.cv_results_
-    folds = odir.fold_numbers(as_logits(logits), labels, 4, 0)
+    folds = search.fold_numbers(as_logits(logits), labels, 4, 0)
     for strength, score in zip(results["lambda"], results["log_loss"], strict=True):
         held_out = np.empty(120)
         for fold in range(4):
@@ -387,14 +388,28 @@ def test_the_score_is_the_held_out_log_loss_and_the_least_is_chosen(method):
 
 
 @both
+def test_own_splits_of_the_rows_given_are_used(method):
+    logits, labels = noisy(120, 3)
+    weights = np.arange(120) % 7 > 0
+    counted = np.flatnonzero(weights)
+    folds = search.fold_numbers(as_logits(logits[weights]), labels[weights], 3, 0)
+    splits = [(counted[folds != fold], counted[folds == fold]) for fold in range(3)]
+    given_splits = method(lambdas=[1.0, 0.1], cv=splits).fit(logits, labels, weights)
+    given_number = method(lambdas=[1.0, 0.1], cv=3).fit(logits, labels, weights)
+    np.testing.assert_array_equal(
+        given_splits.cv_results_["log_loss"], given_number.cv_results_["log_loss"]
+    )
+
+
+@both
 def test_quick_and_paper_grids(method):
     logits, labels = noisy(90, 3)
     quick, paper = method().fit(logits, labels), method(lambdas="paper").fit(logits, labels)
-    assert set(quick.cv_results_["lambda"]) <= set(odir.QUICK_LAMBDAS)
-    lambdas, mus = odir.paper_grid(3)
+    assert set(quick.cv_results_["lambda"]) <= set(search.QUICK_LAMBDAS)
+    lambdas, mus = search.paper_grid(3)
     assert len(lambdas) == 36
     assert set(paper.cv_results_["mu"]) == set(mus)
-    assert min(odir.paper_grid(100)[1]) == 0.01
+    assert min(search.paper_grid(100)[1]) == 0.01
     assert quick.cv_results_["log_loss"].min() < paper.cv_results_["log_loss"].min() + 0.01
     ends = method(lambdas="quick", mus=0.5).fit(logits, labels).cv_results_
     assert set(ends["mu"]) == {0.5}
@@ -409,7 +424,8 @@ def test_quick_and_paper_grids(method):
         ({"mus": [1.0, -1.0]}, r"`mus` must be"),
         ({"mus": "quick"}, r"`mus` must be"),
         ({"mus": np.inf}, r"`mus` must be"),
-        ({"cv": 1}, r"`cv` must be an integer of at least 2; got 1"),
+        ({"cv": 1}, r"`cv` must be an integer of at least 2 or a list of .*; got 1"),
+        ({"cv": "3"}, r"`cv` must be an integer"),
         ({"max_iterations": 0}, r"`max_iterations` must be an integer of at least 1"),
         ({"tol": 0.0}, r"`tol` must be"),
     ],

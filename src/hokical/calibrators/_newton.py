@@ -106,9 +106,15 @@ def descend(
 ) -> Descent:
     """A stationary point between two ends, by steps inside a bracket that every one narrows."""
     bracket = (-math.inf, math.inf)
+    best: Point | None = None
     at = min(max(start, ends[0]), ends[1])
     for iteration in range(1, max_iterations + 1):
         point = evaluate(at)
+        if best is not None and _is_beyond_a_hump(point, best):
+            bracket = (bracket[0], at) if at > best.at else (at, bracket[1])
+            at = 0.5 * (best.at + at)
+            continue
+        best = point
         up = point.step > 0.0
         if point.done:
             return Descent(point, iteration, "converged")
@@ -118,4 +124,14 @@ def descend(
         at = min(max(at + point.step, ends[0]), ends[1])
         if not bracket[0] < at < bracket[1]:
             at = 0.5 * (bracket[0] + bracket[1])
-    return Descent(point, max_iterations, "limit")
+    assert best is not None
+    return Descent(best, max_iterations, "limit")
+
+
+def _is_beyond_a_hump(point: Point, best: Point) -> bool:
+    """Whether a point is higher than the best one and does not lead back to it either.
+
+    Never so for a convex function.
+    """
+    higher = point.value > best.value + 1e-12 * max(1.0, abs(best.value))
+    return higher and (best.at - point.at) * point.step <= 0.0

@@ -36,10 +36,12 @@ _GAIN = 1e-13
 #: The same for a temperature that is only where the search proper starts.
 _ROUGH_GAIN = 1e-8
 _LONGEST_STEP = 1.0
-#: Where else to look for a start, in log steps from the best temperature alone, and how much
-#: better (in loss) it must be to be worth a search of its own.
-_OFFSETS = (0.0, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0)
-_CLEAR = 1e-3
+#: Where else to look for a start: log steps from the best temperature alone, and log(1/T) around
+#: the plain softmax, where a mixture of both acts like a temperature in between.
+_OFFSETS = (0.0, -1.0, -0.5, 0.5, 1.0, 2.0, 4.0)
+_NEAR_PLAIN = (-0.4, -0.15, 0.15, 0.4)
+#: How much better on some of the examples a start must be to be tried on all.
+_DOUBT = 1e-3
 #: Weights of temperature scaling alone.
 _ALONE = np.array([1.0, 0.0, 0.0])
 #: More solver steps than the convex problem in three weights ever takes.
@@ -219,9 +221,11 @@ def _starts(
     plain = fit_temperature(some.logits, some.labels, some.weights, bounds=bounds)
     profile = _Profile(Mixture(some), loss, gain=_ROUGH_GAIN)
     alone = descend(profile.point_alone, -math.log(plain.temperature), ends, _WEIGHT_STEPS).point
-    values = {at: profile.point(at).value for at in (alone.at + offset for offset in _OFFSETS)}
+    tried = [*(alone.at + offset for offset in _OFFSETS), *_NEAR_PLAIN]
+    values = {at: profile.point(at).value for at in tried if ends[0] <= at <= ends[1]}
     best = min(values, key=lambda at: values[at])
-    return alone.at, best if values[best] < values[alone.at] - _CLEAR else None
+    doubt = _DOUBT if some is not examples else 0.0
+    return alone.at, best if values[best] < values[alone.at] - doubt else None
 
 
 def _fit_without_mistakes(
@@ -263,6 +267,8 @@ class _Profile:
         found = descend(self.point, start, (low, high), max_iterations)
         converged = found.ending == "converged"
         message = "converged" if converged else ending_message(found.ending, bounds, max_iterations)
+        if not converged:
+            self.point(found.point.at)  # the weights there, as other points may have followed
         # The last step is too short to need another look, so the weights go with it unseen.
         last = found.point.step if converged else 0.0
         weights = np.maximum(self.weights + last * self.drift, 0.0)
@@ -288,6 +294,8 @@ class _Profile:
 
 
 def _newton_point(log_beta: float, here: Quadratic, curvature: float, gain: float) -> Point:
+    if here.slope == 0.0:  # as where the temperature has no weight
+        return Point(log_beta, here.value, 0.0, curvature, 0.0, True)
     step = -here.slope / curvature if curvature > 0.0 else -math.copysign(1.0, here.slope)
     step = min(max(step, -_LONGEST_STEP), _LONGEST_STEP)
     done = abs(here.slope * step) <= gain
@@ -310,15 +318,19 @@ def _weights_drift(here: Quadratic, weights: FloatArray) -> FloatArray:
 
 
 def best_weights(at: Slice, start: FloatArray, *, gain: float = _GAIN) -> FloatArray:
-    """The weights of least loss at one temperature: Newton steps on the simplex."""
-    weights = start
+    """The weights of least loss at one temperature: Newton steps on the simplex.
+
+    They start inside: where a weight is 0 and all else fails an example, the log loss is so steep
+    that Newton's method only doubles the weight in a step.
+    """
+    weights = 0.9 * start + 0.1 / 3.0
     here = at.around(weights)
     for _ in range(_WEIGHT_STEPS):
         target = least_on_simplex(here.gradient - here.hessian @ weights, here.hessian)
         step = target - weights
         promise = -float(here.gradient @ step)
         if promise <= gain:
-            return weights
+            return target
         length = 1.0
         trial = at.around(target)
         while trial.value > here.value - 1e-4 * length * promise and length > 1e-9:

@@ -31,8 +31,9 @@ class MatrixScalingODIR(ODIRCalibrator):
     mus : number or sequence of numbers, optional
         None: 10 to 0.001 for "quick", the powers of ten above for "paper", and for numbers mu is
         lambda itself. With numbers for both, all combinations are tried.
-    cv : int
-        Number of folds.
+    cv : int or list of (train, test) row indices
+        Number of folds, or the splits themselves. Folds spread each class evenly and keep copies
+        of an example together.
     tol : float
         The fit ends when a further step promises to lower the penalised log loss by less.
     max_iterations : int
@@ -55,7 +56,7 @@ class MatrixScalingODIR(ODIRCalibrator):
     -----
     Examples whose true class is impossible (-inf) are left out of the fit with a warning. Where
     another class is impossible it gets probability 0, and as a feature it counts like the least
-    likely possible class. Copies of an example share a fold, so weights equal repetition.
+    likely possible class. Weights equal repetition, in the choice of the penalties too.
 
     A fit takes about seven (n, classes) float64 arrays and a dozen (classes, classes) ones.
 

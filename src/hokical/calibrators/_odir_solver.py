@@ -1,0 +1,138 @@
+"""Newton's method with conjugate gradients for the penalised log loss of the ODIR methods.
+
+The Hessian is only ever multiplied, by two products of (n, classes) with (classes, classes).
+Nothing is larger than about seven (n, classes) and a dozen (classes, classes) float64 arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from hokical.calibrators._odir_objective import (
+    DIAGONAL_RIDGE,
+    Examples,
+    Point,
+    Preconditioner,
+    curvature_along,
+    gradient,
+    linear_scores,
+    point_at,
+    softmax_in_place,
+)
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+#: Most conjugate-gradient steps for one Newton step.
+MAX_CG_STEPS = 250
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A minimum: `coef` (classes, classes + 1) and how the solver got there."""
+
+    coef: FloatArray
+    n_iterations: int
+    converged: bool
+
+
+def minimise(
+    examples: Examples, penalty: FloatArray, start: FloatArray, *, tol: float, max_iterations: int
+) -> Fit:
+    """The minimum of the objective from `start`, by Newton steps with a line search.
+
+    Converged means that a Newton step, solved to its accuracy, promised less than `tol`.
+    """
+    point = point_at(examples, penalty, start, linear_scores(examples, start))
+    for step in range(1, max_iterations + 1):
+        slope = gradient(examples, penalty, point.coef, point.proba)
+        direction, solved = newton_direction(examples, penalty, point.proba, slope)
+        promise = -0.5 * float(np.vdot(slope, direction))
+        lower = lower_point(examples, penalty, point, direction, promise)
+        if lower is None:
+            return Fit(point.coef, step, False)
+        if solved and promise <= tol:
+            return Fit(lower.coef, step, True)
+        point = lower
+    return Fit(point.coef, max_iterations, False)
+
+
+def lower_point(
+    examples: Examples, penalty: FloatArray, point: Point, direction: FloatArray, promise: float
+) -> Point | None:
+    """The first of whole, half, quarter ... steps that lowers the objective enough, if any."""
+    change = linear_scores(examples, direction)
+    # What rounding may add when there is hardly anything left to gain.
+    slack = 1e-14 * max(1.0, abs(point.value))
+    for halvings in range(40):
+        length = 0.5**halvings
+        coef = point.coef + length * direction
+        trial = point_at(examples, penalty, coef, point.scores + length * change)
+        if trial.value <= point.value - 1e-4 * length * promise + slack:
+            return trial
+    return None
+
+
+def newton_direction(
+    examples: Examples, penalty: FloatArray, proba: FloatArray, slope: FloatArray
+) -> tuple[FloatArray, bool]:
+    """Minus inverse Hessian times `slope` by conjugate gradients, and whether they got there.
+
+    The accuracy asked for grows as the slope falls, which keeps Newton's fast ending. Sizes are
+    measured by the preconditioner: large and tiny penalties stand side by side here.
+    """
+    nearly = Preconditioner(examples, penalty, proba)
+    direction = np.zeros_like(slope)
+    residual = -slope
+    search = nearly.solve(residual)
+    size = first = float(np.vdot(residual, search))
+    wanted = first * min(0.25, first**0.5)
+    for _ in range(MAX_CG_STEPS):
+        if size <= wanted:
+            return direction, True
+        product = curvature_along(examples, penalty, proba, search)
+        length = size / float(np.vdot(search, product))
+        direction += length * search
+        residual -= length * product
+        scaled = nearly.solve(residual)
+        size, before = float(np.vdot(residual, scaled)), size
+        search = scaled + (size / before) * search
+    return direction, size <= wanted
+
+
+def inverse_temperature(examples: Examples) -> float:
+    """The multiplier of the features with the least log loss; the place to start from.
+
+    A ridge on the size of the scores keeps it finite where every example is right.
+    """
+    features = examples.inputs[:, :-1]
+    unit = float(np.abs(features).mean())
+    if unit == 0.0:
+        return 1.0
+
+    def loss(log_size: float) -> float:
+        scores = features * (np.exp(log_size) / unit)
+        rows = softmax_in_place(scores, examples.masked, examples.labels)
+        return float(examples.weights @ rows) + DIAGONAL_RIDGE * float(np.exp(2 * log_size))
+
+    found = minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-3})
+    return float(np.exp(found.x) / unit)
+
+
+def has_no_finite_minimum(examples: Examples, coef: FloatArray) -> bool:
+    """Whether the diagonal alone gets every example right, so that a larger one is always better.
+
+    True proves that only DIAGONAL_RIDGE holds the fit.
+    """
+    scores = examples.inputs[:, :-1] * np.diag(coef)
+    if examples.masked is not None:
+        scores[examples.masked] = -np.inf
+    rows = np.arange(scores.shape[0])
+    own = scores[rows, examples.labels]
+    scores[rows, examples.labels] = -np.inf
+    return bool((own > scores.max(axis=1)).all())
