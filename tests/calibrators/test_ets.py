@@ -294,6 +294,7 @@ def test_state_comes_back():
         twin._restore(cal._state() | {"weights": np.array([1.0, 1.0, 0.0])})
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", REAL)
 def test_at_least_as_good_as_probmetrics_on_real_logits(name, loss):

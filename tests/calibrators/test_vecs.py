@@ -247,6 +247,7 @@ def test_predictions_are_the_scaled_softmax():
     assert_allclose(cal.predict_confidence(logits), expected.max(axis=1), rtol=1e-10)
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize("name", REAL)
 def test_agrees_with_probmetrics_on_real_logits(name):
     with warnings.catch_warnings():

@@ -15,6 +15,8 @@ from hokical.metrics import BinnedSums, debiased_ece, ece, mce, smooth_ece
 
 from . import twins
 
+pytestmark = pytest.mark.peer
+
 
 def peer(name: str) -> ModuleType:
     """A package that need not be there; what it warns about itself is not ours to mend."""

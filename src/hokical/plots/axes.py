@@ -1,0 +1,28 @@
+"""Where pictures are drawn, and in which colours: the only place that imports matplotlib."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Told apart by people who see no red or no green, and by lightness on a grey print.
+BLUE, ORANGE, GREEN, GREY = "#2f5d9b", "#e08a3c", "#1b7f5c", "#555555"
+SERIES = (BLUE, ORANGE, GREEN, "#8a4f9e", "#a03040", "#333333")
+#: One more than colours, so that the pairs repeat only after 42.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def axes_or_new(ax: Axes | None) -> Axes:
+    """The given Axes, or those of a new figure."""
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "drawing needs matplotlib, which is not installed: pip install 'hokical[plot]'. "
+            "The numbers of a picture can be computed without it."
+        ) from error
+    return plt.subplots(layout="constrained")[1]

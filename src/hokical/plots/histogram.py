@@ -1,0 +1,70 @@
+"""Histogram of confidence: how many examples are how sure, right and wrong ones apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.bins import bin_edges
+from hokical.metrics.binned import BinnedSums
+from hokical.metrics.exact import total
+from hokical.plots.axes import BLUE, ORANGE, axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ConfidenceHistogram:
+    """`edges` (bins + 1,), `right` and `wrong` (bins,) by weight, and the means over everything."""
+
+    edges: FloatArray
+    right: FloatArray
+    wrong: FloatArray
+    mean_confidence: float
+    accuracy: float
+
+
+def confidence_histogram(
+    confidence: Any, correct: Any, *, n_bins: int = 20, sample_weight: Any = None
+) -> ConfidenceHistogram:
+    """Weight of right and wrong examples in bins of equal width; arguments as in `ece`.
+
+    >>> data = confidence_histogram([0.1, 0.9, 0.9], [False, True, False], n_bins=2)
+    >>> data.right.tolist(), data.wrong.tolist()
+    ([0.0, 1.0], [1.0, 1.0])
+    """
+    sums = BinnedSums.from_examples(confidence, correct, n_bins=n_bins, sample_weight=sample_weight)
+    return ConfidenceHistogram(
+        edges=bin_edges(sums.n_bins),
+        right=sums.correct,
+        wrong=sums.weight - sums.correct,
+        mean_confidence=float(total(sums.confidence_words.sum(axis=1)) / sums.total_weight),
+        accuracy=float(sums.correct.sum() / sums.total_weight),
+    )
+
+
+def draw_histogram(data: ConfidenceHistogram, ax: Axes | None = None) -> Axes:
+    """Stacked bars, and lines at what is said on average and what is true."""
+    ax = axes_or_new(ax)
+    shape: dict[str, Any] = {"width": np.diff(data.edges), "align": "edge", "edgecolor": "white"}
+    ax.bar(data.edges[:-1], data.right, color=BLUE, label="right", **shape)
+    wrong: dict[str, Any] = {
+        "bottom": data.right,
+        "color": ORANGE,
+        "hatch": "////",
+        "label": "wrong",
+    }
+    ax.bar(data.edges[:-1], data.wrong, **wrong, **shape)
+    ax.axvline(
+        data.mean_confidence, color="black", label=f"says {data.mean_confidence:.1%} on average"
+    )
+    ax.axvline(data.accuracy, color="black", linestyle=":", label=f"right {data.accuracy:.1%}")
+    ax.set(xlim=(0, 1), xlabel="how sure it says it is", ylabel="examples")
+    ax.legend(loc="upper left", frameon=False)
+    return ax

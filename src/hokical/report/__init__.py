@@ -1,0 +1,52 @@
+"""One self-contained HTML file that shows a comparison: data first, then the page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hokical.comparison import Comparison
+from hokical.report.data import report_data
+from hokical.report.page import render_page
+from hokical.storage import write_text_atomically
+
+__all__ = ["render_page", "report_data", "write_report"]
+
+
+def write_report(
+    comparison: Comparison, path: str | os.PathLike[str], *, method: str | None = None
+) -> Path:
+    """Write the report of a comparison; the file is whole or not there at all.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        What `hokical.compare` gave.
+    path : path-like
+        The HTML file to write, in a folder that exists.
+    method : str, optional
+        The method of the headline, shown first. None takes "hoki" if it was compared, else the one
+        with the lowest ECE.
+
+    Returns
+    -------
+    path : Path
+
+    Examples
+    --------
+    >>> from hokical import compare
+    >>> from hokical.demo import demo_logits
+    >>> comparison = compare(*demo_logits(), ["uncalibrated", "temps"], n_resamples=20)
+    >>> write_report(comparison, "report.html")  # doctest: +SKIP
+    PosixPath('report.html')
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"`path` must name a file in a folder that exists; got {target}. Make {target.parent} "
+            "first."
+        )
+    if target.is_dir():
+        raise IsADirectoryError(f"`path` must name a file; {target} is a folder.")
+    write_text_atomically(target, render_page(report_data(comparison, method)))
+    return target

@@ -1,0 +1,144 @@
+"""Everything a report says, as plain numbers, strings, lists and dicts.
+
+Raw confidences stay out: bins are summed and curves thinned here, so a report of a million examples
+is as small as one of a thousand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.comparison import SCORES, Comparison, MethodResult
+from hokical.metrics.binned import Bins
+from hokical.plots.reliability import reliability
+from hokical.plots.risk import risk_coverage
+
+#: Bin counts a reader can choose from; 15 is what the table's ECE uses.
+BIN_COUNTS = (5, 10, 15, 20, 30, 50)
+SCHEMES: tuple[Bins, ...] = ("width", "mass")
+CURVE_POINTS = 200
+
+#: What the table shows of each method, in order.
+COLUMNS = ("mean_confidence", "accuracy", *SCORES)
+
+
+def report_data(comparison: Comparison, method: str | None = None) -> dict[str, Any]:
+    """All of a report; `method` as in `write_report`. Non-finite numbers become None."""
+    if not comparison.results:
+        raise ValueError("`comparison` must hold at least one method; it holds none.")
+    chosen = _chosen(comparison, method)
+    names = [result.name for result in comparison.results]
+    reference = comparison["uncalibrated"] if "uncalibrated" in names else None
+    options = chosen.summary.options
+    return {
+        "headline": comparison.headline(chosen.name) if reference else _plain_headline(chosen),
+        "chosen": chosen.name,
+        "reference": reference.name if reference else None,
+        "bin_counts": list(BIN_COUNTS),
+        "schemes": list(SCHEMES),
+        "best": {score: _best_names(comparison, score) for score in SCORES},
+        "methods": [_method_data(result, reference) for result in comparison.results],
+        "options": asdict(options),
+        "provenance": asdict(comparison.provenance),
+    }
+
+
+def _chosen(comparison: Comparison, method: str | None) -> MethodResult:
+    """The method asked for; else one named in advance, because the guarantee holds for such."""
+    if method is not None:
+        return comparison[method]
+    names = [result.name for result in comparison.results]
+    if "hoki" in names:
+        return comparison["hoki"]
+    others = [result for result in comparison.results if result.name != "uncalibrated"]
+    return min(others or comparison.results, key=lambda result: result.score("ece"))
+
+
+def _plain_headline(result: MethodResult) -> str:
+    """For a comparison without the uncalibrated model, which has no before and after."""
+    says, right = result.score("mean_confidence"), result.score("accuracy")
+    error = result.score("ece")
+    return (
+        f"With {result.name} your model says {says:.1%} and is right {right:.1%} of the time. Its "
+        f"calibration error is {error:.4f}."
+    )
+
+
+def _best_names(comparison: Comparison, score: str) -> list[str]:
+    """The methods with the lowest score; more than one only if they tie exactly."""
+    lowest = comparison.best(score).score(score)
+    return [result.name for result in comparison.results if result.score(score) == lowest]
+
+
+def _method_data(result: MethodResult, reference: MethodResult | None) -> dict[str, Any]:
+    estimates = result.summary.estimates
+    return {
+        "name": result.name,
+        "fit_seconds": result.fit_seconds,
+        "converged": bool(getattr(result.calibrator, "converged_", True)),
+        "may_change_labels": not result.calibrator.preserves_labels,
+        "notes": _notes(result, reference),
+        "scores": {name: _estimate(asdict(estimates[name])) for name in COLUMNS},
+        "bounds": {name: _rounded(bound) for name, bound in result.summary.bounds.items()},
+        "reliability": {
+            scheme: {str(n_bins): _bins(result, n_bins, scheme) for n_bins in BIN_COUNTS}
+            for scheme in SCHEMES
+        },
+        "risk": _curve(result),
+    }
+
+
+def _notes(result: MethodResult, reference: MethodResult | None) -> list[str]:
+    """What a reader must know before trusting the row: labels changed, or a fit that failed."""
+    notes = list(result.notes)
+    if not result.calibrator.preserves_labels:
+        now = result.score("accuracy")
+        before = "" if reference is None else f" instead of {reference.score('accuracy'):.2%}"
+        notes.append(
+            f"May change labels: with this method {now:.2%} of the test labels are right{before}."
+        )
+    if not getattr(result.calibrator, "converged_", True) and not result.notes:
+        notes.append("The fit did not converge.")
+    return notes
+
+
+def _bins(result: MethodResult, n_bins: int, scheme: Bins) -> dict[str, Any]:
+    data = reliability(result.confidence, result.correct, n_bins=n_bins, bins=scheme)
+    return {
+        "ece": _rounded(data.ece),
+        "low": _column(data.low),
+        "high": _column(data.high),
+        "count": data.count.tolist(),
+        "correct": data.correct.astype(np.int64).tolist(),
+        "confidence": _column(data.confidence),
+        "accuracy_low": _column(data.accuracy_low),
+        "accuracy_high": _column(data.accuracy_high),
+    }
+
+
+def _curve(result: MethodResult) -> dict[str, Any]:
+    data = risk_coverage(result.confidence, result.correct, max_points=CURVE_POINTS)
+    return {
+        "area": _rounded(data.area),
+        "threshold": _column(data.threshold),
+        "coverage": _column(data.coverage),
+        "risk": _column(data.risk),
+    }
+
+
+def _estimate(estimate: dict[str, float]) -> dict[str, float | None]:
+    return {name: _rounded(value) for name, value in estimate.items()}
+
+
+def _column(values: NDArray[np.float64]) -> list[float | None]:
+    """Five decimals: finer than a pixel, and than what is shown."""
+    return [_rounded(value, 5) for value in values.tolist()]
+
+
+def _rounded(value: float, digits: int = 7) -> float | None:
+    return round(value, digits) if math.isfinite(value) else None

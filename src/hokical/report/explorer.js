@@ -1,0 +1,57 @@
+// The controls, and what follows them.
+
+const report = JSON.parse(document.getElementById("report-data").textContent);
+const controls = document.getElementById("controls");
+const methodNamed = (name) => report.methods.find((method) => method.name === name);
+const reference = report.reference === null ? null : methodNamed(report.reference);
+
+const figures = {
+  before: reference && html("figure", { id: "before" }),
+  after: html("figure", { id: "after" }),
+  risk: html("figure", { id: "risk-curves" }),
+};
+
+const choice = () => ({
+  method: methodNamed(document.getElementById("method").value),
+  bins: document.getElementById("bins").value,
+  scheme: controls.elements.scheme.value,
+});
+
+function markRow(name) {
+  for (const row of document.querySelectorAll(".methods tbody tr"))
+    if (row.dataset.method === name) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+}
+
+function draw() {
+  const state = choice();
+  if (reference) drawReliability(figures.before, "As the model has it", reference, state);
+  const heading = state.method === reference ? "As the model has it" : `After ${state.method.name}`;
+  const facts = drawReliability(figures.after, heading, state.method, state);
+  const shown = [{ method: state.method, role: "after" }];
+  if (reference && state.method !== reference) shown.unshift({ method: reference, role: "before" });
+  drawRisk(figures.risk, shown);
+  markRow(state.method.name);
+  return `${state.method.name}: ${facts}`;
+}
+
+// Pictures are drawn in real pixels, so that their text stays readable on a narrow screen.
+function redrawOnNewWidth() {
+  let width = figures.after.clientWidth;
+  new ResizeObserver(() => {
+    if (figures.after.clientWidth === width || figures.after.clientWidth === 0) return;
+    width = figures.after.clientWidth;
+    draw();
+  }).observe(figures.after);
+}
+
+document.getElementById("pair").append(...[figures.before, figures.after].filter(Boolean));
+document.getElementById("risk").append(figures.risk);
+controls.hidden = false;
+document.getElementById("legend").hidden = false;
+controls.addEventListener("change", () => {
+  document.getElementById("status").textContent = draw();
+});
+controls.addEventListener("submit", (event) => event.preventDefault());
+draw();
+redrawOnNewWidth();

@@ -1,0 +1,93 @@
+"""From a report's data to one HTML page: the template, with style, scripts and data inside.
+
+The page says in its own content security policy that it loads nothing and runs only our script, so
+a browser enforces what we promise, whatever a method's name or a note may contain.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from hokical.report.facts import facts_html
+from hokical.report.table import notes_html, table_html
+from hokical.report.tiles import tiles_html
+
+#: In the order in which they build on each other.
+_SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
+
+
+def render_page(data: dict[str, Any]) -> str:
+    """The whole page, as text."""
+    style, script = _asset("style.css"), _script()
+    return Template(_asset("template.html")).substitute(
+        policy=escape(_policy(style, script)),
+        style=style,
+        script=script,
+        data=json_for_script(data),
+        headline=escape(data["headline"]),
+        lead=escape(_lead(data)),
+        tiles=tiles_html(data),
+        table=table_html(data),
+        notes=notes_html(data),
+        method_options=_options([method["name"] for method in data["methods"]], data["chosen"]),
+        bin_options=_options(data["bin_counts"], 15),
+        facts=facts_html(data),
+        level=f"{data['options']['level']:.0%}",
+        certainty=f"{1 - data['options']['delta']:.0%}",
+    )
+
+
+def json_for_script(data: Any) -> str:
+    """JSON that no HTML parser can mistake for markup inside a script element.
+
+    >>> json_for_script("</script>")
+    '"\\\\u003c/script\\\\u003e"'
+    """
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: no U+2028 either
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _policy(style: str, script: str) -> str:
+    return f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}"
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _script() -> str:
+    """The scripts as one, in a scope of their own."""
+    parts = "\n".join(_asset(name) for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+
+
+def _asset(name: str) -> str:
+    return (files("hokical.report") / name).read_text(encoding="utf-8")
+
+
+def _lead(data: dict[str, Any]) -> str:
+    test, validation = data["provenance"]["test"], data["provenance"]["validation"]
+    n_methods = len(data["methods"])
+    compared = "One method" if n_methods == 1 else f"{n_methods} methods"
+    return (
+        f"{compared}, fitted on {validation['n_rows']:,} validation examples and measured on "
+        f"{test['n_rows']:,} other ones, {test['n_classes']} classes."
+    )
+
+
+def _options(values: list[Any], chosen: Any) -> str:
+    """Option elements of a select."""
+    lines = []
+    for value in values:
+        mark = " selected" if value == chosen else ""
+        text = escape(str(value))
+        lines.append(f'<option value="{text}"{mark}>{text}</option>')
+    return "\n".join(lines)

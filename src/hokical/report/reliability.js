@@ -1,0 +1,123 @@
+// The reliability diagram of one method: bars of accuracy, gaps, bands, and a strip of counts.
+
+const ROOM = { left: 40, right: 10, top: 8, main: 290, between: 38, strip: 56, bottom: 36 };
+
+const accuracyOf = (bins) => bins.correct.map((hits, k) => hits / bins.count[k]);
+
+function describeBin(bins, k) {
+  const right = bins.correct[k] / bins.count[k];
+  const off = 100 * (bins.confidence[k] - right);
+  const points = Math.abs(off).toFixed(1);
+  const side = off > 0 ? "too sure" : "not sure enough";
+  const verdict = points === "0.0" ? "as it says" : `${points} points ${side}`;
+  return (
+    `Confidence ${bins.low[k].toFixed(4)} to ${bins.high[k].toFixed(4)}: ` +
+    `${count(bins.count[k])} examples, says ${percent(bins.confidence[k])}, right ` +
+    `${percent(right)} (${percent(bins.accuracy_low[k])} to ${percent(bins.accuracy_high[k])}): ` +
+    `${verdict}.`
+  );
+}
+
+function drawFrame(picture, x, y, width) {
+  for (const value of [0, 0.2, 0.4, 0.6, 0.8, 1]) {
+    picture.append(line(x(0), y(value), x(1), y(value), "grid"));
+    picture.append(label(value.toFixed(1), x(0) - 6, y(value) + 4, "end"));
+    picture.append(label(value.toFixed(1), x(value), ROOM.top + ROOM.main + 15));
+  }
+  const foot = ROOM.top + ROOM.main + ROOM.between + ROOM.strip;
+  picture.append(label("how sure it says it is (confidence)", width / 2 + 15, foot + 18));
+  picture.append(line(x(0), y(0), x(0), y(1), "axis"), line(x(0), y(0), x(1), y(0), "axis"));
+}
+
+function drawBin(bins, k, x, y, hatch) {
+  const right = bins.correct[k] / bins.count[k];
+  const said = bins.confidence[k];
+  const left = x(bins.low[k]);
+  const width = Math.max(x(bins.high[k]) - left, 1.5); // a bin of one confidence must be seen too
+  const thin = width < 4 ? " thin" : "";
+  const block = (from, to, look) => {
+    const height = Math.abs(y(from) - y(to));
+    return svg("rect", { x: left, width, y: y(Math.max(from, to)), height, ...look });
+  };
+  const [low, high] = [y(bins.accuracy_low[k]), y(bins.accuracy_high[k])];
+  const centre = x(said);
+  return svg("g", { class: "bin" },
+    block(0, right, { class: `bar${thin}` }),
+    block(right, said, { class: "gap", fill: `url(#${hatch})` }),
+    svg("path", { class: "band", d: `M${centre - 3} ${low}h6m-3 0V${high}m-3 0h6` }),
+    svg("circle", { class: "dot", cx: centre, cy: y(right), r: 2.5 }));
+}
+
+function drawCounts(picture, bins, x) {
+  const base = ROOM.top + ROOM.main + ROOM.between + ROOM.strip;
+  const most = Math.max(...bins.count);
+  bins.count.forEach((n, k) => {
+    const height = Math.max((ROOM.strip * n) / most, 1);
+    const width = Math.max(x(bins.high[k]) - x(bins.low[k]) - 1, 1.5);
+    const place = { x: x(bins.low[k]), y: base - height };
+    picture.append(svg("rect", { class: "count", ...place, width, height }));
+  });
+  picture.append(line(x(0), base, x(1), base, "axis"));
+  const text = `examples, at most ${count(most)} in a bin`;
+  picture.append(label(text, x(0), base - ROOM.strip - 6, "start"));
+}
+
+function hatching(id) {
+  const size = { width: 6, height: 6, patternUnits: "userSpaceOnUse" };
+  const pattern = { id, ...size, patternTransform: "rotate(45)" };
+  return svg("defs", {}, svg("pattern", pattern, line(0, 0, 0, 6, "hatch")));
+}
+
+function reliabilityPicture(id, title, bins, width) {
+  const height = Object.values(ROOM).reduce((a, b) => a + b) - ROOM.left - ROOM.right;
+  const x = scale(1, ROOM.left, width - ROOM.right);
+  const y = scale(1, ROOM.top + ROOM.main, ROOM.top);
+  const picture = canvas(width, height, title);
+  picture.append(hatching(`hatch-${id}`));
+  drawFrame(picture, x, y, width);
+  bins.count.forEach((_, k) => picture.append(drawBin(bins, k, x, y, `hatch-${id}`)));
+  picture.append(svg("path", { class: "honest", d: `M${x(0)} ${y(0)}L${x(1)} ${y(1)}` }));
+  drawCounts(picture, bins, x);
+  return { picture, x, y };
+}
+
+function binTable(bins) {
+  const accuracy = accuracyOf(bins);
+  const head = ["from", "to", "examples", "says", "right", "band"];
+  const rows = bins.count.map((n, k) => [
+    bins.low[k].toFixed(4), bins.high[k].toFixed(4), count(n), percent(bins.confidence[k]),
+    percent(accuracy[k]), `${percent(bins.accuracy_low[k])} to ${percent(bins.accuracy_high[k])}`,
+  ]);
+  const cells = (tag, texts, extra) =>
+    html("tr", {}, ...texts.map((text) => html(tag, extra, text)));
+  const table = html("table", {}, html("thead", {}, cells("th", head, { scope: "col" })),
+    html("tbody", {}, ...rows.map((row) => cells("td", row, {}))));
+  const reach = { class: "scroll", tabindex: 0, role: "region", "aria-label": "bins" };
+  const region = html("div", reach, table);
+  return html("details", {}, html("summary", {}, "The same as a table"), region);
+}
+
+// Fill `figure` with the diagram of `method`; its numbers stand in the caption and the table too.
+function drawReliability(figure, heading, method, state) {
+  const bins = method.reliability[state.scheme][state.bins];
+  const { mean_confidence: says, accuracy: right } = method.scores;
+  const facts =
+    `says ${percent(says.value)}, right ${percent(right.value)}, ECE ${decimal(bins.ece)} over ` +
+    `${state.bins} bins of equal ${state.scheme}`;
+  const { picture, x, y } = reliabilityPicture(
+    figure.id, `Reliability diagram of ${method.name}: ${facts}`, bins, figure.clientWidth);
+  const cursor = svg("rect", { class: "cursor", y: y(1), height: y(0) - y(1) });
+  const [id, name, size] = [`look-${figure.id}`, `Bin of ${method.name}`, bins.count.length];
+  const slider = handle(id, name, size, size - 1, (k) => {
+    cursor.setAttribute("x", x(bins.low[k]) - 1.5);
+    cursor.setAttribute("width", Math.max(x(bins.high[k]) - x(bins.low[k]), 1.5) + 3);
+    return describeBin(bins, k);
+  });
+  picture.append(cursor);
+  follow(picture, bins.confidence, x, slider.move);
+  const open = figure.querySelector("details")?.open;
+  const caption = html("figcaption", {}, html("h3", {}, heading), html("p", {}, facts));
+  figure.replaceChildren(caption, picture, slider.element, binTable(bins));
+  figure.querySelector("details").open = Boolean(open);
+  return facts;
+}

@@ -1,0 +1,91 @@
+"""Pictures of Hoki and of several methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hokical import Hoki, select_noise
+from hokical.bins import bin_index
+from hokical.metrics import summary
+from hokical.noise import Gaussian
+from hokical.plots import (
+    draw_noise_widths,
+    draw_stability_curve,
+    draw_variance,
+    error_against_variance,
+    noise_widths,
+    stability_curve,
+)
+
+Data = tuple[np.ndarray, np.ndarray]
+
+
+@pytest.mark.filterwarnings("ignore:Hoki did not converge")
+@pytest.mark.parametrize("init", ["accuracy", "confidence"])
+def test_bins_are_those_of_the_validation_set(overconfident: Data, ax: Any, init: Any) -> None:
+    logits, labels = overconfident
+    hoki = Hoki(noise=Gaussian(3.0), init=init).fit(logits, labels)
+    data = stability_curve(hoki)
+    confidence, gamma = hoki.predict_confidence(logits), hoki.stability(logits)
+    bins = bin_index(confidence, hoki.n_bins)
+    for j in np.unique(bins):
+        inside = bins == j
+        right = (hoki.predict(logits) == labels)[inside].mean()
+        found = (data.bin_stability[j], data.bin_confidence[j], data.bin_accuracy[j])
+        assert found == pytest.approx((gamma[inside].mean(), confidence[inside].mean(), right))
+        assert data.bin_weight[j] == inside.sum()
+    assert data.bin_weight.sum() == len(labels)
+    assert draw_stability_curve(data, ax) is ax
+
+
+def test_the_curve_is_what_the_calibrator_predicts(overconfident: Data) -> None:
+    logits, labels = overconfident
+    hoki = Hoki(noise=Gaussian(3.0), draws=1000, random_state=0).fit(logits, labels)
+    data = stability_curve(hoki)  # its grid is the 1001 counts that 1000 draws can give
+    level = np.rint(1000 * hoki.stability(logits)).astype(int)
+    assert data.confidence.shape == (1, 1001)
+    assert np.array_equal(data.confidence[0][level], hoki.predict_confidence(logits))
+
+
+def test_noise_widths_hold_every_width_tried(overconfident: Data, ax: Any) -> None:
+    selection = select_noise(*overconfident)
+    data = noise_widths(selection)
+    assert [family.family for family in data] == ["gaussian", "uniform"]
+    tried = {(t.noise.family, t.noise.width, t.n_examples) for t in selection.trials}
+    assert sum(family.width.shape[0] for family in data) == len(tried)
+    assert sum(family.is_winner.sum() for family in data) == 1
+    winner = next(family for family in data if family.is_winner.any())
+    assert winner.sigma_hat[winner.is_winner] == [selection.sigma_hat]
+    assert all((np.diff(family.width) >= 0).all() for family in data)
+    assert draw_noise_widths(data, ax) is ax
+
+
+def test_settings_that_differ_in_their_mean_alone_are_one_point(overconfident: Data) -> None:
+    logits, labels = overconfident
+    selection = select_noise(logits[:50], labels[:50], search="paper", families=["gaussian"])
+    (data,) = noise_widths(selection)
+    assert data.width.tolist() == list(range(1, 21))
+
+
+def test_error_against_variance_reads_summaries(answers: Data, ax: Any) -> None:
+    confidence, correct = answers
+    flat = np.full(confidence.shape, correct.mean())  # no error at all, and no use
+    summaries = {
+        "mine": summary(confidence, correct, n_resamples=50),
+        "flat": summary(flat, correct, n_resamples=0),
+    }
+    data = error_against_variance(summaries)
+    assert data.names == ("mine", "flat")
+    assert data.ece[0] == summaries["mine"]["ece"].value
+    assert data.variance == pytest.approx([confidence.var(), 0.0])
+    assert np.isnan(data.ece_low[1])
+    assert draw_variance(data, ax) is ax
+    assert ax.get_yscale() == "log"
+
+
+def test_no_summaries_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"`summaries` must hold at least one method"):
+        error_against_variance({})

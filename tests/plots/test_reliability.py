@@ -1,0 +1,99 @@
+"""The reliability diagram against plain loops and SciPy's interval."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from hokical.metrics import ece
+from hokical.plots import confidence_histogram, draw_histogram, draw_reliability, reliability
+
+Answers = tuple[np.ndarray, np.ndarray]
+
+
+@pytest.mark.parametrize("n_bins", [1, 7, 15])
+def test_equal_width_bins_against_a_loop(answers: Answers, n_bins: int) -> None:
+    confidence, correct = answers
+    data = reliability(confidence, correct, n_bins=n_bins)
+    place = 0
+    for j in range(n_bins):
+        low, high = j / n_bins, (j + 1) / n_bins
+        inside = (confidence >= low) & ((confidence < high) | (j == n_bins - 1))
+        if not inside.any():
+            continue
+        assert (data.low[place], data.high[place]) == (low, high)
+        assert data.count[place] == inside.sum()
+        assert data.confidence[place] == pytest.approx(confidence[inside].mean())
+        assert data.accuracy[place] == pytest.approx(correct[inside].mean())
+        place += 1
+    assert place == data.count.shape[0]
+
+
+@pytest.mark.parametrize("bins", ["width", "mass"])
+@pytest.mark.parametrize("n_bins", [4, 15])
+def test_its_gaps_are_the_ece(answers: Answers, bins: Any, n_bins: int) -> None:
+    data = reliability(*answers, n_bins=n_bins, bins=bins)
+    share = data.count / data.count.sum()
+    assert data.ece == ece(*answers, n_bins=n_bins, bins=bins)
+    assert (share * np.abs(data.gap)).sum() == pytest.approx(data.ece)
+
+
+def test_equal_mass_bins_hold_their_examples(answers: Answers) -> None:
+    confidence, _ = answers
+    data = reliability(*answers, n_bins=8, bins="mass")
+    assert data.count.sum() == confidence.shape[0]
+    for low, high, count in zip(data.low, data.high, data.count, strict=True):
+        assert ((confidence >= low) & (confidence <= high)).sum() == count
+    assert (data.high[:-1] < data.low[1:]).all()
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
+def test_bands_are_wilsons(answers: Answers, level: float) -> None:
+    data = reliability(*answers, level=level)
+    bands = zip(data.correct, data.count, data.accuracy_low, data.accuracy_high, strict=True)
+    for hits, n, low, high in bands:
+        interval = binomtest(int(hits), int(n)).proportion_ci(level, method="wilson")
+        assert (low, high) == pytest.approx((interval.low, interval.high), abs=1e-12)
+
+
+@pytest.mark.parametrize("bins", ["width", "mass"])
+def test_a_weight_of_two_is_the_example_twice(answers: Answers, bins: Any) -> None:
+    confidence, correct = answers
+    weight = np.random.default_rng(0).integers(0, 4, size=confidence.shape[0])
+    once = reliability(confidence, correct, bins=bins, sample_weight=weight)
+    again = reliability(np.repeat(confidence, weight), np.repeat(correct, weight), bins=bins)
+    for name in ("low", "high", "confidence", "accuracy", "accuracy_low", "accuracy_high"):
+        assert getattr(once, name) == pytest.approx(getattr(again, name))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -1.0, float("nan")])
+def test_level_is_checked(answers: Answers, level: float) -> None:
+    with pytest.raises(ValueError, match=r"`level` must lie strictly between 0 and 1; got"):
+        reliability(*answers, level=level)
+
+
+@pytest.mark.parametrize("bins", ["width", "mass"])
+def test_drawing_uses_the_axes_given(answers: Answers, ax: Any, bins: Any) -> None:
+    data = reliability(*answers, bins=bins)
+    assert draw_reliability(data, ax) is ax
+    assert f"{data.ece:.4f}" in ax.get_title()
+    heights = [bar.get_height() for bar in ax.containers[0]]
+    assert heights == pytest.approx(data.accuracy.tolist())
+
+
+def test_a_single_example_can_be_drawn(ax: Any) -> None:
+    draw_reliability(reliability([1.0], [True], bins="mass"), ax)
+
+
+def test_histogram_counts_right_and_wrong(answers: Answers, ax: Any) -> None:
+    confidence, correct = answers
+    data = confidence_histogram(confidence, correct, n_bins=10)
+    assert data.right.sum() == correct.sum()
+    assert data.wrong.sum() == (~correct).sum()
+    assert data.right[-1] == (correct & (confidence >= 0.9)).sum()
+    assert data.mean_confidence == pytest.approx(confidence.mean())
+    assert data.accuracy == pytest.approx(correct.mean())
+    assert draw_histogram(data, ax) is ax

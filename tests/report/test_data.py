@@ -1,0 +1,117 @@
+"""What a report says, before it is a page."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hokical.comparison import SCORES, Comparison, compare
+from hokical.metrics import ece, selective_risk
+from hokical.report import report_data
+from tests.conftest import synthetic_logits
+
+
+def test_scores_and_the_best_are_those_of_the_comparison(comparison: Comparison) -> None:
+    data = report_data(comparison)
+    assert [method["name"] for method in data["methods"]] == [r.name for r in comparison.results]
+    for method in data["methods"]:
+        found = comparison[method["name"]].summary["brier"]
+        assert method["scores"]["brier"]["value"] == pytest.approx(found.value, abs=1e-6)
+        assert method["scores"]["brier"]["low"] == pytest.approx(found.low, abs=1e-6)
+    for score in SCORES:
+        assert data["best"][score] == [comparison.best(score).name]
+
+
+def test_bins_add_up_to_the_ece_at_every_choice(comparison: Comparison) -> None:
+    data = report_data(comparison)
+    for method in data["methods"]:
+        result = comparison[method["name"]]
+        for scheme in data["schemes"]:
+            for n_bins in data["bin_counts"]:
+                bins = method["reliability"][scheme][str(n_bins)]
+                known = ece(result.confidence, result.correct, n_bins=n_bins, bins=scheme)
+                count, hits = np.array(bins["count"]), np.array(bins["correct"])
+                gaps = np.abs(hits - count * np.array(bins["confidence"])).sum() / count.sum()
+                assert bins["ece"] == pytest.approx(known, abs=1e-6)
+                assert gaps == pytest.approx(known, abs=2e-5)  # means are rounded to 1e-5
+                assert count.sum() == len(result.correct)
+
+
+def test_curves_are_thin_and_true(comparison: Comparison) -> None:
+    for method in report_data(comparison)["methods"]:
+        curve, result = method["risk"], comparison[method["name"]]
+        assert len(curve["risk"]) <= 200
+        assert curve["risk"][-1] == pytest.approx(1 - result.correct.mean(), abs=1e-5)
+        place = len(curve["risk"]) // 2
+        risk = selective_risk(result.confidence, result.correct, coverage=curve["coverage"][place])
+        assert curve["risk"][place] == pytest.approx(risk, abs=1e-3)
+
+
+def test_notes_tell_of_changed_labels_and_failed_fits(comparison: Comparison) -> None:
+    told = replace(comparison["temps"], notes=("It stopped early. Raise the limit.",))
+    altered = replace(comparison, results=(comparison["uncalibrated"], comparison["vecs"], told))
+    plain, vecs, temps = report_data(altered)["methods"]
+    assert plain["notes"] == []
+    assert vecs["may_change_labels"]
+    assert "May change labels" in vecs["notes"][0]
+    assert f"instead of {comparison['uncalibrated'].score('accuracy'):.2%}" in vecs["notes"][0]
+    assert temps["notes"] == ["It stopped early. Raise the limit."]
+
+
+def test_a_fit_that_failed_in_silence_is_noted(
+    comparison: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison["temps"].calibrator, "converged_", False, raising=False)
+    method = report_data(comparison)["methods"][1]
+    assert not method["converged"]
+    assert method["notes"] == ["The fit did not converge."]
+
+
+def test_the_method_shown_first(comparison: Comparison) -> None:
+    assert report_data(comparison)["chosen"] == "hoki"
+    assert report_data(comparison, "vecs")["chosen"] == "vecs"
+    assert report_data(comparison, "vecs")["headline"] == comparison.headline("vecs")
+    with pytest.raises(KeyError, match="no method 'nope' here"):
+        report_data(comparison, "nope")
+
+
+def test_without_hoki_the_lowest_ece_is_shown(comparison: Comparison) -> None:
+    fewer = replace(comparison, results=comparison.results[:3])
+    expected = min(fewer.results[1:], key=lambda result: result.score("ece")).name
+    assert report_data(fewer)["chosen"] == expected
+
+
+def test_without_the_uncalibrated_model(comparison: Comparison) -> None:
+    alone = replace(comparison, results=(comparison["temps"],))
+    data = report_data(alone)
+    assert data["reference"] is None
+    assert data["headline"].startswith("With temps your model says")
+
+
+def test_no_methods_is_an_error(comparison: Comparison) -> None:
+    with pytest.raises(ValueError, match=r"`comparison` must hold at least one method"):
+        report_data(replace(comparison, results=()))
+
+
+def test_numbers_that_are_not_finite_become_none() -> None:
+    logits, labels = synthetic_logits(200, 3, seed=0)
+    logits[:5] = -np.inf
+    logits[:5, 0] = 0.0  # certain of class 0, and sometimes wrong
+    labels[:5] = 1
+    labels[5] = 0
+    examples = (logits, labels)
+    data = report_data(compare(examples, examples, ["uncalibrated"], n_resamples=0))
+    assert data["methods"][0]["scores"]["log_loss"]["value"] is None
+    json.dumps(data, allow_nan=False)
+
+
+def test_its_size_does_not_grow_with_the_test_set() -> None:
+    sizes = []
+    for n in (2000, 20_000):
+        examples = synthetic_logits(n, 3, seed=0)
+        data = report_data(compare(examples, examples, ["uncalibrated"], n_resamples=0))
+        sizes.append(len(json.dumps(data)))
+    assert sizes[1] < 1.5 * sizes[0] < 60_000

@@ -1,0 +1,108 @@
+"""The page as text: whole, self-contained, and safe with any names."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from hokical.comparison import Comparison
+from hokical.report import render_page, report_data, write_report
+
+HOSTILE = '</script><img src=x onerror="document.title=1">&<!--'
+
+
+class Elements(HTMLParser):
+    """Tags with their attributes, and the text of the table's cells."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def embedded(page: str) -> dict:
+    match = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', page)
+    assert match is not None
+    return json.loads(match[1])
+
+
+def test_the_data_travel_unchanged(comparison: Comparison) -> None:
+    data = report_data(comparison)
+    assert embedded(render_page(data)) == data
+
+
+def test_the_table_is_plain_html(comparison: Comparison) -> None:
+    page = render_page(report_data(comparison))
+    assert f"{comparison['hoki'].score('ece'):.4f}" in page
+    assert comparison.headline("hoki") in page
+    assert comparison.provenance.test.sha256 in page
+    elements = Elements(page)
+    scopes = [attributes.get("scope") for attributes in elements.named("th")]
+    assert scopes.count("row") == len(comparison.results)
+    assert None not in scopes
+    assert page.count("(best)") >= 5
+    assert "changes labels" in page
+
+
+def test_nothing_points_outside(comparison: Comparison) -> None:
+    page = render_page(report_data(comparison))
+    for tag, attributes in Elements(page).found:
+        assert tag not in ("link", "iframe", "img", "object")
+        assert "src" not in attributes
+        assert "style" not in attributes  # the policy would refuse it
+        assert (attributes.get("href") or "#").startswith("#")
+    assert set(re.findall(r"https?://[^\"'\s]+", page)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_the_policy_allows_this_style_and_this_script_only(comparison: Comparison) -> None:
+    page = render_page(report_data(comparison))
+    policy = Elements(page).named("meta")[1]["content"] or ""
+    assert policy.startswith("default-src 'none'")
+    for tag in ("style", "script"):
+        text = re.search(rf"<{tag}>(.*?)</{tag}>", page, flags=re.DOTALL)
+        assert text is not None
+        digest = base64.b64encode(hashlib.sha256(text[1].encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+
+
+def test_names_and_notes_cannot_break_out(comparison: Comparison) -> None:
+    odd = replace(comparison["temps"], name=HOSTILE, notes=(HOSTILE,))
+    altered = replace(comparison, results=(comparison["uncalibrated"], odd))
+    data = report_data(altered)
+    page = render_page(data)
+    assert embedded(page) == data
+    assert Elements(page).named("img") == []
+    assert page.count("<script") == 2
+
+
+def test_the_same_comparison_gives_the_same_bytes(comparison: Comparison) -> None:
+    assert render_page(report_data(comparison)) == render_page(report_data(comparison))
+
+
+def test_writing_is_whole_and_returns_the_path(comparison: Comparison, tmp_path: Path) -> None:
+    target = write_report(comparison, str(tmp_path / "r.html"))
+    assert target == tmp_path / "r.html"
+    assert target.read_text(encoding="utf-8").endswith("</html>\n")
+    assert list(tmp_path.iterdir()) == [target]
+    assert target.stat().st_size < 200_000
+
+
+def test_paths_that_cannot_be_written(comparison: Comparison, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="in a folder that exists"):
+        write_report(comparison, tmp_path / "none" / "r.html")
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        write_report(comparison, tmp_path)
+    assert list(tmp_path.iterdir()) == []
