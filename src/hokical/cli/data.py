@@ -1,0 +1,61 @@
+"""Reading what a command is given: examples, calibrators, names of methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hokical.cli.options import Part
+from hokical.cli.show import say
+from hokical.cli.waiting import waiting
+
+if TYPE_CHECKING:
+    from hokical.calibrators.base import Calibrator
+    from hokical.files import Examples
+
+_NO_TRANSFORMED = (
+    "{name} also needs the logits of transformed inputs, which files cannot give here; use "
+    "`ReCal().fit(logits, labels, transformed=...)` in Python."
+)
+
+
+def load_examples(path: Path, part: Part, labels: Path | None = None, **options: Any) -> Examples:
+    """Logits and labels of a file, with a word on which part was taken."""
+    from hokical.files import read_examples
+
+    with waiting(f"Reading {path.name}"):
+        examples = read_examples(
+            path, split="val" if part is Part.val else "test", labels=labels, **options
+        )
+    if examples.part is not None:
+        say(f"Using the {examples.part} part of {path} ({examples.logits.n_rows} examples).")
+    return examples
+
+
+def load_calibrator(path: Path) -> Calibrator:
+    """A saved calibrator that logits alone are enough for."""
+    from hokical.calibrators.registry import load
+    from hokical.files import DataFileError
+
+    try:
+        calibrator = load(path)
+    except OSError as error:
+        raise DataFileError(
+            path, f"expected a calibrator file; cannot be read: {error.strerror}.", "See `fit`."
+        ) from error
+    check_method(calibrator.name)
+    return calibrator
+
+
+def check_method(name: str) -> str:
+    """A method that logits and labels are enough for, or an error that lists those there are."""
+    from hokical.calibrators.registry import CALIBRATORS, methods_without_extra_input
+
+    if name not in CALIBRATORS:
+        known = ", ".join(methods_without_extra_input())
+        raise typer.BadParameter(f"no method {name!r}; there are {known}.")
+    if CALIBRATORS[name].needs_transformed:
+        raise typer.BadParameter(_NO_TRANSFORMED.format(name=name))
+    return name

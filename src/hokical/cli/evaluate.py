@@ -1,0 +1,126 @@
+"""`hokical evaluate`: every metric of one set of logits, before and after calibration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hokical.cli.data import load_calibrator, load_examples
+from hokical.cli.options import Bins, Json, Labels, Part, Resamples, Seed, Split
+from hokical.cli.show import new_table, show_json, show_table
+from hokical.cli.waiting import waiting
+
+if TYPE_CHECKING:
+    from hokical.calibrators.base import Calibrator
+    from hokical.files import Examples
+    from hokical.metrics.summaries import Summary
+
+_TITLES = {
+    "accuracy": "right",
+    "mean_confidence": "says",
+    "ece": "ECE",
+    "ece_mass": "ECE, equal mass",
+    "mce": "largest gap (MCE)",
+    "debiased_ece": "debiased ECE (L2)",
+    "smooth_ece": "smooth ECE",
+    "ks_error": "KS error",
+    "brier": "Brier",
+    "refinement": "refinement",
+    "log_loss": "log loss",
+    "auroc": "AUROC *",
+    "aurc": "AURC",
+    "selective_risk": "risk at 80 % *",
+    "sharpness": "sharpness",
+    "brier_full": "Brier, all classes",
+    "log_loss_full": "log loss, all cl.",
+    "classwise_ece": "classwise ECE",
+}
+#: Metrics of which less is not better.
+_NOT_LOWER = ("accuracy", "mean_confidence", "auroc", "sharpness")
+_FOOTNOTE = "* AUROC: of being right, higher is better. Risk: errors among the surest 80 %."
+
+
+def evaluate(
+    logits: Annotated[Path, typer.Argument(metavar="LOGITS", help="Test logits with labels.")],
+    calibrator: Annotated[
+        Path | None, typer.Option(help="What `fit` saved; shown beside the plain softmax.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also score the probabilities of all classes.")
+    ] = False,
+    bins: Bins = 15,
+    resamples: Resamples = 1000,
+    seed: Seed = 0,
+    labels: Labels = None,
+    split: Split = Part.test,
+    as_json: Json = False,
+) -> None:
+    """Measure how honest confidence is, with intervals and guarantees."""
+    fitted = None if calibrator is None else load_calibrator(calibrator)
+    examples = load_examples(logits, split, labels, fitted_by=fitted)
+    summaries: dict[str, Summary] = {}
+    for judged in (_softmax(examples), *([] if fitted is None else [fitted])):
+        with waiting(f"Measuring {judged.name}"):
+            summaries[judged.name] = _measured(judged, examples, full, bins, resamples, seed)
+    if as_json:
+        show_json({name: found.to_dict() for name, found in summaries.items()})
+        return
+    _show(summaries, logits)
+
+
+def _softmax(examples: Examples) -> Calibrator:
+    from hokical.calibrators.registry import make
+
+    return make("uncalibrated").fit(examples.logits, examples.labels)
+
+
+def _measured(
+    judged: Calibrator, examples: Examples, full: bool, bins: int, resamples: int, seed: int
+) -> Summary:
+    from hokical.metrics import summary
+
+    proba = judged.predict_proba(examples.logits) if full else None
+    return summary(
+        judged.predict_confidence(examples.logits),
+        judged.predict(examples.logits) == examples.labels,
+        proba=proba,
+        labels=examples.labels if full else None,
+        n_bins=bins,
+        n_resamples=resamples,
+        seed=seed,
+    )
+
+
+def _show(summaries: dict[str, Summary], source: Path) -> None:
+    some = next(iter(summaries.values()))
+    intervals = some.options.n_resamples > 0
+    columns = ["metric"]
+    for name in summaries:
+        columns += [name, f"{some.options.level:.0%} interval"] if intervals else [name]
+    table = new_table(columns)
+    for metric in some.estimates:
+        table.add_row(_TITLES.get(metric, metric), *_cells(summaries, metric, intervals))
+    guarantees = [_guarantee(name, found) for name, found in summaries.items()]
+    show_table(f"{source.name}: {some.n:,} examples", table, _FOOTNOTE, "", *guarantees)
+
+
+def _cells(summaries: dict[str, Summary], metric: str, intervals: bool) -> list[str]:
+    """Value and interval per calibrator, the better value in bold where lower is better."""
+    values = [f"{found[metric].value:.4f}" for found in summaries.values()]
+    best = min(values) if len(set(values)) > 1 and metric not in _NOT_LOWER else None
+    cells = []
+    for value, found in zip(values, summaries.values(), strict=True):
+        cells.append(f"[bold]{value}[/bold]" if value == best else value)
+        if intervals:
+            cells.append(f"{found[metric].low:.4f} - {found[metric].high:.4f}")
+    return cells
+
+
+def _guarantee(name: str, found: Summary) -> str:
+    certainty = 1.0 - found.options.delta
+    return (
+        f"{name}: with {certainty:.0%} certainty the true calibration error is below "
+        f"{found.bounds['bousquet']:.4f}."
+    )

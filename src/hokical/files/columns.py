@@ -1,0 +1,112 @@
+"""Which columns of a table are logits, which the label, which the part; for CSV and Parquet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.files.errors import DataFileError
+from hokical.files.lazy import Arrays
+from hokical.files.names import (
+    LABELS,
+    LOGITS,
+    PARTS,
+    first_known,
+    normal,
+    probabilities_among,
+    probabilities_error,
+)
+
+_NUMBERED = re.compile(r"(logits?|scores?|outputs?|class|c|z|)_?(\d+)")
+#: Columns that number the rows; taken for a class they would spoil everything in silence.
+_ROW_NUMBERS = ("", "id", "idx", "index", "row", "unnamed:_0", "__index_level_0__")
+_WANTED = "columns logit_0, logit_1, ... and label"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Column indices: the logits in the order of the classes, the labels, the part."""
+
+    logits: list[int]
+    labels: int | None
+    split: int | None
+
+    def all(self) -> list[int]:
+        return [*self.logits, *(i for i in (self.labels, self.split) if i is not None)]
+
+
+def find_layout(path: Path, header: Sequence[str]) -> Layout:
+    """Read the roles of columns from their names."""
+    names = [normal(name) for name in header]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataFileError(path, f"expected every column once; found `{twice}` twice.", "Rename.")
+    index = {name: i for i, name in enumerate(names)}
+    label, split = first_known(index, LABELS), index.get("split")
+    labels = None if label is None else index[label]
+    rest = {name: i for name, i in index.items() if i not in (labels, split)}
+    return Layout(_logit_columns(path, rest), labels, split)
+
+
+def _logit_columns(path: Path, rest: dict[str, int]) -> list[int]:
+    whole = first_known(rest, LOGITS)
+    if whole is not None:  # one column that holds lists
+        return [rest[whole]]
+    numbered = _numbered_columns(path, rest)
+    if len(numbered) >= 2:
+        return numbered
+    doubtful = [name for name in rest if name in _ROW_NUMBERS]
+    if not rest or doubtful:
+        found = f"`{doubtful[0]}` beside others" if doubtful else "no other column"
+        raise DataFileError(path, f"expected {_WANTED}; found {found}.", "Rename the columns.")
+    if probabilities_among(re.sub(r"_?\d+$", "", name) for name in rest):
+        raise probabilities_error(path, list(rest))
+    return list(rest.values())
+
+
+def _numbered_columns(path: Path, rest: dict[str, int]) -> list[int]:
+    """logit_0, logit_1, ... by their numbers: tools like to put logit_10 before logit_2."""
+    groups: dict[str, dict[int, int]] = {}
+    for name, i in rest.items():
+        match = _NUMBERED.fullmatch(name)
+        if match:
+            groups.setdefault(match[1], {})[int(match[2])] = i
+    columns = max(groups.values(), key=len, default={})
+    first = min(columns, default=0)
+    numbers = list(range(first, first + len(columns)))
+    if first > 1 or sorted(columns) != numbers:
+        raise DataFileError(
+            path,
+            f"expected logit columns numbered 0, 1, 2, ...; found {sorted(columns)}.",
+            "Add the missing columns.",
+        )
+    return [columns[number] for number in numbers]
+
+
+def split_rows(
+    path: Path, logits: NDArray[Any], labels: NDArray[Any] | None, parts: Sequence[Any] | None
+) -> Arrays:
+    """Arrays by name; where the table has a `split` column, one pair per part."""
+    both = {"logits": logits} if labels is None else {"logits": logits, "labels": labels}
+    if parts is None:
+        return both
+    names = np.array([normal(str(part)) for part in parts])
+    found = {part: np.isin(names, spellings) for part, spellings in PARTS.items()}
+    if not any(rows.any() for rows in found.values()):
+        raise DataFileError(
+            path,
+            f"expected `split` to be val or test; found {sorted(set(names.tolist()))[:5]}.",
+            "Rename the values, or drop the column.",
+        )
+    return {
+        f"{part}_{name}": array[rows]
+        for part, rows in found.items()
+        if rows.any()
+        for name, array in both.items()
+    }

@@ -1,0 +1,81 @@
+"""`.csv`: text tables with commas, semicolons or tabs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.files.columns import find_layout, split_rows
+from hokical.files.errors import DataFileError, damage_reported
+from hokical.files.lazy import NAMELESS, Arrays
+
+_KIND = "a table (.csv) of numbers, columns logit_0, logit_1, ... and label"
+
+
+def open_csv(path: Path) -> Arrays:
+    """Columns by the header; without a header all of them, nameless."""
+    with damage_reported(path, _KIND):
+        delimiter, first = _first_line(path)
+        if all(_is_number(cell) for cell in first):
+            return {NAMELESS: _numbers(path, delimiter, skip=0, columns=None)}
+        return _named(path, delimiter, first)
+
+
+def _named(path: Path, delimiter: str, header: list[str]) -> Arrays:
+    if len(header) < 2 and not header[0].isidentifier():
+        raise DataFileError(path, f"expected {_KIND}; found other text.", "Name another file.")
+    layout = find_layout(path, header)
+    wanted = [*layout.logits, *([] if layout.labels is None else [layout.labels])]
+    # All columns at once where all are numbers: then a row that is too long is noticed as well.
+    columns = wanted if len(wanted) < len(header) else None
+    values = _numbers(path, delimiter, skip=1, columns=columns)
+    position = {c: i for i, c in enumerate(wanted if columns else range(len(header)))}
+    labels = None if layout.labels is None else values[:, position[layout.labels]]
+    logits = values[:, [position[column] for column in layout.logits]]
+    parts = None if layout.split is None else _words(path, delimiter, layout.split)
+    return split_rows(path, logits, labels, parts)
+
+
+def _numbers(path: Path, delimiter: str, *, skip: int, columns: list[int] | None) -> NDArray[Any]:
+    with _opened(path) as stream:
+        lines = [line for line in stream if line.strip()][skip:]
+    if not lines:
+        raise DataFileError(path, f"expected {_KIND}; found a header and 0 rows.", "Add rows.")
+    return np.loadtxt(
+        lines,
+        delimiter=delimiter,
+        usecols=columns,
+        quotechar='"',
+        comments=None,
+        ndmin=2,
+    )
+
+
+def _words(path: Path, delimiter: str, column: int) -> list[str]:
+    with _opened(path) as stream:
+        rows = csv.reader((line for line in stream if line.strip()), delimiter=delimiter)
+        return [row[column] for row in rows][1:]
+
+
+def _first_line(path: Path) -> tuple[str, list[str]]:
+    """The delimiter, by which of them the first line has most of, and its cells."""
+    with _opened(path) as stream:
+        line = next((line for line in stream if line.strip()), "")
+    delimiter = max(",;\t", key=line.count)
+    return delimiter, next(csv.reader([line], delimiter=delimiter), [""])
+
+
+def _opened(path: Path) -> TextIO:
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
