@@ -371,6 +371,7 @@ def test_data_frames() -> None:
     np.testing.assert_array_equal(model.predict_proba(X), twin.predict_proba(X.to_numpy()))
     with pytest.raises(ValueError, match="feature names"):
         model.predict(X.rename(columns={"alcohol": "spirit"}))
+    assert not hasattr(model.fit(X.to_numpy(), y), "feature_names_in_")
 
 
 def test_missing_values_and_categories_are_the_estimators_business() -> None:

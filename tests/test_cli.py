@@ -103,7 +103,7 @@ def test_fit_options_reach_hoki(tmp_path: Path, data: Path) -> None:
     found = hokical_command("fit", data, "-o", path, *options, "--json").json
     assert found["noise"] == {"family": "uniform", "low": -2.0, "high": 4.0}
     loaded = hokical.load(path)
-    assert (loaded.draws, loaded.n_bins, loaded.seed_) == (50, 7, 3)
+    assert (loaded.draws, loaded.n_bins, loaded.draws_.seed) == (50, 7, 3)
 
 
 @pytest.mark.parametrize("name", [name for name in CALIBRATORS if name not in ("hoki", "recal")])

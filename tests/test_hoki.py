@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 
 import numpy as np
@@ -46,6 +47,11 @@ def test_it_is_the_printed_algorithm(
     p, alphas, betas = slow_twins.hoki_confidence(
         cal.stability(logits), correct, start, n_bins=n_bins, max_iterations=cal.n_iterations_
     )
+    if cal.converged_:  # a round in which all bins fit is no fixed point of the printed one
+        again = slow_twins.hoki_confidence(
+            cal.stability(logits), correct, start, n_bins=n_bins, max_iterations=100
+        )
+        assert len(again[1]) == cal.n_iterations_
     np.testing.assert_allclose(cal.predict_confidence(logits), p, atol=1e-12)
     np.testing.assert_allclose(cal.alpha_, alphas, atol=1e-12)
     np.testing.assert_allclose(cal.beta_, betas, atol=1e-12)
@@ -80,6 +86,65 @@ def test_validation_ece_is_zero_at_a_fixed_point(
     if cal.converged_:
         assert gap.calibration_error < 1e-9
         assert cal.ending_ == "converged"
+
+
+def test_rows_with_one_possible_class_are_examples_like_others() -> None:
+    """They survive any noise; what they teach must agree with what is said of them."""
+    rng = np.random.default_rng(0)
+    logits, labels = synthetic_logits(1000, 4, seed=1)
+    logits[::10] = -np.inf
+    logits[::10, 1] = 0.0
+    labels[::10] = rng.integers(2, size=100)
+    cal = Hoki(noise=Gaussian(2.0)).fit(logits, labels)
+    correct = cal.predict(logits) == labels
+    ece = slow_twins.ece(cal.predict_confidence(logits), correct)
+    assert ece == pytest.approx(cal.validation_ece_, abs=1e-12)
+
+
+def test_parameters_changed_after_the_fit_change_nothing(overconfident: Data) -> None:
+    logits, labels = overconfident
+    cal = Hoki(noise=Gaussian(2.0), draws=100, random_state=0).fit(logits, labels)
+    before = cal.predict_confidence(logits), cal.sufficiency_gap(logits, labels).weight
+    cal.set_params(draws=None, n_bins=4, init="confidence", noise=Gaussian(9.0))
+    np.testing.assert_array_equal(cal.predict_confidence(logits), before[0])
+    np.testing.assert_array_equal(cal.sufficiency_gap(logits, labels).weight, before[1])
+    cal.partial_fit(logits[:10], labels[:10])
+
+
+def test_a_fit_broken_off_is_no_fit(overconfident: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = overconfident
+    cal = Hoki(noise=Gaussian(2.0)).fit(logits, labels)
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hokical.calibrators.hoki.learn_schedule", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cal.fit(logits[:, :4], labels % 4)
+    for method in ("predict", "predict_confidence", "predict_proba"):
+        with pytest.raises(NotFittedError):
+            getattr(cal, method)(logits)
+
+
+def test_warnings_point_at_the_users_line(overconfident: Data) -> None:
+    cal = Hoki(noise=Gaussian(3.0), max_iterations=1)
+    for call in (cal.fit, cal.partial_fit):
+        with pytest.warns(ConvergenceWarning) as caught:
+            call(*overconfident)
+        assert caught[0].filename == __file__
+    with pytest.warns(ConvergenceWarning) as caught:
+        cal.merge(cal)
+    assert caught[0].filename == __file__
+
+
+def test_pickles_are_small(overconfident: Data) -> None:
+    for init in ("accuracy", "confidence"):
+        cal = Hoki(noise=Gaussian(2.0), init=init, draws=50, random_state=0).fit(*overconfident)
+        expected = cal.predict_confidence(overconfident[0])
+        stored = pickle.dumps(cal)
+        assert len(stored) < 200_000
+        again = pickle.loads(stored)
+        np.testing.assert_array_equal(again.predict_confidence(overconfident[0]), expected)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 399), st.sampled_from(["accuracy", "confidence"]))
@@ -158,7 +223,7 @@ def test_masked_classes_get_nothing() -> None:
     assert np.isfinite(proba).all()
     np.testing.assert_array_equal(proba[:, 2], 0.0)
     np.testing.assert_array_equal(proba[7], [0.0, 1.0, 0.0, 0.0])
-    assert cal.predict_confidence(logits)[7] == 1.0
+    assert cal.predict_confidence(logits)[7] < 1.0  # what experience says; the mask says otherwise
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
 
 

@@ -94,7 +94,8 @@ def with_entry(value: float) -> np.ndarray:
         (GOOD.astype(str), TypeError, "must be floating point"),
         (GOOD.astype(complex), ValueError, "must be real"),
         (np.array([["a", "b"]], dtype=object), TypeError, "must be numbers"),
-        (np.ma.masked_array(GOOD, GOOD > 2), TypeError, "masked array"),
+        (np.ma.masked_array(GOOD, GOOD > 2), TypeError, r"masked array.*filled\(-np.inf\)"),
+        (None, TypeError, "got None"),
         (scipy.sparse.csr_array(GOOD), TypeError, "must be dense"),
     ],
 )
@@ -110,7 +111,11 @@ def test_bad_logits_are_named(bad: object, kind: type[Exception], message: str) 
         ([0, 1, 3, 0], ValueError, r"must lie in \[0, 2\].*got 3 in row 2"),
         ([0, -1, 2, 0], ValueError, "got -1 in row 1"),
         ([0.0, 1.0, 2.0, 0.0], TypeError, "must be integers.*got dtype float64"),
-        (["a", "b", "a", "b"], TypeError, "must be integers"),
+        ([0.0, np.nan, 2.0, 0.0], TypeError, "Row 1 has no label"),
+        (["a", "b", "a", "b"], TypeError, "must be integers.*LabelEncoder"),
+        (np.array([0, None, 1, 2], dtype=object), TypeError, "got None in row 1"),
+        (np.array([[0], [1, 2], 1, 2], dtype=object), TypeError, r"got \[0\] in row 0"),
+        (None, TypeError, "got None"),
         (np.eye(4), ValueError, r"must be 1-D \(n,\); got shape \(4, 4\)"),
     ],
 )
@@ -126,6 +131,7 @@ def test_bad_labels_are_named(bad: object, kind: type[Exception], message: str) 
         ([1.0, -2.0, 1.0], "got -2.0 in row 1"),
         ([1.0, 1.0, np.nan], "got nan in row 2"),
         ([0.0, 0.0, 0.0], "must not be zero everywhere"),
+        ([1e308, 1e308, 1e308], "finite sum"),
     ],
 )
 def test_bad_weights_are_named(bad: object, message: str) -> None:
@@ -159,3 +165,7 @@ def test_probabilities_become_logits() -> None:
         from_probabilities([[0.5, 0.5], [0.75, 0.75]])
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\].*in row 0"):
         from_probabilities([[1.5, -0.5]])
+    assert from_probabilities([[1.0000001, 0.0]])[0, 0] == 0.0
+    for shape in ((0, 3), (3, 1), (2, 2, 2)):
+        with pytest.raises(ValueError, match="at least one row and two classes"):
+            from_probabilities(np.ones(shape))

@@ -38,10 +38,12 @@ def test_noise_is_immutable_hashable_and_readable() -> None:
     assert repr(Uniform(-2, 4)) == "Uniform(low=-2.0, high=4.0)"
 
 
-@pytest.mark.parametrize("scale", [0, -1, float("nan"), float("inf")])
+@pytest.mark.parametrize("scale", [0, -1, 1e-310, 1e200, float("nan"), float("inf")])
 def test_widths_must_be_positive_and_finite(scale: float) -> None:
     for family in (Gaussian, Gumbel):
-        with pytest.raises(ValueError, match=r"`scale` must be positive and finite; got"):
+        with pytest.raises(
+            ValueError, match=r"`scale` must be positive and finite, from 1e-100 to 1e[+]100; got"
+        ):
             family(scale)
 
 

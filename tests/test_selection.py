@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hokical import label_stability, select_noise
+from hokical import label_stability, select_noise, selection
+from hokical.logits import as_logits
 from hokical.noise import Gaussian, Gumbel, Uniform
 from hokical.selection import one_bin_trial, paper_grid
 from tests.conftest import synthetic_logits
@@ -60,11 +61,30 @@ def test_a_family_finds_the_same_alone_and_after_another(seed: int) -> None:
 
 
 def test_large_sets_are_scouted_then_refined_on_all_rows() -> None:
-    logits, labels = synthetic_logits(9000, 4, seed=3)
+    logits, labels = synthetic_logits(45_000, 100, seed=3, signal=3.0)
     found = select_noise(logits, labels)
-    assert found.best.n_examples == 9000
-    assert {trial.n_examples for trial in found.trials} == {2048, 9000}
-    assert sum(trial.n_examples == 9000 for trial in found.trials) <= 8
+    assert found.best.n_examples == 45_000
+    assert {trial.n_examples for trial in found.trials} == {2048, 45_000}
+    assert sum(trial.n_examples == 45_000 for trial in found.trials) <= 8
+
+
+def test_scouts_are_rows_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hokical.selection._SCOUT_FROM", 0)
+    logits, labels = synthetic_logits(9000, 4, seed=3)
+    weights = np.zeros(9000)
+    weights[1::2] = 1.0
+    with_zeros = select_noise(logits, labels, sample_weight=weights)
+    without = select_noise(logits[1::2], labels[1::2])
+    assert with_zeros.noise == without.noise
+
+
+def test_a_bad_start_is_walked_out_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refinement on all rows does not depend on where the scouts put it."""
+    logits, labels = synthetic_logits(9000, 4, seed=3)
+    best = select_noise(logits, labels, families=["gaussian"]).sigma_hat
+    evaluate = selection._Evaluator(as_logits(logits), logits.argmax(axis=1) == labels, None)
+    selection._polish(evaluate, Gaussian(0.5))
+    assert max(t.sigma_hat for t in evaluate.trials) == pytest.approx(best, rel=1e-3)
 
 
 def test_the_paper_grid_is_the_papers() -> None:

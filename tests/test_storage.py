@@ -88,7 +88,11 @@ def test_damage_is_noticed(saved: Path) -> None:
         (lambda d: d.update(kind="os.system"), True, "holds a 'os.system'"),
         (lambda d: d.pop("kind"), True, "holds a None"),
         (lambda d: d["state"].pop("alpha"), True, "does not hold a usable Hoki"),
-        (lambda d: d["parameters"].update(n_bins=0), True, "`n_bins` must be an integer"),
+        (lambda d: d["state"].update(n_bins=0), True, "`n_bins` must be an integer"),
+        (lambda d: d["state"].update(n_bins=3), True, r"alpha and beta must be \(steps, 3\)"),
+        (lambda d: d["state"].update(ending="x"), True, "ending must be one of"),
+        (lambda d: d.update(n_classes=-4), True, "n_classes must be an integer"),
+        (lambda d: d["state"]["table"].update(levels=10**14), True, "table must have 65536"),
         (lambda d: d["parameters"].update(shell="rm"), True, "does not hold a usable Hoki"),
         (lambda d: d["state"].update(noise={"$noise": {"family": "x"}}), True, "cannot be decoded"),
         (
@@ -102,6 +106,26 @@ def test_edits_are_refused(saved: Path, change: object, sign: bool, message: str
     edit(saved, change, sign=sign)
     with pytest.raises(CalibratorFileError, match=message):
         load(saved)
+
+
+def test_numbers_that_are_no_json_are_refused(saved: Path) -> None:
+    for number in ("NaN", "-Infinity", "9" * 5000):
+        saved.write_text('{"format": "hokical-calibrator", "x": ' + number + "}")
+        with pytest.raises(CalibratorFileError, match=r"cal.json"):
+            load(saved)
+
+
+def test_links_stay_links_and_errors_name_the_target(
+    saved: Path, overconfident: tuple[np.ndarray, np.ndarray]
+) -> None:
+    link = saved.with_name("link.json")
+    link.symlink_to(saved)
+    calibrator = Hoki(noise=Gaussian(1.0)).fit(*overconfident)
+    calibrator.save(link)
+    assert link.is_symlink()
+    assert load(saved).noise_ == Gaussian(1.0)
+    with pytest.raises(OSError, match=r"absent.folder.cal\.json'?$"):
+        calibrator.save(saved.parent / "absent folder" / "cal.json")
 
 
 def test_other_json_and_pickles_are_refused(tmp_path: Path) -> None:
@@ -122,7 +146,7 @@ def test_draws_that_come_out_differently_are_noticed(
 ) -> None:
     path = tmp_path / "cal.json"
     Hoki(noise=Gaussian(1.0), draws=20, random_state=0).fit(*overconfident).save(path)
-    edit(path, lambda d: d["state"].update(seed=1), sign=True)
+    edit(path, lambda d: d["state"]["draws"].update(seed=1), sign=True)
     with pytest.raises(CalibratorFileError, match="re-drawn from the seed"):
         load(path)
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from hokical.bounds import calibration_bound as calibration_bound
     from hokical.calibrators import Hoki as Hoki
     from hokical.calibrators import load as load
+    from hokical.classifier import CalibratedClassifier as CalibratedClassifier
     from hokical.comparison import compare as compare
     from hokical.logits import from_binary_scores as from_binary_scores
     from hokical.logits import from_probabilities as from_probabilities
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CalibratedClassifier": "hokical.classifier",
     "Hoki": "hokical.calibrators",
     "calibration_bound": "hokical.bounds",
     "compare": "hokical.comparison",
@@ -34,7 +36,12 @@ _HOMES = {
 __all__ = list(_HOMES)
 
 
+_MODULES = {"bounds", "calibrators", "classifier", "metrics", "noise", "plots", "report"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"hokical.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'hokical' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -49,7 +49,8 @@ def normal_quantile(p: FloatArray) -> FloatArray:
     """
     q = p - 0.5
     central = np.abs(q) <= 0.425
-    r = 0.180625 - np.where(central, q, 0.0) ** 2
+    inner = np.where(central, q, 0.0)
+    r = 0.180625 - inner * inner
     middle = q * _horner(_CENTRE[0], r) / _horner(_CENTRE[1], r)
     tail = np.sqrt(-log(np.where(central, 0.5, np.minimum(p, 1.0 - p))))
     near = _horner(_NEAR_TAIL[0], tail - 1.6) / _horner(_NEAR_TAIL[1], tail - 1.6)

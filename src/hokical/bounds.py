@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Literal
 
 from hokical.bins import check_bin_count
@@ -143,16 +144,20 @@ def _refuse_brier(method: str, brier: float | None) -> None:
 
 
 def _check_share(name: str, value: float) -> None:
-    if not 0.0 <= value <= 1.0:
+    if not _is_number(value) or not 0.0 <= value <= 1.0:
         raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
 
 
 def _check_delta(delta: float) -> None:
-    if not 0.0 < delta < 1.0:
+    if not _is_number(delta) or not 0.0 < delta < 1.0:
         raise ValueError(f"`delta` must lie strictly between 0 and 1; got {delta!r}.")
 
 
 def _check_count(n: int) -> int:
-    if isinstance(n, bool) or int(n) != n or n < 1:
+    if not _is_number(n) or not 1 <= n < math.inf or int(n) != n:
         raise ValueError(f"`n` must be an integer of at least 1; got {n!r}.")
     return int(n)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

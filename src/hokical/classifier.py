@@ -9,7 +9,6 @@ folds, so its confidence tends to be a little too low rather than too high.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -28,6 +27,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from hokical._warnings import warn_user
 from hokical.calibrators.base import Calibrator
 from hokical.calibrators.registry import make, methods_without_extra_input
 from hokical.calibrators.temps import settle_ties
@@ -134,9 +134,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.classes_ = known_classes(self.estimator_)
         parts = self._hold_out(X, labels, weights)
         self._calibrate(calibrator, parts, class_index(labels, self.classes_), weights)
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
+        self._remember_features()
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -175,11 +173,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             )
         if weights is not None and weight_keyword(self.estimator) is None:
             kind = type(self.estimator).__name__
-            warnings.warn(
+            warn_user(
                 f"`sample_weight` was used for the calibration only: {kind} does not take it in "
                 "`fit`. Use an estimator that does, or leave it out.",
                 UserWarning,
-                stacklevel=3,
             )
         return fit_clone(self.estimator, X, y, weights)
 
@@ -225,6 +222,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.calibrator_ = calibrator.fit(
             logits, truth[rows], None if weights is None else weights[rows]
         )
+
+    def _remember_features(self) -> None:
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+            elif hasattr(self, name):  # of an earlier fit, on a frame
+                delattr(self, name)
 
     def _logits(self, X: Any) -> FloatArray:
         """The estimator's logits (n, classes), as the calibrator sees them."""
@@ -461,4 +465,4 @@ def warn_of_lost_rows(parts: Sequence[HeldOut], n_held_out: int) -> None:
     if n_kept == 0:
         raise ValueError(message)
     if n_kept < n_held_out:
-        warnings.warn(message, UserWarning, stacklevel=4)
+        warn_user(message, UserWarning)

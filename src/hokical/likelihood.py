@@ -6,7 +6,6 @@ number of threads nor their luck can change a result.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._warnings import warn_user
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
 
@@ -68,9 +68,7 @@ class Examples:
         )
 
 
-def countable_examples(
-    logits: Logits, labels: IntArray, weights: FloatArray | None, *, stacklevel: int = 5
-) -> Examples:
+def countable_examples(logits: Logits, labels: IntArray, weights: FloatArray | None) -> Examples:
     """The examples a log-loss fit can learn from, with a warning about the others.
 
     A true class with logit -inf costs infinitely much whatever the parameters are. Such examples
@@ -86,12 +84,11 @@ def countable_examples(
                 "`labels` must name a possible class in at least one example; the logit of the "
                 "true class is -inf in all of them. Mask only classes that cannot occur."
             )
-        warnings.warn(
+        warn_user(
             f"{int(impossible.sum())} of {labels.size} examples are left out of the fit: the "
             "logit of their true class is -inf, which makes the log loss infinite whatever is "
             "fitted. Mask only classes that cannot occur.",
             RuntimeWarning,
-            stacklevel=stacklevel,
         )
     own = values == -np.inf
     labels = np.where(own, logits.labels, labels) if own.any() else labels

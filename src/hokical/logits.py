@@ -73,7 +73,8 @@ class Logits:
 
     def margins(self, rows: slice) -> FloatArray:
         """Distance of every logit below its row's top, (rows, classes) float64, all >= 0."""
-        return self.top[rows, None] - self.values[rows].astype(np.float64, order="C")
+        with np.errstate(over="ignore"):  # 1e308 above -1e308: as good as impossible
+            return self.top[rows, None] - self.values[rows].astype(np.float64, order="C")
 
     def take(self, rows: slice | IntArray) -> Logits:
         """The same for some of the rows."""
@@ -117,7 +118,7 @@ def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels")
     """Check class indices: 1-D integers in [0, n_classes), one per row of logits."""
     array = to_numpy(labels, name)
     if array.dtype == object:
-        array = np.array(array.tolist())
+        array = _integers_from_objects(array, name)
     if array.ndim != 1:
         raise ValueError(
             f"`{name}` must be 1-D (n,); got shape {array.shape}. "
@@ -126,7 +127,7 @@ def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels")
     if array.dtype.kind not in "iub":
         raise TypeError(
             f"`{name}` must be integers, the index of each example's class; got dtype "
-            f"{array.dtype}. Convert with `.astype(int)`, or encode names as column indices."
+            f"{array.dtype}, {array[:1].tolist()} in row 0. {_label_remedy(array)}"
         )
     if array.shape[0] != n_rows:
         raise ValueError(
@@ -139,6 +140,25 @@ def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels")
             f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits; got "
             f"{array[row]} in row {row}."
         )
+    return array.astype(np.int64)
+
+
+def _label_remedy(array: NDArray[Any]) -> str:
+    if array.dtype.kind != "f":
+        return "Encode names as column indices, for example with sklearn's LabelEncoder."
+    if not np.isfinite(array).all():
+        return f"Row {int(np.argmin(np.isfinite(array)))} has no label: drop such rows."
+    return "Convert with `.astype(int)`."
+
+
+def _integers_from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """Python integers out of an object array; anything else is left to be refused."""
+    for row, value in enumerate(array.ravel().tolist()):
+        if not isinstance(value, (int, np.integer)):
+            raise TypeError(
+                f"`{name}` must be integers, the index of each example's class; got {value!r} in "
+                f"row {row}. Encode names as column indices, and drop rows without a label."
+            )
     return array.astype(np.int64)
 
 
@@ -161,8 +181,13 @@ def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> Flo
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(f"`{name}` must be finite and >= 0; got {array[row]} in row {row}.")
-    if not array.any():
-        raise ValueError(f"`{name}` must not be zero everywhere: no example would count.")
+    with np.errstate(over="ignore"):
+        total = array.sum()
+    if not 0.0 < total < np.inf:
+        raise ValueError(
+            f"`{name}` must not be zero everywhere, and must have a finite sum; got {total}. "
+            "Weights are relative: divide them by their largest."
+        )
     return array
 
 
@@ -199,22 +224,30 @@ def from_probabilities(probabilities: ArrayLike, *, name: str = "probabilities")
     proba = array.astype(np.float64)
     if proba.ndim == 1:
         proba = np.stack([1.0 - proba, proba], axis=1)
-    if proba.ndim != 2:
-        raise ValueError(f"`{name}` must be 2-D (n, classes) or 1-D (n,); got shape {proba.shape}.")
-    inside = ((proba >= 0.0) & (proba <= 1.0)).all(axis=1)
-    if not inside.all():
-        row = int(np.argmin(inside))
+    if proba.ndim != 2 or proba.shape[0] == 0 or proba.shape[1] < 2:
         raise ValueError(
-            f"`{name}` must lie in [0, 1]; got {array[row]} in row {row}. "
-            "If these are logits, use them as they are."
+            f"`{name}` must be (n, classes) with at least one row and two classes, or (n,) for "
+            f"class 1 of two; got shape {array.shape}."
         )
-    # 1e-2 admits rows that were stored as float16 with many classes.
-    sums = proba.sum(axis=1)
-    if not np.all(np.abs(sums - 1.0) <= 1e-2):
-        row = int(np.argmax(np.abs(sums - 1.0)))
-        raise ValueError(f"`{name}` rows must sum to 1; row {row} sums to {sums[row]:.6g}.")
+    _check_probability_rows(proba, name)
     with np.errstate(divide="ignore"):
-        return np.log(proba)
+        return np.log(np.minimum(proba, 1.0))
+
+
+def _check_probability_rows(proba: FloatArray, name: str) -> None:
+    """Entries in [0, 1] but for rounding, sums of 1 but for storage as float16."""
+    inside = (proba >= 0.0) & (proba <= 1.0 + 1e-6)
+    if not inside.all():
+        row, column = (int(i) for i in np.argwhere(~inside)[0])
+        raise ValueError(
+            f"`{name}` must lie in [0, 1]; got {proba[row, column]:g} in row {row}, column "
+            f"{column}. If these are logits, use them as they are."
+        )
+    sums = proba.sum(axis=1)
+    off = np.abs(sums - 1.0) > 1e-2
+    if off.any():
+        row = int(np.argmax(off))
+        raise ValueError(f"`{name}` rows must sum to 1; row {row} sums to {sums[row]:.6g}.")
 
 
 def _as_float_matrix(logits: Any, name: str) -> NDArray[Any]:
@@ -265,10 +298,13 @@ def _check_column_count(shape: tuple[int, ...], name: str, fitted_by: Fitted | N
 
 def to_numpy(data: Any, name: str) -> NDArray[Any]:
     """Anything array-like as a NumPy array, without a copy where that can be."""
+    if data is None:
+        raise TypeError(f"`{name}` must be an array; got None.")
     if isinstance(data, np.ma.MaskedArray):
-        raise TypeError(f"`{name}` must not be a masked array; use `.filled(-np.inf)`.")
+        hint = " (logits: `.filled(-np.inf)`)" if name == "logits" else ""
+        raise TypeError(f"`{name}` must not be a masked array; fill it first{hint}.")
     if isinstance(data, np.ndarray):
-        return data
+        return np.asarray(data) if isinstance(data, np.matrix) else data
     if type(data).__module__.split(".")[0] == "scipy" and hasattr(data, "toarray"):
         raise TypeError(
             f"`{name}` must be dense; got a sparse {type(data).__name__}. Sparse data was passed, "
@@ -281,7 +317,7 @@ def to_numpy(data: Any, name: str) -> NDArray[Any]:
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise TypeError(
             f"`{name}` of type {type(data).__name__} cannot be read as a NumPy array: {error} "
-            "For a torch tensor pass `tensor.detach().float().cpu()`."
+            "For logits in a torch tensor pass `tensor.detach().float().cpu()`."
         ) from error
 
 
@@ -290,8 +326,8 @@ def _numbers_from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"`{name}` must be numbers; got an object array whose argument must be a string or a "
-            f"number could not be converted: {error}"
+            f"`{name}` must be numbers; got an object array with something else in it: {error}. "
+            "Every entry's argument must be a string or a number."
         ) from error
 
 

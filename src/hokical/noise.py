@@ -23,8 +23,11 @@ from hokical import _portable
 
 FloatArray = NDArray[np.float64]
 
+#: Widths beyond these would overflow or vanish when margins are divided by them.
+NARROWEST, WIDEST = 1e-100, 1e100
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Noise(ABC):
     """What every family offers: a name, a width, and unit draws stretched to that width."""
 
@@ -51,7 +54,7 @@ class Noise(ABC):
         return {"family": self.family, **parameters}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gaussian(Noise):
     """Normal noise with standard deviation `scale`; `mean` changes no result."""
 
@@ -76,7 +79,7 @@ class Gaussian(Noise):
         return self.mean + self.scale * _portable.normal_quantile(uniform)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Uniform(Noise):
     """Noise spread evenly over [`low`, `high`]; only `high - low` changes a result."""
 
@@ -88,10 +91,10 @@ class Uniform(Noise):
     def __post_init__(self) -> None:
         _store_finite(self, "low", self.low)
         _store_finite(self, "high", self.high)
-        if not 0.0 < self.high - self.low < math.inf:
+        if not NARROWEST <= self.high - self.low <= WIDEST:
             raise ValueError(
-                f"`high` must lie above `low`, at a finite distance; got low={self.low!r}, "
-                f"high={self.high!r}."
+                f"`high` must lie above `low`, by {NARROWEST:g} to {WIDEST:g}; got "
+                f"low={self.low!r}, high={self.high!r}."
             )
 
     @property
@@ -106,7 +109,7 @@ class Uniform(Noise):
         return self.low + (self.high - self.low) * uniform
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gumbel(Noise):
     """Gumbel noise: the stability it gives is the softmax confidence at temperature `scale`."""
 
@@ -173,13 +176,16 @@ def _store_finite(noise: Noise, name: str, value: float) -> None:
 
 def _store_positive(noise: Noise, name: str, value: float) -> None:
     number = _as_float(name, value)
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"`{name}` must be positive and finite; got {value!r}.")
+    if not NARROWEST <= number <= WIDEST:
+        raise ValueError(
+            f"`{name}` must be positive and finite, from {NARROWEST:g} to {WIDEST:g}; "
+            f"got {value!r}."
+        )
     object.__setattr__(noise, name, number)
 
 
 def _as_float(name: str, value: float) -> float:
-    if isinstance(value, (str, bytes, bool)):
+    if isinstance(value, (str, bytes, bool, np.bool_)):
         raise TypeError(f"`{name}` must be a number; got {value!r}.")
     try:
         return float(value)

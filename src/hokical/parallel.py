@@ -59,10 +59,8 @@ def for_row_blocks(work: Callable[[slice], None], n_rows: int, rows_per_block: i
 
 
 def _checked_count(value: int | str, name: str) -> int:
-    try:
-        count = int(value)
-    except ValueError:
-        count = 0
+    whole = not isinstance(value, (bool, float))
+    count = int(value) if whole and str(value).strip().isdecimal() else 0
     if count < 1:
         raise ValueError(f"`{name}` must be an integer of at least 1; got {value!r}.")
     return count

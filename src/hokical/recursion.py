@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,25 @@ class Schedule:
                 alpha, beta, stability, confidence, bin_index(confidence, self.n_bins)
             )
         return confidence
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Confidence as a function of stability, for examples that all start in one place."""
+
+    schedule: Schedule
+    levels: int
+    start: float
+
+    @cached_property
+    def confidence(self) -> FloatArray:
+        """At every level of stability, (levels + 1,)."""
+        grid = np.arange(self.levels + 1) / self.levels
+        return self.schedule.replay(grid, np.full(grid.shape, self.start))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the curve is made from."""
+        return type(self), (self.schedule, self.levels, self.start)
 
 
 def learn_schedule(table: StabilityTable, n_bins: int, max_iterations: int) -> Schedule:

@@ -18,22 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.logits import Logits, as_labels, as_logits, as_weights
-from hokical.noise import Gaussian, Noise, Uniform, family_named
-from hokical.progress import track
+from hokical.noise import NARROWEST, WIDEST, Gaussian, Noise, Uniform, family_named
+from hokical.progress import progress_bar, track
 from hokical.recursion import survival_rates
 from hokical.stability.api import check_draw_count, draw_seed
 from hokical.stability.exact import exact_stability
 from hokical.stability.sampled import Draws, survivals
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 #: Rows on which the width is located before it is refined on all of them.
 _SCOUT_ROWS = 2048
+_SCOUT_FROM = 4_000_000  # logits; below this all rows are looked at all the time
 _GRID_POINTS = 12
 _MATCHED_POINTS = 5
 _REFINE_TO = 0.03  # relative width at which the search on the scout rows stops
 _POLISH_STEP = math.log(1.2)
 _WORTH_A_PASS = 1e-3
+_LONGEST_WALK = 20
+_USUAL_TRIALS = 17  # per family, for the progress bar
 #: A family this far behind on the scout rows is not tried on all of them.
 _CLEARLY_BEHIND = 0.98
 
@@ -98,7 +102,8 @@ def select_noise(
     labels : array-like of shape (n,)
         Class indices.
     search : {"exact", "paper"}
-        "exact" refines the width of each family with exact stability. "paper" walks the paper's
+        "exact" refines the width of each family with exact stability; above 4 million logits it
+        locates it on 2048 evenly spaced rows first. "paper" walks the paper's
         grid: Gaussian means -20..20 and deviations 1..20, uniform intervals with whole ends in
         [-20, 20].
     families : sequence of str
@@ -130,11 +135,12 @@ def select_noise(
     correct = checked.labels == as_labels(labels, checked.n_rows, checked.n_classes)
     weights = as_weights(sample_weight, checked.n_rows)
     kinds = _checked_families(families, search)
+    evaluate = _Evaluator(checked, correct, weights)
     if search == "exact":
         if draws is not None:
             raise ValueError('`draws` goes with search="paper"; the exact search has none.')
-        return _exact_search(checked, correct, weights, kinds, progress)
-    return _paper_search(checked, correct, weights, kinds, draws, random_state, progress)
+        return _exact_search(evaluate, kinds, progress)
+    return _paper_search(evaluate, kinds, draws, random_state, progress)
 
 
 def one_bin_trial(
@@ -168,26 +174,23 @@ def _checked_families(families: Sequence[str], search: str) -> list[type[Noise]]
 
 
 def _exact_search(
-    logits: Logits,
-    correct: NDArray[np.bool_],
-    weights: FloatArray | None,
-    kinds: list[type[Noise]],
-    progress: bool | None,
+    whole: _Evaluator, kinds: list[type[Noise]], progress: bool | None
 ) -> NoiseSelection:
-    """Locate the best width per family on some rows, then refine it on all."""
-    rows = _scout_rows(logits.n_rows)
-    whole = _Evaluator(logits, correct, weights)
+    """Locate the best width per family, on some rows if there are very many, then refine it."""
+    rows = _scout_rows(whole)
     scout = whole if rows is None else whole.take(rows)
-    found: list[Trial] = []
-    for kind in track(kinds, "Choosing the noise", len(kinds), progress):
-        grid = _matched_grid(kind, found[0].noise) if found else _width_grid(scout)
-        found.append(_locate(scout, kind, grid))
-    if rows is None:
-        return _selection(scout.trials, scout.trials)
-    leader = max(trial.sigma_hat for trial in found)
-    hopeful = [trial for trial in found if trial.sigma_hat >= _CLEARLY_BEHIND * leader]
-    for trial in track(hopeful, "Refining its width", len(hopeful), progress):
-        _polish(whole, trial.noise)
+    with progress_bar("Choosing the noise", _USUAL_TRIALS * len(kinds), progress) as advance:
+        whole.after_each = scout.after_each = advance
+        found: list[Trial] = []
+        for kind in kinds:
+            grid = _matched_grid(kind, found[0].noise) if found else _width_grid(scout)
+            found.append(_locate(scout, kind, grid))
+        if rows is None:
+            return _selection(scout.trials, scout.trials)
+        leader = max(trial.sigma_hat for trial in found)
+        for trial in found:
+            if trial.sigma_hat >= _CLEARLY_BEHIND * leader:
+                _polish(whole, trial.noise)
     return _selection(whole.trials, scout.trials + whole.trials)
 
 
@@ -199,8 +202,9 @@ class _Evaluator:
     ) -> None:
         self.logits, self.correct, self.weights = logits, correct, weights
         self.trials: list[Trial] = []
+        self.after_each: Callable[[], None] = lambda: None
 
-    def take(self, rows: NDArray[np.int64]) -> _Evaluator:
+    def take(self, rows: IntArray) -> _Evaluator:
         weights = None if self.weights is None else self.weights[rows]
         return _Evaluator(self.logits.take(rows), self.correct[rows], weights)
 
@@ -210,14 +214,18 @@ class _Evaluator:
     def judge(self, noise: Noise, stability: FloatArray) -> Trial:
         trial = one_bin_trial(noise, stability, self.correct, self.weights)
         self.trials.append(trial)
+        self.after_each()
         return trial
 
 
-def _scout_rows(n_rows: int) -> NDArray[np.int64] | None:
-    """Evenly spaced rows, or None where all are few enough."""
-    if n_rows <= 2 * _SCOUT_ROWS:
+def _scout_rows(evaluate: _Evaluator) -> IntArray | None:
+    """Evenly spaced rows among those that count, or None where all are few enough."""
+    weights = evaluate.weights
+    n_rows = evaluate.logits.n_rows
+    counting = np.arange(n_rows) if weights is None else np.flatnonzero(weights > 0.0)
+    if evaluate.logits.values.size <= _SCOUT_FROM or counting.size <= 2 * _SCOUT_ROWS:
         return None
-    return np.linspace(0, n_rows - 1, _SCOUT_ROWS).astype(np.int64)
+    return counting[np.linspace(0, counting.size - 1, _SCOUT_ROWS).astype(np.int64)]
 
 
 def _locate(evaluate: _Evaluator, kind: type[Noise], grid: FloatArray) -> Trial:
@@ -272,36 +280,41 @@ def _tidy(kind: type[Noise], width: float) -> Noise:
     sigma_hat is flat around its maximum, so nothing is lost; and a width that people can read is
     also the same on every machine, where the last bits of a search are not.
     """
-    return kind.of_width(float(f"{width:.2e}"))
+    return kind.of_width(float(f"{min(max(width, NARROWEST), WIDEST):.2e}"))
 
 
 def _polish(evaluate: _Evaluator, noise: Noise) -> None:
-    """Three widths on all rows; a fourth at the top of the parabola, if that promises more."""
-    centre = math.log(noise.width)
-    below, at, above = (
-        evaluate(_tidy(type(noise), math.exp(centre + step))).sigma_hat
-        for step in (-_POLISH_STEP, 0.0, _POLISH_STEP)
-    )
+    """Walk uphill on all rows; then once to the top of the parabola, if that promises more."""
+    kind, centre = type(noise), math.log(noise.width)
+    seen: dict[int, float] = {}
+
+    def score(step: int) -> float:
+        if step not in seen:
+            width = math.exp(centre + step * _POLISH_STEP)
+            seen[step] = evaluate(_tidy(kind, width)).sigma_hat
+        return seen[step]
+
+    best = 0
+    for _ in range(_LONGEST_WALK):
+        uphill = max((best - 1, best, best + 1), key=score)
+        if uphill == best:
+            break
+        best = uphill
+    below, at, above = score(best - 1), score(best), score(best + 1)
     curvature = below - 2.0 * at + above
-    shift = (
-        0.5 * (below - above) / curvature if curvature < 0.0 else math.copysign(2.0, above - below)
-    )
-    gain = -0.5 * curvature * shift * shift
-    if curvature >= 0.0 or gain > _WORTH_A_PASS * at:
-        evaluate(_tidy(type(noise), math.exp(centre + min(max(shift, -2.0), 2.0) * _POLISH_STEP)))
+    shift = 0.5 * (below - above) / curvature if curvature < 0.0 else 0.0
+    if -0.5 * curvature * shift * shift > _WORTH_A_PASS * at:
+        evaluate(_tidy(kind, math.exp(centre + (best + shift) * _POLISH_STEP)))
 
 
 def _paper_search(
-    logits: Logits,
-    correct: NDArray[np.bool_],
-    weights: FloatArray | None,
+    evaluate: _Evaluator,
     kinds: list[type[Noise]],
     draws: int | None,
     random_state: Any,
     progress: bool | None,
 ) -> NoiseSelection:
     settings = [noise for kind in kinds for noise in paper_grid(kind)]
-    evaluate = _Evaluator(logits, correct, weights)
     if draws is None:
         attempt = _once_per_width(evaluate)
     else:

@@ -11,9 +11,11 @@ import hashlib
 import json
 import math
 import os
-import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,39 +66,53 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file so that a crash leaves either the old file or the new one."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    with replacing(path) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A stream into a new file beside the target, which takes its place when all is written."""
+    target = Path(os.path.realpath(path))  # a link stays a link
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with _naming(path), open(temporary, "xb") as stream:
+            if target.exists():
+                os.chmod(temporary, target.stat().st_mode & 0o777)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, _file_mode(target))
-        os.replace(temporary, target)
+        with _naming(path):
+            os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
-def _file_mode(target: Path) -> int:
-    """The old file's permissions, else what a new file would get (mkstemp makes it private)."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+@contextmanager
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of the system speak of the file that the user named, not of a temporary one."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from error
 
 
 def _parse(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        text = Path(path).read_text(encoding="utf-8")
+        document = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise CalibratorFileError(
             f"{path} is not a hokical calibrator file, or it was cut short: {error}"
         ) from error
     if not isinstance(document, dict):
         raise CalibratorFileError(f"{path} is not a hokical calibrator file.")
     return document
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _checksum(document: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ the same bits in whatever order and however the data was cut.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,10 @@ class StabilityTable:
             )
         return StabilityTable(self.levels, self.weight + other.weight, self.correct + other.correct)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the occupied cells: most are empty."""
+        return _unpickle, (self.occupied(), self.levels, self.weight.shape[0])
+
     @property
     def total(self) -> float:
         """Sum of the weights: the number of examples, if they were not weighted."""
@@ -106,3 +111,7 @@ class Cells:
     level: IntArray
     weight: FloatArray
     correct: FloatArray
+
+
+def _unpickle(cells: Cells, levels: int, n_starts: int) -> StabilityTable:
+    return StabilityTable.from_cells(cells, levels=levels, n_starts=n_starts)

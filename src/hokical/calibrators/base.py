@@ -7,7 +7,6 @@ user touches is here: validation, prediction, saving.
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+import hokical
 from hokical.logits import Logits, as_labels, as_logits, as_weights
 from hokical.storage import write_document
 
@@ -53,6 +53,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             How much each example counts; 2 is the same as giving it twice.
         """
         data, truth, weights = self._checked_examples(logits, labels, sample_weight)
+        self._forget_classes()
         self._fit(data, truth, weights)
         self._remember_classes(data.n_classes)
         return self
@@ -87,7 +88,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             path,
             {
                 "kind": type(self).__name__,
-                "library_version": version("hokical"),
+                "library_version": hokical.__version__,
                 "n_classes": self.n_classes_,
                 "parameters": parameters,
                 "state": self._state(),
@@ -118,6 +119,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def _restore(self, state: dict[str, Any]) -> None:
         """Set the fitted attributes from what `_state` gave."""
         raise TypeError(f"{type(self).__name__} does not say how to be loaded.")
+
+    def _forget_classes(self) -> None:
+        """From here on a fit that is broken off leaves no half-fitted calibrator behind."""
+        self.__dict__.pop("n_classes_", None)
 
     def _remember_classes(self, n_classes: int) -> None:
         self.n_classes_ = n_classes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hokical._warnings import warn_user
 from hokical.calibrators._ensemble import Mixture, Quadratic, Slice, uniform_part
 from hokical.calibrators._newton import Point, descend
 from hokical.calibrators.base import Calibrator
@@ -116,10 +116,9 @@ class EnsembleTemperatureScaling(Calibrator):
         examples = countable_examples(logits, labels, weights)
         self._keep(_fit_ensemble(examples, self.loss, bounds, self.max_iterations))
         if not self.converged_:
-            warnings.warn(
+            warn_user(
                 f"EnsembleTemperatureScaling did not converge: {self.message_}",
                 ConvergenceWarning,
-                stacklevel=3,
             )
 
     def _keep(self, found: EnsembleFit) -> None:

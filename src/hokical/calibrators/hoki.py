@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from hokical._warnings import warn_user
 from hokical.bins import bin_index, check_bin_count
 from hokical.calibrators.base import Calibrator
 from hokical.logits import Logits
 from hokical.noise import Noise
-from hokical.recursion import Schedule, learn_schedule
+from hokical.recursion import Curve, Ending, Schedule, learn_schedule
 from hokical.selection import NoiseSelection, select_noise
 from hokical.stability import gumbel
 from hokical.stability.api import check_draw_count, check_noise, draw_seed
@@ -40,20 +40,21 @@ class Hoki(Calibrator):
         "auto" picks family and width on the validation set (`select_noise`).
     draws : int, optional
         None computes stability exactly. A number M draws M noise vectors once and counts over
-        them, as in the paper.
+        them, as in the paper. (`noise="auto"` is chosen with exact stability all the same.)
     n_bins : int
         Number of equal-width confidence bins.
     max_iterations : int
         Most steps of the recursion.
     init : {"accuracy", "confidence"}
         Where every example starts: at the validation accuracy, or at its softmax confidence.
-    random_state : int, RandomState or None
+    random_state : int, RandomState, Generator or None
         Seed of the draws; unused when exact.
 
     Attributes
     ----------
     noise_ : the noise in use
     selection_ : NoiseSelection or None, what `noise="auto"` tried
+    draws_ : the shared noise vectors (seed and shape), or None when exact
     accuracy_ : accuracy on the validation set
     alpha_, beta_ : (n_iterations_, n_bins), NaN in bins without validation examples
     occupied_ : (n_iterations_, n_bins) bool, the bins with validation examples
@@ -106,11 +107,10 @@ class Hoki(Calibrator):
         With `noise="auto"` the first call chooses the noise, from its examples alone, and the
         choice then stands. To choose on other data, pass `select_noise(...).noise`.
         """
-        if not hasattr(self, "table_"):
+        if not hasattr(self, "n_classes_"):
             return self.fit(logits, labels, sample_weight)
-        data, truth, weights = self._checked_examples(
-            self._checked_logits(logits), labels, sample_weight
-        )
+        known = self._checked_logits(logits)
+        data, truth, weights = self._checked_examples(known, labels, sample_weight)
         self._learn(self.table_ + self._tabulate(data, data.labels == truth, weights))
         return self
 
@@ -119,11 +119,12 @@ class Hoki(Calibrator):
 
         Equal to one fit on all the examples together.
         """
-        check_is_fitted(self, "table_")
-        merged = self._copy()
+        check_is_fitted(self, "n_classes_")
         table = self.table_
         for other in others:
-            check_is_fitted(other, "table_")
+            if not isinstance(other, Hoki):
+                raise TypeError(f"`merge` takes fitted Hoki calibrators; got {other!r}.")
+            check_is_fitted(other, "n_classes_")
             if self._identity() != other._identity():
                 raise ValueError(
                     "calibrators must agree to be merged; got "
@@ -131,6 +132,7 @@ class Hoki(Calibrator):
                     "Fit each with the same `noise`, `draws`, `random_state`, `n_bins` and `init`."
                 )
             table = table + other.table_
+        merged = self._without_examples()
         merged._learn(table)
         return merged
 
@@ -143,20 +145,32 @@ class Hoki(Calibrator):
         self, logits: Any, labels: Any, sample_weight: Any = None
     ) -> SufficiencyGap:
         """Both sides of Theorem 1 per bin, on given data."""
-        data, truth, weights = self._checked_examples(
-            self._checked_logits(logits), labels, sample_weight
-        )
-        stability = self._level(data) / self.table_.levels
-        confidence = self._confidence(data)
+        known = self._checked_logits(logits)
+        data, truth, weights = self._checked_examples(known, labels, sample_weight)
         return measure_sufficiency(
-            confidence, stability, data.labels == truth, n_bins=self.n_bins, weights=weights
+            self._confidence(data),
+            self._level(data) / self.table_.levels,
+            data.labels == truth,
+            n_bins=self.n_bins_,
+            weights=weights,
         )
+
+    def predict_proba(self, logits: Any) -> FloatArray:
+        """Probabilities (n, classes): the confidence for the label, the rest by switches.
+
+        What the label leaves is shared among the other classes as noise would switch the label to
+        them. Rows sum to 1 and masked classes (-inf) get 0, so a row in which one class alone is
+        possible gives it 1, whatever the confidence. Where the confidence is low, another class can
+        end up above the label; `predict` is the classifier's own label all the same.
+        """
+        return super().predict_proba(logits)
 
     def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
         self._check_parameters()
-        self._choose_noise(logits, labels, weights)
-        self.n_classes_ = logits.n_classes
-        self.seed_ = None if self.draws is None else draw_seed(self.random_state)
+        self.selection_ = self._select(logits, labels, weights)
+        self.noise_ = check_noise(self.noise) if self.selection_ is None else self.selection_.noise
+        self.draws_ = self._make_draws(logits.n_classes)
+        self.init_, self.n_bins_ = self.init, int(self.n_bins)
         self._learn(self._tabulate(logits, logits.labels == labels, weights))
 
     def _check_parameters(self) -> None:
@@ -167,81 +181,65 @@ class Hoki(Calibrator):
         if self.init not in ("accuracy", "confidence"):
             raise ValueError(f'`init` must be "accuracy" or "confidence"; got {self.init!r}.')
 
-    def _choose_noise(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
-        self.selection_: NoiseSelection | None = None
+    def _select(
+        self, logits: Logits, labels: IntArray, weights: FloatArray | None
+    ) -> NoiseSelection | None:
         if isinstance(self.noise, str) and self.noise == "auto":
-            self.selection_ = select_noise(logits, labels, sample_weight=weights)
-            self.noise_ = self.selection_.noise
-        else:
-            self.noise_ = check_noise(self.noise)
+            return select_noise(logits, labels, sample_weight=weights)
+        return None
 
-    @property
-    def _draws(self) -> Draws | None:
-        """The shared noise vectors, drawn on first use; None when exact."""
-        if self.draws is None or self.seed_ is None:
+    def _make_draws(self, n_classes: int) -> Draws | None:
+        if self.draws is None:
             return None
-        wanted = Draws(self.noise_, self.seed_, self.draws, self.n_classes_)
-        if getattr(self, "_drawn", None) != wanted:
-            self._drawn = wanted
-        return self._drawn
+        return Draws(self.noise_, draw_seed(self.random_state), int(self.draws), n_classes)
 
     def _level(self, logits: Logits) -> IntArray:
-        draws = self._draws
-        if draws is None:
+        """Stability of each row as an integer level of the table, (n,)."""
+        if self.draws_ is None:
             return stability_levels(exact_stability(logits, self.noise_))
-        return survivals(logits, draws)
+        return survivals(logits, self.draws_)
 
     def _tabulate(
         self, logits: Logits, correct: NDArray[np.bool_], weights: FloatArray | None
     ) -> StabilityTable:
-        from_confidence = self.init == "confidence"
-        start = bin_index(_softmax_confidence(logits), self.n_bins) if from_confidence else None
+        from_confidence = self.init_ == "confidence"
+        start = bin_index(_softmax_confidence(logits), self.n_bins_) if from_confidence else None
         return StabilityTable.from_examples(
             self._level(logits),
             correct,
-            levels=EXACT_LEVELS if self.draws is None else self.draws,
+            levels=EXACT_LEVELS if self.draws_ is None else self.draws_.n_draws,
             sample_weight=weights,
             start=start,
-            n_starts=self.n_bins if from_confidence else 1,
+            n_starts=self.n_bins_ if from_confidence else 1,
         )
 
     def _learn(self, table: StabilityTable) -> None:
         """Run the recursion on the table and keep what it learned."""
+        schedule = learn_schedule(table, self.n_bins_, self.max_iterations)
         self.table_ = table
         self.accuracy_ = table.accuracy
-        schedule = learn_schedule(table, self.n_bins, self.max_iterations)
         self._keep(schedule)
         if not schedule.converged:
-            warnings.warn(
-                _not_converged_message(schedule),
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            warn_user(_not_converged_message(schedule), ConvergenceWarning)
 
     def _keep(self, schedule: Schedule) -> None:
+        self._curve = Curve(schedule, self.table_.levels, self.accuracy_)
         self.alpha_, self.beta_ = schedule.alpha, schedule.beta
         self.occupied_ = schedule.occupied
         self.n_iterations_ = schedule.n_steps
         self.ending_ = schedule.ending
         self.converged_ = schedule.converged
         self.validation_ece_ = schedule.validation_ece
-        self._lookup = None
-        if self.init == "accuracy":
-            grid = np.arange(self.table_.levels + 1) / self.table_.levels
-            self._lookup = schedule.replay(grid, np.full(grid.shape, self.accuracy_))
 
     def _confidence(self, logits: Logits) -> FloatArray:
         level = self._level(logits)
-        if self._lookup is not None:
-            confidence = self._lookup[level]
-        else:
-            schedule = Schedule(self.alpha_, self.beta_, self.ending_, self.validation_ece_)
-            confidence = schedule.replay(level / self.table_.levels, _softmax_confidence(logits))
-        return np.where(logits.single_choice, 1.0, confidence)
+        if self.init_ == "accuracy":
+            return self._curve.confidence[level]
+        start = _softmax_confidence(logits)
+        return self._curve.schedule.replay(level / self.table_.levels, start)
 
     def _proba(self, logits: Logits) -> FloatArray:
-        """Confidence for the label; the rest is shared by where noise would switch the label to."""
-        confidence = self._confidence(logits)
+        confidence = np.where(logits.single_choice, 1.0, self._confidence(logits))
         shares = exact_distribution(logits, self.noise_)
         rows = np.arange(logits.n_rows)
         shares[rows, logits.labels] = 0.0
@@ -257,22 +255,25 @@ class Hoki(Calibrator):
 
     def _identity(self) -> dict[str, Any]:
         """What two calibrators must share for their tables to add up."""
-        names = ("noise_", "draws", "seed_", "n_bins", "init", "n_classes_")
+        names = ("noise_", "draws_", "n_bins_", "init_", "n_classes_")
         return {name: getattr(self, name) for name in names}
 
-    def _copy(self) -> Hoki:
+    def _without_examples(self) -> Hoki:
+        """A calibrator like this one, to be given a table."""
         twin = type(self)(**self.get_params(deep=False))
-        twin.noise_, twin.seed_, twin.selection_ = self.noise_, self.seed_, None
+        twin.selection_ = None
+        twin.noise_, twin.draws_ = self.noise_, self.draws_
+        twin.n_bins_, twin.init_ = self.n_bins_, self.init_
         twin._remember_classes(self.n_classes_)
         return twin
 
     def _state(self) -> dict[str, Any]:
         cells = self.table_.occupied()
-        draws = self._draws
         return {
             "noise": self.noise_,
-            "seed": self.seed_,
-            "draws_sha256": None if draws is None else draws.fingerprint,
+            "draws": self.draws_ and self.draws_.to_dict(),
+            "n_bins": self.n_bins_,
+            "init": self.init_,
             "accuracy": self.accuracy_,
             "alpha": self.alpha_,
             "beta": self.beta_,
@@ -288,21 +289,36 @@ class Hoki(Calibrator):
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self._check_parameters()
-        self.noise_ = check_noise(state["noise"])
-        self.seed_ = state["seed"]
         self.selection_ = None
-        draws = self._draws
-        if draws is not None and draws.fingerprint != state["draws_sha256"]:
-            raise ValueError("the noise re-drawn from the seed is not the noise of the fit")
-        stored = state["table"]
-        cells = Cells(stored["start"], stored["level"], stored["weight"], stored["correct"])
-        n_starts = self.n_bins if self.init == "confidence" else 1
-        self.table_ = StabilityTable.from_cells(cells, levels=stored["levels"], n_starts=n_starts)
-        self.accuracy_ = state["accuracy"]
-        self._keep(
-            Schedule(state["alpha"], state["beta"], state["ending"], state["validation_ece"])
+        self.noise_ = check_noise(state["noise"])
+        self.n_bins_ = check_bin_count(state["n_bins"])
+        self.init_ = "confidence" if state["init"] == "confidence" else "accuracy"
+        self.draws_ = state["draws"] and Draws.from_dict(
+            state["draws"], self.noise_, self.n_classes_
         )
+        self.table_ = _stored_table(state["table"], self.n_bins_, self.init_, self.draws_)
+        self.accuracy_ = float(state["accuracy"])
+        self._keep(_stored_schedule(state, self.n_bins_))
+
+
+def _stored_table(
+    stored: dict[str, Any], n_bins: int, init: str, draws: Draws | None
+) -> StabilityTable:
+    levels = EXACT_LEVELS if draws is None else draws.n_draws
+    if stored["levels"] != levels:
+        raise ValueError(f"table must have {levels} levels; got {stored['levels']}")
+    cells = Cells(stored["start"], stored["level"], stored["weight"], stored["correct"])
+    n_starts = n_bins if init == "confidence" else 1
+    return StabilityTable.from_cells(cells, levels=levels, n_starts=n_starts)
+
+
+def _stored_schedule(state: dict[str, Any], n_bins: int) -> Schedule:
+    alpha, beta, ending = state["alpha"], state["beta"], state["ending"]
+    if alpha.ndim != 2 or alpha.shape != beta.shape or alpha.shape[1] != n_bins:
+        raise ValueError(f"alpha and beta must be (steps, {n_bins}); got {alpha.shape}")
+    if ending not in get_args(Ending):
+        raise ValueError(f"ending must be one of {get_args(Ending)}; got {ending!r}")
+    return Schedule(alpha, beta, ending, float(state["validation_ece"]))
 
 
 def _softmax_confidence(logits: Logits) -> FloatArray:
@@ -319,13 +335,13 @@ def _softmax_shares(logits: Logits, scale: float) -> FloatArray:
 
 
 def _not_converged_message(schedule: Schedule) -> str:
-    left = f"leaving a validation ECE of {schedule.validation_ece:.1e} where 0 could be"
+    left = f"its validation ECE is {schedule.validation_ece:.1e}, where a fixed point has 0"
     if schedule.ending == "cycle":
         return (
             "Hoki did not converge: some validation examples go back and forth between bins for "
-            f"ever, {left}. Another `n_bins` or `noise` removes it, if it matters."
+            f"ever; {left}. If that matters, try another `n_bins` or `noise`."
         )
     return (
         f"Hoki did not converge in {schedule.n_steps} iterations: validation examples still change "
-        f"their bins, {left}. Raise `max_iterations`, or use fewer `n_bins`."
+        f"their bins; {left}. Raise `max_iterations`, or use fewer `n_bins`."
     )

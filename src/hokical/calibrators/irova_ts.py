@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hokical._warnings import warn_user
 from hokical.calibrators._isotonic import (
     IDENTITY_SHARE,
     Curve,
@@ -89,10 +89,9 @@ class IsotonicOneVsAllTS(Calibrator):
         self.converged_, self.message_ = found.converged, found.message
         self.absent_classes_ = np.setdiff1d(np.arange(logits.n_classes), labels)
         if not found.converged:
-            warnings.warn(
+            warn_user(
                 f"The temperature of IsotonicOneVsAllTS did not converge: {found.message}",
                 ConvergenceWarning,
-                stacklevel=3,
             )
 
     def _keep(self, temperature: float, curves: list[Curve]) -> None:

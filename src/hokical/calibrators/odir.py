@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from hokical._warnings import warn_user
 from hokical.calibrators._odir_objective import (
     Examples,
     identity,
@@ -97,7 +97,7 @@ class ODIRCalibrator(Calibrator):
         self.converged_ = fit.converged and not unbounded
         if not self.converged_:
             message = _not_converged_message(type(self).__name__, unbounded, self.max_iterations)
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+            warn_user(message, ConvergenceWarning)
 
     def _keep(self, fit: Fit, scale: float) -> None:
         self.weight_ = np.ascontiguousarray(scale * fit.coef[:, :-1])
@@ -228,11 +228,10 @@ def _usable_rows(logits: Logits, labels: IntArray, weights: FloatArray) -> IntAr
             f"class in all {lost} that count. Check that `labels` index the columns of `logits`."
         )
     if lost:
-        warnings.warn(
+        warn_user(
             f"{lost} of {logits.n_rows} examples have -inf as the logit of their true class: their "
             "log loss is infinite whatever is learned, so they are left out of the fit.",
             RuntimeWarning,
-            stacklevel=4,
         )
     return keep
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Real
 from typing import Any, Self
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical._portable import uniform_draws
+from hokical._warnings import warn_user
 from hokical.bins import check_bin_count
 from hokical.calibrators._recal_steps import N_GROUPS, Recursion, ScaledLogits, reaction_groups
 from hokical.calibrators.base import Calibrator
@@ -137,6 +137,7 @@ class ReCal(Calibrator):
         self._check_parameters()
         views = _as_views(transformed, data)
         weights = np.ones(data.n_rows) if weights is None else weights
+        self._forget_classes()
         self._learn(data, views, truth, weights)
         self._remember_classes(data.n_classes)
         return self
@@ -181,12 +182,11 @@ class ReCal(Calibrator):
         self.ece_ = np.array(recursion.ece)
         self._settle(len(views))
         if not self.converged_:
-            warnings.warn(
+            warn_user(
                 f"ReCal did not converge in {self.n_iterations} iterations: some transformations "
                 "are untried since the last step, or still move the calibration error by more "
                 f"than `tolerance`, {self.tolerance:g}. Raise `n_iterations` or `tolerance`.",
                 ConvergenceWarning,
-                stacklevel=3,
             )
 
     def _settle(self, n_transforms: int) -> None:

@@ -92,8 +92,14 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
         raise CalibratorFileError(f"{path} holds a {kind!r}; this version knows {sorted(kinds)}.")
     try:
         calibrator = kinds[kind](**document["parameters"])
-        calibrator._remember_classes(document["n_classes"])
+        calibrator._remember_classes(_class_count(document["n_classes"]))
         calibrator._restore(document["state"])
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, LookupError, AttributeError, MemoryError) as error:
         raise CalibratorFileError(f"{path} does not hold a usable {kind}: {error}") from error
     return calibrator
+
+
+def _class_count(stored: Any) -> int:
+    if not isinstance(stored, int) or stored < 2:
+        raise ValueError(f"n_classes must be an integer of at least 2; got {stored!r}")
+    return stored

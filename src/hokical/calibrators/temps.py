@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from hokical._warnings import warn_user
 from hokical.calibrators._newton import Point, descend
 from hokical.calibrators.base import Calibrator
 from hokical.likelihood import Examples, countable_examples, softmax_moments
@@ -91,10 +91,9 @@ class TemperatureScaling(Calibrator):
         )
         self._keep(found)
         if not found.converged:
-            warnings.warn(
+            warn_user(
                 f"TemperatureScaling did not converge: {found.message}",
                 ConvergenceWarning,
-                stacklevel=3,
             )
 
     def _keep(self, found: TemperatureFit) -> None:

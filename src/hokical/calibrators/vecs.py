@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
@@ -14,6 +13,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from hokical._warnings import warn_user
 from hokical.calibrators._newton import Evaluation, Minimum, minimize_convex
 from hokical.calibrators.base import Calibrator
 from hokical.calibrators.temps import check_iterations, fit_temperature
@@ -90,11 +90,10 @@ class VectorScaling(Calibrator):
         self.n_iterations_ = found.n_iterations
         self.converged_ = found.converged
         if not found.converged:
-            warnings.warn(
+            warn_user(
                 f"VectorScaling did not converge in {found.n_iterations} iterations. Raise "
                 "`max_iterations`, or raise `ridge` if the validation set is small or all right.",
                 ConvergenceWarning,
-                stacklevel=3,
             )
 
     def _check_parameters(self) -> None:

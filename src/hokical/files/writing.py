@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hokical.files.errors import DataFileError
-from hokical.storage import _file_mode
+from hokical.storage import replacing
 
 
 def write_npz(path: str | os.PathLike[str], **arrays: ArrayLike) -> None:
     """Write named arrays; an old file stays as it is until the new one is complete."""
-    with _replacing(Path(path)) as stream:
+    with replacing(path) as stream:
         np.savez(stream, allow_pickle=False, **{name: np.asarray(a) for name, a in arrays.items()})
 
 
@@ -37,19 +33,3 @@ def check_output(
         raise DataFileError(path, f"cannot be written: no right to write in {folder}.")
     if path.exists() and any(given and given.exists() and path.samefile(given) for given in inputs):
         raise DataFileError(path, "is an input too, and would be lost.", "Choose another name.")
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A stream whose content takes the place of `target` at the end; as `hokical.storage` does."""
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, _file_mode(target))
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

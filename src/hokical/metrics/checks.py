@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.logits import to_numpy, as_labels, as_weights, iter_row_blocks
+from hokical.logits import as_labels, as_weights, iter_row_blocks, to_numpy
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -28,8 +28,9 @@ def label_stability(
         Added to every logit independently.
     draws : int, optional
         None, the default, solves the integral: no randomness. A number M counts over M noise
-        vectors shared by all rows, as in the paper; its standard error is at most 0.5/sqrt(M).
-    random_state : int, RandomState or None
+        vectors shared by all rows, as in the paper; its standard error is at most 0.5/sqrt(M). Sums
+        of logit and noise are float64 for float64 logits, else float32.
+    random_state : int, RandomState, Generator or None
         Where the seed of the draws comes from.
 
     Returns
@@ -58,7 +59,8 @@ def label_distribution(logits: Any, noise: Noise) -> FloatArray:
     Returns
     -------
     pi : ndarray of shape (n, classes), float64
-        Rows sum to 1; the entry of the row's own label is its stability.
+        Rows sum to 1; the entry of the row's own label is its stability. Entries are right to
+        about 1e-6; under Gaussian noise also to about 1 % of themselves, however small.
 
     Examples
     --------
@@ -94,8 +96,8 @@ def check_draw_count(draws: Any) -> int:
 def draw_seed(random_state: Any) -> int:
     """A seed for the draws: an int is used as it is, anything else is asked for one."""
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        if random_state < 0:
-            raise ValueError(f"`random_state` must not be negative; got {random_state}.")
+        if not 0 <= random_state < 2**64:
+            raise ValueError(f"`random_state` must lie in [0, 2**64); got {random_state}.")
         return int(random_state)
     from sklearn.utils import check_random_state
 

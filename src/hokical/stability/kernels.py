@@ -11,7 +11,9 @@ from hokical._jit import kernel, max_kernel
 
 FloatArray = NDArray[np.float64]
 Block = NDArray[Any]  # (rows, classes) float32 or float64
-Eleven = tuple[float, float, float, float, float, float, float, float, float, float, float]
+Twelve = tuple[
+    float, float, float, float, float, float, float, float, float, float, float, float
+]  # fmt: skip
 
 
 def _unit_rule(order: int) -> tuple[FloatArray, FloatArray]:
@@ -21,8 +23,8 @@ def _unit_rule(order: int) -> tuple[FloatArray, FloatArray]:
 
 
 @kernel
-def _chebyshev(t: float) -> Eleven:
-    """T_1(t) .. T_11(t)."""
+def _chebyshev(t: float) -> Twelve:
+    """T_1(t) .. T_12(t)."""
     twice = t + t
     t2 = twice * t - 1.0
     t3 = twice * t2 - t
@@ -34,14 +36,15 @@ def _chebyshev(t: float) -> Eleven:
     t9 = twice * t8 - t7
     t10 = twice * t9 - t8
     t11 = twice * t10 - t9
-    return t, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11
+    t12 = twice * t11 - t10
+    return t, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12
 
 
 @kernel
 def _chebyshev_moments(row: Block, top: float, step: float, moments: FloatArray) -> None:
-    """moments[r] = sum_i T_r(min(step (top - row_i), 2) - 1) for r = 0 .. 22.
+    """moments[r] = sum_i T_r(min(step (top - row_i), 2) - 1) for r = 0 .. 24.
 
-    Degrees above 11 come from the products T_r T_r = (T_2r + 1)/2 and T_r T_(r+1) =
+    Degrees above 12 come from the products T_r T_r = (T_2r + 1)/2 and T_r T_(r+1) =
     (T_(2r+1) + T_1)/2: one multiply-add each, where the recurrence would take two operations. The
     sums are written out so that each lives in a register, and the two halves of the row go side by
     side because one recurrence alone leaves the processor waiting for its own results.
@@ -49,8 +52,8 @@ def _chebyshev_moments(row: Block, top: float, step: float, moments: FloatArray)
     n = row.shape[0]
     half = n // 2
     s1 = 0.0
-    e1 = e2 = e3 = e4 = e5 = e6 = e7 = e8 = e9 = e10 = e11 = 0.0
-    o1 = o2 = o3 = o4 = o5 = o6 = o7 = o8 = o9 = o10 = 0.0
+    e1 = e2 = e3 = e4 = e5 = e6 = e7 = e8 = e9 = e10 = e11 = e12 = 0.0
+    o1 = o2 = o3 = o4 = o5 = o6 = o7 = o8 = o9 = o10 = o11 = 0.0
     for i in range(half):
         a = _chebyshev(min((top - row[i]) * step, 2.0) - 1.0)
         b = _chebyshev(min((top - row[half + i]) * step, 2.0) - 1.0)
@@ -76,13 +79,15 @@ def _chebyshev_moments(row: Block, top: float, step: float, moments: FloatArray)
         e10 += a[9] * a[9] + b[9] * b[9]
         o10 += a[9] * a[10] + b[9] * b[10]
         e11 += a[10] * a[10] + b[10] * b[10]
-    even = (e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11)
-    odd = (o1, o2, o3, o4, o5, o6, o7, o8, o9, o10)
+        o11 += a[10] * a[11] + b[10] * b[11]
+        e12 += a[11] * a[11] + b[11] * b[11]
+    even = (e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11, e12)
+    odd = (o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11)
     moments[0] = 2 * half
     moments[1] = s1
-    for r in range(11):
+    for r in range(12):
         moments[2 * r + 2] = 2.0 * even[r] - 2 * half
-    for r in range(10):
+    for r in range(11):
         moments[2 * r + 3] = 2.0 * odd[r] - s1
     if n > 2 * half:
         _add_one(min((top - row[n - 1]) * step, 2.0) - 1.0, moments)
@@ -119,6 +124,7 @@ _X10, _W10 = _unit_rule(10)
 _NEGLIGIBLE = 1e-9
 _CUT_OFF = 21.0  # exp(-21) < _NEGLIGIBLE
 _BUCKETS = 256
+_MERGE = 1e-6
 
 
 @kernel
@@ -136,8 +142,9 @@ def _near_sorted(
         margins[i] = d
         if d < 1.0:
             starts[int(d * _BUCKETS) + 1] += 1
-    excess, last = 0.0, 0
+    excess, last, crowd = 0.0, 0, 1
     while last < _BUCKETS and excess < _CUT_OFF:
+        crowd = max(crowd, starts[last + 1])
         starts[last + 1] += starts[last]
         last += 1
         excess += starts[last - 1] / _BUCKETS
@@ -147,14 +154,23 @@ def _near_sorted(
             near[starts[bucket]] = margins[i]
             starts[bucket] += 1
     count = int(starts[last - 1])
-    for i in range(1, count):
-        moving = near[i]
-        j = i
-        while j > 0 and near[j - 1] > moving:
-            near[j] = near[j - 1]
-            j -= 1
-        near[j] = moving
+    _finish_sort(near, count, crowd)
     return count
+
+
+@kernel
+def _finish_sort(values: FloatArray, count: int, crowd: int) -> None:
+    """Sort values[:count] in which nothing is further than `crowd` from its place (Shell sort)."""
+    gap = max(crowd // 2, 1)
+    while gap > 0:
+        for i in range(gap, count):
+            moving = values[i]
+            j = i
+            while j >= gap and values[j - gap] > moving:
+                values[j] = values[j - gap]
+                j -= gap
+            values[j] = moving
+        gap //= 2
 
 
 @kernel
@@ -167,17 +183,21 @@ def _product(near: FloatArray, active: int, u: float) -> float:
 
 
 @kernel
+def _piece_rule(growth: float) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights for a piece over which the product grows by about exp(growth)."""
+    if growth < 0.25:
+        return _X2, _W2
+    if growth < 1.0:
+        return _X4, _W4
+    return _X10, _W10
+
+
+@kernel
 def _integrate_piece(
     near: FloatArray, active: int, low: float, length: float
 ) -> tuple[float, float]:
     """Integral of the product over [low, low + length], and the product near its lower end."""
-    growth = active * length
-    if growth < 0.25:
-        x, w = _X2, _W2
-    elif growth < 1.0:
-        x, w = _X4, _W4
-    else:
-        x, w = _X10, _W10
+    x, w = _piece_rule(active * length)
     total = 0.0
     lowest = 0.0
     for q in range(x.size - 1, -1, -1):
@@ -193,18 +213,32 @@ def _uniform_row(near: FloatArray, count: int) -> float:
     From u = 1 downwards: class j joins the product at u = 1 - d_j. Pieces are kept so short that
     `active * length` stays below 2.5, and the walk ends when the product is negligible.
     """
-    total = 1.0 if count == 0 else near[0]
-    for active in range(1, count + 1):
-        high = 1.0 - near[active - 1]
-        end = 1.0 - near[active] if active < count else 0.0
-        while high > end:
-            length = min(high - end, 2.5 / active)
-            part, lowest = _integrate_piece(near, active, high - length, length)
-            total += part
-            if lowest < _NEGLIGIBLE:
-                return total
-            high = high - length if high - length > end else end
+    if count == 0:
+        return 1.0
+    total = float(near[0])
+    high = 1.0 - total
+    active = 1
+    while high > 0.0:
+        active, length = _next_piece(near, count, active, high)
+        part, lowest = _integrate_piece(near, active, high - length, length)
+        total += part
+        if lowest < _NEGLIGIBLE:
+            break
+        high -= length
     return total
+
+
+@kernel
+def _next_piece(near: FloatArray, count: int, active: int, high: float) -> tuple[int, float]:
+    """The classes active just below `high`, and how far down they are the same.
+
+    Classes that would join within _MERGE / active join at once: each is off by that little, over
+    that short a way, and thousands of near ties do not become thousands of pieces.
+    """
+    while active < count and 1.0 - near[active] >= high - _MERGE / active:
+        active += 1
+    end = 1.0 - near[active] if active < count else 0.0
+    return active, min(high - end, 2.5 / active)
 
 
 @kernel
@@ -216,6 +250,44 @@ def uniform_stability(block: Block, top: FloatArray, inverse_width: float, out: 
         count = _near_sorted(block[n], top[n], inverse_width, margins, near)
         # near[0] is the top itself, at margin 0
         out[n] = _uniform_row(near[1:], count - 1)
+
+
+@kernel
+def uniform_shares(margins: FloatArray) -> FloatArray:
+    """The chance of every class to win under uniform noise, (rows, classes).
+
+    Margins in units of the width, in rising order, the top's 0 first, cut at 1.
+    """
+    out = np.zeros(margins.shape)
+    for n in range(margins.shape[0]):
+        count = 0
+        while count < margins.shape[1] and margins[n, count] < 1.0:
+            count += 1
+        _share_row(margins[n, 1:count], out[n])
+    return out
+
+
+@kernel
+def _share_row(near: FloatArray, out: FloatArray) -> None:
+    """The walk of `_uniform_row`, with every class's part: out[0] the top's, then near's."""
+    count = near.shape[0]
+    out[0] = near[0] if count > 0 else 1.0
+    high = 1.0 - out[0]
+    active = 1
+    while high > 0.0:
+        active, length = _next_piece(near, count, active, high)
+        x, w = _piece_rule(active * length)
+        product = 0.0
+        for q in range(x.size - 1, -1, -1):
+            u = high - length + length * x[q]
+            product = _product(near, active, u)
+            weighted = w[q] * length * product
+            out[0] += weighted
+            for k in range(active):
+                out[1 + k] += weighted * u / (u + near[k])
+        if product < _NEGLIGIBLE:
+            break
+        high -= length
 
 
 #: Draws per tile of the sampled kernel: 16 SIMD registers of float32.

@@ -37,20 +37,36 @@ class Draws:
 
     @cached_property
     def values(self) -> FloatArray:
-        """The noise, (n_draws, n_classes) float64."""
+        """The noise, (n_draws, n_classes) float64, without its shift, which moves no label."""
+        centred = type(self.noise).of_width(self.noise.width)
         shape = (self.n_draws, self.n_classes)
-        return self.noise.from_uniform(_portable.uniform_draws(self.seed, shape))
+        return centred.from_uniform(_portable.uniform_draws(self.seed, shape))
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of the draws, so that a file can prove that they were re-drawn identically."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the draws are made from, not the draws."""
+        return type(self), (self.noise, self.seed, self.n_draws, self.n_classes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Seed and number, with the SHA-256 of the draws to prove that they come out the same."""
+        return {"seed": self.seed, "n_draws": self.n_draws, "sha256": self._fingerprint()}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any], noise: Noise, n_classes: int) -> Draws:
+        """Draw again what `to_dict` described, or refuse."""
+        draws = cls(noise, int(stored["seed"]), int(stored["n_draws"]), n_classes)
+        if draws._fingerprint() != stored["sha256"]:
+            raise ValueError("the noise re-drawn from the seed is not the noise of the fit")
+        return draws
+
+    def _fingerprint(self) -> str:
         return hashlib.sha256(self.values.astype("<f8").tobytes()).hexdigest()
 
 
 def survivals(logits: Logits, draws: Draws) -> IntArray:
     """How many of the draws keep the label of each row, (n,) integers in [0, M].
 
-    The sum logit + noise is taken in float64 for float64 logits, else in float32.
+    Logits are taken relative to their row's top, and the sum logit + noise in float64 for float64
+    logits, else in float32.
     """
     if logits.n_rows * draws.values.size < _COMPILE_FROM:
         return plain_survivals(logits, draws)
@@ -61,7 +77,7 @@ def plain_survivals(logits: Logits, draws: Draws) -> IntArray:
     """The obvious loop over draws; the compiled kernel counts exactly the same."""
     out = np.zeros(logits.n_rows, np.int64)
     for rows in logits.row_blocks():
-        block = logits.block(rows)
+        block = _below_top(logits, rows)
         labels = logits.labels[rows]
         for vector in draws.values.astype(block.dtype):
             out[rows] += np.argmax(block + vector, axis=1) == labels
@@ -80,12 +96,17 @@ def compiled_survivals(logits: Logits, draws: Draws) -> IntArray:
     out = np.empty(logits.n_rows, np.int64)
 
     def work(rows: slice) -> None:
-        block = logits.block(rows)
+        block = _below_top(logits, rows)
         count_survivals(block, labels[rows], tiles, draws.n_draws, highest, lowest, out[rows])
 
     # Few enough rows for their logits to stay in cache while a tile of noise is used on all.
     for_row_blocks(work, logits.n_rows, min(128, rows_per_block(8 * logits.n_classes)))
     return out
+
+
+def _below_top(logits: Logits, rows: slice) -> NDArray[Any]:
+    """Logits minus their row's top, (rows, classes), so that a constant per row changes nothing."""
+    return -logits.margins(rows).astype(logits.block(slice(0, 1)).dtype)
 
 
 def _tiles(noise: NDArray[Any], size: int) -> NDArray[Any]:

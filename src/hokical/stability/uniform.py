@@ -63,26 +63,45 @@ def distribution(logits: Logits, width: float) -> FloatArray:
 
     pi_k = integral over [0, 1 - d_k] of P(u)/(u + d_k) du, P the product over all classes.
     """
-    out = np.zeros(logits.values.shape)
+    if logits.n_classes <= _PLAIN_UP_TO:
+        return plain_distribution(logits, width)
+    return compiled_distribution(logits, width)
+
+
+def plain_distribution(logits: Logits, width: float) -> FloatArray:
+    """The NumPy twin of the compiled kernel, exact to rounding."""
+    out = np.empty(logits.values.shape)
 
     def work(rows: slice) -> None:
         margins = np.minimum(logits.margins(rows) / width, 1.0)
-        for offset in range(margins.shape[0]):
-            out[rows.start + offset] = _row_distribution(margins[offset])
+        u, weights = _piece_nodes(np.sort(margins, axis=1))
+        product = weights
+        for column in margins.T:
+            product = product * np.minimum(u + column[:, None], 1.0)
+        for k, column in enumerate(margins.T):
+            factor = u + column[:, None]
+            active = (factor > 0.0) & (factor < 1.0)
+            share = np.divide(product, factor, out=np.zeros_like(u), where=active)
+            out[rows, k] = share.sum(axis=1)
+
+    for_row_blocks(work, logits.n_rows, _plain_rows(logits.n_classes))
+    return np.asarray(out / out.sum(axis=1, keepdims=True))
+
+
+def compiled_distribution(logits: Logits, width: float) -> FloatArray:
+    """pi through the compiled kernel, which takes margins in rising order."""
+    from hokical.stability.kernels import uniform_shares
+
+    out = np.empty(logits.values.shape)
+
+    def work(rows: slice) -> None:
+        margins = np.minimum(logits.margins(rows) / width, 1.0)
+        order = np.argsort(margins, axis=1)
+        shares = uniform_shares(np.take_along_axis(margins, order, axis=1))
+        np.put_along_axis(out[rows], order, shares, axis=1)
 
     for_row_blocks(work, logits.n_rows, rows_per_block(4 * logits.n_classes))
-    return out
-
-
-def _row_distribution(margins: FloatArray) -> FloatArray:
-    near = np.flatnonzero(margins < 1.0)
-    d = margins[near]
-    u, weights = (part[0] for part in _piece_nodes(np.sort(d)[None, :]))
-    factors = np.minimum(u[:, None] + d, 1.0)
-    weighted = weights * factors.prod(axis=1)
-    pi = np.zeros_like(margins)
-    pi[near] = ((factors < 1.0) * (weighted[:, None] / factors)).sum(axis=0)
-    return np.asarray(pi / pi.sum())
+    return np.asarray(out / out.sum(axis=1, keepdims=True))
 
 
 def _piece_nodes(sorted_margins: FloatArray) -> tuple[FloatArray, FloatArray]:
