@@ -19,7 +19,7 @@ lint: $(READY)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## speed and memory, as ratios within one run
+bench: $(PEERS)  ## speed and memory, as ratios within one run
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
 test-peers: $(PEERS)  ## compare with other libraries

@@ -55,6 +55,14 @@ def test_the_headline_says_what_happened(comparison: Comparison) -> None:
         assert comparison.headline("vecs").count("is right") == 2
 
 
+def test_methods_that_cannot_be_compared_are_named() -> None:
+    data = synthetic_logits(50, 3, seed=0)
+    with pytest.raises(ValueError, match="cannot hold 'recal': it also needs"):
+        compare(data, data, ["temps", "recal"])
+    with pytest.raises(ValueError, match="`name` must be one of"):
+        compare(data, data, ["platt"])
+
+
 def test_a_fit_that_does_not_converge_leaves_a_note() -> None:
     logits = np.random.default_rng(0).normal(size=(50, 3))
     labels = logits.argmax(axis=1)

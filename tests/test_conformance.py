@@ -93,6 +93,8 @@ def check_answers(subject: Subject, logits: np.ndarray) -> None:
     np.testing.assert_allclose(proba[np.arange(n), labels], confidence, atol=1e-12)
     if subject.calibrator.preserves_labels:
         np.testing.assert_array_equal(labels, logits.argmax(axis=1))
+        if subject.calibrator.name != "hoki":  # which gives the label its due, however little
+            np.testing.assert_array_equal(labels, proba.argmax(axis=1))
 
 
 def test_the_registry_is_complete() -> None:
@@ -109,8 +111,11 @@ def test_the_registry_is_complete() -> None:
         "hoki",
     ]
     assert expected == NAMES
-    with pytest.raises(ValueError, match="`name` must be one of"):
-        make("platt")
+    for wrong in ("platt", ["temps"]):
+        with pytest.raises(ValueError, match="`name` must be one of"):
+            make(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'temps' has no parameter 'foo'; it has"):
+        make("temps", foo=1)
     for info in table():
         assert info.kind is CALIBRATORS[info.name]
         assert info.reference
@@ -155,6 +160,8 @@ def test_save_and_load(subject: Subject, data: Data, tmp_path: Path) -> None:
     subject.fit(logits, labels).calibrator.save(tmp_path / "cal.json")
     again = load(tmp_path / "cal.json")
     assert type(again) is type(subject.calibrator)
+    assert again.get_params() == subject.calibrator.get_params()
+    assert repr(again) == repr(subject.calibrator)
     for method in METHODS:
         expected = subject.answer(method, logits)
         np.testing.assert_array_equal(ask(again, method, logits, subject._extra(logits)), expected)
@@ -260,6 +267,41 @@ def test_awkward_data_is_answered(subject: Subject, case: str) -> None:
     check_answers(subject, logits)
     if case == "masked":
         assert np.all(subject.answer("predict_proba", logits)[np.isneginf(logits)] == 0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_near_ties_keep_their_label(subject: Subject, dtype: type) -> None:
+    logits, labels = synthetic_logits(200, 4, seed=3)
+    logits = np.round(logits).astype(dtype)
+    logits[::3] = np.nextafter(np.full(4, 1, dtype), np.arange(4, dtype=dtype) % 3)
+    subject.fit(logits, labels)
+    check_answers(subject, logits)
+
+
+def test_a_fit_without_a_finite_optimum_says_so(subject: Subject) -> None:
+    """Every label right: no finite temperature is best. Methods that count need no optimum."""
+    logits, _ = synthetic_logits(120, 4, seed=3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        subject.fit(logits, logits.argmax(axis=1))
+    said = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
+    if subject.calibrator.name in ("uncalibrated", "irm", "recal", "hoki"):
+        assert not said
+    else:
+        assert said
+        assert not subject.calibrator.converged_
+        assert Path(said[0].filename).name.startswith("test_conformance")
+
+
+def test_an_impossible_truth_is_mentioned(subject: Subject, data: Data) -> None:
+    logits, labels = data[0].copy(), data[1]
+    logits[5, labels[5]] = -np.inf
+    if subject.calibrator.name in ("uncalibrated", "hoki"):
+        subject.fit(logits, labels)  # they look at whether the label was right, and at no more
+    else:
+        with pytest.warns(RuntimeWarning, match="1 of 600 examples"):
+            subject.fit(logits, labels)
+    check_answers(subject, logits)
 
 
 def test_large_and_tiny_logits_stay_finite(subject: Subject) -> None:

@@ -159,6 +159,7 @@ def compare(
     'hoki'
     """
     names = methods_without_extra_input() if methods is None else list(methods)
+    _refuse_methods_that_need_more(names)
     val_logits, val_labels = _checked(validation)
     logits, labels = _checked(test)
     results = []
@@ -171,6 +172,17 @@ def compare(
         )
     facts = (_facts(val_logits, val_labels), _facts(logits, labels))
     return Comparison(tuple(results), Provenance(*facts, seed, _versions(), platform.machine()))
+
+
+def _refuse_methods_that_need_more(names: list[str]) -> None:
+    allowed = methods_without_extra_input()
+    for name in names:
+        if name not in allowed:
+            make(name)  # a name that is unknown altogether gets the registry's own error
+            raise ValueError(
+                f"`methods` cannot hold {name!r}: it also needs the logits of transformed inputs. "
+                "Fit it by itself, with `transformed`."
+            )
 
 
 def _checked(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:

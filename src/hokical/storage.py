@@ -128,7 +128,9 @@ def _encode(value: Any) -> Any:
         return {"$array": _encode_array(value)}
     if isinstance(value, dict):
         return {str(key): _encode(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, tuple):
+        return {"$tuple": [_encode(item) for item in value]}
+    if isinstance(value, list):
         return [_encode(item) for item in value]
     if isinstance(value, np.generic):
         return _encode(value.item())
@@ -156,6 +158,8 @@ def _decode(value: Any) -> Any:
         return noise_from_dict(value["$noise"])
     if "$array" in value:
         return _decode_array(value["$array"])
+    if "$tuple" in value:
+        return tuple(_decode(item) for item in value["$tuple"])
     if "$float" in value:
         return float(value["$float"])
     return {key: _decode(item) for key, item in value.items()}

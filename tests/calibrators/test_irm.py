@@ -91,6 +91,7 @@ def _check_rows(cal: IsotonicMulticlass, logits: np.ndarray) -> None:
     assert not proba[logits == -np.inf].any()
 
 
+@pytest.mark.filterwarnings("ignore:.*true class with logit:RuntimeWarning")
 @given(
     seed=st.integers(0, 10_000),
     n=st.integers(1, 25),
@@ -164,6 +165,7 @@ def test_chunks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_array_equal(alone, cal.predict_proba(logits)[:50])
 
 
+@pytest.mark.filterwarnings("ignore:.*true class with logit:RuntimeWarning")
 def test_a_row_of_zeros_keeps_its_probabilities() -> None:
     """Labels are right at 0.9 and nothing else ever is, so the function is 0 up to 0.1."""
     logits = np.full((3, 20), -30.0)

@@ -175,6 +175,7 @@ def test_labels_are_kept_and_rows_are_probabilities() -> None:
     assert score == pytest.approx(-np.mean((confidence - right) ** 2))
 
 
+@pytest.mark.filterwarnings("ignore:.*true class with logit:RuntimeWarning")
 @given(
     seed=st.integers(0, 10_000),
     n=st.integers(1, 30),

@@ -16,6 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 import hokical
+from hokical._warnings import warn_user
 from hokical.logits import Logits, as_labels, as_logits, as_weights
 from hokical.storage import write_document
 
@@ -79,7 +80,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return -float(np.average(error**2, weights=weights))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it."""
+        """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it.
+
+        A `random_state` that is a generator is stored as None: its draws are kept, not its state.
+        """
         check_is_fitted(self, "n_classes_")
         parameters = self.get_params(deep=False)
         if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):
@@ -149,3 +153,19 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def warn_about_impossible_truths(
+    logits: Logits, labels: IntArray, weights: FloatArray | None
+) -> None:
+    """Say how many examples have a true class that their logits rule out."""
+    impossible = logits.values[np.arange(logits.n_rows), labels] == -np.inf
+    if weights is not None:
+        impossible &= weights > 0.0
+    if impossible.any():
+        warn_user(
+            f"{int(impossible.sum())} of {logits.n_rows} examples have a true class with logit "
+            "-inf; they teach only that the other classes were wrong. Mask only classes that "
+            "cannot occur.",
+            RuntimeWarning,
+        )

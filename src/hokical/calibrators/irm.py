@@ -22,7 +22,7 @@ from hokical.calibrators._isotonic import (
     sum_hits,
     tally,
 )
-from hokical.calibrators.base import Calibrator
+from hokical.calibrators.base import Calibrator, warn_about_impossible_truths
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
 
@@ -88,6 +88,8 @@ class IsotonicMulticlass(Calibrator):
     def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
         if not isinstance(self.normalize, (bool, np.bool_)):
             raise ValueError(f"`normalize` must be True or False; got {self.normalize!r}.")
+        self.normalize_ = bool(self.normalize)
+        warn_about_impossible_truths(logits, labels, weights)
         logits, labels, weights = count_rows(logits, labels, weights)
         log_norm = log_norms(logits, 1.0)
         edges, hits = sum_hits(own_keys(logits, log_norm, labels, 1.0), weights)
@@ -123,14 +125,15 @@ class IsotonicMulticlass(Calibrator):
         values[margins == np.inf] = 0.0
         top = values[np.arange(labels.size), labels][:, None]
         np.minimum(values, top * (1.0 - _GAP), out=values, where=margins > 0.0)
-        return values / values.sum(axis=1, keepdims=True) if self.normalize else values
+        return values / values.sum(axis=1, keepdims=True) if self.normalize_ else values
 
     def _state(self) -> dict[str, Any]:
-        return {"knots": self.knots_, "values": self.values_}
+        return {"knots": self.knots_, "values": self.values_, "normalize": self.normalize_}
 
     def _restore(self, state: dict[str, Any]) -> None:
         curve = checked_curve(state["knots"], state["values"])
         self.knots_, self.values_ = curve.knots, curve.values
+        self.normalize_ = bool(state["normalize"])
 
 
 def _tally_all(

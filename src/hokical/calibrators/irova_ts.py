@@ -24,7 +24,12 @@ from hokical.calibrators._isotonic import (
     tally,
 )
 from hokical.calibrators.base import Calibrator
-from hokical.calibrators.temps import fit_temperature
+from hokical.calibrators.temps import (
+    BOUNDS,
+    check_bounds,
+    check_iterations,
+    fit_temperature,
+)
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
 
@@ -48,6 +53,13 @@ class IsotonicOneVsAllTS(Calibrator):
     row can get 0 from all its functions. As in the authors' code 1e-9 of the temperature-scaled
     probability is mixed into every value, so no possible class gets exactly 0, and such a row
     falls back to the temperature-scaled one.
+
+    Parameters
+    ----------
+    bounds : (float, float)
+        Smallest and largest temperature allowed, as in `TemperatureScaling`.
+    max_iterations : int
+        Most passes over the validation set for the temperature.
 
     Attributes
     ----------
@@ -81,9 +93,15 @@ class IsotonicOneVsAllTS(Calibrator):
     cost = "temperature scaling, then one pass per class over its column"
     preserves_labels = False
 
+    def __init__(self, *, bounds: tuple[float, float] = BOUNDS, max_iterations: int = 100) -> None:
+        self.bounds = bounds
+        self.max_iterations = max_iterations
+
     def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
+        bounds = check_bounds(self.bounds)
+        count = check_iterations(self.max_iterations)
         logits, labels, weights = count_rows(logits, labels, weights)
-        found = fit_temperature(logits, labels, weights)
+        found = fit_temperature(logits, labels, weights, bounds=bounds, max_iterations=count)
         curves = _fit_columns(logits, labels, weights, found.temperature)
         self._keep(found.temperature, curves)
         self.converged_, self.message_ = found.converged, found.message

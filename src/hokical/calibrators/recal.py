@@ -13,7 +13,8 @@ from hokical._portable import uniform_draws
 from hokical._warnings import warn_user
 from hokical.bins import check_bin_count
 from hokical.calibrators._recal_steps import N_GROUPS, Recursion, ScaledLogits, reaction_groups
-from hokical.calibrators.base import Calibrator
+from hokical.calibrators.base import Calibrator, warn_about_impossible_truths
+from hokical.calibrators.temps import settle_ties
 from hokical.logits import Logits, as_logits
 from hokical.stability.api import draw_seed
 
@@ -137,6 +138,7 @@ class ReCal(Calibrator):
         self._check_parameters()
         views = _as_views(transformed, data)
         weights = np.ones(data.n_rows) if weights is None else weights
+        warn_about_impossible_truths(data, truth, weights)
         self._forget_classes()
         self._learn(data, views, truth, weights)
         self._remember_classes(data.n_classes)
@@ -148,7 +150,8 @@ class ReCal(Calibrator):
 
     def predict_proba(self, logits: Any, *, transformed: Any = None) -> FloatArray:
         """Probabilities (n, classes), given `transformed` as in `fit`; rows sum to 1."""
-        return self._replay(self._checked_logits(logits), transformed).distribution()
+        data = self._checked_logits(logits)
+        return settle_ties(self._replay(data, transformed).distribution(), data.labels)
 
     def score(
         self, logits: Any, labels: Any, sample_weight: Any = None, *, transformed: Any = None

@@ -54,8 +54,12 @@ def make(name: str, **parameters: Any) -> Calibrator:
     >>> make("hoki", n_bins=10)
     Hoki(n_bins=10)
     """
-    if name not in CALIBRATORS:
+    if not isinstance(name, str) or name not in CALIBRATORS:
         raise ValueError(f"`name` must be one of {list(CALIBRATORS)}; got {name!r}.")
+    known = CALIBRATORS[name]().get_params(deep=False)
+    for parameter in parameters:
+        if parameter not in known:
+            raise TypeError(f"{name!r} has no parameter {parameter!r}; it has {list(known)}.")
     return CALIBRATORS[name](**parameters)
 
 

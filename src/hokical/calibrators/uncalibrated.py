@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.calibrators.base import Calibrator
+from hokical.calibrators.temps import settle_ties
 from hokical.logits import Logits
 from hokical.stability import gumbel
 
@@ -34,7 +35,7 @@ class Uncalibrated(Calibrator):
         pass
 
     def _proba(self, logits: Logits) -> FloatArray:
-        return gumbel.distribution(logits, 1.0)
+        return settle_ties(gumbel.distribution(logits, 1.0), logits.labels)
 
     def _confidence(self, logits: Logits) -> FloatArray:
         return gumbel.stability(logits, 1.0)
