@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 PEERS := .venv/.peers
 
-.PHONY: demo test lint bench test-peers clean
+.PHONY: demo test lint bench docs test-peers clean
 
 demo: $(READY)  ## calibrate the shipped network with every method
 	@$(BIN)/hokical demo
@@ -21,6 +21,9 @@ lint: $(READY)  ## style and types
 
 bench: $(PEERS)  ## speed and memory, as ratios within one run
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+docs: $(READY)  ## build the site into site/
+	$(BIN)/python -m zensical build --strict --clean
 
 test-peers: $(PEERS)  ## compare with other libraries
 	$(BIN)/python -m pytest -n auto -m peer
@@ -37,4 +40,4 @@ $(PEERS): $(READY)
 	@touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,218 @@
+"""The documentation is true: its code runs, shows what it says, and the site builds.
+
+Per page, in order and in one namespace and folder:
+
+- a `python` block is executed; a `text` block right after it is what it prints;
+- a `console` block runs each line that starts with `$ hokical`, and what follows is what it prints;
+- `sh` blocks (installation, sketches of commands) are not run.
+
+In what is shown `...` stands for anything, and a number with a decimal point may be off by one in
+its last digit, because other processors round differently. From `<!-- needs: module -->` on, a page
+is run only where that module is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hokical.calibrators.registry import table
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LANGUAGES = {"python", "text", "console", "sh"}
+
+_PART = re.compile(
+    r"^```(?P<language>[\w-]*)[^\n]*\n(?P<body>.*?)^```$|^<!-- needs: (?P<module>\w+) -->$",
+    re.MULTILINE | re.DOTALL,
+)
+_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, text, and the line on which the text begins."""
+
+    language: str
+    text: str
+    line: int
+    follows: bool  # nothing but a line's end between it and the block before
+    needs: frozenset[str]
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    source = page.read_text(encoding="utf-8")
+    needs: frozenset[str] = frozenset()
+    end = 0
+    for part in _PART.finditer(source):
+        if part["module"]:
+            needs |= {part["module"]}
+            continue
+        line = source.count("\n", 0, part.start("body"))
+        follows = not source[end : part.start()].strip()
+        yield Block(part["language"], part["body"], line, follows, needs)
+        end = part.end()
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether what a page shows is what was printed, up to spaces, `...` and last digits."""
+    want, got = " ".join(shown.split()), " ".join(printed.split())
+    numbers = _NUMBER.findall(want)
+    pieces = [re.escape(piece).replace(r"\.\.\.", ".*?") for piece in _NUMBER.split(want)]
+    found = re.fullmatch(f"({_NUMBER.pattern})".join(pieces), got)
+    return found is not None and all(map(_close, numbers, found.groups()))
+
+
+def _close(shown: str, printed: str) -> bool:
+    decimals = len(shown.partition(".")[2])
+    if not decimals or "e" in shown:
+        return shown == printed
+    difference = float(shown.replace(",", "")) - float(printed.replace(",", ""))
+    return abs(difference) < 1.5 * 10.0**-decimals
+
+
+def run_python(block: Block, page: Path, namespace: dict[str, Any]) -> str:
+    """Execute a block as if it stood at its own lines of the page; return what it printed."""
+    code = compile("\n" * block.line + block.text, str(page), "exec")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, namespace)
+    return printed.getvalue()
+
+
+def run_console(block: Block, page: Path, folder: Path) -> None:
+    environment = {**os.environ, "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
+    for entry in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, shown = entry.partition("\n")
+        program, *arguments = shlex.split(command)
+        assert program == "hokical", f"{page.name}: a test cannot run `{command}`"
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("hokical")), *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+        )
+        assert done.returncode == 0, f"{page.name}: `{command}` failed: {done.stderr}"
+        assert not shown or matches(shown, done.stdout), f"`{command}` printed\n{done.stdout}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_of_a_page_runs_and_prints_what_is_shown(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "page"}
+    printed: str | None = None
+    for block in blocks_of(page):
+        assert block.language in LANGUAGES, f"{page.name}, line {block.line}: say which language"
+        missing = [module for module in block.needs if find_spec(module) is None]
+        if missing:
+            pytest.skip(f"from line {block.line} on {page.name} needs {missing}")
+        if block.language == "text":
+            assert printed is not None, f"{page.name}, line {block.line}: whose output is this?"
+            assert block.follows, f"{page.name}, line {block.line}: output goes right after code"
+            assert matches(block.text, printed), f"line {block.line} shows, but printed\n{printed}"
+        printed = run_python(block, page, namespace) if block.language == "python" else None
+        if block.language == "console":
+            run_console(block, page, tmp_path)
+
+
+def test_pages_show_all_that_their_code_prints() -> None:
+    for page in PAGES:
+        blocks = list(blocks_of(page))
+        for block, after in zip_longest(blocks, blocks[1:]):
+            if block.language == "python" and "print(" in block.text:
+                assert after is not None, f"{page.name}, line {block.line}: output is not shown"
+                assert (after.language, after.follows) == ("text", True), page.name
+
+
+def test_table_of_methods_is_that_of_the_registry() -> None:
+    text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+    for method in table():
+        labels = "may change" if method.changes_labels else "kept"
+        row = re.search(rf"^\| `{method.name}` \|.*$", text, re.MULTILINE)
+        assert row is not None, method.name
+        cells = [cell.strip(" `") for cell in row[0].strip("|").split("|")]
+        assert cells[1] == labels
+        assert cells[3:] == [method.cost, method.kind.__name__]
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("ECE 0.0061", "ECE  0.0062\n", True),
+        ("ECE 0.0061", "ECE 0.0063", False),
+        ("3 steps", "4 steps", False),
+        ("took ... s, 10,000 rows", "took 0.48 s, 10,000 rows", True),
+        ("uniform:-4.05,4.05 kept", "uniform:-4.05,4.06 kept", True),
+        ("97.1% right", "96.9% right", False),
+        ("a (b) [1 2]", "a (b) [1 2]", True),
+        ("first\n...\nlast", "first\nlast", False),
+    ],
+)
+def test_comparison_of_outputs(shown: str, printed: str, same: bool) -> None:
+    assert matches(shown, printed) is same
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly: any warning fails."""
+    for module in ("zensical", "mkdocstrings", "latex2mathml"):
+        if find_spec(module) is None:
+            pytest.skip(f"{module} is not installed; `pip install '.[docs]'` builds the site")
+    place = tmp_path_factory.mktemp("build")  # a copy, so that nothing is left in the repository
+    for name in ("docs", "tools", "src"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, place / name, ignore=ignored)
+    shutil.copy(ROOT / "mkdocs.yml", place)
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(command, cwd=place, capture_output=True, encoding="utf-8", timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place / "site"
+
+
+def test_site_has_every_page(site: Path) -> None:
+    pages = [page.relative_to(ROOT / "docs") for page in PAGES if page.name != "README.md"]
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in pages:
+        assert (site / page.with_suffix(".html")).is_file()
+        assert f": {page.as_posix()}\n" in navigation
+
+
+def test_site_fetches_nothing_from_elsewhere(site: Path) -> None:
+    fetched = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=[\"']?(?:https?:)?//[^>]*>")
+    linked = re.compile(r"<link[^>]*rel=[\"']?(?:stylesheet|preconnect|icon)[^>]*//[^>]*>")
+    for page in site.rglob("*.html"):
+        html = page.read_text(encoding="utf-8")
+        assert not fetched.findall(html), page
+        assert not linked.findall(html), page
+
+
+def test_formulas_are_mathml(site: Path) -> None:
+    for name in ("theory.html", "bounds.html"):
+        html = (site / name).read_text(encoding="utf-8")
+        assert "<math" in html
+        assert "arithmatex" not in html
+        assert "<merror" not in html
+        assert not re.search(r"<(?:mi|mo|mtext)>\s*\\", html), "an unknown command of LaTeX"
+
+
+def test_doctests_in_the_reference_are_code(site: Path) -> None:
+    for page in (site / "api").glob("*.html"):
+        assert "<blockquote>" not in page.read_text(encoding="utf-8"), page
