@@ -25,6 +25,8 @@ IntArray = NDArray[np.int64]
 COMPILE_FROM = 1_000_000
 #: exp(-FAR) is nothing beside 1, so larger margins are cut here; -inf logits then need no care.
 FAR = 700.0
+#: Where margins that overflow are cut, so that their sums stay finite.
+FARTHEST = 1.7e308
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +41,9 @@ class Examples:
     def true_margins(self) -> FloatArray:
         """How far the true class lies below the row's top, (n,), finite and >= 0."""
         values = self.logits.values[np.arange(self.labels.size), self.labels]
-        return np.asarray(self.logits.top - values.astype(np.float64))
+        with np.errstate(over="ignore"):
+            margins = self.logits.top - values.astype(np.float64)
+        return np.asarray(np.minimum(margins, FARTHEST))
 
     @property
     def mean_true_margin(self) -> float:
@@ -95,11 +99,33 @@ def countable_examples(logits: Logits, labels: IntArray, weights: FloatArray | N
     return Examples(logits, labels, weights / weights.sum())
 
 
-def sum_over_blocks(
-    logits: Logits, size: int, work: Callable[[slice], Any], *, floats_per_row: int | None = None
-) -> FloatArray:
+def typical_spread(examples: Examples) -> float:
+    """Weighted median over examples of the mean margin of the possible classes, or 1 if all are 0.
+
+    A median, so that a few examples with extreme logits do not set the units for all.
+    """
+    logits = examples.logits
+    means = np.empty(logits.n_rows)
+
+    def work(rows: slice) -> None:
+        margins = logits.margins(rows)
+        possible = logits.values[rows] > -np.inf
+        np.minimum(margins, FARTHEST / logits.n_classes, out=margins)  # the sum stays finite
+        means[rows] = margins.sum(axis=1, where=possible) / possible.sum(axis=1)
+
+    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
+    rows = np.flatnonzero((means > 0.0) & (examples.weights > 0.0))
+    if rows.size == 0:
+        return 1.0
+    rows = rows[np.argsort(means[rows])]
+    reached = np.cumsum(examples.weights[rows])
+    middle = int(np.searchsorted(reached, (0.5 - 1e-9) * reached[-1]))  # whatever the rounding
+    return float(means[rows[middle]])
+
+
+def sum_over_blocks(logits: Logits, size: int, work: Callable[[slice], Any]) -> FloatArray:
     """The sum (size,) of `work(rows)` (size,) over all blocks of rows, always in their order."""
-    step = rows_per_block(logits.n_classes if floats_per_row is None else floats_per_row)
+    step = rows_per_block(logits.n_classes)
     parts = np.empty((-(-logits.n_rows // step), size))
 
     def one(rows: slice) -> None:

@@ -84,6 +84,37 @@ def slow_fit(logits, labels, loss):
     )
 
 
+def wild(seed):
+    """Logits with heavy tails, labels with guesses, of any size: the loss has many valleys."""
+    rng = np.random.default_rng(seed)
+    n, classes = int(rng.choice([60, 226, 600, 1500, 4000])), int(rng.choice([2, 3, 6, 10]))
+    logits = rng.choice([0.5, 1, 2, 4]) * rng.standard_t(rng.choice([2, 5, 50]), size=(n, classes))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    guess = rng.random(n) < rng.choice([0.0, 0.05, 0.2, 0.6])
+    labels[guess] = rng.integers(classes, size=guess.sum())
+    return np.exp(rng.normal()) * logits, labels
+
+
+def best_on_a_grid(logits, labels, loss):
+    """The least loss over 40 temperatures, with the weights left to a general optimiser."""
+
+    def objective(weights, temperature):
+        proba = mixture(logits, temperature, weights)
+        return mean_loss(np.maximum(proba, 1e-300), labels, loss)
+
+    return min(
+        minimize(
+            objective,
+            np.full(3, 1 / 3),
+            args=(temperature,),
+            method="SLSQP",
+            bounds=[(0, 1)] * 3,
+            constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+        ).fun
+        for temperature in np.geomspace(1e-3, 100, 40)
+    )
+
+
 def quiet_fit(logits, labels, weights=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -100,6 +131,40 @@ def test_finds_what_a_general_optimiser_finds(loss, seed, temperature):
     assert_allclose(cal.loss_, ours, rtol=1e-9)
     assert ours <= slow_fit(logits, labels, loss) + 1e-6
     assert_allclose(cal.predict_proba(logits), mixture(logits, cal.temperature_, cal.weights_))
+
+
+@pytest.mark.parametrize(
+    ("seed", "loss"),
+    [(44, "mse"), (79, "mse"), (162, "log"), (93, "log"), (93, "mse"), (146, "mse")],
+)
+def test_the_deepest_of_many_valleys_is_found(seed, loss):
+    """Once the nearest valley was taken, or a temperature without weight (93 and 146)."""
+    logits, labels = wild(seed)
+    cal = quiet_fit(logits, labels, loss=loss)
+    assert cal.loss_ <= best_on_a_grid(logits, labels, loss) + 1e-8
+    ours = mean_loss(mixture(logits, cal.temperature_, cal.weights_), labels, loss)
+    assert_allclose(cal.loss_, ours, rtol=1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("scale", [1e-300, 1e24, 1e300])
+def test_logits_in_absurd_units(loss, scale):
+    logits, labels = simulated(4, 300)
+    cal = quiet_fit(scale * logits, labels, loss=loss)
+    assert np.isfinite(cal.loss_)
+    assert BOUNDS[0] <= cal.temperature_ <= BOUNDS[1]
+    wide = quiet_fit(scale * logits, labels, loss=loss, bounds=(scale / 1e4, scale * 1e4))
+    assert wide.loss_ <= cal.loss_ + 1e-9
+
+
+def test_iterations_are_passes(monkeypatch):
+    passes = []
+    plain = Mixture.square_slice
+    monkeypatch.setattr(
+        Mixture, "square_slice", lambda self, beta: passes.append(self) or plain(self, beta)
+    )
+    cal = EnsembleTemperatureScaling().fit(*simulated(0, 6000, 20))
+    assert cal.n_iterations_ == sum(made.examples.labels.size == 6000 for made in passes)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -174,6 +174,32 @@ def test_worse_than_chance_ends_at_the_upper_bound_and_says_so():
     assert_array_equal(cal.predict_proba(logits).argmax(axis=1), logits.argmax(axis=1))
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e24, 1e100, 1e306])
+def test_logits_in_absurd_units(scale):
+    logits, labels = simulated(0, 300, 5)
+    said = "logits are very small" if scale < 1 else "logits are very large"
+    with pytest.warns(ConvergenceWarning, match=said):
+        cal = TemperatureScaling().fit(scale * logits, labels)
+    assert cal.temperature_ == BOUNDS[scale > 1]
+    wide = TemperatureScaling(bounds=(scale / 1e3, min(scale * 1e3, 1e308)), max_iterations=400)
+    wide.fit(scale * logits, labels)
+    expected = TemperatureScaling().fit(logits, labels).temperature_
+    assert_allclose(wide.temperature_ / scale, expected, rtol=1e-8)
+
+
+def test_margins_that_overflow():
+    logits = np.array([[1.5e308, -1.5e308, 0.0], [0.0, 1.0, 0.5], [1.0, 0.0, 0.5]])
+    cal = quiet_fit(logits, np.array([1, 1, 0]))
+    assert cal.temperature_ == BOUNDS[1]
+    assert not cal.converged_
+
+
+def test_equal_possible_logits_with_a_mask_leave_the_temperature_at_one():
+    logits = np.tile([0.0, 0.0, -np.inf], (10, 1))
+    with pytest.warns(ConvergenceWarning, match="every temperature fits alike"):
+        assert TemperatureScaling().fit(logits, np.zeros(10, int)).temperature_ == 1.0
+
+
 def test_equal_logits_leave_the_temperature_at_one():
     with pytest.warns(ConvergenceWarning, match="every temperature fits alike"):
         cal = TemperatureScaling().fit(np.zeros((10, 3)), np.zeros(10, int))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -51,10 +52,16 @@ def mean_log_loss(proba, labels, weights=None):
     return np.average(-np.log(proba[np.arange(labels.size), labels]), weights=weights)
 
 
+def unit_of(logits, temperature):
+    means = np.sort((logits.max(axis=1, keepdims=True) - logits).mean(axis=1))
+    return min(temperature, means[(means.size - 1) // 2])
+
+
 def penalised_loss(theta, logits, labels, ridge, temperature):
-    """The plain, slow twin: theta = (scale T - 1, bias)."""
+    """The plain, slow twin: theta = (min(T, u) (scale - 1/T), bias)."""
     deviation, bias = np.split(theta, 2)
-    scores = log_softmax(logits, axis=1) * (1 + deviation) / temperature + bias
+    scale = 1 / temperature + deviation / unit_of(logits, temperature)
+    scores = log_softmax(logits, axis=1) * scale + bias
     log_proba = log_softmax(scores, axis=1)[np.arange(labels.size), labels]
     return -log_proba.mean() + 0.5 * ridge * theta @ theta
 
@@ -73,7 +80,8 @@ def test_finds_what_a_general_optimiser_finds(ridge):
     slow = minimize(
         penalised_loss, np.zeros(10), args=(logits, labels, ridge, temperature), tol=1e-10
     )
-    theta = np.concatenate([cal.scale_ * temperature - 1, cal.bias_])
+    deviation = unit_of(logits, temperature) * (cal.scale_ - 1 / temperature)
+    theta = np.concatenate([deviation, cal.bias_])
     ours = penalised_loss(theta, logits, labels, ridge, temperature)
     assert cal.converged_
     assert ours <= slow.fun + 1e-12
@@ -86,7 +94,7 @@ def test_value_gradient_and_hessian_agree():
     logits[:5, 1] = -np.inf
     labels[:5] = 0
     examples = vecs.countable_examples(vecs_logits(logits), labels, None)
-    problem = vecs._Problem(examples, 1e-2, 1.3)
+    problem = vecs._Problem(examples, 1e-2, 1.3, 0.7)
     theta = np.random.default_rng(1).normal(size=8)
     value, gradient, hessian = problem.evaluate(theta)
     for k, unit in enumerate(1e-5 * np.eye(8)):
@@ -154,11 +162,79 @@ def test_any_scale_of_logits(scale):
     assert cal.log_loss_ < TemperatureScaling().fit(logits, labels).log_loss_
 
 
-@pytest.mark.parametrize("pick", [np.argmax, np.argmin])
-def test_all_right_and_all_wrong_end(pick):
-    logits, _ = simulated(5, 100, 3)
-    cal = quiet_fit(logits, pick(logits, axis=1))
+@pytest.mark.parametrize("big", [30.0, 1000.0, 3e5])
+def test_one_wild_example_neither_breaks_the_fit_nor_lends_the_ridge_power(big):
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(300, 5))
+    labels = np.r_[np.argmax(base + rng.gumbel(size=base.shape), axis=1), 1]
+    logits = np.vstack([base, [[big, 0, 0, 0, 0]]])
+    cal = VectorScaling().fit(logits, labels)
+    features = log_softmax(logits, axis=1)
+
+    def loss(theta):
+        scale, bias = np.split(theta, 2)
+        scores = features * scale + bias
+        return -log_softmax(scores, axis=1)[np.arange(301), labels].mean()
+
+    start = np.concatenate([cal.scale_, cal.bias_])
+    slow = min(
+        minimize(loss, start + shift, method="Nelder-Mead", options={"maxiter": 3000}).fun
+        for shift in (0.0, 0.1 * np.r_[1, 0, 1, 1, 1, np.zeros(5)])
+    )
     assert cal.converged_
+    assert_allclose(cal.log_loss_, loss(start), rtol=1e-9)
+    assert cal.log_loss_ <= slow + 1e-6
+    assert cal.log_loss_ < 1.28  # without the wild example: 1.2393
+
+
+@pytest.mark.parametrize("big", [1e12, 1e24])
+def test_an_absurd_example_is_survived_and_the_ending_true(big):
+    logits, labels = simulated(0, 300)
+    logits = np.vstack([logits, [[big, 0, 0, 0, 0]]])
+    labels = np.r_[labels, 1]
+    cal = quiet_fit(logits, labels)
+    assert cal.converged_ == (big < 1e20)  # beyond, float64 does not hold what is needed
+    assert cal.log_loss_ <= np.log(5) + 1e-6
+    assert_allclose(cal.log_loss_, mean_log_loss(cal.predict_proba(logits), labels), rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e24, 1e300])
+def test_logits_in_absurd_units(scale):
+    logits, labels = simulated(4)
+    cal = quiet_fit(scale * logits, labels)
+    expected = VectorScaling().fit(logits, labels).log_loss_ + (0.2 if scale > 1 else 1.0)
+    assert cal.log_loss_ < expected
+    assert cal.converged_ == (scale > 1)
+
+
+def test_a_hessian_that_is_not_positive_is_no_convergence():
+    def evaluate(x):  # a saddle, and gradients that lead uphill
+        return float(x[0]), np.array([1.0, 0.0]), np.array([[-1.0, 0.0], [0.0, 1.0]])
+
+    found = minimize_convex(evaluate, np.zeros(2), 100)
+    assert not found.converged
+    assert_array_equal(found.x, 0.0)
+    assert found.value == 0.0
+
+
+def test_a_hessian_that_rounding_made_indefinite_is_damped():
+    matrix = np.array([[1.0, 1.0 + 1e-7], [1.0 + 1e-7, 1.0]])
+
+    def evaluate(x):
+        return 0.5 * float(x @ x), x.copy(), matrix.copy()
+
+    found = minimize_convex(evaluate, np.array([3.0, 1.0]), 200)
+    assert not found.converged
+    assert found.value < 5.0
+
+
+@pytest.mark.parametrize("pick", [np.argmax, np.argmin])
+def test_where_only_the_ridge_is_in_the_way_the_fit_says_so(pick):
+    logits, _ = simulated(5, 100, 3)
+    with pytest.warns(ConvergenceWarning, match=r"told from all others .* raise `ridge`"):
+        cal = VectorScaling().fit(logits, pick(logits, axis=1))
+    assert not cal.converged_
+    assert VectorScaling(ridge=0.01).fit(logits, pick(logits, axis=1)).converged_
     assert np.isfinite(cal.scale_).all()
     assert np.isfinite(cal.predict_proba(logits)).all()
     assert cal.log_loss_ < 0.05
@@ -191,7 +267,14 @@ def test_too_few_iterations_are_reported():
     assert not cal.converged_
 
 
-@pytest.mark.parametrize("ridge", [0.0, -1.0, np.inf, np.nan, "1"])
+@pytest.mark.parametrize("ridge", [np.float32(1e-3), np.float64(1e-3), 1, np.int64(1)])
+def test_any_real_number_is_a_ridge(ridge):
+    logits, labels = simulated(0, 100)
+    twin = VectorScaling(ridge=float(ridge)).fit(logits, labels)
+    assert_array_equal(VectorScaling(ridge=ridge).fit(logits, labels).scale_, twin.scale_)
+
+
+@pytest.mark.parametrize("ridge", [0.0, -1.0, np.inf, np.nan, "1", True, None])
 def test_a_bad_ridge_is_named(ridge):
     with pytest.raises(ValueError, match="`ridge` must be a finite number above 0"):
         VectorScaling(ridge=ridge).fit(*simulated(0, 20))
@@ -225,6 +308,16 @@ def test_damped_newton_survives_a_start_from_which_newton_diverges():
     found = minimize_convex(evaluate, np.array([8.0]), 100)
     assert found.converged
     assert_allclose(found.x, 0.0, atol=1e-9)
+
+
+def test_memory_is_four_hessians_and_some_blocks():
+    logits, labels = simulated(13, 1500, 500)
+    tracemalloc.start()
+    with threads(2):
+        quiet_fit(logits.astype(np.float16), labels, max_iterations=2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * (8 * 1000**2) + 2 * 12e6
 
 
 def test_state_comes_back():

@@ -16,8 +16,12 @@ Evaluation = tuple[float, FloatArray, FloatArray]
 
 #: Twice the drop in value that the last step promises. What is left after it is the square.
 _TOLERANCE = 1e-12
+#: Largest slope at a minimum, by parameters in units that mean something.
+_FLAT = 1e-4
 _ENOUGH_DROP = 1e-4
 _MAX_HALVINGS = 40
+#: What is added to a Hessian of unit diagonal until it is positive (Levenberg, Marquardt).
+_DAMPINGS = (0.0, *(10.0**k for k in range(-14, 3, 2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,18 +37,32 @@ class Minimum:
 def minimize_convex(
     evaluate: Callable[[FloatArray], Evaluation], start: FloatArray, max_iterations: int
 ) -> Minimum:
-    """Minimise a function that gives its value, gradient (p,) and Hessian (p, p)."""
+    """Minimise a function that gives its value, gradient (p,) and Hessian (p, p).
+
+    Every value is one that was evaluated. The Hessian is overwritten, and let go before the next.
+    It has converged where the Hessian was factorised as it is and promises next to nothing.
+    """
     x, here = start, evaluate(start)
     for iteration in range(1, max_iterations + 1):
         value, gradient, hessian = here
-        step = -_solve(hessian, gradient)
+        step, damped = _solve(hessian, gradient)
+        del here, hessian
         promise = -float(gradient @ step)
+        if not 0.0 <= promise < math.inf:  # uphill, or not a number
+            return Minimum(x, value, iteration, False)
         if promise <= _TOLERANCE:
-            return Minimum(x + step, value - 0.5 * max(promise, 0.0), iteration, True)
+            last, gradient, _ = evaluate(x + step)
+            # Rounding may hide what little the step gains; a real rise shows that all is rounding.
+            if not last <= value + _TOLERANCE * max(1.0, abs(value)):
+                return Minimum(x, value, iteration, False)
+            # Near a kink the curvature is so high that even a steep way down promises nothing.
+            flat = bool(np.abs(gradient).max() <= _FLAT)
+            return Minimum(x + step, last, iteration, flat and not damped)
         length, found = _search_line(evaluate, x, step, value, promise)
         if found is None:
             return Minimum(x, value, iteration, False)
         x, here = x + length * step, found
+        del found
     return Minimum(x, here[0], max_iterations, False)
 
 
@@ -65,11 +83,27 @@ def _search_line(
     return 0.0, None
 
 
-def _solve(hessian: FloatArray, gradient: FloatArray) -> FloatArray:
-    try:
-        return np.asarray(cho_solve(cho_factor(hessian, lower=True), gradient))
-    except LinAlgError:  # not positive beyond rounding: take the part that is
-        return np.asarray(np.linalg.lstsq(hessian, gradient, rcond=1e-14)[0])
+def _solve(hessian: FloatArray, gradient: FloatArray) -> tuple[FloatArray, bool]:
+    """Newton's step (p,), and whether the Hessian had to be damped to be positive.
+
+    Parameters are measured in units in which the Hessian's diagonal is 1: their curvatures can
+    differ by more than floats can hold. The Hessian is overwritten; the step is nan if it has no
+    positive diagonal.
+    """
+    diagonal = np.diagonal(hessian).copy()
+    if not (np.isfinite(hessian.sum()) and diagonal.min() > 0.0):
+        return np.full(gradient.size, np.nan), True
+    unit = 1.0 / np.sqrt(diagonal)
+    hessian *= unit[:, None]
+    hessian *= unit
+    for damping in _DAMPINGS:
+        hessian.flat[:: unit.size + 1] = 1.0 + damping
+        try:
+            factor = cho_factor(hessian, lower=True, check_finite=False)
+        except LinAlgError:  # not positive beyond rounding
+            continue
+        return -unit * cho_solve(factor, unit * gradient, check_finite=False), damping > 0.0
+    return np.full(gradient.size, np.nan), True
 
 
 @dataclass(frozen=True)

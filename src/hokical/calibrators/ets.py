@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from hokical.calibrators.temps import (
     fit_temperature,
     settle_ties,
 )
-from hokical.likelihood import Examples, countable_examples
+from hokical.likelihood import Examples, countable_examples, typical_spread
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
 from hokical.stability import gumbel
@@ -36,12 +37,16 @@ _GAIN = 1e-13
 #: The same for a temperature that is only where the search proper starts.
 _ROUGH_GAIN = 1e-8
 _LONGEST_STEP = 1.0
-#: Where else to look for a start: log steps from the best temperature alone, and log(1/T) around
-#: the plain softmax, where a mixture of both acts like a temperature in between.
-_OFFSETS = (0.0, -1.0, -0.5, 0.5, 1.0, 2.0, 4.0)
+#: Where valleys are looked for: log of the typical margin divided by the temperature, from where
+#: the softmax is all but uniform to where it is all but one-hot, in so many steps.
+_FLAT, _SHARP, _GRID = math.log(0.02), math.log(200.0), 30
+#: And at these log(1/T), around the plain softmax.
 _NEAR_PLAIN = (-0.4, -0.15, 0.15, 0.4)
-#: How much better on some of the examples a start must be to be tried on all.
-_DOUBT = 1e-3
+#: How many valleys are tried at most, and how much worse than the best on some of the examples
+#: they may be.
+_VALLEYS, _DOUBT = 3, 5e-3
+#: A start this close to an answer, in log temperature, leads to it.
+_SAME_VALLEY = 0.1
 #: Weights of temperature scaling alone.
 _ALONE = np.array([1.0, 0.0, 0.0])
 #: More solver steps than the convex problem in three weights ever takes.
@@ -66,7 +71,8 @@ class EnsembleTemperatureScaling(Calibrator):
     bounds : (float, float)
         Smallest and largest temperature allowed, as in `TemperatureScaling`.
     max_iterations : int
-        Most passes over the validation set.
+        Most steps of a search for the temperature, of which there are up to eight: one for the
+        temperature alone, and one from each start.
 
     Attributes
     ----------
@@ -74,7 +80,20 @@ class EnsembleTemperatureScaling(Calibrator):
     weights_ : (3,), of the scaled softmax, the plain softmax and the uniform distribution
     loss_ : the mean loss on the validation set: log loss in nats, or the Brier score summed over
         classes
-    n_iterations_, converged_, message_ : how the fit ended
+    n_iterations_ : passes over the validation set, in all searches
+    converged_, message_ : how the search that found the answer ended
+
+    Notes
+    -----
+    The loss has several valleys in T. They are looked for at about 34 temperatures, from where the
+    softmax is all but uniform to where it is all but one-hot, on 500 or more evenly spaced
+    examples (on all if there are few, or if no temperature gets a weight), and the best three are
+    followed to the bottom on all examples. A valley narrower than that grid, or seen only on
+    examples left out, can still be missed.
+
+    Memory beyond the input: blocks of 2 MB float64, about 8 MB per thread, and for less than a
+    million logits all margins and exponentials in float64 (up to 16 MB); and some 20 float64 per
+    example. That is several copies of an input of a few MB, and a small part of a large one.
 
     Examples
     --------
@@ -95,7 +114,7 @@ class EnsembleTemperatureScaling(Calibrator):
         "Zhang, Kailkhura, Han: Mix-n-Match: Ensemble and Compositional Methods for Uncertainty "
         "Calibration in Deep Learning, 2020"
     )
-    cost = "about eight softmax passes"
+    cost = "about twelve softmax passes, or forty where the temperature gets no weight"
 
     def __init__(
         self,
@@ -191,40 +210,75 @@ class EnsembleFit:
 def _fit_ensemble(
     examples: Examples, loss: str, bounds: tuple[float, float], max_iterations: int
 ) -> EnsembleFit:
-    """The best temperature alone, as the authors have it; from there downhill with the weights."""
+    """Downhill from the best temperature alone, as the authors have it, and from every valley.
+
+    The loss has several valleys: a few hopeless examples, say, draw the temperature up when it
+    stands alone, though the uniform part would deal with them better. They are looked for on some
+    of the examples.
+    """
     if examples.mean_true_margin == 0.0:
         return _fit_without_mistakes(examples, loss, bounds)
     ends = (-math.log(bounds[1]), -math.log(bounds[0]))
-    first, second = _starts(examples, loss, bounds)
-    profile = _Profile(Mixture(examples), loss)
-    alone = descend(profile.point_alone, first, ends, max_iterations)
-    found = profile.fit(alone.point.at, bounds, max_iterations)
-    if second is not None:
-        other = profile.fit(second, bounds, max_iterations)
-        found = other if other.loss < found.loss else found
-    return found
-
-
-def _starts(
-    examples: Examples, loss: str, bounds: tuple[float, float]
-) -> tuple[float, float | None]:
-    """Where to start, as log(1/temperature): the best alone, and a clearly better one if there is.
-
-    Found on some of the examples. The loss has several valleys: a few hopeless examples, say, draw
-    the temperature up when it stands alone, though the uniform part would deal with them better.
-    """
+    grid = _grid(examples, ends)
     some = coarse_examples(examples)
     if some is None or some.mean_true_margin == 0.0:
         some = examples
-    ends = (-math.log(bounds[1]), -math.log(bounds[0]))
+    rough = _Profile(Mixture(some), loss, gain=_ROUGH_GAIN)
     plain = fit_temperature(some.logits, some.labels, some.weights, bounds=bounds)
-    profile = _Profile(Mixture(some), loss, gain=_ROUGH_GAIN)
-    alone = descend(profile.point_alone, -math.log(plain.temperature), ends, _WEIGHT_STEPS).point
-    tried = [*(alone.at + offset for offset in _OFFSETS), *_NEAR_PLAIN]
-    values = {at: profile.point(at).value for at in tried if ends[0] <= at <= ends[1]}
-    best = min(values, key=lambda at: values[at])
-    doubt = _DOUBT if some is not examples else 0.0
-    return alone.at, best if values[best] < values[alone.at] - doubt else None
+    start = descend(rough.point_alone, -math.log(plain.temperature), ends, _WEIGHT_STEPS).point.at
+
+    profile = _Profile(Mixture(examples), loss)
+    alone = descend(profile.point_alone, start, ends, max_iterations)
+    found = profile.fit(alone.point.at, bounds, max_iterations)
+    doubt = math.inf if some is examples else _DOUBT
+    found = _best_of(profile, found, _valleys(rough, grid, doubt), bounds, max_iterations)
+    if found.weights[0] == 0.0 and some is not examples:
+        # No temperature gained anything; that no other would is only known for some examples.
+        found = _best_of(profile, found, _valleys(profile, grid, math.inf), bounds, max_iterations)
+    return replace(found, n_iterations=profile.n_passes)
+
+
+def _best_of(
+    profile: _Profile,
+    found: EnsembleFit,
+    starts: list[float],
+    bounds: tuple[float, float],
+    max_iterations: int,
+) -> EnsembleFit:
+    """The best of a fit and those from other starts, as log(1/temperature)."""
+    for start in starts:
+        if abs(start + math.log(found.temperature)) > _SAME_VALLEY or found.weights[0] == 0.0:
+            other = profile.fit(start, bounds, max_iterations)
+            found = other if other.loss < found.loss else found
+    return found
+
+
+def _grid(examples: Examples, ends: tuple[float, float]) -> list[float]:
+    """Values of log(1/temperature), ascending, from softmaxes that are flat to ones that are sharp.
+
+    Some lie around the plain softmax, where a mixture of both acts like a temperature in between.
+    """
+    spread = math.log(typical_spread(examples))
+    steps = np.linspace(_FLAT - spread, _SHARP - spread, _GRID).tolist()
+    return sorted({min(max(at, ends[0]), ends[1]) for at in [*steps, *_NEAR_PLAIN]})
+
+
+def _valleys(profile: _Profile, grid: list[float], doubt: float) -> list[float]:
+    """Where on the grid to start: next to each local minimum, the best few, the best first.
+
+    The slopes tell where a minimum lies between two points; they are 0 where no temperature has a
+    weight.
+    """
+    points = [profile.point(at) for at in grid]
+    low = [points[0]] if points[0].slope > 0.0 else []
+    high = [points[-1]] if points[-1].slope < 0.0 else []
+    between = [
+        min(left, right, key=lambda point: point.value)
+        for left, right in pairwise(points)
+        if left.slope <= 0.0 <= right.slope and left.slope < right.slope
+    ]
+    ranked = sorted([*low, *between, *high], key=lambda point: point.value)
+    return [point.at for point in ranked[:_VALLEYS] if point.value <= ranked[0].value + doubt]
 
 
 def _fit_without_mistakes(
@@ -249,6 +303,7 @@ class _Profile:
         self.loss = loss
         self.weights = _ALONE  # the latest best ones, and how they go on with s
         self.drift = np.zeros(3)
+        self.n_passes = 0
         self._latest: tuple[float, Slice] | None = None
 
     def point(self, log_beta: float) -> Point:
@@ -262,8 +317,8 @@ class _Profile:
 
     def fit(self, start: float, bounds: tuple[float, float], max_iterations: int) -> EnsembleFit:
         """Downhill from a temperature, with the weights following."""
-        low, high = -math.log(bounds[1]), -math.log(bounds[0])
-        found = descend(self.point, start, (low, high), max_iterations)
+        ends = (-math.log(bounds[1]), -math.log(bounds[0]))
+        found = descend(self.point, start, ends, max_iterations)
         converged = found.ending == "converged"
         message = "converged" if converged else ending_message(found.ending, bounds, max_iterations)
         if not converged:
@@ -272,7 +327,7 @@ class _Profile:
         last = found.point.step if converged else 0.0
         weights = np.maximum(self.weights + last * self.drift, 0.0)
         return EnsembleFit(
-            math.exp(-min(max(found.point.at + last, low), high)),
+            min(max(math.exp(-found.point.at - last), bounds[0]), bounds[1]),
             weights / weights.sum(),
             found.point.value,
             found.n_iterations,
@@ -288,6 +343,7 @@ class _Profile:
     def _slice(self, log_beta: float) -> Slice:
         """The loss at a temperature; the last one is kept, as the second search starts there."""
         if self._latest is None or self._latest[0] != log_beta:
+            self.n_passes += 1
             self._latest = (log_beta, _slice(self.mixture, self.loss, math.exp(log_beta)))
         return self._latest[1]
 

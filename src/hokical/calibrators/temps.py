@@ -26,6 +26,8 @@ BOUNDS = (1e-5, 1e5)
 _TOLERANCE = 1e-6
 #: Longest step in log temperature: far from the solution the slope says little.
 _LONGEST_STEP = 4.0
+#: exp of more overflows.
+_LARGEST_LOG = 709.0
 #: Large fits start from the answer for evenly spaced rows, at least this many rows and logits.
 _COARSE_ROWS, _COARSE_SIZE = 500, 10_000
 
@@ -62,6 +64,13 @@ class TemperatureScaling(Calibrator):
     log_loss_ : mean log loss (nats) on the validation set at that temperature
     n_iterations_, converged_ : how the fit ended
     message_ : the same in words
+
+    Notes
+    -----
+    Memory beyond the input, whatever the number of examples: blocks of 2 MB float64, about 6 MB
+    per thread, and for less than a million logits all margins in float64 (up to 8 MB); and a few
+    float64 per example. That is several copies of an input of a few MB, and a small part of a
+    large one.
 
     Examples
     --------
@@ -172,17 +181,25 @@ def coarse_examples(examples: Examples) -> Examples | None:
 
 def _point(examples: Examples, log_beta: float) -> Point:
     """The log loss at log beta, and the step towards equal margins."""
-    beta = math.exp(log_beta)
+    beta = math.exp(min(log_beta, _LARGEST_LOG))
     log_sum, expected, variance = softmax_moments(examples, beta)
     observed = beta * examples.mean_true_margin
     slope = observed - expected
-    if expected > 0.0 and variance > 0.0:
-        step = math.log(expected / observed) * (expected / variance)
-        step = min(max(step, -_LONGEST_STEP), _LONGEST_STEP)
-    else:  # the softmax is all on the top class: much too sharp
-        step = -_LONGEST_STEP
+    step = _step(expected, observed, variance)
     done = abs(step) <= _TOLERANCE
     return Point(log_beta, log_sum + observed, slope, slope + variance, step, done)
+
+
+def _step(expected: float, observed: float, variance: float) -> float:
+    """Newton's step in log beta towards expected = observed, both in units of 1/beta."""
+    if observed == 0.0:  # all has underflowed: much too flat
+        return _LONGEST_STEP
+    if expected == 0.0:  # the softmax is all on the top class: much too sharp
+        return -_LONGEST_STEP
+    ahead = math.log(expected) - math.log(observed)  # their ratio might underflow
+    if variance <= 0.0:  # rounded away, and only the side is known
+        return math.copysign(_LONGEST_STEP, ahead)
+    return min(max(ahead * (expected / variance), -_LONGEST_STEP), _LONGEST_STEP)
 
 
 def _search(
@@ -222,7 +239,7 @@ def ending_message(ending: str, bounds: tuple[float, float], n_iterations: int) 
 
 def _fit_without_mistakes(examples: Examples, bounds: tuple[float, float]) -> TemperatureFit:
     """Every label has the top logit: no temperature above 0 is best."""
-    if softmax_moments(examples, 1.0 / bounds[1])[1] == 0.0:
+    if not _logits_differ(examples):
         loss = softmax_moments(examples, 1.0)[0]
         message = (
             "the possible classes of each example have equal logits, so every temperature fits "
@@ -236,6 +253,15 @@ def _fit_without_mistakes(examples: Examples, bounds: tuple[float, float]) -> Te
         "examples, some of which are wrong, or raise the lower of the `bounds`."
     )
     return TemperatureFit(bounds[0], loss, 2, False, message)
+
+
+def _logits_differ(examples: Examples) -> bool:
+    """Whether two possible classes of an example that counts have different logits."""
+    for rows in examples.logits.row_blocks():
+        margins = examples.logits.margins(rows)[examples.weights[rows] > 0.0]
+        if ((margins > 0.0) & (margins < np.inf)).any():
+            return True
+    return False
 
 
 def check_bounds(bounds: Any) -> tuple[float, float]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import numbers
+import operator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
@@ -17,7 +19,13 @@ from hokical._warnings import warn_user
 from hokical.calibrators._newton import Evaluation, Minimum, minimize_convex
 from hokical.calibrators.base import Calibrator
 from hokical.calibrators.temps import check_iterations, fit_temperature
-from hokical.likelihood import Examples, countable_examples, sum_over_blocks
+from hokical.likelihood import (
+    FARTHEST,
+    Examples,
+    countable_examples,
+    sum_over_blocks,
+    typical_spread,
+)
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
 
@@ -26,8 +34,13 @@ IntArray = NDArray[np.int64]
 
 #: Above this many classes the Hessian costs more than the iterations it saves.
 DENSE_CLASSES = 1000
-#: In how many parts the Hessian is summed: the most threads it can use, and its memory in copies.
-PARTS = 4
+#: In how many parts the Hessian is summed: the most threads it can use. Each holds two Hessians.
+PARTS = 2
+#: Spreads of log-probabilities below this are near their rounding errors.
+_LEAST_SPREAD = 1e-6
+#: The base temperature is sought between these multiples of the spread: a wild example or two can
+#: ask for a very high one.
+_TEMPERATURES = (1e-5, 1e30)
 
 
 class VectorScaling(Calibrator):
@@ -39,14 +52,23 @@ class VectorScaling(Calibrator):
     logits of an example although the classifier means the same. Here p is the softmax of the
     logits, so constants do not matter.
 
+    The objective is
+
+        mean log loss + ridge/2 * sum_k (min(T, u)^2 (scale_k - 1/T)^2 + bias_k^2).
+
+    T is the temperature of least log loss, and u the spread of the logits: the weighted median
+    over examples of the mean distance of the possible classes' logits below the top one (examples
+    where all are equal set aside), and at least 1e-6. A few wild examples can make T huge, but not
+    u, so they do not change what the penalty means. T is sought between 1e-5 u and 1e30 u; where
+    the log loss falls down to the first, T is 1, kept within a factor of 1000 of u.
+
     Parameters
     ----------
     ridge : float, above 0
-        Penalty ridge/2 * sum_k ((scale_k T - 1)^2 + bias_k^2) on the mean log loss, with T the
-        fitted temperature: it pulls towards plain temperature scaling. The default is too small to
-        be felt where the data say anything. Without it the answer need not exist: the bias of a
-        class that never occurs in the validation set would go to minus infinity. It also makes
-        the biases sum to 0.
+        Weight of the penalty, which pulls towards plain temperature scaling. The default is too
+        small to be felt where the data say anything. Without it the answer need not exist: the
+        bias of a class that never occurs in the validation set would go to minus infinity. It also
+        makes the biases sum to 0.
     max_iterations : int
         Most steps of the solver.
 
@@ -55,6 +77,19 @@ class VectorScaling(Calibrator):
     scale_, bias_ : (n_classes,)
     log_loss_ : mean log loss (nats) on the validation set, without the penalty
     n_iterations_, converged_ : how the fit ended
+    message_ : the same in words
+
+    Notes
+    -----
+    Where a class's examples are told from all others without a doubt, as on a validation set that
+    is all right, the likelihood has no finite optimum, and the ridge alone decides how sharp the
+    answer is. That is so if a class's part of the penalty is at least its loss, its own mean log
+    loss against all other classes. Then `converged_` is False, with a warning. A class that does
+    not occur in the validation set is no reason for it: it gets a probability near 0, and the
+    other classes are fitted as if it did not exist.
+
+    Memory beyond the input, whatever the number of examples: four Hessians of (2 classes)^2
+    float64 up to 1000 classes (128 MB there), and about 10 MB of blocks per thread.
 
     Examples
     --------
@@ -81,24 +116,25 @@ class VectorScaling(Calibrator):
     def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
         self._check_parameters()
         examples = countable_examples(logits, labels, weights)
-        problem = _Problem(examples, self.ridge, _base_temperature(examples))
+        spread = max(typical_spread(examples), _LEAST_SPREAD)
+        temperature = _base_temperature(examples, spread)
+        problem = _Problem(examples, float(self.ridge), temperature, min(temperature, spread))
         found = problem.solve(self.max_iterations)
-        deviation, bias = np.split(found.x, 2)
-        self.scale_ = (1.0 + deviation) / problem.temperature
+        self.scale_ = problem.scale(found.x)
+        bias = found.x[self.scale_.size :]
         self.bias_ = bias - bias.mean()  # the solver leaves a constant of no effect undetermined
-        self.log_loss_ = found.value - 0.5 * self.ridge * float(found.x @ found.x)
+        self.log_loss_, class_losses = problem.losses(found.x)
         self.n_iterations_ = found.n_iterations
-        self.converged_ = found.converged
-        if not found.converged:
-            warn_user(
-                f"VectorScaling did not converge in {found.n_iterations} iterations. Raise "
-                "`max_iterations`, or raise `ridge` if the validation set is small or all right.",
-                ConvergenceWarning,
-            )
+        separated = problem.separated_classes(found.x, class_losses)
+        self.message_ = _message(found, self.max_iterations, separated)
+        self.converged_ = self.message_ == "converged"
+        if not self.converged_:
+            warn_user(f"VectorScaling did not converge: {self.message_}", ConvergenceWarning)
 
     def _check_parameters(self) -> None:
         check_iterations(self.max_iterations)
-        if not (isinstance(self.ridge, (int, float)) and 0.0 < self.ridge < math.inf):
+        number = isinstance(self.ridge, numbers.Real) and not isinstance(self.ridge, bool)
+        if not (number and 0.0 < self.ridge < math.inf):
             raise ValueError(
                 f"`ridge` must be a finite number above 0; got {self.ridge!r}. Use 1e-8 for a "
                 "penalty that is hardly felt."
@@ -122,6 +158,7 @@ class VectorScaling(Calibrator):
             "log_loss": self.log_loss_,
             "n_iterations": self.n_iterations_,
             "converged": self.converged_,
+            "message": self.message_,
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -131,6 +168,27 @@ class VectorScaling(Calibrator):
         self.log_loss_ = state["log_loss"]
         self.n_iterations_ = state["n_iterations"]
         self.converged_ = state["converged"]
+        self.message_ = state["message"]
+
+
+def _message(found: Minimum, max_iterations: int, separated: IntArray) -> str:
+    """How the fit ended, and what to do if it did not end well."""
+    if not found.converged and found.n_iterations >= max_iterations:
+        return f"no answer in {found.n_iterations} iterations. Raise `max_iterations`."
+    if separated.size:
+        some = ", ".join(str(k) for k in separated[:5]) + (", ..." if separated.size > 5 else "")
+        return (
+            f"the validation examples of {separated.size} classes ({some}) are told from all "
+            "others without a doubt, so the log loss falls for ever as their scales grow, and "
+            "only the ridge kept them finite. Use more validation examples, some of which are "
+            "wrong, or raise `ridge`, for example to 0.01."
+        )
+    if not found.converged:
+        return (
+            "rounding errors hide the optimum. Look for examples with extreme logits or hardly "
+            "any differences between them, or raise `ridge`."
+        )
+    return "converged"
 
 
 def log_sums(logits: Logits) -> FloatArray:
@@ -172,35 +230,41 @@ def _softmax(scores: FloatArray, masked: NDArray[np.bool_] | None) -> tuple[Floa
     return scores, highest + np.log(sums)
 
 
-def _base_temperature(examples: Examples) -> float:
-    """The temperature to start from and to shrink towards; 1 where there is none."""
-    found = fit_temperature(examples.logits, examples.labels, examples.weights)
-    return found.temperature if found.converged else 1.0
+def _base_temperature(examples: Examples, spread: float) -> float:
+    """The temperature to start from and to shrink towards; near 1 where there is none."""
+    low, high = _TEMPERATURES[0] * spread, min(_TEMPERATURES[1] * spread, FARTHEST)
+    found = fit_temperature(examples.logits, examples.labels, examples.weights, bounds=(low, high))
+    if found.converged or found.temperature == high:
+        return found.temperature
+    return min(max(1.0, spread / 1e3), spread * 1e3)
 
 
 @dataclass(eq=False)
 class _Sums:
-    """Weighted sums over rows: `firsts` of [p x, p, log sum], `squares` of p x^2, `products`."""
+    """Weighted sums over rows: `firsts` of [p x, p, log loss], `squares` of p x^2, `products`."""
 
     firsts: FloatArray  # (2 classes + 1,)
     squares: FloatArray  # (classes,)
     products: FloatArray  # (2 classes, 2 classes), of [p x, p] with itself
 
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(
-            self.firsts + other.firsts,
-            self.squares + other.squares,
-            self.products + other.products,
-        )
+    def __iadd__(self, other: _Sums) -> _Sums:
+        self.firsts += other.firsts
+        self.squares += other.squares
+        self.products += other.products
+        return self
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Penalised mean log loss as a function of (scale T - 1, bias), (2 classes,)."""
+    """Penalised mean log loss as a function of theta = (unit (scale - 1/T), bias), (2 classes,).
+
+    Its features x are log-probabilities divided by the unit.
+    """
 
     examples: Examples
     ridge: float
     temperature: float
+    unit: float
 
     def solve(self, max_iterations: int) -> Minimum:
         start = np.zeros(2 * self.examples.logits.n_classes)
@@ -214,19 +278,34 @@ class _Problem:
             )
         return Minimum(found.x, float(found.fun), int(found.nit), bool(found.success))
 
+    def scale(self, theta: FloatArray) -> FloatArray:
+        """What multiplies the log-probabilities, (classes,)."""
+        return np.asarray(1.0 / self.temperature + theta[: theta.size // 2] / self.unit)
+
     @cached_property
     def offset(self) -> FloatArray:
         return log_sums(self.examples.logits)
 
     @cached_property
-    def observed(self) -> FloatArray:
-        """Weighted sums of the true classes' scaled log-probabilities, and of the classes."""
-        labels, weights = self.examples.labels, self.examples.weights
+    def true_features(self) -> FloatArray:
+        """Features of the true classes, (n,)."""
+        labels = self.examples.labels
         values = self.examples.logits.values[np.arange(labels.size), labels].astype(np.float64)
-        features = (values - self.offset) / self.temperature
+        return np.asarray((values - self.offset) / self.unit)
+
+    @cached_property
+    def class_weights(self) -> FloatArray:
+        """How much of the weight each class has, (classes,)."""
         count = self.examples.logits.n_classes
-        first = np.bincount(labels, weights * features, count)
-        return np.concatenate([first, np.bincount(labels, weights, count)])
+        sums = np.bincount(self.examples.labels, self.examples.weights, count)
+        return np.asarray(sums, dtype=np.float64)
+
+    @cached_property
+    def observed(self) -> FloatArray:
+        """Weighted sums of the true classes' features, and of the classes, (2 classes,)."""
+        labels, weights = self.examples.labels, self.examples.weights
+        first = np.bincount(labels, weights * self.true_features, self.class_weights.size)
+        return np.concatenate([first, self.class_weights])
 
     def evaluate(self, theta: FloatArray) -> Evaluation:
         """Value, gradient (p,) and Hessian (p, p), p = 2 classes."""
@@ -239,23 +318,24 @@ class _Problem:
             parts[rows.start // step] = self._sum_rows(theta, rows)
 
         for_row_blocks(work, n_rows, step)
-        total = reduce(_Sums.__add__, (part for part in parts if part is not None))
+        total = reduce(operator.iadd, (part for part in parts if part is not None))
         value, gradient = self._value_and_gradient(theta, total.firsts)
         return value, gradient, self._hessian(total)
 
     def _sum_rows(self, theta: FloatArray, rows: slice) -> _Sums:
         count = theta.size // 2
         total = _Sums(np.zeros(theta.size + 1), np.zeros(count), np.zeros((theta.size, theta.size)))
+        products = np.empty_like(total.products)
         for start in range(rows.start, rows.stop, self._rows_per_block):
             block = slice(start, min(start + self._rows_per_block, rows.stop))
-            features, joined, log_sum = self._predict(theta, block)
+            features, joined, loss = self._predict(theta, block)
             weights = self.examples.weights[block]
             total.firsts[:-1] += weights @ joined
-            total.firsts[-1] += weights @ log_sum
+            total.firsts[-1] += weights @ loss
             features *= joined[:, :count]
             total.squares += weights @ features
             joined *= np.sqrt(weights)[:, None]
-            total.products += joined.T @ joined
+            total.products += np.matmul(joined.T, joined, out=products)
         return total
 
     @property
@@ -266,34 +346,60 @@ class _Problem:
         """The same without the Hessian, for very many classes."""
 
         def work(rows: slice) -> FloatArray:
-            _, joined, log_sum = self._predict(theta, rows)
+            _, joined, loss = self._predict(theta, rows)
             weights = self.examples.weights[rows]
-            return np.append(weights @ joined, weights @ log_sum)
+            return np.append(weights @ joined, weights @ loss)
 
         return self._value_and_gradient(
             theta, sum_over_blocks(self.examples.logits, theta.size + 1, work)
         )
 
+    def losses(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """The mean log loss, and each class's against all others, (classes,)."""
+
+        def work(rows: slice) -> FloatArray:
+            _, proba, loss = self._scores(theta, rows)
+            weights, labels = self.examples.weights[rows], self.examples.labels[rows]
+            own = (np.arange(labels.size), labels)
+            proba[own] = 0.0  # its loss is added by itself
+            np.log1p(-np.minimum(proba, 1.0 - 1e-16), out=proba)
+            each = -(weights @ proba) + np.bincount(labels, weights * loss, proba.shape[1])
+            return np.append(each, weights @ loss)
+
+        total = sum_over_blocks(self.examples.logits, theta.size // 2 + 1, work)
+        return float(total[-1]), total[:-1]
+
+    def separated_classes(self, theta: FloatArray, class_losses: FloatArray) -> IntArray:
+        """Classes that occur and whose part of the penalty is at least their loss."""
+        penalty = 0.5 * self.ridge * (theta.reshape(2, -1) ** 2).sum(axis=0)
+        return np.flatnonzero((penalty >= class_losses) & (self.class_weights > 0.0))
+
     def _predict(self, theta: FloatArray, rows: slice) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Features x (rows, classes), [p x, p] (rows, 2 classes), and the log of the sums."""
+        """Features x (rows, classes), [p x, p] (rows, 2 classes), and the log losses (rows,)."""
+        features, proba, loss = self._scores(theta, rows)
+        return features, np.concatenate([proba * features, proba], axis=1), loss
+
+    def _scores(self, theta: FloatArray, rows: slice) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Features x and probabilities (rows, classes), and the log losses (rows,)."""
         deviation, bias = np.split(theta, 2)
+        slope = self.unit / self.temperature + deviation
         features, masked = log_probabilities(self.examples.logits, self.offset, rows)
-        features /= self.temperature
-        proba, log_sum = _softmax(features * (1.0 + deviation) + bias, masked)
-        return features, np.concatenate([proba * features, proba], axis=1), log_sum
+        features /= self.unit
+        labels = self.examples.labels[rows]
+        with np.errstate(over="ignore", invalid="ignore"):  # a trial step may go much too far
+            proba, log_sum = _softmax(features * slope + bias, masked)
+            loss = log_sum - (self.true_features[rows] * slope[labels] + bias[labels])
+        return features, proba, loss
 
     def _value_and_gradient(self, theta: FloatArray, sums: FloatArray) -> tuple[float, FloatArray]:
-        """From the sums of [p x, p] and of the log of the softmax's denominators."""
-        count = theta.size // 2
-        # The true classes' scores are linear in theta, so their sum needs no pass.
-        score = float(self.observed[:count].sum() + self.observed @ theta)
-        value = float(sums[-1]) - score + 0.5 * self.ridge * float(theta @ theta)
+        """From the sums of [p x, p] and of the log losses."""
+        value = float(sums[-1]) + 0.5 * self.ridge * float(theta @ theta)
         return value, sums[:-1] - self.observed + self.ridge * theta
 
     def _hessian(self, total: _Sums) -> FloatArray:
-        """Mean of diag(p) - p p' with features multiplied in, plus the ridge."""
+        """Mean of diag(p) - p p' with features multiplied in, plus the ridge. Takes `products`."""
         count = total.squares.size
-        hessian = -total.products
+        hessian = np.negative(total.products, out=total.products)
         scale, bias = np.arange(count), np.arange(count, 2 * count)
         hessian[scale, scale] += total.squares + self.ridge
         hessian[bias, bias] += total.firsts[bias] + self.ridge
