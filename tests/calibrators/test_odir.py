@@ -14,11 +14,14 @@ from scipy.special import log_softmax
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
 
 from hokical.calibrators import _odir_objective as objective
 from hokical.calibrators import _odir_search as search
+from hokical.calibrators import _odir_solver as solver
 from hokical.calibrators.dir_odir import DirichletODIR
 from hokical.calibrators.ms_odir import MatrixScalingODIR
+from hokical.calibrators.registry import load
 from hokical.logits import as_logits
 from hokical.parallel import threads
 
@@ -60,7 +63,8 @@ def random_problem(seed, n=30, n_classes=3, masked=False):
     weights = rng.random(n)
     examples = objective.Examples(inputs, impossible, labels, weights / weights.sum())
     coef = rng.normal(size=(n_classes, n_classes + 1))
-    penalty = objective.penalty_matrix(n_classes, (0.3, 0.7), 1.5)
+    absent = np.bincount(labels, minlength=n_classes) == 0
+    penalty = objective.penalty_matrix(absent, (0.3, 0.7), 1.5)
     return examples, penalty, coef
 
 
@@ -149,6 +153,103 @@ def test_no_worse_than_a_plain_quasi_newton_twin(method, seed, strength, n_class
     assert fitted.converged_
     assert ours <= twin.fun + 1e-8
     assert ours == pytest.approx(twin.fun, abs=1e-5)
+
+
+def counted(counts, seed=0):
+    """Logits and labels with so many examples of each class, some of them wrong."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(counts)), counts)
+    logits = rng.normal(size=(labels.size, len(counts))) * 2 + 1.5 * np.eye(len(counts))[labels]
+    return logits, labels
+
+
+@both
+@pytest.mark.parametrize("counts", [[74, 53, 3], [90, 92, 1], [40, 2, 60, 1]])
+@pytest.mark.parametrize("strength", [(1.0, 10.0), (100.0, 100.0), (0.1, 0.01)])
+def test_rare_classes_get_the_optimum_of_the_paper(method, counts, strength):
+    n_classes = len(counts)
+    logits, labels = counted(counts)
+    fitted = method(lambdas=strength[0], mus=strength[1]).fit(logits, labels)
+    features = plain_features(method, logits)
+
+    def loss(flat):
+        matrix = flat.reshape(n_classes, n_classes + 1)
+        return plain_loss(matrix[:, :-1], matrix[:, -1], features, labels, strength)
+
+    starts = (np.eye(n_classes, n_classes + 1), np.hstack([fitted.weight_, fitted.bias_[:, None]]))
+    twin = min(minimize(loss, start.ravel(), method="BFGS", tol=1e-7).fun for start in starts)
+    assert fitted.converged_
+    assert plain_loss(fitted.weight_, fitted.bias_, features, labels, strength) <= twin + 1e-5
+
+
+@both
+@pytest.mark.parametrize("strength", [(1.0, 10.0), (0.1, 0.01)])
+def test_an_absent_class_gets_the_optimum_of_the_documented_objective(method, strength):
+    logits, labels = counted([48, 49, 0])
+    fitted = method(lambdas=strength[0], mus=strength[1]).fit(logits, labels)
+    features = plain_features(method, logits)
+    off, scale = ~np.eye(3, dtype=bool), fitted.weight_[2, 2]
+
+    def loss(flat):
+        weight, bias = np.diag([0.0, 0.0, scale]), flat[:3]
+        weight[:2] = flat[3:].reshape(2, 3)
+        mus = np.array([strength[1], strength[1], min(strength[1], 1e-5)])
+        rows = log_softmax(features @ weight.T + bias, axis=1)[np.arange(97), labels]
+        return -rows.mean() + strength[0] * np.mean(weight[off] ** 2) + np.mean(mus * bias**2)
+
+    ours = loss(np.concatenate([fitted.bias_, fitted.weight_[:2].ravel()]))
+    twin = minimize(loss, np.concatenate([np.zeros(3), np.eye(2, 3).ravel()]), tol=1e-8)
+    assert fitted.converged_
+    assert np.abs(fitted.weight_[2, :2]).max() < 1e-6
+    assert ours == pytest.approx(twin.fun, abs=1e-6)
+    alone = minimize(  # the paper's infimum: the class as good as impossible
+        lambda flat: plain_loss(
+            flat[:6].reshape(2, 3)[:, :2], flat[[2, 5]], features[:, :2], labels, strength
+        ),
+        np.eye(2, 3).ravel(),
+    )
+    assert ours < alone.fun + 0.02
+
+
+@both
+def test_an_absent_class_is_hardly_ever_predicted(method):
+    rng = np.random.default_rng(0)
+    n_classes, absent = 10, 4
+    labels = rng.integers(n_classes, size=25_000)
+    logits = 2.0 * (rng.normal(size=(25_000, n_classes)) + 1.5 * np.eye(n_classes)[labels])
+    present = np.flatnonzero(labels != absent)
+    train, fresh = present[:1000], present[1000:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = method().fit(logits[train], labels[train])
+    assert fitted.converged_
+    assert (fitted.predict(logits[fresh]) == absent).sum() <= 2
+    proba = fitted.predict_proba(logits[labels == absent])[:, absent]
+    assert (proba > 0.0).all()  # unlikely, not impossible
+
+
+def test_a_diagonal_that_only_the_ridge_holds_is_named(monkeypatch):
+    coef = objective.identity(4)
+    coef[0, 0] = 30.0
+    assert solver.held_by_ridge(coef).size == 0
+    coef[2, 2] = 1e4
+    np.testing.assert_array_equal(solver.held_by_ridge(coef), [2])
+    monkeypatch.setattr(objective, "DIAGONAL_RIDGE", 1e-3)
+    monkeypatch.setattr(solver, "DIAGONAL_RIDGE", 1e-3)
+    with pytest.warns(ConvergenceWarning, match=r"diagonal of class 2: a tiny ridge.*`mus`"):
+        fitted = DirichletODIR(lambdas=100.0).fit(*counted([74, 53, 1]))
+    assert not fitted.converged_
+
+
+@both
+def test_tiny_and_huge_logits_are_fine(method):
+    logits, labels = noisy(100, 3)
+    for size in (1e-300, 1e-310, 1e150):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fitted = method(lambdas=[1.0, 0.1]).fit(logits * size, labels)
+        assert np.isfinite(fitted.weight_).all()
+        assert np.isfinite(fitted.predict_proba(logits * size)).all()
 
 
 @both
@@ -401,18 +502,145 @@ def test_own_splits_of_the_rows_given_are_used(method):
     )
 
 
+def scale_per_class(seed):
+    """The truth is a scale per class: large penalties are best."""
+    rng = np.random.default_rng(seed)
+    logits = 2.0 * rng.normal(size=(150, 6))
+    chance = logits * np.array([0.3, 0.5, 0.7, 0.9, 1.1, 1.3])
+    return logits, np.argmax(chance + rng.gumbel(size=chance.shape), axis=1)
+
+
+def mixed_classes(seed, n, strength):
+    """The truth mixes the classes and favours some."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, 4)) * 2
+    chance = logits @ (0.5 * np.eye(4) + strength * rng.normal(size=(4, 4))) + rng.normal(size=4)
+    return logits, np.argmax(chance + rng.gumbel(size=chance.shape), axis=1)
+
+
+def plateau_first(seed):
+    """Rare classes and weak logits: many large lambdas score alike before smaller ones help."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(5, size=300, p=[0.55, 0.25, 0.12, 0.06, 0.02])
+    truth = rng.normal(size=(300, 5)) + 1.5 * np.eye(5)[labels]
+    return truth @ (np.eye(5) + 0.6 * rng.normal(size=(5, 5))), labels
+
+
+@both
+@pytest.mark.parametrize("kind", ["large", "middle", "small", "plateau", "rare"])
+def test_quick_is_as_good_as_trying_everything(method, kind):
+    logits, labels = {
+        "large": lambda: scale_per_class(0),
+        "middle": lambda: mixed_classes(1, 150, 0.2),
+        "small": lambda: mixed_classes(2, 1500, 1.0),
+        "plateau": lambda: plateau_first(3),
+        "rare": lambda: counted([90, 60, 45, 5]),
+    }[kind]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        quick = method().fit(logits, labels)
+        everything = method(lambdas=search.QUICK_LAMBDAS, mus=search.QUICK_MUS).fit(logits, labels)
+    scores = everything.cv_results_["log_loss"]
+    assert scores.size == 17 * 5
+    assert quick.cv_results_["log_loss"].min() <= scores.min() + 1e-3
+    if kind in ("large", "small"):
+        assert (quick.lambda_ >= 10.0) == (kind == "large")
+
+
+@both
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_choice_is_past_the_plateau_on_real_logits(method, seed):
+    path = LOGITS / "chestxray14_densenet121.npz"
+    if not path.exists():
+        pytest.skip(f"needs {path.name}")
+    data = np.load(path)
+    rows = np.random.default_rng(seed).permutation(len(data["val_labels"]))[:1500]
+    fitted = method().fit(data["val_logits"][rows], data["val_labels"][rows])
+    results = fitted.cv_results_
+    on_plateau = results["log_loss"][results["lambda"] >= 1e5].min()
+    assert fitted.lambda_ <= 100.0
+    assert results["log_loss"].min() < on_plateau - 5e-3
+
+
+def scores_of(values):
+    """A search whose log losses are `values` of (lambda, mu), for more than 20 classes."""
+
+    class Search(search.PenaltySearch):
+        def _try(self, strength, near):
+            trial = search.Trial(strength, values(*strength), True, [])
+            self.trials.append(trial)
+            if self.best is None or trial.log_loss < self.best.log_loss:
+                self.best = trial
+            return trial
+
+    inputs = np.ones((1, 31))
+    examples = objective.Examples(inputs, None, np.zeros(1, np.int64), np.ones(1))
+    return Search(examples, [], 1.0, 1)
+
+
+def test_a_plateau_never_ends_a_path_and_clear_overfitting_does():
+    grid = list(search.QUICK_LAMBDAS), list(search.QUICK_MUS)
+
+    def late(lambda_, mu):  # slowly rising, then a drop in one place
+        return 1.0 - 1e-4 * np.log10(lambda_) - (0.05 if 0.1 < lambda_ < 3 and mu < 0.05 else 0.0)
+
+    best = scores_of(late).coarse_to_fine(*grid)
+    assert 0.1 < best.strength[0] < 3
+    assert best.strength[1] < 0.05
+    over = scores_of(lambda lambda_, mu: 1.0 + (lambda_ < 500) * (1.0 / lambda_ + 0.1))
+    over.coarse_to_fine(*grid)
+    assert min(trial.strength[0] for trial in over.trials) == pytest.approx(100.0)
+
+
 @both
 def test_quick_and_paper_grids(method):
-    logits, labels = noisy(90, 3)
-    quick, paper = method().fit(logits, labels), method(lambdas="paper").fit(logits, labels)
+    logits, labels = noisy(60, 3)
+    quick = method().fit(logits, labels)
     assert set(quick.cv_results_["lambda"]) <= set(search.QUICK_LAMBDAS)
-    lambdas, mus = search.paper_grid(3)
-    assert len(lambdas) == 36
-    assert set(paper.cv_results_["mu"]) == set(mus)
-    assert min(search.paper_grid(100)[1]) == 0.01
-    assert quick.cv_results_["log_loss"].min() < paper.cv_results_["log_loss"].min() + 0.01
     ends = method(lambdas="quick", mus=0.5).fit(logits, labels).cv_results_
     assert set(ends["mu"]) == {0.5}
+    assert min(search.paper_grid(100)[1]) == 0.01
+    assert len(search.paper_grid(100)[0]) * len(search.paper_grid(100)[1]) == 243
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        paper = method(lambdas="paper", cv=2).fit(logits, labels)
+    lambdas, mus = search.paper_grid(3)
+    assert paper.cv_results_["log_loss"].size == len(lambdas) * len(mus) == 432
+
+
+@both
+def test_fold_fits_that_did_not_converge_are_reported(method):
+    with (
+        pytest.warns(ConvergenceWarning, match=r"chose lambda .* did not converge"),
+        pytest.warns(ConvergenceWarning, match=r"in 2 iterations"),
+    ):
+        fitted = method(lambdas=[0.01, 0.001], max_iterations=2).fit(*noisy())
+    assert not fitted.cv_results_["converged"].any()
+
+
+@both
+def test_a_splitter_is_its_splits(method, tmp_path):
+    logits, labels = noisy(90, 3)
+    splitter = KFold(3, shuffle=True, random_state=0)
+    fitted = method(lambdas=[1.0, 0.1], cv=splitter).fit(logits, labels)
+    pairs = list(splitter.split(logits))
+    listed = method(lambdas=[1.0, 0.1], cv=pairs).fit(logits, labels)
+    np.testing.assert_array_equal(fitted.cv_results_["log_loss"], listed.cv_results_["log_loss"])
+    for each in (fitted, listed):
+        each.save(tmp_path / "it.json")
+        np.testing.assert_array_equal(
+            load(tmp_path / "it.json").predict_proba(logits), fitted.predict_proba(logits)
+        )
+    assert fitted.cv is splitter
+
+
+@both
+def test_parameters_changed_after_the_fit_do_not_spoil_the_file(method, tmp_path):
+    logits, labels = noisy(60, 3)
+    fitted = method(lambdas=1.0).fit(logits, labels).set_params(lambdas=-1, cv=0)
+    fitted.save(tmp_path / "it.json")
+    again = load(tmp_path / "it.json")
+    np.testing.assert_array_equal(again.predict_proba(logits), fitted.predict_proba(logits))
 
 
 @pytest.mark.parametrize(
@@ -426,6 +654,18 @@ def test_quick_and_paper_grids(method):
         ({"mus": np.inf}, r"`mus` must be"),
         ({"cv": 1}, r"`cv` must be an integer of at least 2 or a list of .*; got 1"),
         ({"cv": "3"}, r"`cv` must be an integer"),
+        ({"cv": []}, r"`cv` must be an integer of at least 2 or a list .*; got \[\]"),
+        ({"cv": None}, r"`cv` must be an integer .*splitter; got None"),
+        ({"cv": [1, 2]}, r"`cv` must hold pairs .*; got 1 as item 0"),
+        ({"cv": [([0, 1],)]}, r"`cv` must hold pairs"),
+        ({"cv": [([0.5], [1])]}, r"`cv` must hold pairs of 1-D arrays"),
+        ({"cv": [([0, 1], [2]), ([0], [20])]}, r"from 0 to 19; got 20 in item 1"),
+        ({"cv": [([0, -1], [2])]}, r"from 0 to 19; got -1 in item 0"),
+        ({"cv": [([0, 1, 2], [2, 3])]}, r"apart .*got 1 rows in both parts of item 0, the first 2"),
+        ({"cv": [([], [2, 3])]}, r"`cv` must hold at least one pair .*got 1 pairs"),
+        ({"lambdas": True}, r"`lambdas` must be .*got True"),
+        ({"mus": [True, 2.0]}, r"`mus` must be .*got \[True, 2.0\]"),
+        ({"tol": True}, r"`tol` must be"),
         ({"max_iterations": 0}, r"`max_iterations` must be an integer of at least 1"),
         ({"tol": 0.0}, r"`tol` must be"),
     ],

@@ -5,12 +5,17 @@ Both give softmax(W x + b) and minimise
     mean log loss + lambda * mean(squared off-diagonals of W) + mu * mean(squared b)
 
 (Kull et al., 2019). In here the features carry a last column of ones and are multiplied by the
-inverse temperature that suits them, so W and b are one matrix `coef` (classes, classes + 1) whose
+inverse temperature t that suits them, so W and b are one matrix `coef` (classes, classes + 1) whose
 natural value is the identity, and the penalty is a matrix of the same shape.
 
-The diagonal of W is not penalised in the paper, so a class nobody has, or examples that are all
-right, would send it to infinity. A ridge of DIAGONAL_RIDGE around the temperature-scaled identity
-makes the optimum exist and be unique; it is far too small to show where the data say anything.
+The diagonal of W is not penalised in the paper, so its optimum can be infinite. Two additions make
+it exist and be unique:
+
+- DIAGONAL_RIDGE * mean((W_kk / t - 1)^2), which shows only where W_kk is thousands of times t.
+- A class without examples would want its probability gone at any price, and on log-probabilities,
+  which are all negative, its W_kk infinite: useless for the examples of it that are still to come,
+  those of a left-out fold among them. Its row of W is held at t times the identity's, and its bias,
+  with a penalty of at most ABSENT_MU instead of mu, takes the probability away.
 """
 
 from __future__ import annotations
@@ -27,8 +32,14 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-#: Weight of mean((diagonal - temperature-scaled 1)^2), in units of that 1.
-DIAGONAL_RIDGE = 1e-6
+#: Weight of mean((W_kk / t - 1)^2).
+DIAGONAL_RIDGE = 1e-10
+#: Most that stands for mu where a class has no examples: leaves it about 1e-4 in all examples.
+ABSENT_MU = 1e-5
+#: Weight that holds its row of W.
+ABSENT_HOLD = 1e9
+#: Penalties are kept where their products with anything else are finite and not 0.
+PENALTY_RANGE = (1e-30, 1e30)
 
 #: Rows are cut into at most this many blocks, each of at least that many numbers.
 MAX_BLOCKS = 8
@@ -52,6 +63,11 @@ class Examples:
     def n_classes(self) -> int:
         return int(self.inputs.shape[1]) - 1
 
+    @property
+    def absent(self) -> BoolArray:
+        """Which classes (classes,) have no example."""
+        return np.asarray(np.bincount(self.labels, minlength=self.n_classes) == 0)
+
     def take(self, rows: BoolArray) -> Examples:
         """Some of the rows, with weights that sum to 1 again."""
         weights = self.weights[rows]
@@ -74,17 +90,20 @@ def identity(n_classes: int) -> FloatArray:
     return np.eye(n_classes, n_classes + 1)
 
 
-def penalty_matrix(n_classes: int, strength: tuple[float, float], scale: float) -> FloatArray:
+def penalty_matrix(absent: BoolArray, strength: tuple[float, float], scale: float) -> FloatArray:
     """R (classes, classes + 1) with penalty = sum(R * (coef - identity)^2) / 2.
 
-    `strength` is (lambda, mu) for the user's W = scale * coef, so lambda is multiplied by scale^2.
+    `absent` (classes,) says which classes have no example. `strength` is (lambda, mu) for the
+    user's W = scale * coef, so lambda is multiplied by scale^2.
     """
-    off_diagonal, bias = strength
+    n_classes = absent.size
+    lambda_, mu = strength
     matrix = np.empty((n_classes, n_classes + 1))
-    matrix[:] = 2.0 * off_diagonal * scale**2 / (n_classes * (n_classes - 1))
+    matrix[:] = 2.0 * lambda_ * scale * scale / (n_classes * (n_classes - 1))
     np.fill_diagonal(matrix, 2.0 * DIAGONAL_RIDGE / n_classes)
-    matrix[:, -1] = 2.0 * bias / n_classes
-    return matrix
+    matrix[absent, :-1] = 2.0 * ABSENT_HOLD / n_classes
+    matrix[:, -1] = 2.0 * np.where(absent, min(mu, ABSENT_MU), mu) / n_classes
+    return np.clip(matrix, *PENALTY_RANGE)
 
 
 def block_rows(n_rows: int, n_classes: int) -> int:
@@ -119,23 +138,44 @@ def linear_scores(examples: Examples, coef: FloatArray) -> FloatArray:
     return out
 
 
-def softmax_in_place(scores: FloatArray, masked: BoolArray | None, labels: IntArray) -> FloatArray:
+def softmax_in_place(scores: FloatArray, masked: BoolArray | None) -> None:
+    """Turn scores (n, classes) into probabilities."""
+
+    def work(rows: slice) -> None:
+        part = scores[rows]
+        _relative_to_top(part, None if masked is None else masked[rows])
+        _normalised_exp(part)
+
+    for_row_blocks(work, scores.shape[0], block_rows(*scores.shape))
+
+
+def log_loss_in_place(scores: FloatArray, masked: BoolArray | None, labels: IntArray) -> FloatArray:
     """Turn scores (n, classes) into probabilities; returns the log loss (n,) of each row."""
     loss = np.empty(scores.shape[0])
 
     def work(rows: slice) -> None:
         part = scores[rows]
-        if masked is not None:
-            part[masked[rows]] = -np.inf
-        part -= part.max(axis=1, keepdims=True)
+        _relative_to_top(part, None if masked is None else masked[rows])
         own = part[np.arange(part.shape[0]), labels[rows]]
-        np.exp(part, out=part)
-        total = part.sum(axis=1)
-        part /= total[:, None]
-        loss[rows] = np.log(total) - own
+        loss[rows] = np.log(_normalised_exp(part)) - own
 
     for_row_blocks(work, scores.shape[0], block_rows(*scores.shape))
     return loss
+
+
+def _relative_to_top(part: FloatArray, masked: BoolArray | None) -> None:
+    """Subtract each row's largest score; impossible classes get -inf."""
+    if masked is not None:
+        part[masked] = -np.inf
+    part -= part.max(axis=1, keepdims=True)
+
+
+def _normalised_exp(part: FloatArray) -> FloatArray:
+    """Exponentials in place, divided by their row's sum (n,), which is returned."""
+    np.exp(part, out=part)
+    total = part.sum(axis=1)
+    part /= total[:, None]
+    return np.asarray(total)
 
 
 def point_at(
@@ -143,7 +183,7 @@ def point_at(
 ) -> Point:
     """The objective, penalised mean log loss, at `coef` with its scores (n, classes)."""
     proba = scores.copy()
-    loss = softmax_in_place(proba, examples.masked, examples.labels)
+    loss = log_loss_in_place(proba, examples.masked, examples.labels)
     away = coef - identity(examples.n_classes)
     value = float(examples.weights @ loss + 0.5 * np.vdot(penalty * away, away))
     return Point(coef, scores, value, proba)

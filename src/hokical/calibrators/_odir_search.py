@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from hokical.calibrators._odir_objective import (
     Examples,
     identity,
     linear_scores,
+    log_loss_in_place,
     penalty_matrix,
-    softmax_in_place,
 )
 from hokical.calibrators._odir_solver import minimise
 from hokical.logits import Logits
@@ -27,14 +27,18 @@ BoolArray = NDArray[np.bool_]
 #: Rows (n,) to learn from and rows to test on.
 Split = tuple[BoolArray, BoolArray]
 
-#: Half decades; a path ends early, so the small ones cost only where they are useful.
+#: Half decades from a scale per class alone to a full logistic regression.
 QUICK_LAMBDAS = tuple(10.0 ** (k / 2) for k in range(12, -5, -1))
-#: The first keeps the bias out while lambda is chosen.
+#: From hardly any bias to a free one.
 QUICK_MUS = (10.0, 1.0, 0.1, 0.01, 0.001)
-#: A path of falling penalties ends after this many settings without a better score.
-PATIENCE = 2
 #: Scores need not be exact to be compared: the solver's tolerance while cross-validating.
 SEARCH_TOL = 1e-6
+#: Up to this many classes the coarse grid is cheap, and every setting of it is tried.
+FEW_CLASSES = 20
+#: With more, a falling lambda ends where the log loss is above its least by this share of it and
+#: by this much: that is overfitting, which still smaller lambdas make worse and dear. A plateau,
+#: with its small ups and downs, ends nothing.
+CLEARLY_WORSE = (0.05, 0.01)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,26 +94,57 @@ def splits_from_folds(folds: IntArray) -> list[Split]:
     return [(folds != fold, folds == fold) for fold in numbers] if numbers.size > 1 else []
 
 
-def splits_from_indices(
-    pairs: Sequence[tuple[Any, Any]], n_rows: int, keep: IntArray
-) -> list[Split]:
-    """The user's (train, test) row indices, for the rows in `keep`; empty ones are dropped."""
+def splits_from_indices(pairs: Sequence[Any], n_rows: int, keep: IntArray) -> list[Split]:
+    """The user's (train, test) row indices, checked, for the rows in `keep`.
+
+    Pairs with nothing left on one side are dropped.
+    """
     splits = []
-    for pair in pairs:
-        masks = []
-        for indices in pair:
-            mask = np.zeros(n_rows, np.bool_)
-            mask[np.asarray(indices)] = True
-            masks.append(mask[keep])
-        if all(mask.any() for mask in masks):
-            splits.append((masks[0], masks[1]))
-    return splits
+    for number, pair in enumerate(pairs):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ValueError(
+                f"`cv` must hold pairs (train, test) of row indices; got {pair!r} as item {number}."
+            )
+        train, test = (_row_mask(indices, n_rows, number) for indices in pair)
+        if (train & test).any():
+            raise ValueError(
+                "`cv` must keep the rows it tests on apart from those it learns from; got "
+                f"{int((train & test).sum())} rows in both parts of item {number}, the first "
+                f"{int(np.argmax(train & test))}."
+            )
+        splits.append((train[keep], test[keep]))
+    usable = [(train, test) for train, test in splits if train.any() and test.any()]
+    if not usable:
+        raise ValueError(
+            "`cv` must hold at least one pair (train, test) with examples that count on both "
+            f"sides; got {len(splits)} pairs, none of them such."
+        )
+    return usable
+
+
+def _row_mask(indices: Any, n_rows: int, number: int) -> BoolArray:
+    """True (n_rows,) at the user's row indices, part of item `number` of `cv`."""
+    rows = np.asarray(indices)
+    if rows.ndim == 1 and rows.dtype == np.bool_ and rows.size == n_rows:
+        return rows
+    if rows.ndim != 1 or not (rows.size == 0 or np.issubdtype(rows.dtype, np.integer)):
+        raise ValueError(
+            f"`cv` must hold pairs of 1-D arrays of row indices; got {indices!r} in item {number}."
+        )
+    outside = rows[(rows < 0) | (rows >= n_rows)]
+    if outside.size:
+        raise ValueError(
+            f"`cv` must index rows from 0 to {n_rows - 1}; got {outside[0]} in item {number}."
+        )
+    mask = np.zeros(n_rows, np.bool_)
+    mask[rows.astype(np.int64)] = True
+    return mask
 
 
 class PenaltySearch:
-    """Cross-validated log loss along paths of falling penalties, with warm starts.
+    """Cross-validated log loss of settings (lambda, mu), each fit started from another's.
 
-    `trials` holds what was tried, in order.
+    `trials` holds what was tried, in order; `best` is the first of those with the least log loss.
     """
 
     def __init__(
@@ -120,32 +155,76 @@ class PenaltySearch:
         self.scale = scale
         self.max_iterations = max_iterations
         self.trials: list[Trial] = []
+        self.best: Trial | None = None
 
-    def walk(self, path: Sequence[tuple[float, float]], start: Trial | None = None) -> Trial:
-        """Try the settings in order until they stop helping; the best of them and of `start`."""
-        best = last = start
-        worse = 0
-        for strength in path:
-            last = self._try(strength, last)
-            if best is None or last.log_loss < best.log_loss:
-                best, worse = last, 0
-            else:
-                worse += 1
-            if worse >= PATIENCE:
-                break
-        assert best is not None
-        return best
+    def exhaustive(self, lambdas: Sequence[float], mus: Sequence[float]) -> Trial:
+        """Try every lambda with every mu, each from the largest; the best."""
+        return self._along(lambdas, mus, lambda trial, least: False)
+
+    def tied(self, strengths: Sequence[float]) -> Trial:
+        """Try lambda = mu = each of `strengths`; the best."""
+        last = None
+        for strength in strengths:
+            last = self._try((strength, strength), last)
+        return self._found()
+
+    def coarse_to_fine(self, lambdas: Sequence[float], mus: Sequence[float]) -> Trial:
+        """Try every second lambda with every second mu, then what lies around the best."""
+        many = self.examples.n_classes > FEW_CLASSES
+        share, least_rise = CLEARLY_WORSE
+
+        def ends(trial: Trial, least: float) -> bool:
+            return many and trial.log_loss > least + max(share * least, least_rise)
+
+        best = self._along(lambdas[::2], mus[::2], ends)
+        while True:
+            for strength in self._untried_around(best, lambdas, mus):
+                self._try(strength, best)
+            if self._found() is best:
+                return best
+            best = self._found()
+
+    def _along(
+        self,
+        lambdas: Sequence[float],
+        mus: Sequence[float],
+        ends: Callable[[Trial, float], bool],
+    ) -> Trial:
+        """Try falling lambdas for each of the falling mus until one `ends` them; the best."""
+        first = None
+        for mu in mus:
+            first = last = self._try((lambdas[0], mu), first)
+            least = first.log_loss
+            for strength in lambdas[1:]:
+                last = self._try((strength, mu), last)
+                if ends(last, least):
+                    break
+                least = min(least, last.log_loss)
+        return self._found()
+
+    def _untried_around(
+        self, best: Trial, lambdas: Sequence[float], mus: Sequence[float]
+    ) -> list[tuple[float, float]]:
+        """The next larger and smaller lambda and mu, one of them changed at a time."""
+        tried = {trial.strength for trial in self.trials}
+        lambda_, mu = best.strength
+        around = [(near, mu) for near in _neighbours(lambdas, lambda_)]
+        around += [(lambda_, near) for near in _neighbours(mus, mu)]
+        return [strength for strength in around if strength not in tried]
+
+    def _found(self) -> Trial:
+        assert self.best is not None
+        return self.best
 
     def _try(self, strength: tuple[float, float], near: Trial | None) -> Trial:
-        n_classes = self.examples.n_classes
-        penalty = penalty_matrix(n_classes, strength, self.scale)
         total, counted, converged = 0.0, 0.0, True
         coefs: list[FloatArray] = []
         for train, test in self.splits:
-            start = identity(n_classes) if near is None else near.coefs[len(coefs)]
+            part = self.examples.take(train)
+            start = identity(part.n_classes) if near is None else near.coefs[len(coefs)]
             fit = minimise(
-                self.examples.take(train),
-                penalty,
+                part,
+                penalty_matrix(part.absent, strength, self.scale),
                 start,
                 tol=SEARCH_TOL,
                 max_iterations=self.max_iterations,
@@ -154,14 +233,23 @@ class PenaltySearch:
             converged &= fit.converged
             total += self._held_out_loss(test, fit.coef)
             counted += float(self.examples.weights[test].sum())
-        self.trials.append(Trial(strength, total / counted, converged, []))
-        return Trial(strength, total / counted, converged, coefs)
+        trial = Trial(strength, total / counted, converged, coefs)
+        self.trials.append(replace(trial, coefs=[]))
+        if self.best is None or trial.log_loss < self.best.log_loss:
+            self.best = trial
+        return trial
 
     def _held_out_loss(self, rows: BoolArray, coef: FloatArray) -> float:
         """The rows' part of the mean log loss over all examples."""
         part = self.examples.take(rows)
-        loss = softmax_in_place(linear_scores(part, coef), part.masked, part.labels)
+        loss = log_loss_in_place(linear_scores(part, coef), part.masked, part.labels)
         return float(self.examples.weights[rows] @ loss)
+
+
+def _neighbours(values: Sequence[float], value: float) -> list[float]:
+    """The entries before and after `value`, where there are any."""
+    place = values.index(value)
+    return [*values[max(place - 1, 0) : place], *values[place + 1 : place + 2]]
 
 
 def paper_grid(n_classes: int) -> tuple[list[float], list[float]]:

@@ -20,16 +20,21 @@ from hokical.calibrators._odir_objective import (
     curvature_along,
     gradient,
     linear_scores,
+    log_loss_in_place,
     point_at,
-    softmax_in_place,
 )
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 #: Most conjugate-gradient steps for one Newton step.
-MAX_CG_STEPS = 250
+MAX_CG_STEPS = 1000
+#: Weight of the mean squared score, in its own units, while the inverse temperature is sought.
+TEMPERATURE_RIDGE = 1e-6
+#: The largest inverse temperature, for logits too small to be divided by.
+MAX_SCALE = 1e300
+#: The ridge is reported where it is more than this much of the objective.
+RIDGE_TO_REPORT = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +56,7 @@ def minimise(
     point = point_at(examples, penalty, start, linear_scores(examples, start))
     for step in range(1, max_iterations + 1):
         slope = gradient(examples, penalty, point.coef, point.proba)
-        direction, solved = newton_direction(examples, penalty, point.proba, slope)
+        direction, solved = newton_direction(examples, penalty, point.proba, slope, tol)
         promise = -0.5 * float(np.vdot(slope, direction))
         lower = lower_point(examples, penalty, point, direction, promise)
         if lower is None:
@@ -79,19 +84,20 @@ def lower_point(
 
 
 def newton_direction(
-    examples: Examples, penalty: FloatArray, proba: FloatArray, slope: FloatArray
+    examples: Examples, penalty: FloatArray, proba: FloatArray, slope: FloatArray, tol: float
 ) -> tuple[FloatArray, bool]:
     """Minus inverse Hessian times `slope` by conjugate gradients, and whether they got there.
 
-    The accuracy asked for grows as the slope falls, which keeps Newton's fast ending. Sizes are
-    measured by the preconditioner: large and tiny penalties stand side by side here.
+    The accuracy asked for grows as the slope falls, which keeps Newton's fast ending, but not
+    beyond what a fit to `tol` can use. Sizes are measured by the preconditioner: large and tiny
+    penalties stand side by side here.
     """
     nearly = Preconditioner(examples, penalty, proba)
     direction = np.zeros_like(slope)
     residual = -slope
     search = nearly.solve(residual)
     size = first = float(np.vdot(residual, search))
-    wanted = first * min(0.25, first**0.5)
+    wanted = max(first * min(0.25, first**0.5), tol**1.5)
     for _ in range(MAX_CG_STEPS):
         if size <= wanted:
             return direction, True
@@ -111,28 +117,38 @@ def inverse_temperature(examples: Examples) -> float:
     A ridge on the size of the scores keeps it finite where every example is right.
     """
     features = examples.inputs[:, :-1]
-    unit = float(np.abs(features).mean())
+    unit = float((examples.weights @ np.abs(features)).mean())  # weights equal repetition
     if unit == 0.0:
         return 1.0
 
     def loss(log_size: float) -> float:
-        scores = features * (np.exp(log_size) / unit)
-        rows = softmax_in_place(scores, examples.masked, examples.labels)
-        return float(examples.weights @ rows) + DIAGONAL_RIDGE * float(np.exp(2 * log_size))
+        scores = features / unit  # first: the inverse of the unit may overflow
+        scores *= np.exp(log_size)
+        rows = log_loss_in_place(scores, examples.masked, examples.labels)
+        return float(examples.weights @ rows) + TEMPERATURE_RIDGE * float(np.exp(2 * log_size))
 
-    found = minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-3})
-    return float(np.exp(found.x) / unit)
+    found = minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-7})
+    return float(np.exp(found.x)) / max(unit, float(np.exp(found.x)) / MAX_SCALE)
 
 
 def has_no_finite_minimum(examples: Examples, coef: FloatArray) -> bool:
     """Whether the diagonal alone gets every example right, so that a larger one is always better.
 
-    True proves that only DIAGONAL_RIDGE holds the fit.
+    True proves that only DIAGONAL_RIDGE holds the fit. The scores of classes without examples do
+    not grow with the others: 0 stands for them.
     """
     scores = examples.inputs[:, :-1] * np.diag(coef)
+    scores[:, examples.absent] = 0.0
     if examples.masked is not None:
         scores[examples.masked] = -np.inf
     rows = np.arange(scores.shape[0])
     own = scores[rows, examples.labels]
     scores[rows, examples.labels] = -np.inf
     return bool((own > scores.max(axis=1)).all())
+
+
+def held_by_ridge(coef: FloatArray) -> IntArray:
+    """The classes whose diagonals DIAGONAL_RIDGE holds at a price that shows; mostly none."""
+    price = DIAGONAL_RIDGE * np.square(np.diag(coef) - 1.0) / coef.shape[0]
+    total = float(price.sum())
+    return np.flatnonzero(price > 0.1 * total) if total > RIDGE_TO_REPORT else np.empty(0, np.int64)

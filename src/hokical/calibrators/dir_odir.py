@@ -17,10 +17,16 @@ class DirichletODIR(ODIRCalibrator):
     differ by a constant per row, which the diagonal of W turns into something else for each class:
     a different model unless all diagonals are equal.
 
-    W and b minimise the mean log loss + lambda * mean(squared off-diagonals of W) + mu *
-    mean(squared b). The published code (dirichletcal) fixes the last class's row as a reference,
-    which makes the penalty treat the classes differently; here all classes are alike, as in the
-    paper's formula.
+    W and b minimise
+
+        mean log loss + lambda * mean(squared off-diagonals of W) + mu * mean(squared b)
+        + 1e-10 * mean((W_kk / t - 1)^2)
+
+    with t the inverse temperature of least log loss; for a class k without examples W_kk = t, the
+    rest of its row is 0 and min(mu, 1e-5) stands for its mu. Log-probabilities are all negative, so
+    a rare class may want a large W_kk, and an absent one an infinite W_kk. The published code
+    (dirichletcal) fixes the last class's row as a reference, which makes the penalty treat the
+    classes differently; here all classes are alike, as in the paper's formula.
 
     Examples
     --------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -32,6 +34,7 @@ from hokical.calibrators._odir_search import (
 from hokical.calibrators._odir_solver import (
     Fit,
     has_no_finite_minimum,
+    held_by_ridge,
     inverse_temperature,
     minimise,
 )
@@ -41,6 +44,10 @@ from hokical.logits import Logits
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+
+#: What `cv` may be beside a number.
+CV_FORMS = "a list of (train, test) row indices or a scikit-learn splitter"
 
 
 class ODIRCalibrator(Calibrator):
@@ -56,7 +63,7 @@ class ODIRCalibrator(Calibrator):
         *,
         lambdas: Literal["quick", "paper"] | float | Sequence[float] = "quick",
         mus: float | Sequence[float] | None = None,
-        cv: int | Sequence[tuple[Any, Any]] = 3,
+        cv: Any = 3,
         tol: float = 1e-10,
         max_iterations: int = 100,
         random_state: Any = 0,
@@ -76,28 +83,27 @@ class ODIRCalibrator(Calibrator):
         self._check_parameters()
         weights = np.ones(logits.n_rows) if weights is None else weights
         keep = _usable_rows(logits, labels, weights)
-        n_rows = logits.n_rows
-        if keep.size < n_rows:
+        splits = self._own_splits(logits, labels, keep)
+        if keep.size < logits.n_rows:
             logits, labels, weights = logits.take(keep), labels[keep], weights[keep]
         examples, scale = self._prepare(logits, labels, weights)
         # Blocks of rows run on our threads. BLAS with threads of its own would do other sums, and
         # on a busy machine its threads wait for each other most of the time.
         with threadpool_limits(1, user_api="blas"):
             strength = self._choose(
-                examples, scale, lambda: self._splits(logits, labels, n_rows, keep)
+                examples, scale, lambda: self._folds(logits, labels) if splits is None else splits
             )
-            penalty = penalty_matrix(examples.n_classes, strength, scale)
+            penalty = penalty_matrix(examples.absent, strength, scale)
             start = identity(examples.n_classes)
             fit = minimise(
                 examples, penalty, start, tol=self.tol, max_iterations=self.max_iterations
             )
         self.lambda_, self.mu_ = strength
         self._keep(fit, scale)
-        unbounded = has_no_finite_minimum(examples, fit.coef)
-        self.converged_ = fit.converged and not unbounded
-        if not self.converged_:
-            message = _not_converged_message(type(self).__name__, unbounded, self.max_iterations)
-            warn_user(message, ConvergenceWarning)
+        problem = _problem(examples, fit, self.max_iterations)
+        self.converged_ = problem is None
+        if problem is not None:
+            warn_user(f"{type(self).__name__} {problem}", ConvergenceWarning)
 
     def _keep(self, fit: Fit, scale: float) -> None:
         self.weight_ = np.ascontiguousarray(scale * fit.coef[:, :-1])
@@ -108,10 +114,14 @@ class ODIRCalibrator(Calibrator):
         _check_strengths(self.lambdas, "lambdas", ("quick", "paper"))
         if self.mus is not None:
             _check_strengths(self.mus, "mus", ())
-        if isinstance(self.cv, (Real, str)) or not isinstance(self.cv, Sequence):
-            _check_count(self.cv, "cv", 2, "or a list of (train, test) row indices")
+        if isinstance(self.cv, str) or not (_is_list(self.cv) or hasattr(self.cv, "split")):
+            _check_count(self.cv, "cv", 2, f"or {CV_FORMS}")
+        if _is_list(self.cv) and not len(self.cv):
+            raise ValueError(
+                f"`cv` must be an integer of at least 2 or {CV_FORMS}; got {self.cv!r}."
+            )
         _check_count(self.max_iterations, "max_iterations", 1)
-        if not isinstance(self.tol, Real) or not 0.0 < float(self.tol) < np.inf:
+        if not isinstance(self.tol, Real) or self.tol is True or not 0.0 < float(self.tol) < np.inf:
             raise ValueError(f"`tol` must be a finite number above 0; got {self.tol!r}.")
 
     def _prepare(
@@ -143,10 +153,15 @@ class ODIRCalibrator(Calibrator):
             features = np.where(masked, least, features)
         return features, masked
 
-    def _splits(self, logits: Logits, labels: IntArray, n_rows: int, keep: IntArray) -> list[Split]:
-        if isinstance(self.cv, (int, np.integer)):
-            return splits_from_folds(fold_numbers(logits, labels, int(self.cv), self.random_state))
-        return splits_from_indices(self.cv, n_rows, keep)
+    def _own_splits(self, logits: Logits, labels: IntArray, keep: IntArray) -> list[Split] | None:
+        """The user's splits of all rows, for those in `keep`; None where `cv` is a number."""
+        if isinstance(self.cv, Integral):
+            return None
+        pairs = self.cv if _is_list(self.cv) else list(self.cv.split(logits.values, labels))
+        return splits_from_indices(pairs, logits.n_rows, keep)
+
+    def _folds(self, logits: Logits, labels: IntArray) -> list[Split]:
+        return splits_from_folds(fold_numbers(logits, labels, int(self.cv), self.random_state))
 
     def _choose(
         self, examples: Examples, scale: float, make_splits: Callable[[], list[Split]]
@@ -159,8 +174,10 @@ class ODIRCalibrator(Calibrator):
             splits = make_splits()
             if splits:  # else all examples are copies of one: keep the largest penalties
                 search = PenaltySearch(examples, splits, scale, self.max_iterations)
-                strength = self._search(search, lambdas, mus).strength
-                trials = search.trials
+                best = self._search(search, lambdas, mus)
+                strength, trials = best.strength, search.trials
+                if not best.converged:
+                    warn_user(_unsure_choice_message(type(self).__name__, best), ConvergenceWarning)
         self.cv_results_ = {
             "lambda": np.array([trial.strength[0] for trial in trials]),
             "mu": np.array([trial.strength[1] for trial in trials]),
@@ -182,12 +199,10 @@ class ODIRCalibrator(Calibrator):
         self, search: PenaltySearch, lambdas: list[float], mus: list[float] | None
     ) -> Trial:
         if mus is None:
-            return search.walk([(strength, strength) for strength in lambdas])
+            return search.tied(lambdas)
         if isinstance(self.lambdas, str) and self.lambdas == "quick":
-            best = search.walk([(strength, mus[0]) for strength in lambdas])
-            return search.walk([(best.strength[0], mu) for mu in mus[1:]], best)
-        walks = [search.walk([(strength, mu) for strength in lambdas]) for mu in mus]
-        return min(walks, key=lambda trial: trial.log_loss)
+            return search.coarse_to_fine(lambdas, mus)
+        return search.exhaustive(lambdas, mus)
 
     def _proba(self, logits: Logits) -> FloatArray:
         out = np.empty(logits.values.shape)
@@ -195,15 +210,21 @@ class ODIRCalibrator(Calibrator):
             features, masked = self._features(logits, rows)
             np.matmul(features, self.weight_.T, out=out[rows])
             out[rows] += self.bias_
-            softmax_in_place(out[rows], masked, logits.labels[rows])
+            softmax_in_place(out[rows], masked)
         return out
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """As `Calibrator.save`; a splitter in `cv`, which is code, is written as the default."""
+        twin = copy.copy(self)
+        if not isinstance(self.cv, Integral) and not _is_list(self.cv):
+            twin.cv = 3
+        super(ODIRCalibrator, twin).save(path)
 
     def _state(self) -> dict[str, Any]:
         names = ("weight", "bias", "lambda", "mu", "cv_results", "n_iterations", "converged")
         return {name: getattr(self, f"{name}_") for name in names}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self._check_parameters()
         n_classes = self.n_classes_
         self.weight_ = state["weight"].reshape(n_classes, n_classes)
         self.bias_ = state["bias"].reshape(n_classes)
@@ -236,6 +257,10 @@ def _usable_rows(logits: Logits, labels: IntArray, weights: FloatArray) -> IntAr
     return keep
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
 def _falling(strengths: float | Sequence[float]) -> list[float]:
     return sorted({float(item) for item in np.atleast_1d(np.asarray(strengths))}, reverse=True)
 
@@ -246,6 +271,8 @@ def _check_strengths(value: Any, name: str, words: tuple[str, ...]) -> None:
     names = "".join(f'"{word}", ' for word in words)
     rule = f"{names}a finite number above 0 or a sequence of them"
     try:
+        if any(isinstance(item, (bool, np.bool_)) for item in np.ravel(np.asarray(value, object))):
+            raise TypeError("a truth value is no number")
         numbers = np.atleast_1d(np.asarray(value, np.float64))
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{name}` must be {rule}; got {value!r}.") from error
@@ -262,14 +289,33 @@ def _check_count(value: Any, name: str, least: int, other: str = "") -> None:
         raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
 
 
-def _not_converged_message(kind: str, unbounded: bool, max_iterations: int) -> str:
-    if unbounded:
+def _problem(examples: Examples, fit: Fit, max_iterations: int) -> str | None:
+    """Why the fit is not the minimum that it should be, and the remedy; None where it is."""
+    if has_no_finite_minimum(examples, fit.coef):
         return (
-            f"{kind} has no finite optimum on these examples: scaling alone gets every one of them "
-            "right, so confidence would grow for ever, and a tiny ridge is all that holds it. Fit "
-            "on more examples, on some that the classifier gets wrong."
+            "has no finite optimum on these examples: scaling alone gets every one of them right, "
+            "so confidence would grow for ever, and a tiny ridge is all that holds it. Fit on more "
+            "examples, on some that the classifier gets wrong."
         )
+    if not fit.converged:
+        return (
+            f"did not converge in {max_iterations} iterations: its log loss is higher than it need "
+            "be. Raise `max_iterations` or `tol`, or use larger `lambdas`."
+        )
+    held = held_by_ridge(fit.coef)
+    if held.size:
+        names = ", ".join(str(name) for name in held[:10]) + (", ..." if held.size > 10 else "")
+        return (
+            f"found no optimum within reach for the diagonal of class {names}: a tiny ridge holds "
+            "it, at a price that shows in the log loss. Fit on more examples of it, or use smaller "
+            "`mus`."
+        )
+    return None
+
+
+def _unsure_choice_message(kind: str, best: Trial) -> str:
     return (
-        f"{kind} did not converge in {max_iterations} iterations: its log loss is higher than it "
-        "need be. Raise `max_iterations` or `tol`, or use larger `lambdas`."
+        f"{kind} chose lambda {best.strength[0]:.3g} and mu {best.strength[1]:.3g} by "
+        "cross-validation in which some fits with them did not converge: others may be better. "
+        "Raise `max_iterations` or use larger `lambdas`."
     )
