@@ -25,7 +25,7 @@ class MatrixScalingODIR(ODIRCalibrator):
     For a class k without examples the paper's optimum can be infinite, and would make the first
     one to come infinitely surprising. Here its row of W stays that of temperature scaling (W_kk =
     t, the rest 0), and in its share of the bias term min(mu, 1e-5) stands for mu: a bias takes its
-    probability away, to about 1e-4 or less of the whole.
+    probability away, to a small part of the whole.
 
     The paper uses the logits as they are, and so depends on a constant added to a row, which no
     softmax classifier can tell; here each row's mean (over the possible classes) is removed first.
@@ -40,7 +40,7 @@ class MatrixScalingODIR(ODIRCalibrator):
         "paper" tries every lambda of the authors' experiments with every mu: 1, 0.5 and 0.25 times
         powers of ten up to 10^6, from 10^-2, or from 10^-5 for at most 10 classes. That is 243 or
         432 settings, each fitted once per fold, about ten times as many as "quick" needs and the
-        slow ones among them: seconds with 3 classes, more than half an hour with 100.
+        slow ones among them: seconds with 3 classes, very long with 100.
         Numbers are all tried, and one alone is used without cross-validation.
     mus : number or sequence of numbers, optional
         None: 10 to 0.001 for "quick", the powers of ten above for "paper", and for numbers mu is
