@@ -50,9 +50,17 @@ def test_the_headline_says_what_happened(comparison: Comparison) -> None:
     assert "95% certainty" in words
     assert f"{comparison['temps'].summary.bounds['bousquet']:.4f}" in words
     assert words.count("is right") == 1
-    assert "went from" in comparison.headline("uncalibrated")
+    assert "stayed, going from" in comparison.headline("uncalibrated")
     if comparison["vecs"].score("accuracy") != comparison["uncalibrated"].score("accuracy"):
         assert comparison.headline("vecs").count("is right") == 2
+
+
+def test_the_subject_is_settled_without_the_scores(comparison: Comparison) -> None:
+    assert comparison.subject() == "hoki"
+    without = Comparison(comparison.results[:3], comparison.provenance)
+    assert without.subject() == "vecs"
+    assert Comparison(comparison.results[:1], comparison.provenance).subject() == "uncalibrated"
+    assert not comparison.provenance.tested_on_validation
 
 
 def test_methods_that_cannot_be_compared_are_named() -> None:

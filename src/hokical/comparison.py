@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import Calibrator
-from hokical.calibrators.registry import make, methods_without_extra_input
+from hokical.calibrators.registry import make, make_seeded, methods_without_extra_input
 from hokical.logits import Logits, as_labels, as_logits
 from hokical.metrics import Summary, summary
 from hokical.progress import track
@@ -52,6 +52,11 @@ class Provenance:
     seed: int
     versions: dict[str, str]
     machine: str
+
+    @property
+    def tested_on_validation(self) -> bool:
+        """Whether both sets are the same examples, so that everything looks too good."""
+        return self.validation.sha256 == self.test.sha256
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +109,15 @@ class Comparison:
         """The method with the lowest value of a score."""
         return min(self.results, key=lambda result: result.score(score))
 
+    def subject(self) -> str:
+        """Whom a headline is about: settled by the names alone, never by the test scores.
+
+        A guarantee for whichever method came out best would hold less often than it says.
+        """
+        names = [result.name for result in self.results]
+        others = [name for name in names if name != "uncalibrated"]
+        return "hoki" if "hoki" in names else [*names[:1], *others][-1]
+
     def headline(self, name: str) -> str:
         """What calibration by one method changed, in words, with a guarantee.
 
@@ -112,7 +126,8 @@ class Comparison:
         before, after = self["uncalibrated"].summary, self[name].summary
         right = after["accuracy"].value
         kept = right == before["accuracy"].value
-        verb = "fell" if after["ece"].value < before["ece"].value else "went"
+        change = after["ece"].value - before["ece"].value
+        verb = "fell" if change < 0 else "rose" if change > 0 else "stayed, going"
         return (
             f"Your model says {before['mean_confidence'].value:.1%} and is right "
             f"{before['accuracy'].value:.1%} of the time. After calibration with {name} it says "
@@ -147,7 +162,7 @@ def compare(
     methods : sequence of registry names, optional
         None takes every method that needs logits and labels alone.
     n_resamples, seed : int
-        Of the bootstrap intervals.
+        Of the bootstrap intervals; the seed also goes to methods that take one.
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
 
@@ -163,8 +178,8 @@ def compare(
     val_logits, val_labels = _checked(validation)
     logits, labels = _checked(test)
     results = []
-    for name in track(names, "Fitting", len(names), progress):
-        calibrator, seconds, notes = _timed_fit(make(name), val_logits, val_labels)
+    for name in track(names, "Fitting {}", len(names), progress):
+        calibrator, seconds, notes = _timed_fit(make_seeded(name, seed), val_logits, val_labels)
         correct = calibrator.predict(logits) == labels
         confidence = calibrator.predict_confidence(logits)
         results.append(

@@ -78,10 +78,9 @@ def test_the_method_shown_first(comparison: Comparison) -> None:
         report_data(comparison, "nope")
 
 
-def test_without_hoki_the_lowest_ece_is_shown(comparison: Comparison) -> None:
+def test_without_hoki_the_last_method_named_is_shown(comparison: Comparison) -> None:
     fewer = replace(comparison, results=comparison.results[:3])
-    expected = min(fewer.results[1:], key=lambda result: result.score("ece")).name
-    assert report_data(fewer)["chosen"] == expected
+    assert report_data(fewer)["chosen"] == fewer.results[-1].name
 
 
 def test_without_the_uncalibrated_model(comparison: Comparison) -> None:

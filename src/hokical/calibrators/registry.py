@@ -63,6 +63,14 @@ def make(name: str, **parameters: Any) -> Calibrator:
     return CALIBRATORS[name](**parameters)
 
 
+def make_seeded(name: str, seed: int, **parameters: Any) -> Calibrator:
+    """`make`, with the seed as `random_state` where the method has one."""
+    calibrator = make(name, **parameters)
+    if "random_state" in calibrator.get_params(deep=False):
+        calibrator.set_params(random_state=seed)
+    return calibrator
+
+
 def table() -> list[MethodInfo]:
     """Every method: name, class, reference, parameters, whether it may change a label, cost.
 

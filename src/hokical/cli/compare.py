@@ -43,7 +43,7 @@ def compare(
     found = run(learned.pair, judged.pair, names, n_resamples=resamples, seed=seed)
     measure(found)
     write_html(found, report)
-    if found.provenance.validation.sha256 == found.provenance.test.sha256:
+    if found.provenance.tested_on_validation:
         say("Warning: VAL and TEST hold the same examples; what is learned looks too good on them.")
     title = f"{(test or val).name}: {judged.logits.n_rows:,} examples"
     show_comparison(found, title, report, as_json=as_json)

@@ -53,7 +53,7 @@ def fit(
 def _make(
     method: str, noise: str | None, draws: int | None, bins: int | None, seed: int
 ) -> Calibrator:
-    from hokical.calibrators.registry import make
+    from hokical.calibrators.registry import make_seeded
     from hokical.noise import parse_noise
 
     options: dict[str, Any] = {"noise": noise, "draws": draws, "n_bins": bins}
@@ -61,11 +61,11 @@ def _make(
     if check_method(method) != "hoki":
         if options:
             raise typer.BadParameter("--noise, --draws and --bins are options of hoki alone.")
-        return make(method)
+        return make_seeded(method, seed)
     if noise is not None and noise != "auto":
         with options_checked("--noise"):
             options["noise"] = parse_noise(noise)
-    return make(method, random_state=seed, **options)
+    return make_seeded(method, seed, **options)
 
 
 def _fitted(calibrator: Calibrator, examples: Examples) -> float:

@@ -49,14 +49,8 @@ def report_data(comparison: Comparison, method: str | None = None) -> dict[str, 
 
 
 def _chosen(comparison: Comparison, method: str | None) -> MethodResult:
-    """The method asked for; else one named in advance, because the guarantee holds for such."""
-    if method is not None:
-        return comparison[method]
-    names = [result.name for result in comparison.results]
-    if "hoki" in names:
-        return comparison["hoki"]
-    others = [result for result in comparison.results if result.name != "uncalibrated"]
-    return min(others or comparison.results, key=lambda result: result.score("ece"))
+    """The method asked for, else the one that the comparison's headline is about."""
+    return comparison[comparison.subject() if method is None else method]
 
 
 def _plain_headline(result: MethodResult) -> str:

@@ -77,10 +77,13 @@ def _lead(data: dict[str, Any]) -> str:
     test, validation = data["provenance"]["test"], data["provenance"]["validation"]
     n_methods = len(data["methods"])
     compared = "One method" if n_methods == 1 else f"{n_methods} methods"
-    return (
-        f"{compared}, fitted on {validation['n_rows']:,} validation examples and measured on "
-        f"{test['n_rows']:,} other ones, {test['n_classes']} classes."
-    )
+    fitted = f"{compared}, fitted on {validation['n_rows']:,} validation examples"
+    if validation["sha256"] == test["sha256"]:
+        return (
+            f"{fitted} and measured on the same ones, {test['n_classes']} classes. Everything here "
+            "looks better than it is: measure on examples that nothing was fitted on."
+        )
+    return f"{fitted} and measured on {test['n_rows']:,} other ones, {test['n_classes']} classes."
 
 
 def _options(values: list[Any], chosen: Any) -> str:
