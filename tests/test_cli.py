@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -435,3 +438,47 @@ def test_installed_command_is_the_entry_point() -> None:
     (command,) = entry_points(group="console_scripts", name="hokical")
     assert command.value == "hokical.cli:main"
     assert callable(command.load())
+
+
+# narrow terminals, closed pipes, odd numbers
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60])
+def test_narrow_terminals_cut_nothing(data: Path, calibrator: Path, columns: int) -> None:
+    for command in (
+        ("evaluate", data, "--calibrator", calibrator, *FAST),
+        ("compare", data, "--methods=temps", *FAST),
+        ("bound", "--ece", 0.01, "--n", 1000),
+        ("methods",),
+    ):
+        narrow = hokical_command(*command, columns=columns)
+        assert narrow.code == 0, narrow.err
+        assert "…" not in narrow.out
+        if command[0] != "compare":  # which has more columns where there is room, and times
+            wide = hokical_command(*command, columns=200)
+            assert narrow.out.split() == wide.out.split() or command[0] == "methods"
+        else:
+            assert re.search(r"\nuncalibrated( +\d+\.\d%){2}( +\d\.\d{4}){4} +\S+ s", narrow.out)
+
+
+@pytest.mark.parametrize("words", ["methods", "methods --json", "--help"])
+def test_a_closed_pipe_ends_in_exit_code_0(words: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    script = [sys.executable, "-c", "from hokical.cli import main\nmain()", *words.split()]
+    done = subprocess.run(script, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_evaluate_compares_numbers_and_dashes_what_is_none() -> None:
+    from hokical.cli.evaluate import _cells
+
+    def found(value: float) -> Any:
+        return {"log_loss": SimpleNamespace(value=value, low=math.nan, high=math.nan)}
+
+    dash = "\N{EN DASH}"
+    cells = _cells({"a": found(12.3), "b": found(2.1)}, "log_loss", intervals=True)
+    assert cells == ["12.3000", dash, "[bold]2.1000[/bold]", dash]
+    cells = _cells({"a": found(math.nan), "b": found(2.1)}, "log_loss", intervals=False)
+    assert cells == ["nan", "[bold]2.1000[/bold]"]

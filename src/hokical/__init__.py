@@ -36,7 +36,7 @@ _HOMES = {
 __all__ = list(_HOMES)
 
 
-_MODULES = {"bounds", "calibrators", "classifier", "metrics", "noise", "plots", "report"}
+_MODULES = {"bounds", "calibrators", "metrics", "noise", "parallel", "plots", "report"}
 
 
 def __getattr__(name: str) -> Any:

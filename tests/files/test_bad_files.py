@@ -81,6 +81,16 @@ BAD: dict[str, tuple[bytes, str]] = {
     "csv probabilities": (b"prob_0,prob_1,label\n0.5,0.5,0\n", "from_probabilities"),
     "csv missing class": (b"logit_0,logit_2,label\n1,2,0\n", r"found \[0, 2\]"),
     "csv labels only": (b"label,split\n1,val\n", "no other column"),
+    "csv confidence": (b"cat,dog,confidence,label\n1,2,3,0\n", "`confidence` beside.*logit_0"),
+    "csv weight": (b"cat,dog,label,sample_weight\n1,2,0,3\n", "Drop that column"),
+    "csv image id": (b"Image ID,cat,dog,label\n1,2,3,0\n", "`image_id` beside others"),
+    "csv predicted": (b"cat,dog,predicted,label\n1,2,1,0\n", "`predicted` beside others"),
+    "csv two labels": (b"cat,dog,label,target\n1,2,1,0\n", "`target` beside others"),
+    "csv max prob": (b"cat,dog,max_prob,label\n1,2,1,0\n", "`max_prob` beside others"),
+    "csv decimal comma": (b"a;b;label\n1,5;2,5;0\n", "with a decimal point"),
+    "csv decimal and comma": (b"a,b,label\n1,5,2,5,0\n", "found 5.*with a decimal point"),
+    "csv row names": (b"a,b,label\nx,1,2,0\n", "expected 3 cells in a row"),
+    "csv text cell": (b"a,b,label\n1,cat,0\n", "Write a number in that cell"),
     "csv split": (b"a,b,label,split\n1,2,0,north\n", "val or test"),
 }
 
@@ -164,3 +174,17 @@ def test_bad_labels_file_is_the_one_that_is_blamed(tmp_path: Path) -> None:
 def test_test_part_only_can_be_chosen(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", test_logits=TEST[0], test_labels=TEST[1])
     assert read_examples(tmp_path / "a.npz", split="test").logits.n_rows == len(TEST[0])
+
+
+def test_text_in_a_table_is_not_called_damage(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b,label\n1,cat,0\n")
+    with pytest.raises(DataFileError, match="'cat'") as caught:
+        read_examples(tmp_path / "a.csv")
+    assert "damaged" not in str(caught.value)
+
+
+def test_a_header_that_passes_for_a_label(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "y.csv").write_text("\n".join(["0", *map(str, Y)]))
+    with pytest.raises(DataFileError, match=r"y\.csv: .*one entry per row.*call it `label`"):
+        read_examples(tmp_path / "x.npy", labels=tmp_path / "y.csv")

@@ -130,3 +130,33 @@ def test_fitted_calibrator_decides_the_number_of_classes(tmp_path: Path) -> None
 
     with pytest.raises(DataFileError, match="expecting 5"):
         read_examples(write_npz(tmp_path / "a.npz"), fitted_by=Fitted())
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("width", [2, 3])
+def test_csv_header_of_numbers_is_no_row(tmp_path: Path, first: int, width: int) -> None:
+    logits = VAL[0][:, :width]
+    header = ",".join(str(first + k) for k in range(width))
+    np.savetxt(tmp_path / "logits.csv", logits, delimiter=",", header=header, comments="")
+    found = read_examples(tmp_path / "logits.csv", need_labels=False)
+    assert np.array_equal(found.logits.values, logits)
+
+
+@pytest.mark.parametrize("name", ["label", "class", "target", "y"])
+def test_csv_label_column_as_people_call_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.csv").write_text(f"cat,dog,{name}\n1.5,2,0\n")
+    (tmp_path / "b.csv").write_text(f"class_0,class_1,{name}\n1.5,2,0\n")
+    for path in (tmp_path / "a.csv", tmp_path / "b.csv"):
+        found = read_examples(path)
+        assert (found.logits.n_classes, found.labels.tolist()) == (2, [0])
+
+
+@pytest.mark.parametrize("length", [640, 896, 1152, 1408])
+def test_safetensors_whose_length_looks_like_a_pickle(tmp_path: Path, length: int) -> None:
+    pytest.importorskip("safetensors")
+    path = WRITERS["safetensors"](tmp_path / "a.safetensors")
+    whole = path.read_bytes()
+    end = 8 + int.from_bytes(whole[:8], "little")
+    header = whole[8:end].ljust(length)  # the format pads with spaces
+    path.write_bytes(length.to_bytes(8, "little") + header + whole[end:])
+    assert same(read_examples(path), VAL)

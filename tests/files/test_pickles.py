@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
 from collections import OrderedDict
 from pathlib import Path
 
@@ -135,3 +136,34 @@ def test_an_absurd_shape_takes_no_memory(tmp_path: Path) -> None:
     (tmp_path / "a.p").write_bytes(data.replace(b"K\x07K\x05", b"K\xffK\xff"))
     with pytest.raises(DataFileError, match="do not fill an array of shape"):
         read_examples(tmp_path / "a.p")
+
+
+PAIRS = b"\x80\x04K\x01" + b"2\x86" * 40  # forty times DUP, TUPLE2: (t, t) of (t, t) of ...
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x80\x04K\x01r" + struct.pack("<I", 4_000_000_000) + b".", "found a int"),
+        (b"\x80\x04}" + PAIRS[2:] + b"K\x01s.", "a tuple of 2 for a key"),
+        (b"\x80\x04}(" + PAIRS[2:] + b"K\x01u.", "a tuple of 2 for a key"),
+        (b"(" + PAIRS[2:] + b"K\x01d.", "a tuple of 2 for a key"),
+        (b"\x80\x04\x8f(" + PAIRS[2:] + b"\x90.", "found a set"),
+        (b"\x80\x04(" + PAIRS[2:] + b"\x91.", "found a set"),
+        (b"\x80\x02cnumpy\ndtype\n" + PAIRS[2:] + b"\x85R.", "found a dtype"),
+        (b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00a" + PAIRS[2:] + b"\x86R.", "latin-1"),
+        (b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b"a.", "bytes announced"),
+        (pickle.dumps({1: VAL[0]}), "a int for a key"),
+    ],
+)
+def test_few_bytes_cannot_ask_for_much(tmp_path: Path, content: bytes, message: str) -> None:
+    """Neither memory nor time: each of these would take gigabytes or years."""
+    (tmp_path / "a.p").write_bytes(content)
+    with pytest.raises(DataFileError, match=message):
+        read_examples(tmp_path / "a.p")
+
+
+@pytest.mark.parametrize("protocol", [0, 1])
+@pytest.mark.parametrize("name", ["a.PKL", "a.bin", "a.csv"])
+def test_old_protocols_are_found_by_content(tmp_path: Path, protocol: int, name: str) -> None:
+    assert np.array_equal(read_examples(write_pickle(tmp_path / name, protocol)).labels, VAL[1])

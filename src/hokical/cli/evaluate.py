@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from hokical.cli.data import load_calibrator, load_examples
 from hokical.cli.options import Bins, Json, Labels, Part, Resamples, Seed, Split
-from hokical.cli.show import new_table, show_json, show_table
+from hokical.cli.show import interval, new_table, show_json, show_table
 from hokical.cli.waiting import waiting
 
 if TYPE_CHECKING:
@@ -108,13 +109,15 @@ def _show(summaries: dict[str, Summary], source: Path) -> None:
 
 def _cells(summaries: dict[str, Summary], metric: str, intervals: bool) -> list[str]:
     """Value and interval per calibrator, the better value in bold where lower is better."""
-    values = [f"{found[metric].value:.4f}" for found in summaries.values()]
-    best = min(values) if len(set(values)) > 1 and metric not in _NOT_LOWER else None
+    shown = [f"{found[metric].value:.4f}" for found in summaries.values()]
+    # Compared as shown, but as numbers: 2.1 is less than 12.3.
+    numbers = [float(value) for value in shown if not math.isnan(float(value))]
+    best = min(numbers) if len(set(shown)) > 1 and numbers and metric not in _NOT_LOWER else None
     cells = []
-    for value, found in zip(values, summaries.values(), strict=True):
-        cells.append(f"[bold]{value}[/bold]" if value == best else value)
+    for value, found in zip(shown, summaries.values(), strict=True):
+        cells.append(f"[bold]{value}[/bold]" if float(value) == best else value)
         if intervals:
-            cells.append(f"{found[metric].low:.4f} - {found[metric].high:.4f}")
+            cells.append(interval(found[metric].low, found[metric].high))
     return cells
 
 

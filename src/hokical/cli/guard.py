@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import traceback
 from typing import Any
 
@@ -20,6 +21,19 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 class Guard(TyperGroup):
     """A group of commands that fail without tracebacks, unless `--debug` asks for them."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Exit code 0 where the reader of a pipe has had enough, as in `hokical methods | head`.
+
+        Typer and rich end with 1 then, each from within the handling of the broken pipe.
+        """
+        try:
+            return super().main(*args, **options)
+        except SystemExit as ending:
+            if not _is_broken_pipe(ending.__context__):
+                raise
+            _discard_output()
+            raise SystemExit(0) from None
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         given = list(args)
@@ -44,11 +58,22 @@ class Guard(TyperGroup):
             stderr().print("\nInterrupted.")
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
-            if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                raise  # the reader of a pipe has enough: typer ends in silence
+            if _is_broken_pipe(error):
+                raise  # to `main`
             if ctx.meta["debug"]:
                 traceback.print_exc()
             raise typer.Exit(_report(error, _usage_hint(error))) from None
+
+
+def _is_broken_pipe(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
+
+
+def _discard_output() -> None:
+    """Nobody reads any more: what Python still flushes at its end must not fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
 
 
 def _report(error: Exception, hint: str) -> int:

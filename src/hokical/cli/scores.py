@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from hokical.cli.show import new_table, say, show_json, show_table, stdout
+from hokical.cli.show import interval, new_table, say, show_json, show_table, stdout
 from hokical.cli.waiting import waiting
 from hokical.progress import track
 
@@ -37,7 +36,7 @@ def show_comparison(
         show_json(comparison.to_dict() | where)
     else:
         table = results_table(comparison, roomy=stdout().width >= _ROOMY)
-        show_table(title, table, _CAPTION, "", comparison.headline(_subject(comparison)))
+        show_table(title, table, _CAPTION, "", comparison.headline(comparison.subject()))
     for result in comparison.results:
         for note in result.notes:
             say(f"{result.name}: {note}")
@@ -68,20 +67,14 @@ def results_table(comparison: Comparison, *, roomy: bool) -> Table:
     return table
 
 
-def _subject(comparison: Comparison) -> str:
-    """Whom the headline is about: not the best on the test set, which would flatter it."""
-    names: Sequence[str] = [result.name for result in comparison.results]
-    return "hoki" if "hoki" in names else names[-1]
-
-
 def _said(result: MethodResult) -> list[str]:
     return [f"{result.score(name):.1%}" for name in ("mean_confidence", "accuracy")]
 
 
 def _more(result: MethodResult) -> list[str]:
     found = result.summary
-    interval = f"{found['ece'].low:.4f} - {found['ece'].high:.4f}"
-    return [interval, f"{found.bounds['bousquet']:.4f}"]
+    ece = found["ece"]
+    return [interval(ece.low, ece.high), f"{found.bounds['bousquet']:.4f}"]
 
 
 def _marked(value: float, best: float) -> str:

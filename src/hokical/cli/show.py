@@ -14,17 +14,20 @@ import numpy as np
 import typer
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 #: Width where there is no terminal to ask: a table in a file or a pipe is not cut.
 _WIDTH_OF_A_PIPE = 120
+_UNBOUNDED = 100_000
 
 
-def stdout() -> Console:
-    """The console for results."""
+def stdout(*, at_least: int = 0) -> Console:
+    """The console for results, taken to be wider than it is where they need it."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if known else _WIDTH_OF_A_PIPE, highlight=False)
+    console = Console(width=None if known else _WIDTH_OF_A_PIPE, highlight=False)
+    return Console(width=at_least, highlight=False) if console.width < at_least else console
 
 
 def stderr() -> Console:
@@ -54,10 +57,24 @@ def show_table(title: str, table: Table, *remarks: str) -> None:
     """A table between its title and remarks, which may be wider than it is."""
     console = stdout()
     console.print(Text(title, style="bold"), soft_wrap=True)
-    console.print(table)
+    stdout(at_least=_needed(console, table)).print(table)
     console.print()
     for remark in remarks:
         console.print(Text(remark))
+
+
+def _needed(console: Console, table: Table) -> int:
+    """The width below which rich would cut cells or drop columns; wider lines a terminal wraps."""
+    options = console.options.update(width=_UNBOUNDED)
+    for column in table.columns:
+        cells = [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
+        column.min_width = max(cell.maximum if column.no_wrap else cell.minimum for cell in cells)
+    return Measurement.get(console, options, table).minimum
+
+
+def interval(low: float, high: float) -> str:
+    """Both ends of an interval, or a dash where there is none."""
+    return "\N{EN DASH}" if math.isnan(low) or math.isnan(high) else f"{low:.4f} - {high:.4f}"
 
 
 def show_facts(facts: dict[str, str]) -> None:

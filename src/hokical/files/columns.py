@@ -26,6 +26,12 @@ from hokical.files.names import (
 _NUMBERED = re.compile(r"(logits?|scores?|outputs?|class|c|z|)_?(\d+)")
 #: Columns that number the rows; taken for a class they would spoil everything in silence.
 _ROW_NUMBERS = ("", "id", "idx", "index", "row", "unnamed:_0", "__index_level_0__")
+#: Other numbers that tables hold beside logits, and that would pass for a class just as well.
+_OTHER_NUMBERS = re.compile(
+    r"conf|confidences?|score|pred|preds|prediction|predictions|predicted|(pred|predicted)_\w+"
+    r"|y_pred|y_hat|(\w+_)?weights?|timestamp|time|date|(\w+_)?(id|idx|index)|fold|epoch|loss"
+    r"|entropy|margin|correct"
+)
 _WANTED = "columns logit_0, logit_1, ... and label"
 
 
@@ -61,13 +67,30 @@ def _logit_columns(path: Path, rest: dict[str, int]) -> list[int]:
     numbered = _numbered_columns(path, rest)
     if len(numbered) >= 2:
         return numbered
-    doubtful = [name for name in rest if name in _ROW_NUMBERS]
-    if not rest or doubtful:
-        found = f"`{doubtful[0]}` beside others" if doubtful else "no other column"
-        raise DataFileError(path, f"expected {_WANTED}; found {found}.", "Rename the columns.")
-    if probabilities_among(re.sub(r"_?\d+$", "", name) for name in rest):
+    if not rest:
+        raise DataFileError(
+            path, f"expected {_WANTED}; found no other column.", "Rename the columns."
+        )
+    if all(_names_probability(name) for name in rest):
         raise probabilities_error(path, list(rest))
+    doubtful = next((name for name in rest if _is_no_logit(name)), None)
+    if doubtful is not None:
+        raise DataFileError(
+            path,
+            f"expected {_WANTED}; found `{doubtful}` beside others.",
+            "Drop that column, or name the columns of the logits logit_0, logit_1, ...",
+        )
     return list(rest.values())
+
+
+def _is_no_logit(name: str) -> bool:
+    spare_label = name in LABELS and name != "y"  # the class may well be the letter y
+    known = name in _ROW_NUMBERS or _OTHER_NUMBERS.fullmatch(name) is not None
+    return known or spare_label or _names_probability(name)
+
+
+def _names_probability(name: str) -> bool:
+    return probabilities_among([re.sub(r"_?\d+$", "", name)])
 
 
 def _numbered_columns(path: Path, rest: dict[str, int]) -> list[int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,7 +23,8 @@ def open_csv(path: Path) -> Arrays:
     with damage_reported(path, _KIND):
         delimiter, first = _first_line(path)
         if all(_is_number(cell) for cell in first):
-            return {NAMELESS: _numbers(path, delimiter, skip=0, columns=None)}
+            skip = int(_only_numbers_columns(first, _row(path, delimiter, 1)))
+            return {NAMELESS: _numbers(path, delimiter, skip=skip, columns=None)}
         return _named(path, delimiter, first)
 
 
@@ -29,6 +32,7 @@ def _named(path: Path, delimiter: str, header: list[str]) -> Arrays:
     if len(header) < 2 and not header[0].isidentifier():
         raise DataFileError(path, f"expected {_KIND}; found other text.", "Name another file.")
     layout = find_layout(path, header)
+    _check_width(path, header, _row(path, delimiter, 1))
     wanted = [*layout.logits, *([] if layout.labels is None else [layout.labels])]
     # All columns at once where all are numbers: then a row that is too long is noticed as well.
     columns = wanted if len(wanted) < len(header) else None
@@ -45,14 +49,49 @@ def _numbers(path: Path, delimiter: str, *, skip: int, columns: list[int] | None
         lines = [line for line in stream if line.strip()][skip:]
     if not lines:
         raise DataFileError(path, f"expected {_KIND}; found a header and 0 rows.", "Add rows.")
-    return np.loadtxt(
-        lines,
-        delimiter=delimiter,
-        usecols=columns,
-        quotechar='"',
-        comments=None,
-        ndmin=2,
-    )
+    try:
+        return np.loadtxt(
+            lines,
+            delimiter=delimiter,
+            usecols=columns,
+            quotechar='"',
+            comments=None,
+            ndmin=2,
+        )
+    except ValueError as error:
+        raise _bad_cell(path, str(error)) from error
+
+
+def _bad_cell(path: Path, reason: str) -> DataFileError:
+    """What NumPy says of a cell or row, with the remedy that fits it."""
+    if "could not convert" not in reason:
+        remedy = "Give every row as many cells as the first."
+    elif re.search(r"'[-+]?\d+,\d+", reason):
+        remedy = "Write numbers with a decimal point, not a comma."
+    else:
+        remedy = "Write a number in that cell, or drop its column or row."
+    return DataFileError(path, f"expected {_KIND}; found text amiss: {reason.rstrip('.')}.", remedy)
+
+
+def _check_width(path: Path, header: list[str], row: list[str]) -> None:
+    if row and len(row) > len(header):
+        raise DataFileError(
+            path,
+            f"expected {len(header)} cells in a row, as in the header; found {len(row)}.",
+            "Name every column, and write numbers with a decimal point, not a comma.",
+        )
+
+
+def _only_numbers_columns(first: list[str], second: list[str]) -> bool:
+    """Whether a line of numbers is a header: 0, 1, 2, ... or 1, 2, 3, ..., as pandas writes it.
+
+    Two columns of whole numbers may as well begin with a row 0, 1; they are taken for a header
+    only above numbers that are not whole.
+    """
+    counted = any(first == [str(k + start) for k in range(len(first))] for start in (0, 1))
+    if len(first) < 2 or not counted:
+        return False
+    return len(first) > 2 or not all(re.fullmatch(r"\s*[-+]?\d+\s*", cell) for cell in second)
 
 
 def _words(path: Path, delimiter: str, column: int) -> list[str]:
@@ -63,10 +102,19 @@ def _words(path: Path, delimiter: str, column: int) -> list[str]:
 
 def _first_line(path: Path) -> tuple[str, list[str]]:
     """The delimiter, by which of them the first line has most of, and its cells."""
-    with _opened(path) as stream:
-        line = next((line for line in stream if line.strip()), "")
+    line = _line(path, 0)
     delimiter = max(",;\t", key=line.count)
     return delimiter, next(csv.reader([line], delimiter=delimiter), [""])
+
+
+def _row(path: Path, delimiter: str, number: int) -> list[str]:
+    return next(csv.reader([_line(path, number)], delimiter=delimiter), [])
+
+
+def _line(path: Path, number: int) -> str:
+    with _opened(path) as stream:
+        lines = (line for line in stream if line.strip())
+        return next(islice(lines, number, None), "")
 
 
 def _opened(path: Path) -> TextIO:

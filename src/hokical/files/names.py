@@ -15,7 +15,7 @@ Split = Literal["val", "test"]
 
 #: Spellings, the most usual first.
 LOGITS = ("logits", "logit", "scores", "outputs")
-LABELS = ("labels", "label", "targets", "target", "y_true", "y")
+LABELS = ("labels", "label", "targets", "target", "y_true", "y", "class")
 PARTS: dict[str, tuple[str, ...]] = {
     "val": ("val", "valid", "validation", "cal", "calib", "calibration", "dev"),
     "test": ("test", "eval"),

@@ -10,8 +10,10 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,12 @@ from hokical.files.lazy import NAMELESS, Arrays
 
 _EXPECTED = "expected a pickle of ((val_logits, val_labels), (test_logits, test_labels))"
 _REMEDY = "Save the arrays with `numpy.savez(path, logits=..., labels=...)`."
+
+
+_FILL_DICT = (pickle.DICT, pickle.SETITEM, pickle.SETITEMS)
+_FILL_SET = (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)
+#: No side of an array is longer.
+_LONGEST = 2**63
 
 
 class _Dtype:
@@ -33,7 +41,9 @@ class _Dtype:
         self.order = state[1]
 
     def build(self) -> np.dtype[Any]:
-        dtype = np.dtype(str(self.code))
+        if not isinstance(self.code, str):
+            raise TypeError(f"a dtype made of {_describe(self.code)} is not numbers")
+        dtype = np.dtype(self.code)
         if dtype.kind not in "fiub":
             raise TypeError(f"an array of dtype {dtype} is not numbers")
         return dtype.newbyteorder(">") if self.order == ">" else dtype
@@ -50,6 +60,8 @@ class _Array:
         self.order = "F" if fortran else "C"
 
     def build(self) -> NDArray[Any]:
+        if not isinstance(self.dtype, _Dtype) or not _is_shape(self.shape):
+            raise TypeError("an array without a dtype or shape is not numbers")
         dtype = self.dtype.build()
         data = self.raw.encode("latin-1") if isinstance(self.raw, str) else self.raw
         if not isinstance(data, (bytes, bytearray)):
@@ -58,6 +70,12 @@ class _Array:
             raise ValueError(f"{len(data)} bytes do not fill an array of shape {self.shape}")
         array = np.frombuffer(data, dtype)
         return array.reshape(self.shape, order="F" if self.order == "F" else "C")
+
+
+def _is_shape(shape: object) -> bool:
+    return isinstance(shape, tuple) and all(
+        type(side) is int and 0 <= side < _LONGEST for side in shape
+    )
 
 
 def _stand_ins() -> dict[tuple[str, str], Any]:
@@ -79,16 +97,23 @@ def _stand_ins() -> dict[tuple[str, str], Any]:
 def _encode(text: str, encoding: str) -> bytes:
     """How protocols 0 to 2 spell bytes."""
     if encoding not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError(f"it encodes as {encoding!r}")
+        raise pickle.UnpicklingError("it encodes text as something else than latin-1")
     return text.encode("latin-1")
 
 
-class _Reader(pickle.Unpickler):
-    """An unpickler that knows the stand-ins and nothing else."""
+class _Reader(pickle._Unpickler):
+    """An unpickler that knows the stand-ins and nothing else.
+
+    Python's own rather than C's, because a few bytes can ask C's for any amount of memory (an
+    index of the memo) or time (the hash of a key that is nested pairs of itself).
+    """
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
 
     def __init__(self, path: Path) -> None:
-        super().__init__(io.BytesIO(path.read_bytes()), encoding="latin-1")
-        self.path, self.known = path, _stand_ins()
+        content = path.read_bytes()
+        super().__init__(io.BytesIO(content), encoding="latin-1")
+        self.path, self.known, self.size = path, _stand_ins(), len(content)
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.known:
@@ -98,6 +123,38 @@ class _Reader(pickle.Unpickler):
                 _REMEDY,
             )
         return self.known[module, name]
+
+
+def _refused(reader: Any) -> None:
+    raise DataFileError(reader.path, f"{_EXPECTED}; found a set in it.", _REMEDY)
+
+
+def _keys_checked(opcode: bytes) -> Callable[[Any], None]:
+    """The usual action of an opcode that fills a dict, once the keys are known to be text."""
+    usual = pickle._Unpickler.dispatch[opcode[0]]
+
+    def checked(reader: Any) -> None:
+        keys = reader.stack[-2:-1] if opcode == pickle.SETITEM else reader.stack[::2]
+        for key in keys:
+            if type(key) is not str:
+                found = f"a dict with {_describe(key)} for a key"
+                raise DataFileError(reader.path, f"{_EXPECTED}; found {found}.", _REMEDY)
+        usual(reader)
+
+    return checked
+
+
+def _bytearray_checked(reader: Any) -> None:
+    """BYTEARRAY8 makes room before it reads: not for more than the file has."""
+    (size,) = struct.unpack("<Q", reader.read(8))
+    if size > reader.size:
+        raise pickle.UnpicklingError(f"{size} bytes announced in a file of {reader.size}")
+    reader.append(bytearray(reader.read(size)))
+
+
+_Reader.dispatch |= {opcode[0]: _keys_checked(opcode) for opcode in _FILL_DICT}
+_Reader.dispatch |= {opcode[0]: _refused for opcode in _FILL_SET}
+_Reader.dispatch[pickle.BYTEARRAY8[0]] = _bytearray_checked
 
 
 def open_pickle(path: Path) -> Arrays:
@@ -110,7 +167,7 @@ def _named(path: Path, content: object) -> Arrays:
     if isinstance(content, _Array):
         return {NAMELESS: content.build()}
     if isinstance(content, dict):
-        return {str(key): _build(path, value) for key, value in content.items()}
+        return {key: _build(path, value) for key, value in content.items()}
     if isinstance(content, (tuple, list)) and len(content) == 2:
         if isinstance(content[0], _Array):
             return _pair(path, content, "")

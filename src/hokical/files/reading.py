@@ -124,7 +124,9 @@ def _checked_labels(path: Path, array: Any, logits: Logits) -> IntArray:
     try:
         return as_labels(_tidy_labels(array), logits.n_rows, logits.n_classes)
     except (TypeError, ValueError) as error:
-        raise DataFileError(path, str(error)) from error
+        one_more = array.ndim > 0 and len(array) == logits.n_rows + 1
+        remedy = "If the first is a header, call it `label`." if one_more else ""
+        raise DataFileError(path, str(error), remedy) from error
 
 
 def _tidy_labels(array: NDArray[Any]) -> NDArray[Any]:

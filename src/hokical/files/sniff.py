@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -25,6 +26,9 @@ _OTHERS = (
     (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8."),
     (b"%PDF", "a PDF document", "Name the file with the logits."),
 )
+#: How protocols 0 and 1 look up what makes an array; no table has two such lines.
+_OLD_PICKLE = re.compile(rb"c(numpy[\w.]*|_codecs)\n[A-Za-z_]\w*\n")
+_PICKLES = (".p", ".pkl", ".pickle")
 _EXPECTED = "expected .npz, .npy, .csv, .parquet, .safetensors or a pickle of NumPy arrays"
 
 
@@ -41,6 +45,8 @@ def find_format(path: Path) -> str:
     for magic, what, remedy in _OTHERS:
         if head.startswith(magic):
             raise DataFileError(path, f"{_EXPECTED}; found {what}.", remedy)
+    if _is_whole_safetensors(head, path):
+        return "safetensors"  # before pickles: its length may begin with the bytes of one
     if _is_pickle(head, path):
         return "pickle"
     if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") < 1 << 32:
@@ -73,11 +79,19 @@ def _remedy(error: OSError) -> str:
     return ""
 
 
+def _is_whole_safetensors(head: bytes, path: Path) -> bool:
+    """A length in 8 bytes, then JSON of that length, all of it in the file."""
+    length = int.from_bytes(head[:8], "little")
+    return head[8:9] == b"{" and 2 <= length <= path.stat().st_size - 8
+
+
 def _is_pickle(head: bytes, path: Path) -> bool:
-    """Protocols 2 to 5 say so in two bytes; 0 and 1 are told by the name."""
+    """Protocols 2 to 5 say so in two bytes; 0 and 1 by naming NumPy, else by the file's name."""
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return True
-    return head[:1] in (b"(", b"c", b"]", b"}") and path.suffix in (".p", ".pkl", ".pickle")
+    if head[:1] not in (b"(", b"c", b"]", b"}"):
+        return False
+    return path.suffix.lower() in _PICKLES or _OLD_PICKLE.search(head) is not None
 
 
 def _text_format(head: bytes, path: Path) -> str:
