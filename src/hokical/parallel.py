@@ -8,11 +8,15 @@ threads at once and after a fork.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+_PREFIX = "hokical-worker"
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_lock = threading.Lock()
 _limit: ContextVar[int | None] = ContextVar("hokical_threads", default=None)
 
 
@@ -49,13 +53,31 @@ def for_row_blocks(work: Callable[[slice], None], n_rows: int, rows_per_block: i
     starts = range(0, n_rows, max(1, rows_per_block))
     blocks = [slice(start, min(start + starts.step, n_rows)) for start in starts]
     workers = min(thread_count(), len(blocks))
-    if workers <= 1:
+    if workers <= 1 or threading.current_thread().name.startswith(_PREFIX):
         for block in blocks:
             work(block)
         return
-    with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(work, blocks):
-            pass
+    futures = [_pool(workers).submit(work, block) for block in blocks]
+    try:
+        for future in futures:
+            future.result()
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        wait(futures)  # nothing may go on writing into arrays that the caller gives up
+        raise
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """A pool of that size, kept: starting threads can take longer than a small pass.
+
+    A forked child has none of its parent's threads, and makes pools of its own.
+    """
+    key = (os.getpid(), workers)
+    with _lock:
+        if key not in _pools:
+            _pools[key] = ThreadPoolExecutor(workers, thread_name_prefix=_PREFIX)
+        return _pools[key]
 
 
 def _checked_count(value: int | str, name: str) -> int:

@@ -39,7 +39,7 @@ _ROUGH_GAIN = 1e-8
 _LONGEST_STEP = 1.0
 #: Where valleys are looked for: log of the typical margin divided by the temperature, from where
 #: the softmax is all but uniform to where it is all but one-hot, in so many steps.
-_FLAT, _SHARP, _GRID = math.log(0.02), math.log(200.0), 30
+_FLAT, _SHARP, _GRID = math.log(0.02), math.log(200.0), 11
 #: And at these log(1/T), around the plain softmax.
 _NEAR_PLAIN = (-0.4, -0.15, 0.15, 0.4)
 #: How many valleys are tried at most, and how much worse than the best on some of the examples
@@ -231,7 +231,8 @@ def _fit_ensemble(
     alone = descend(profile.point_alone, start, ends, max_iterations)
     found = profile.fit(alone.point.at, bounds, max_iterations)
     doubt = math.inf if some is examples else _DOUBT
-    found = _best_of(profile, found, _valleys(rough, grid, doubt), bounds, max_iterations)
+    scan = rough if some is examples else _Profile(Mixture(some.every(2)), loss, gain=_ROUGH_GAIN)
+    found = _best_of(profile, found, _valleys(scan, grid, doubt), bounds, max_iterations)
     if found.weights[0] == 0.0 and some is not examples:
         # No temperature gained anything; that no other would is only known for some examples.
         found = _best_of(profile, found, _valleys(profile, grid, math.inf), bounds, max_iterations)
