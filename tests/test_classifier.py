@@ -41,7 +41,8 @@ from hokical.calibrators import Hoki
 from hokical.calibrators.recal import ReCal
 from hokical.calibrators.registry import make, methods_without_extra_input
 from hokical.calibrators.temps import TemperatureScaling
-from hokical.classifier import CalibratedClassifier, HeldOut, label_on_top, resolution
+from hokical.classifier import CalibratedClassifier
+from hokical.held_out import HeldOut, label_on_top, resolution
 from hokical.metrics import ece
 
 METHODS = methods_without_extra_input()
