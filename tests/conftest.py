@@ -42,6 +42,17 @@ def synthetic_logits(
     return stretch * logits, labels
 
 
+def real_logits(name: str, limit: int = 5000) -> tuple[np.ndarray, np.ndarray]:
+    """The first rows of a file of real logits, or a skip where the file is not."""
+    path = LOGIT_FILES / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"no real logits here: {path.name} is absent")
+    with np.load(path) as data:
+        part = "val" if "val_logits" in data else "test"
+        labels = data[f"{part}_labels"][:limit].astype(np.int64)
+        return data[f"{part}_logits"][:limit], labels
+
+
 def random_rows(n_classes: int, spread: float, seed: int, n: int = 6) -> Logits:
     """A few rows of normal logits, the first all tied and the second tied at the top."""
     values = spread * np.random.default_rng(seed).normal(size=(n, n_classes))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Literal
 
-from hokical.bins import check_bin_count
+from hokical.bins import check_count
 
 Method = Literal["mcdiarmid", "bousquet", "union", "paper"]
 
@@ -67,7 +67,7 @@ def calibration_bound(
     _check_share("ece", ece)
     _check_delta(delta)
     n = _check_count(n)
-    n_bins = check_bin_count(n_bins)
+    n_bins = check_count(n_bins)
     if brier is not None:
         _check_share("brier", brier)
     excess = _excess_function(method)(n, n_bins, delta, brier)

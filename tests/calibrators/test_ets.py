@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +21,8 @@ from hokical.calibrators.temps import BOUNDS
 from hokical.likelihood import countable_examples
 from hokical.logits import as_logits
 from hokical.parallel import threads
+from tests.conftest import real_logits
 
-LOGITS = Path(__file__).resolve().parents[3] / "shared" / "data" / "logits"
 REAL = [
     "cifar10_resnet110_nncal",
     "cifar100_wideresnet_dfposthoc",
@@ -32,16 +31,6 @@ REAL = [
     "cifar10_vgg16_verified",
 ]
 LOSSES = ["log", "mse"]
-
-
-def real_logits(name, limit=5000):
-    path = LOGITS / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"no real logits here: {path} is absent")
-    with np.load(path) as data:
-        part = "val" if "val_logits" in data else "test"
-        labels = data[f"{part}_labels"][:limit].astype(np.int64)
-        return data[f"{part}_logits"][:limit], labels
 
 
 def simulated(seed, n=1500, classes=5, temperature=2.0, guesses=0.15):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +18,8 @@ from hokical.calibrators.temps import BOUNDS, TemperatureFit, TemperatureScaling
 from hokical.likelihood import compiled_moment_sums, countable_examples, plain_moment_sums
 from hokical.logits import as_logits
 from hokical.parallel import threads
+from tests.conftest import real_logits
 
-LOGITS = Path(__file__).resolve().parents[3] / "shared" / "data" / "logits"
 REAL = [
     "cifar10_resnet110_nncal",
     "cifar100_wideresnet_dfposthoc",
@@ -29,16 +28,6 @@ REAL = [
     "cifar10_vgg16_verified",
     "imagenet5k_efficientnet_lite0",
 ]
-
-
-def real_logits(name, limit=5000):
-    path = LOGITS / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"no real logits here: {path} is absent")
-    with np.load(path) as data:
-        part = "val" if "val_logits" in data else "test"
-        labels = data[f"{part}_labels"][:limit].astype(np.int64)
-        return data[f"{part}_logits"][:limit], labels
 
 
 def simulated(seed, n=3000, classes=20, spread=2.0):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +19,8 @@ from hokical.calibrators._newton import minimize_convex
 from hokical.calibrators.temps import TemperatureScaling
 from hokical.calibrators.vecs import VectorScaling
 from hokical.parallel import threads
+from tests.conftest import real_logits
 
-LOGITS = Path(__file__).resolve().parents[3] / "shared" / "data" / "logits"
 REAL = [
     "cifar10_resnet110_nncal",
     "cifar100_wideresnet_dfposthoc",
@@ -29,16 +28,6 @@ REAL = [
     "newsgroups20_labelerrors",
     "cifar10_vgg16_verified",
 ]
-
-
-def real_logits(name, limit=3000):
-    path = LOGITS / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"no real logits here: {path} is absent")
-    with np.load(path) as data:
-        part = "val" if "val_logits" in data else "test"
-        labels = data[f"{part}_labels"][:limit].astype(np.int64)
-        return data[f"{part}_logits"][:limit], labels
 
 
 def simulated(seed, n=600, classes=5, spread=2.0):
@@ -349,7 +338,7 @@ def test_agrees_with_probmetrics_on_real_logits(name):
         pytest.importorskip("probmetrics", reason="the peer probmetrics is not installed")
         from probmetrics.calibrators.logistic import VectorScalingCalibrator
 
-        logits, labels = real_logits(name)
+        logits, labels = real_logits(name, 3000)
         proba = softmax(logits.astype(np.float64), axis=1)
         theirs = VectorScalingCalibrator().fit(proba, labels).predict_proba(proba)
     cal = VectorScaling().fit(logits, labels)

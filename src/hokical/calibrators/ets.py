@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical._warnings import warn_user
+from hokical.bins import check_count
 from hokical.calibrators._ensemble import Mixture, Quadratic, Slice, uniform_part
 from hokical.calibrators._newton import Point, descend
 from hokical.calibrators.base import Calibrator
 from hokical.calibrators.temps import (
     BOUNDS,
     check_bounds,
-    check_iterations,
     coarse_examples,
     ending_message,
     fit_temperature,
@@ -131,7 +131,7 @@ class EnsembleTemperatureScaling(Calibrator):
         if self.loss not in ("mse", "log"):
             raise ValueError(f'`loss` must be "mse" or "log"; got {self.loss!r}.')
         bounds = check_bounds(self.bounds)
-        check_iterations(self.max_iterations)
+        check_count(self.max_iterations, name="max_iterations")
         examples = countable_examples(logits, labels, weights)
         self._keep(_fit_ensemble(examples, self.loss, bounds, self.max_iterations))
         if not self.converged_:

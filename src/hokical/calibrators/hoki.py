@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from hokical._warnings import warn_user
-from hokical.bins import bin_index, check_bin_count
+from hokical.bins import bin_index, check_count
 from hokical.calibrators.base import Calibrator
 from hokical.logits import Logits
 from hokical.noise import Noise
@@ -174,8 +174,8 @@ class Hoki(Calibrator):
         self._learn(self._tabulate(logits, logits.labels == labels, weights))
 
     def _check_parameters(self) -> None:
-        check_bin_count(self.n_bins)
-        check_bin_count(self.max_iterations, name="max_iterations")
+        check_count(self.n_bins)
+        check_count(self.max_iterations, name="max_iterations")
         if self.draws is not None:
             check_draw_count(self.draws)
         if self.init not in ("accuracy", "confidence"):
@@ -291,7 +291,7 @@ class Hoki(Calibrator):
     def _restore(self, state: dict[str, Any]) -> None:
         self.selection_ = None
         self.noise_ = check_noise(state["noise"])
-        self.n_bins_ = check_bin_count(state["n_bins"])
+        self.n_bins_ = check_count(state["n_bins"])
         self.init_ = "confidence" if state["init"] == "confidence" else "accuracy"
         self.draws_ = state["draws"] and Draws.from_dict(
             state["draws"], self.noise_, self.n_classes_

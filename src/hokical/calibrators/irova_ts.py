@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical._warnings import warn_user
+from hokical.bins import check_count
 from hokical.calibrators._isotonic import (
     IDENTITY_SHARE,
     Curve,
@@ -27,7 +28,6 @@ from hokical.calibrators.base import Calibrator
 from hokical.calibrators.temps import (
     BOUNDS,
     check_bounds,
-    check_iterations,
     fit_temperature,
 )
 from hokical.logits import Logits, rows_per_block
@@ -99,7 +99,7 @@ class IsotonicOneVsAllTS(Calibrator):
 
     def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
         bounds = check_bounds(self.bounds)
-        count = check_iterations(self.max_iterations)
+        count = check_count(self.max_iterations, name="max_iterations")
         logits, labels, weights = count_rows(logits, labels, weights)
         found = fit_temperature(logits, labels, weights, bounds=bounds, max_iterations=count)
         curves = _fit_columns(logits, labels, weights, found.temperature)

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hokical._portable import uniform_draws
 from hokical._warnings import warn_user
-from hokical.bins import check_bin_count
+from hokical.bins import check_count
 from hokical.calibrators._recal_steps import N_GROUPS, Recursion, ScaledLogits, reaction_groups
 from hokical.calibrators.base import Calibrator, warn_about_impossible_truths
 from hokical.calibrators.temps import settle_ties
@@ -162,8 +162,8 @@ class ReCal(Calibrator):
         return -float(np.average((confidence - (data.labels == truth)) ** 2, weights=weights))
 
     def _check_parameters(self) -> None:
-        check_bin_count(self.n_bins)
-        check_bin_count(self.n_iterations, name="n_iterations")
+        check_count(self.n_bins)
+        check_count(self.n_iterations, name="n_iterations")
         if not isinstance(self.stop_when_worse, (bool, np.bool_)):
             raise ValueError(
                 f"`stop_when_worse` must be True or False; got {self.stop_when_worse!r}."

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical._warnings import warn_user
+from hokical.bins import check_count
 from hokical.calibrators._newton import Point, descend
 from hokical.calibrators.base import Calibrator
 from hokical.likelihood import Examples, countable_examples, softmax_moments
@@ -94,7 +95,7 @@ class TemperatureScaling(Calibrator):
 
     def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
         low, high = check_bounds(self.bounds)
-        check_iterations(self.max_iterations)
+        check_count(self.max_iterations, name="max_iterations")
         found = fit_temperature(
             logits, labels, weights, bounds=(low, high), max_iterations=self.max_iterations
         )
@@ -276,10 +277,3 @@ def check_bounds(bounds: Any) -> tuple[float, float]:
             f"{bounds!r}. The default is {BOUNDS}."
         )
     return low, high
-
-
-def check_iterations(count: Any, *, name: str = "max_iterations") -> int:
-    """A number of iterations, checked."""
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-        raise ValueError(f"`{name}` must be an integer of at least 1; got {count!r}.")
-    return int(count)

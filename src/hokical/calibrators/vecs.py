@@ -16,9 +16,10 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hokical._warnings import warn_user
+from hokical.bins import check_count
 from hokical.calibrators._newton import Evaluation, Minimum, minimize_convex
 from hokical.calibrators.base import Calibrator
-from hokical.calibrators.temps import check_iterations, fit_temperature
+from hokical.calibrators.temps import fit_temperature
 from hokical.likelihood import (
     FARTHEST,
     Examples,
@@ -132,7 +133,7 @@ class VectorScaling(Calibrator):
             warn_user(f"VectorScaling did not converge: {self.message_}", ConvergenceWarning)
 
     def _check_parameters(self) -> None:
-        check_iterations(self.max_iterations)
+        check_count(self.max_iterations, name="max_iterations")
         number = isinstance(self.ridge, numbers.Real) and not isinstance(self.ridge, bool)
         if not (number and 0.0 < self.ridge < math.inf):
             raise ValueError(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.bins import bin_index, check_bin_count, sum_by
+from hokical.bins import bin_index, check_count, sum_by
 from hokical.metrics.checks import Examples, as_examples, check_norm
 from hokical.metrics.equal_mass import mass_index
 from hokical.metrics.exact import exact_sums, total
@@ -75,7 +75,7 @@ class BinnedSums:
     ) -> BinnedSums:
         """Sums of examples: `confidence` (n,) in [0, 1], `correct` (n,), `sample_weight` (n,)."""
         examples = as_examples(confidence, correct, sample_weight)
-        n_bins = check_bin_count(n_bins)
+        n_bins = check_count(n_bins)
         index = _bin_function(bins)(examples, n_bins)
         square = examples.confidence**2
         error = (examples.correct - examples.confidence) ** 2
@@ -194,7 +194,7 @@ def ece(
     0.34641
     """
     examples = as_examples(confidence, correct, sample_weight)
-    exponent, n_bins = check_norm(norm), check_bin_count(n_bins)
+    exponent, n_bins = check_norm(norm), check_count(n_bins)
     gap, weight, _ = gap_sums(examples, n_bins, bins)
     return float(gap_norm(gap, weight, exponent))
 
@@ -246,7 +246,7 @@ def debiased_ece(
     (0.0407, 0.0207)
     """
     examples = as_examples(confidence, correct, sample_weight)
-    square = debiased_square(*gap_sums(examples, check_bin_count(n_bins), bins))
+    square = debiased_square(*gap_sums(examples, check_count(n_bins), bins))
     return float(square if squared else _root(square))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.bins import check_bin_count
+from hokical.bins import check_count
 from hokical.metrics.binned import Bins, gap_norm, gap_sums
 from hokical.metrics.checks import Examples, Predictions, as_predictions, check_norm
 
@@ -43,7 +43,7 @@ def classwise_ece(
     0.3
     """
     data = as_predictions(proba, labels, sample_weight)
-    return float(class_errors(data, check_bin_count(n_bins), bins, check_norm(norm)).mean())
+    return float(class_errors(data, check_count(n_bins), bins, check_norm(norm)).mean())
 
 
 def class_errors(data: Predictions, n_bins: int, bins: Bins, norm: float) -> FloatArray:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.bins import check_bin_count
+from hokical.bins import check_count
 from hokical.bounds import Method, calibration_bound
 from hokical.metrics.binned import BinnedSums, ece
 from hokical.metrics.checks import (
@@ -314,7 +314,7 @@ def _checked_options(
         raise ValueError(f"`interval` must be one of {list(get_args(Interval))}; got {interval!r}.")
     coverage = check_inside("coverage", coverage, 0.0, 1.0)
     return Options(
-        check_bin_count(n_bins),
+        check_count(n_bins),
         coverage,
         check_clip(clip),
         float(level),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.bins import check_bin_count
+from hokical.bins import check_count
 from hokical.metrics.checks import as_examples
 from hokical.metrics.ranking import aurc, risk_coverage_curve
 from hokical.plots.axes import axes_or_new
@@ -45,7 +45,7 @@ def risk_coverage(
     >>> data.threshold.tolist(), data.coverage.tolist(), data.risk.round(3).tolist()
     ([0.9, 0.8, 0.3], [0.25, 0.75, 1.0], [0.0, 0.333, 0.5])
     """
-    check_bin_count(max_points, name="max_points")
+    check_count(max_points, name="max_points")
     examples = as_examples(confidence, correct, sample_weight)
     rows = (examples.confidence, examples.correct)
     coverage, risk = risk_coverage_curve(*rows, sample_weight=examples.weight)
