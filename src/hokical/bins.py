@@ -30,8 +30,8 @@ def sum_by(group: IntArray, values: FloatArray, n_groups: int) -> FloatArray:
     return np.bincount(group, values, n_groups).astype(np.float64, copy=False)
 
 
-def check_count(value: Any, *, name: str = "n_bins") -> int:
+def check_count(value: Any, *, name: str = "n_bins", least: int = 1) -> int:
     """A count, of bins if nothing else is said, as an int of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"`{name}` must be an integer of at least 1; got {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"`{name}` must be an integer of at least {least}; got {value!r}.")
     return int(value)

@@ -1,15 +1,18 @@
 """Sums over examples that log-loss fits are made of, in float64 and a block of rows at a time.
 
 Every block's sum is kept apart and the blocks are added in their order, so that neither the
-number of threads nor their luck can change a result.
+number of threads nor their luck can change a result. A fit sees an `ExampleSet`, of which it asks
+for sums; whether the examples are in memory (`Examples`), in files or on other machines is the
+set's business.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +30,70 @@ COMPILE_FROM = 1_000_000
 FAR = 700.0
 #: Where margins that overflow are cut, so that their sums stay finite.
 FARTHEST = 1.7e308
+#: A median is where this share is reached: the same one, whatever the rounding.
+BARELY_HALF = 0.5 - 1e-9
+
+
+#: Large fits start from the answer for evenly spaced rows, at least this many rows and logits.
+COARSE_ROWS, COARSE_SIZE = 500, 10_000
+
+Made = TypeVar("Made", covariant=True)
+
+
+class Parts(Protocol[Made]):
+    """Something made of every part of the examples, to be summed over as often as one likes."""
+
+    def total(self, work: Callable[[Made], FloatArray]) -> FloatArray:
+        """The sum of `work` over the parts."""
+
+
+class ExampleSet(ABC):
+    """What a log-loss fit asks of examples whose weights sum to 1, wherever they are."""
+
+    @property
+    @abstractmethod
+    def n_classes(self) -> int:
+        """Columns of the logits."""
+
+    @property
+    @abstractmethod
+    def mean_true_margin(self) -> float:
+        """How far the true class lies below the top, on average."""
+
+    @abstractmethod
+    def prepared(self, make: Callable[[Examples], Made]) -> Parts[Made]:
+        """Parts that know what `make` makes of them: kept in memory, or made anew in a pass."""
+
+    @abstractmethod
+    def coarse(self) -> Examples | None:
+        """Evenly spaced examples for a cheap first answer, or None where they save little."""
+
+    @abstractmethod
+    def positive_median(self, values: Callable[[Examples], FloatArray]) -> float:
+        """Weighted median of the values (n,) that are above 0, or 1 if none is."""
+
+    def total(self, work: Callable[[Examples], FloatArray]) -> FloatArray:
+        """The sum of `work` over the examples' parts."""
+        return self.prepared(_as_it_is).total(work)
+
+
+def _as_it_is(examples: Examples) -> Examples:
+    return examples
 
 
 @dataclass(frozen=True, eq=False)
-class Examples:
-    """Logits, possible true labels (n,), and weights (n,) that sum to 1."""
+class Whole(Parts[Made]):
+    """All examples in one part."""
+
+    made: Made
+
+    def total(self, work: Callable[[Made], FloatArray]) -> FloatArray:
+        return work(self.made)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples(ExampleSet):
+    """Examples in memory: logits, possible true labels (n,), and weights (n,) that sum to 1."""
 
     logits: Logits
     labels: IntArray
@@ -40,14 +102,34 @@ class Examples:
     @cached_property
     def true_margins(self) -> FloatArray:
         """How far the true class lies below the row's top, (n,), finite and >= 0."""
-        values = self.logits.values[np.arange(self.labels.size), self.labels]
         with np.errstate(over="ignore"):
-            margins = self.logits.top - values.astype(np.float64)
+            margins = self.logits.top - self.logits.of_class(self.labels)
         return np.asarray(np.minimum(margins, FARTHEST))
+
+    @property
+    def n_classes(self) -> int:
+        return self.logits.n_classes
 
     @property
     def mean_true_margin(self) -> float:
         return float(np.sum(self.weights * self.true_margins))
+
+    def prepared(self, make: Callable[[Examples], Made]) -> Parts[Made]:
+        return Whole(make(self))
+
+    def coarse(self) -> Examples | None:
+        step = min(self.labels.size // COARSE_ROWS, self.logits.values.size // COARSE_SIZE)
+        return self.every(step) if step >= 4 else None
+
+    def positive_median(self, values: Callable[[Examples], FloatArray]) -> float:
+        found = values(self)
+        rows = np.flatnonzero((found > 0.0) & (self.weights > 0.0))
+        if rows.size == 0:
+            return 1.0
+        rows = rows[np.argsort(found[rows])]
+        reached = np.cumsum(self.weights[rows])
+        middle = int(np.searchsorted(reached, BARELY_HALF * reached[-1]))
+        return float(found[rows[middle]])
 
     @property
     def small(self) -> bool:
@@ -79,7 +161,7 @@ def countable_examples(logits: Logits, labels: IntArray, weights: FloatArray | N
     get weight 0, and the label that the classifier gave, so that no infinity enters a sum.
     """
     weights = np.ones(labels.size) if weights is None else weights
-    values = logits.values[np.arange(labels.size), labels]
+    values = logits.of_class(labels)
     impossible = (values == -np.inf) & (weights > 0.0)
     if impossible.any():
         weights = np.where(impossible, 0.0, weights)
@@ -99,33 +181,32 @@ def countable_examples(logits: Logits, labels: IntArray, weights: FloatArray | N
     return Examples(logits, labels, weights / weights.sum())
 
 
-def typical_spread(examples: Examples) -> float:
+def typical_spread(examples: ExampleSet) -> float:
     """Weighted median over examples of the mean margin of the possible classes, or 1 if all are 0.
 
     A median, so that a few examples with extreme logits do not set the units for all.
     """
+    return examples.positive_median(mean_margins)
+
+
+def mean_margins(examples: Examples) -> FloatArray:
+    """Mean margin of the possible classes that have a column, of each example, (n,)."""
     logits = examples.logits
     means = np.empty(logits.n_rows)
 
     def work(rows: slice) -> None:
         margins = logits.margins(rows)
         possible = logits.values[rows] > -np.inf
-        np.minimum(margins, FARTHEST / logits.n_classes, out=margins)  # the sum stays finite
+        np.minimum(margins, FARTHEST / logits.n_columns, out=margins)  # the sum stays finite
         means[rows] = margins.sum(axis=1, where=possible) / possible.sum(axis=1)
 
-    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
-    rows = np.flatnonzero((means > 0.0) & (examples.weights > 0.0))
-    if rows.size == 0:
-        return 1.0
-    rows = rows[np.argsort(means[rows])]
-    reached = np.cumsum(examples.weights[rows])
-    middle = int(np.searchsorted(reached, (0.5 - 1e-9) * reached[-1]))  # whatever the rounding
-    return float(means[rows[middle]])
+    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_columns))
+    return means
 
 
 def sum_over_blocks(logits: Logits, size: int, work: Callable[[slice], Any]) -> FloatArray:
     """The sum (size,) of `work(rows)` (size,) over all blocks of rows, always in their order."""
-    step = rows_per_block(logits.n_classes)
+    step = rows_per_block(logits.n_columns)
     parts = np.empty((-(-logits.n_rows // step), size))
 
     def one(rows: slice) -> None:
@@ -135,28 +216,36 @@ def sum_over_blocks(logits: Logits, size: int, work: Callable[[slice], Any]) -> 
     return np.asarray(parts.sum(axis=0))
 
 
-def softmax_moments(examples: Examples, beta: float) -> tuple[float, float, float]:
+def softmax_moments(examples: ExampleSet, beta: float) -> tuple[float, float, float]:
     """Weighted means of three numbers per row, for the softmax of beta z.
 
     With scaled margins x_i = beta (top - z_i): the log of sum_i exp(-x_i), and the mean and the
     variance of x under the softmax.
     """
+    log_sum, mean, variance = examples.total(lambda part: _moments(part, beta)).tolist()
+    return log_sum, mean, variance
 
+
+def _moments(examples: Examples, beta: float) -> FloatArray:
     def work(rows: slice) -> FloatArray:
         zeroth, first, second = moment_sums(examples, rows, beta)
         mean = first / zeroth
         rows_of_three = np.stack([np.log(zeroth), mean, second / zeroth - mean * mean])
         return np.asarray((rows_of_three * examples.weights[rows]).sum(axis=1))
 
-    log_sum, mean, variance = sum_over_blocks(examples.logits, 3, work).tolist()
-    return log_sum, mean, variance
+    return sum_over_blocks(examples.logits, 3, work)
 
 
 def moment_sums(examples: Examples, rows: slice, beta: float) -> FloatArray:
-    """sum_i x_i^r exp(-x_i) for r = 0, 1, 2 per row, (3, rows)."""
+    """sum_i x_i^r exp(-x_i) for r = 0, 1, 2 per row, (3, rows), over columns and tail."""
     if examples.small:
-        return plain_moment_sums(examples.margins(rows), beta)
-    return compiled_moment_sums(examples.logits, rows, beta)
+        sums = plain_moment_sums(examples.margins(rows), beta)
+    else:
+        sums = compiled_moment_sums(examples.logits, rows, beta)
+    tail = examples.logits.tail
+    if tail is not None:
+        sums += tail.count[rows] * plain_moment_sums(tail.margin[rows, None], beta)
+    return sums
 
 
 def plain_moment_sums(margins: FloatArray, beta: float) -> FloatArray:

@@ -29,8 +29,20 @@ class Fitted(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class Tail:
+    """Equal classes that have no column: `count` (n,) of them, each `margin` (n,) below the top."""
+
+    margin: FloatArray
+    count: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
 class Logits:
-    """Checked logits: `values` (n, classes) float16/32/64 and `top`, their row maxima (n,)."""
+    """Checked logits: `values` (n, classes) float16/32/64 and `top`, their row maxima (n,).
+
+    Here every class has a column. In the subclass `TopK` some classes have none; sums over classes
+    are then sums over the columns and over the `tail`.
+    """
 
     values: NDArray[Any]
     top: FloatArray
@@ -41,7 +53,17 @@ class Logits:
 
     @property
     def n_classes(self) -> int:
+        return self.n_columns
+
+    @property
+    def n_columns(self) -> int:
+        """How many logits are stored per row."""
         return int(self.values.shape[1])
+
+    @property
+    def tail(self) -> Tail | None:
+        """What stands for the classes without a column, None where all have one."""
+        return None
 
     @cached_property
     def labels(self) -> IntArray:
@@ -58,12 +80,12 @@ class Logits:
         for rows in self.row_blocks():
             masked = np.min(self.values[rows], axis=1) == -np.inf
             if masked.any():
-                out[rows] = np.isfinite(self.values[rows]).sum(axis=1) == 1
+                out[rows] = self.possible_counts(rows) == 1
         return out
 
     def row_blocks(self) -> Iterator[slice]:
         """Slices that cut the rows into blocks small enough to convert one at a time."""
-        return iter_row_blocks(self.n_rows, self.n_classes)
+        return iter_row_blocks(self.n_rows, self.n_columns)
 
     def block(self, rows: slice) -> NDArray[Any]:
         """A block of rows as C-contiguous native float32 or float64 (float16 is widened)."""
@@ -76,9 +98,30 @@ class Logits:
         with np.errstate(over="ignore"):  # 1e308 above -1e308: as good as impossible
             return self.top[rows, None] - self.values[rows].astype(np.float64, order="C")
 
+    def of_class(self, classes: IntArray) -> FloatArray:
+        """The logit of one class per row, (n,) float64."""
+        return self.values[np.arange(self.n_rows), classes].astype(np.float64)
+
+    def possible_counts(self, rows: slice) -> IntArray:
+        """How many classes of each row are possible (above -inf), (rows,)."""
+        return np.asarray(np.count_nonzero(self.values[rows] > -np.inf, axis=1))
+
+    def runner_up_gaps(self, rows: slice) -> FloatArray:
+        """How far the second largest logit lies below the largest, (rows,)."""
+        part = np.partition(self.block(rows), self.n_columns - 2, axis=1)
+        return self.top[rows] - part[:, -2].astype(np.float64)
+
     def take(self, rows: slice | IntArray) -> Logits:
         """The same for some of the rows."""
         return Logits(self.values[rows], self.top[rows])
+
+    def simplified(self) -> Logits:
+        """The same with one column per class, if that is known for all of them."""
+        return self
+
+    def with_every_class(self, who: str, remedy: str) -> Logits:
+        """Itself, or an error if some class has no column; `who` needs them all."""
+        return self
 
 
 def rows_per_block(floats_per_row: int) -> int:
@@ -98,20 +141,20 @@ def as_logits(logits: Any, *, name: str = "logits", fitted_by: Fitted | None = N
 
     Parameters
     ----------
-    logits : array-like of shape (n, classes)
+    logits : array-like of shape (n, classes), or TopK
         NumPy array (any order, memory-mapped or not), or anything with `__array__` or
-        `__dlpack__`. -inf marks an impossible class.
+        `__dlpack__`. -inf marks an impossible class. `TopK` where only the best are known.
     name : str
         How the argument is called in error messages.
     fitted_by : optional
         A fitted calibrator, whose number of classes the columns must match.
     """
     if isinstance(logits, Logits):
-        _check_column_count(logits.values.shape, name, fitted_by)
-        return logits
-    values = _as_float_matrix(logits, name)
+        _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
+        return logits.simplified()
+    values = as_float_matrix(logits, name)
     _check_column_count(values.shape, name, fitted_by)
-    return Logits(values, _checked_row_maxima(values, name))
+    return Logits(values, checked_row_maxima(values, name))
 
 
 def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels") -> IntArray:
@@ -250,7 +293,8 @@ def _check_probability_rows(proba: FloatArray, name: str) -> None:
         raise ValueError(f"`{name}` rows must sum to 1; row {row} sums to {sums[row]:.6g}.")
 
 
-def _as_float_matrix(logits: Any, name: str) -> NDArray[Any]:
+def as_float_matrix(logits: Any, name: str) -> NDArray[Any]:
+    """A real 2-D array with at least one row, as float16, 32 or 64, without a copy if it is so."""
     array = to_numpy(logits, name)
     if array.dtype == object:
         array = _numbers_from_objects(array, name)
@@ -331,7 +375,7 @@ def _numbers_from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
         ) from error
 
 
-def _checked_row_maxima(values: NDArray[Any], name: str) -> FloatArray:
+def checked_row_maxima(values: NDArray[Any], name: str) -> FloatArray:
     """Row maxima as float64, or an error that names the first row that has none."""
     top = np.empty(values.shape[0], np.float64)
     with np.errstate(invalid="ignore"):

@@ -28,6 +28,8 @@ from hokical.stability.sampled import Draws, survivals
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+#: What is considered unless something else is asked for.
+FAMILIES = ("gaussian", "uniform")
 #: Rows on which the width is located before it is refined on all of them.
 _SCOUT_ROWS = 2048
 _SCOUT_FROM = 4_000_000  # logits; below this all rows are looked at all the time
@@ -88,7 +90,7 @@ def select_noise(
     labels: Any,
     *,
     search: Literal["exact", "paper"] = "exact",
-    families: Sequence[str] = ("gaussian", "uniform"),
+    families: Sequence[str] = FAMILIES,
     draws: int | None = None,
     random_state: Any = None,
     sample_weight: Any = None,
@@ -98,7 +100,7 @@ def select_noise(
 
     Parameters
     ----------
-    logits : array-like of shape (n, classes)
+    logits : array-like of shape (n, classes), or TopK
     labels : array-like of shape (n,)
         Class indices.
     search : {"exact", "paper"}
@@ -135,11 +137,11 @@ def select_noise(
     correct = checked.labels == as_labels(labels, checked.n_rows, checked.n_classes)
     weights = as_weights(sample_weight, checked.n_rows)
     kinds = _checked_families(families, search)
-    evaluate = _Evaluator(checked, correct, weights)
+    evaluate = Evaluator(checked, correct, weights)
     if search == "exact":
         if draws is not None:
             raise ValueError('`draws` goes with search="paper"; the exact search has none.')
-        return _exact_search(evaluate, kinds, progress)
+        return search_widths(evaluate, _scout(evaluate), kinds, progress)
     return _paper_search(evaluate, kinds, draws, random_state, progress)
 
 
@@ -150,16 +152,30 @@ def one_bin_trial(
     weights: FloatArray | None = None,
 ) -> Trial:
     """alpha, beta and sigma_hat with all examples in one bin (Equations 1 to 4 of the paper)."""
+    return trial_from_sums(noise, one_bin_sums(stability, correct, weights), stability.shape[0])
+
+
+def one_bin_sums(
+    stability: FloatArray, correct: NDArray[np.bool_], weights: FloatArray | None
+) -> FloatArray:
+    """Sums over the examples, (6,): of the weight, of what is kept and what is switched, of both
+    for the correct ones alone, and of the squared deviations of stability from its mean.
+    """
     w = np.ones_like(stability) if weights is None else weights
     hit = w * correct
     kept, switched = (w * stability).sum(), (w * (1.0 - stability)).sum()
-    alpha, beta = survival_rates(
-        kept, switched, (hit * stability).sum(), (hit * (1.0 - stability)).sum()
-    )
-    mean = kept / w.sum()
-    deviation = math.sqrt((w * (stability - mean) ** 2).sum() / w.sum())
-    sigma_hat = float(abs(alpha - beta)) * deviation
-    return Trial(noise, float(alpha), float(beta), sigma_hat, stability.shape[0])
+    total = w.sum()
+    mean = kept / total if total else 0.0  # a block of a stream may hold nothing that counts
+    right = [(hit * stability).sum(), (hit * (1.0 - stability)).sum()]
+    return np.array([total, kept, switched, *right, (w * (stability - mean) ** 2).sum()])
+
+
+def trial_from_sums(noise: Noise, sums: FloatArray, n_examples: int) -> Trial:
+    """The trial that `one_bin_sums` belong to."""
+    total, kept, switched, kept_right, switched_right, squares = sums
+    alpha, beta = survival_rates(kept, switched, kept_right, switched_right)
+    sigma_hat = float(abs(alpha - beta)) * math.sqrt(squares / total)
+    return Trial(noise, float(alpha), float(beta), sigma_hat, n_examples)
 
 
 def _checked_families(families: Sequence[str], search: str) -> list[type[Noise]]:
@@ -173,19 +189,18 @@ def _checked_families(families: Sequence[str], search: str) -> list[type[Noise]]
     return kinds
 
 
-def _exact_search(
-    whole: _Evaluator, kinds: list[type[Noise]], progress: bool | None
+def search_widths(
+    whole: Evaluator, some: Evaluator | None, kinds: Sequence[type[Noise]], progress: bool | None
 ) -> NoiseSelection:
     """Locate the best width per family, on some rows if there are very many, then refine it."""
-    rows = _scout_rows(whole)
-    scout = whole if rows is None else whole.take(rows)
+    scout = whole if some is None else some
     with progress_bar("Choosing the noise", _USUAL_TRIALS * len(kinds), progress) as advance:
         whole.after_each = scout.after_each = advance
         found: list[Trial] = []
         for kind in kinds:
             grid = _matched_grid(kind, found[0].noise) if found else _width_grid(scout)
             found.append(_locate(scout, kind, grid))
-        if rows is None:
+        if some is None:
             return _selection(scout.trials, scout.trials)
         leader = max(trial.sigma_hat for trial in found)
         for trial in found:
@@ -194,7 +209,7 @@ def _exact_search(
     return _selection(whole.trials, scout.trials + whole.trials)
 
 
-class _Evaluator:
+class Evaluator:
     """Remembers every setting it was asked about."""
 
     def __init__(
@@ -204,31 +219,43 @@ class _Evaluator:
         self.trials: list[Trial] = []
         self.after_each: Callable[[], None] = lambda: None
 
-    def take(self, rows: IntArray) -> _Evaluator:
+    def take(self, rows: IntArray) -> Evaluator:
         weights = None if self.weights is None else self.weights[rows]
-        return _Evaluator(self.logits.take(rows), self.correct[rows], weights)
+        return Evaluator(self.logits.take(rows), self.correct[rows], weights)
 
     def __call__(self, noise: Noise) -> Trial:
         return self.judge(noise, exact_stability(self.logits, noise))
 
     def judge(self, noise: Noise, stability: FloatArray) -> Trial:
-        trial = one_bin_trial(noise, stability, self.correct, self.weights)
+        return self.keep(one_bin_trial(noise, stability, self.correct, self.weights))
+
+    def keep(self, trial: Trial) -> Trial:
         self.trials.append(trial)
         self.after_each()
         return trial
 
 
-def _scout_rows(evaluate: _Evaluator) -> IntArray | None:
+def _scout(evaluate: Evaluator) -> Evaluator | None:
     """Evenly spaced rows among those that count, or None where all are few enough."""
     weights = evaluate.weights
     n_rows = evaluate.logits.n_rows
     counting = np.arange(n_rows) if weights is None else np.flatnonzero(weights > 0.0)
-    if evaluate.logits.values.size <= _SCOUT_FROM or counting.size <= 2 * _SCOUT_ROWS:
+    if few_enough(evaluate.logits.values.size, counting.size):
         return None
-    return counting[np.linspace(0, counting.size - 1, _SCOUT_ROWS).astype(np.int64)]
+    return evaluate.take(counting[evenly_spaced(counting.size)])
 
 
-def _locate(evaluate: _Evaluator, kind: type[Noise], grid: FloatArray) -> Trial:
+def few_enough(n_logits: int, n_counting: int) -> bool:
+    """Whether all rows can be looked at all the time."""
+    return n_logits <= _SCOUT_FROM or n_counting <= 2 * _SCOUT_ROWS
+
+
+def evenly_spaced(n_counting: int) -> IntArray:
+    """The scout rows, as positions among those that count."""
+    return np.linspace(0, n_counting - 1, _SCOUT_ROWS).astype(np.int64)
+
+
+def _locate(evaluate: Evaluator, kind: type[Noise], grid: FloatArray) -> Trial:
     """The best width of a coarse grid, refined between its neighbours by Brent's search."""
     from scipy.optimize import minimize_scalar
 
@@ -255,10 +282,10 @@ def _matched_grid(kind: type[Noise], known: Noise) -> FloatArray:
     return np.geomspace(centre / 4.0, 4.0 * centre, _MATCHED_POINTS)
 
 
-def _width_grid(evaluate: _Evaluator) -> FloatArray:
+def _width_grid(evaluate: Evaluator) -> FloatArray:
     """Widths from far below the smallest usual gap between the best two logits to far above."""
     logits, weights = evaluate.logits, evaluate.weights
-    gaps = np.concatenate([_runner_up_gaps(logits, rows) for rows in logits.row_blocks()])
+    gaps = np.concatenate([logits.runner_up_gaps(rows) for rows in logits.row_blocks()])
     weights = np.ones_like(gaps) if weights is None else weights
     usual = np.isfinite(gaps) & (gaps > 0.0) & (weights > 0.0)
     if not usual.any():
@@ -267,11 +294,6 @@ def _width_grid(evaluate: _Evaluator) -> FloatArray:
         gaps[usual], [0.02, 0.98], weights=weights[usual], method="inverted_cdf"
     )
     return np.geomspace(low / 4.0, 8.0 * high, _GRID_POINTS)
-
-
-def _runner_up_gaps(logits: Logits, rows: slice) -> FloatArray:
-    part = np.partition(logits.block(rows), logits.n_classes - 2, axis=1)
-    return logits.top[rows] - part[:, -2].astype(np.float64)
 
 
 def _tidy(kind: type[Noise], width: float) -> Noise:
@@ -283,7 +305,7 @@ def _tidy(kind: type[Noise], width: float) -> Noise:
     return kind.of_width(float(f"{min(max(width, NARROWEST), WIDEST):.2e}"))
 
 
-def _polish(evaluate: _Evaluator, noise: Noise) -> None:
+def _polish(evaluate: Evaluator, noise: Noise) -> None:
     """Walk uphill on all rows; then once to the top of the parabola, if that promises more."""
     kind, centre = type(noise), math.log(noise.width)
     seen: dict[int, float] = {}
@@ -308,7 +330,7 @@ def _polish(evaluate: _Evaluator, noise: Noise) -> None:
 
 
 def _paper_search(
-    evaluate: _Evaluator,
+    evaluate: Evaluator,
     kinds: list[type[Noise]],
     draws: int | None,
     random_state: Any,
@@ -336,7 +358,7 @@ def paper_grid(kind: type[Noise]) -> Iterator[Noise]:
                 yield Uniform(low, high)
 
 
-def _once_per_width(evaluate: _Evaluator) -> Callable[[Noise], Trial]:
+def _once_per_width(evaluate: Evaluator) -> Callable[[Noise], Trial]:
     """Settings of one family that differ only in their mean share one computation."""
     known: dict[tuple[str, float], Trial] = {}
 
@@ -349,7 +371,7 @@ def _once_per_width(evaluate: _Evaluator) -> Callable[[Noise], Trial]:
     return attempt
 
 
-def _with_fresh_draws(evaluate: _Evaluator, n_draws: int, seed: int) -> Callable[[Noise], Trial]:
+def _with_fresh_draws(evaluate: Evaluator, n_draws: int, seed: int) -> Callable[[Noise], Trial]:
     """As the paper does: every setting has draws of its own."""
     seeds = itertools.count(seed)
 

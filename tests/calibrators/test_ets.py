@@ -16,7 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical import likelihood
 from hokical.calibrators._ensemble import Mixture, compiled_product_sums, plain_product_sums
 from hokical.calibrators._newton import Point, descend
-from hokical.calibrators.ets import EnsembleTemperatureScaling, best_weights, least_on_simplex
+from hokical.calibrators._simplex import best_weights, least_on_simplex
+from hokical.calibrators.ets import EnsembleTemperatureScaling
 from hokical.calibrators.temps import BOUNDS
 from hokical.likelihood import countable_examples
 from hokical.logits import as_logits

@@ -1,12 +1,14 @@
 """One calibration method per file, and the registry of all of them."""
 
-from hokical.calibrators.base import Calibrator
+from hokical.calibrators.automatic import Calibrator, auto
+from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.dir_odir import DirichletODIR
 from hokical.calibrators.ets import EnsembleTemperatureScaling
 from hokical.calibrators.hoki import Hoki
 from hokical.calibrators.irm import IsotonicMulticlass
 from hokical.calibrators.irova_ts import IsotonicOneVsAllTS
 from hokical.calibrators.ms_odir import MatrixScalingODIR
+from hokical.calibrators.profile import StabilityProfile
 from hokical.calibrators.recal import ReCal
 from hokical.calibrators.registry import load, make, table
 from hokical.calibrators.temps import TemperatureScaling
@@ -14,6 +16,7 @@ from hokical.calibrators.uncalibrated import Uncalibrated
 from hokical.calibrators.vecs import VectorScaling
 
 __all__ = [
+    "BaseCalibrator",
     "Calibrator",
     "DirichletODIR",
     "EnsembleTemperatureScaling",
@@ -22,9 +25,11 @@ __all__ = [
     "IsotonicOneVsAllTS",
     "MatrixScalingODIR",
     "ReCal",
+    "StabilityProfile",
     "TemperatureScaling",
     "Uncalibrated",
     "VectorScaling",
+    "auto",
     "load",
     "make",
     "table",

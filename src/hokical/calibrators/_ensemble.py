@@ -15,7 +15,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.likelihood import FAR, Examples, moment_sums, scaled_margins, sum_over_blocks
+from hokical.likelihood import (
+    FAR,
+    Examples,
+    ExampleSet,
+    Parts,
+    moment_sums,
+    scaled_margins,
+    sum_over_blocks,
+)
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
 
@@ -46,28 +54,39 @@ class Slice(ABC):
 
 @dataclass(frozen=True, eq=False)
 class LogSlice(Slice):
-    """Mean log loss. `parts` (3, n): the true class's probability under each part."""
+    """Mean log loss, summed over the examples for all weights anew."""
+
+    parts: Parts[MixturePart]
+    beta: float
+
+    def around(self, weights: FloatArray) -> Quadratic:
+        sums = self.parts.total(lambda part: part.log_rows(self.beta).sums(weights))
+        value, slope, curvature = sums[:3].tolist()
+        return Quadratic(value, sums[3:6], sums[9:].reshape(3, 3), slope, curvature, sums[6:9])
+
+
+@dataclass(frozen=True, eq=False)
+class LogRows:
+    """Per example: `parts` (3, n), the true class's probability under each part of the mixture."""
 
     parts: FloatArray
     first: FloatArray  # (n,), derivative of parts[0] by s
     second: FloatArray  # (n,)
     counts: FloatArray  # (n,), weights of the examples
 
-    def around(self, weights: FloatArray) -> Quadratic:
+    def sums(self, weights: FloatArray) -> FloatArray:
+        """The loss's value, slope, curvature, gradient, mixed derivative and Hessian, (18,)."""
         p = np.maximum(weights @ self.parts, _TINY)
         relative = self.parts / p
         first = weights[0] * self.first / p
         counted = relative * self.counts
         mixed = counted @ first
         mixed[0] -= np.sum(self.counts * self.first / p)
-        return Quadratic(
-            value=-float(np.sum(self.counts * np.log(p))),
-            gradient=-counted.sum(axis=1),
-            hessian=counted @ relative.T,
-            slope=-float(np.sum(self.counts * first)),
-            curvature=float(np.sum(self.counts * (first**2 - weights[0] * self.second / p))),
-            mixed=mixed,
-        )
+        value = -np.sum(self.counts * np.log(p))
+        slope = -np.sum(self.counts * first)
+        curvature = np.sum(self.counts * (first**2 - weights[0] * self.second / p))
+        gradient, hessian = -counted.sum(axis=1), counted @ relative.T
+        return np.concatenate([[value, slope, curvature], gradient, mixed, hessian.ravel()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +107,35 @@ class SquareSlice(Slice):
         return Quadratic(1.0 + value, gradient, 2.0 * self.gram[0], slope, curvature, mixed)
 
 
-@dataclass(frozen=True, eq=False)
 class Mixture:
-    """Examples, and what does not depend on the temperature."""
+    """The losses of all examples, at any temperature."""
 
-    examples: Examples
+    def __init__(self, examples: ExampleSet) -> None:
+        self.examples = examples
+        self._parts = examples.prepared(MixturePart)
+
+    def log_slice(self, beta: float) -> LogSlice:
+        """A pass over the logits, for as many weights as one likes while in memory."""
+        return LogSlice(self._parts, beta)
+
+    def square_slice(self, beta: float) -> SquareSlice:
+        """One pass over the logits."""
+        sums = self._parts.total(lambda part: part.square_sums(beta))
+        gram, true = np.zeros((3, 3, 3)), np.zeros((3, 3))
+        gram[:, 0, 0], gram[:, 0, 1], true[:, 0] = sums[:9].reshape(3, 3)
+        gram[:, 1, 0] = gram[:, 0, 1]
+        gram[0, 1, 1], with_uniform, true[0, 1] = sums[9:]
+        # Any distribution over the possible classes has this product with the uniform one.
+        gram[0, 2, :] = gram[0, :, 2] = true[0, 2] = with_uniform
+        return SquareSlice(gram, true)
+
+
+class MixturePart:
+    """Examples in memory, and what does not depend on the temperature."""
+
+    def __init__(self, examples: Examples) -> None:
+        self.examples = examples
+        self._latest: tuple[float, LogRows] | None = None
 
     @cached_property
     def uniform(self) -> FloatArray:
@@ -109,13 +152,17 @@ class Mixture:
         """sum_i exp(-d_i) and sum_i exp(-2 d_i), (2, n)."""
         logits = self.examples.logits
         out = np.empty((2, logits.n_rows))
+        tail = logits.tail
 
         def work(rows: slice) -> None:
             terms = self._plain_terms(rows)
             out[0, rows] = terms.sum(axis=1)
             out[1, rows] = np.einsum("ni,ni->n", terms, terms)
+            if tail is not None:
+                term = np.exp(-tail.margin[rows])
+                out[:, rows] += tail.count[rows] * np.stack([term, term * term])
 
-        for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
+        for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_columns))
         return out
 
     def _plain_terms(self, rows: slice) -> FloatArray:
@@ -128,36 +175,43 @@ class Mixture:
     def _all_plain_terms(self) -> FloatArray:
         return np.asarray(np.exp(-self.examples.margins(slice(0, self.examples.labels.size))))
 
-    def log_slice(self, beta: float) -> LogSlice:
-        """One pass over the logits."""
+    def log_rows(self, beta: float) -> LogRows:
+        """One pass over the logits; the latest is kept, as weights are tried on it in turn."""
+        if self._latest is None or self._latest[0] != beta:
+            self._latest = (beta, self._new_log_rows(beta))
+        return self._latest[1]
+
+    def _new_log_rows(self, beta: float) -> LogRows:
         logits = self.examples.logits
         true = np.empty((3, logits.n_rows))
 
         def work(rows: slice) -> None:
             true[:, rows] = self._true_class(rows, beta, moment_sums(self.examples, rows, beta))
 
-        for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
+        for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_columns))
         parts = np.stack([true[0], self.plain_true, self.uniform])
-        return LogSlice(parts, true[1], true[2], self.examples.weights)
+        return LogRows(parts, true[1], true[2], self.examples.weights)
 
-    def square_slice(self, beta: float) -> SquareSlice:
-        """One pass over the logits."""
+    def square_sums(self, beta: float) -> FloatArray:
+        """Sums of a.a, a.q, a_true with their derivatives by s; of q.q, the uniform, q_true; (12,).
+
+        a = softmax(beta z), q = softmax(z).
+        """
         weights = self.examples.weights
 
         def work(rows: slice) -> FloatArray:
             per_row = np.concatenate(self._products(rows, beta))
             return np.asarray((per_row * weights[rows]).sum(axis=1))
 
-        sums = sum_over_blocks(self.examples.logits, 9, work).reshape(3, 3)
-        gram, true = np.zeros((3, 3, 3)), np.zeros((3, 3))
-        gram[:, 0, 0], gram[:, 0, 1], true[:, 0] = sums
-        gram[:, 1, 0] = gram[:, 0, 1]
+        return np.concatenate([sum_over_blocks(self.examples.logits, 9, work), self._constants])
+
+    @cached_property
+    def _constants(self) -> FloatArray:
+        """What of the squares does not depend on the temperature, (3,)."""
+        weights = self.examples.weights
         zeroth, doubled = self._plain_sums
-        gram[0, 1, 1] = np.sum(weights * doubled / zeroth**2)
-        # Any distribution over the possible classes has this product with the uniform one.
-        gram[0, 2, :] = gram[0, :, 2] = true[0, 2] = np.sum(weights * self.uniform)
-        true[0, 1] = np.sum(weights * self.plain_true)
-        return SquareSlice(gram, true)
+        rows = (doubled / zeroth**2, self.uniform, self.plain_true)
+        return np.array([np.sum(weights * row) for row in rows])
 
     def _products(self, rows: slice, beta: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """a.a, a.q and a_true, each with its two derivatives by s, (3, rows); q = softmax(z)."""
@@ -180,8 +234,14 @@ class Mixture:
 
     def _product_sums(self, rows: slice, beta: float) -> FloatArray:
         if self.examples.small:
-            return plain_product_sums(self.examples.margins(rows), self._plain_terms(rows), beta)
-        return compiled_product_sums(self.examples.logits, rows, beta)
+            sums = plain_product_sums(self.examples.margins(rows), self._plain_terms(rows), beta)
+        else:
+            sums = compiled_product_sums(self.examples.logits, rows, beta)
+        tail = self.examples.logits.tail
+        if tail is not None:
+            margin = tail.margin[rows, None]
+            sums += tail.count[rows] * plain_product_sums(margin, np.exp(-margin), beta)
+        return sums
 
     def _true_class(self, rows: slice, beta: float, moments: FloatArray) -> FloatArray:
         """softmax(beta z) of the true class with its two derivatives by s, (3, rows)."""
@@ -197,7 +257,7 @@ def uniform_part(logits: Logits) -> FloatArray:
     """1 / number of possible classes per row, (n,)."""
     out = np.empty(logits.n_rows)
     for rows in logits.row_blocks():
-        out[rows] = 1.0 / np.count_nonzero(logits.values[rows] > -np.inf, axis=1)
+        out[rows] = 1.0 / logits.possible_counts(rows)
     return out
 
 

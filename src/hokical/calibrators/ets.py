@@ -15,26 +15,28 @@ from hokical._warnings import warn_user
 from hokical.bins import check_count
 from hokical.calibrators._ensemble import Mixture, Quadratic, Slice, uniform_part
 from hokical.calibrators._newton import Point, descend
-from hokical.calibrators.base import Calibrator
+from hokical.calibrators._simplex import GAIN, WEIGHT_STEPS, best_weights
+from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.temps import (
     BOUNDS,
+    best_temperature,
     check_bounds,
-    coarse_examples,
     ending_message,
-    fit_temperature,
     settle_ties,
 )
-from hokical.likelihood import Examples, countable_examples, typical_spread
+from hokical.likelihood import ExampleSet, countable_examples, typical_spread
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
 from hokical.stability import gumbel
+from hokical.stability.bounds import gumbel_bounds
+from hokical.streams.blocks import Blocks
+from hokical.streams.examples import StreamedExamples
+from hokical.topk import TopK
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: A search is over when its next step promises less than this. Newton squares what is left.
-_GAIN = 1e-13
-#: The same for a temperature that is only where the search proper starts.
+#: A search for where the search proper starts is over when its next step promises less than this.
 _ROUGH_GAIN = 1e-8
 _LONGEST_STEP = 1.0
 #: Where valleys are looked for: log of the typical margin divided by the temperature, from where
@@ -49,11 +51,9 @@ _VALLEYS, _DOUBT = 3, 5e-3
 _SAME_VALLEY = 0.1
 #: Weights of temperature scaling alone.
 _ALONE = np.array([1.0, 0.0, 0.0])
-#: More solver steps than the convex problem in three weights ever takes.
-_WEIGHT_STEPS = 50
 
 
-class EnsembleTemperatureScaling(Calibrator):
+class EnsembleTemperatureScaling(BaseCalibrator):
     """Mix the softmax at a temperature, the softmax as it is, and the uniform distribution.
 
     p = w_1 softmax(z/T) + w_2 softmax(z) + w_3 uniform, with weights that are not negative and
@@ -115,6 +115,7 @@ class EnsembleTemperatureScaling(Calibrator):
         "Calibration in Deep Learning, 2020"
     )
     cost = "about twelve softmax passes, or forty where the temperature gets no weight"
+    accepts_top_k = True
 
     def __init__(
         self,
@@ -128,11 +129,24 @@ class EnsembleTemperatureScaling(Calibrator):
         self.max_iterations = max_iterations
 
     def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
+        self._check_parameters()
+        self._fit_examples(countable_examples(logits, labels, weights))
+
+    def _check_parameters(self) -> None:
         if self.loss not in ("mse", "log"):
             raise ValueError(f'`loss` must be "mse" or "log"; got {self.loss!r}.')
-        bounds = check_bounds(self.bounds)
+        check_bounds(self.bounds)
         check_count(self.max_iterations, name="max_iterations")
-        examples = countable_examples(logits, labels, weights)
+
+    def _fit_blocks(self, blocks: Blocks) -> None:
+        self._check_parameters()
+        self._fit_examples(StreamedExamples(blocks))
+
+    def _fits_in_one_pass(self) -> bool:
+        return False
+
+    def _fit_examples(self, examples: ExampleSet) -> None:
+        bounds = check_bounds(self.bounds)
         self._keep(_fit_ensemble(examples, self.loss, bounds, self.max_iterations))
         if not self.converged_:
             warn_user(
@@ -165,6 +179,16 @@ class EnsembleTemperatureScaling(Calibrator):
             + plain * gumbel.stability(logits, 1.0)
             + uniform * uniform_part(logits)
         )
+
+    def _confidence_bounds(self, logits: TopK) -> tuple[FloatArray, FloatArray]:
+        scaled, plain, uniform = self.weights_
+        at_temperature = gumbel_bounds(logits, self.temperature_)
+        flat = uniform * uniform_part(logits)
+        lower, upper = (
+            scaled * one + plain * other + flat
+            for one, other in zip(at_temperature, gumbel_bounds(logits, 1.0), strict=True)
+        )
+        return lower, upper
 
     def _mix(self, margins: FloatArray, uniform: FloatArray) -> FloatArray:
         """Probabilities (rows, classes) from margins."""
@@ -208,7 +232,7 @@ class EnsembleFit:
 
 
 def _fit_ensemble(
-    examples: Examples, loss: str, bounds: tuple[float, float], max_iterations: int
+    examples: ExampleSet, loss: str, bounds: tuple[float, float], max_iterations: int
 ) -> EnsembleFit:
     """Downhill from the best temperature alone, as the authors have it, and from every valley.
 
@@ -220,20 +244,21 @@ def _fit_ensemble(
         return _fit_without_mistakes(examples, loss, bounds)
     ends = (-math.log(bounds[1]), -math.log(bounds[0]))
     grid = _grid(examples, ends)
-    some = coarse_examples(examples)
-    if some is None or some.mean_true_margin == 0.0:
-        some = examples
+    coarse = examples.coarse()
+    if coarse is not None and coarse.mean_true_margin == 0.0:
+        coarse = None
+    some = examples if coarse is None else coarse
     rough = _Profile(Mixture(some), loss, gain=_ROUGH_GAIN)
-    plain = fit_temperature(some.logits, some.labels, some.weights, bounds=bounds)
-    start = descend(rough.point_alone, -math.log(plain.temperature), ends, _WEIGHT_STEPS).point.at
+    plain = best_temperature(some, bounds=bounds)
+    start = descend(rough.point_alone, -math.log(plain.temperature), ends, WEIGHT_STEPS).point.at
 
     profile = _Profile(Mixture(examples), loss)
     alone = descend(profile.point_alone, start, ends, max_iterations)
     found = profile.fit(alone.point.at, bounds, max_iterations)
-    doubt = math.inf if some is examples else _DOUBT
-    scan = rough if some is examples else _Profile(Mixture(some.every(2)), loss, gain=_ROUGH_GAIN)
+    doubt = math.inf if coarse is None else _DOUBT
+    scan = rough if coarse is None else _Profile(Mixture(coarse.every(2)), loss, gain=_ROUGH_GAIN)
     found = _best_of(profile, found, _valleys(scan, grid, doubt), bounds, max_iterations)
-    if found.weights[0] == 0.0 and some is not examples:
+    if found.weights[0] == 0.0 and coarse is not None:
         # No temperature gained anything; that no other would is only known for some examples.
         found = _best_of(profile, found, _valleys(profile, grid, math.inf), bounds, max_iterations)
     return replace(found, n_iterations=profile.n_passes)
@@ -254,7 +279,7 @@ def _best_of(
     return found
 
 
-def _grid(examples: Examples, ends: tuple[float, float]) -> list[float]:
+def _grid(examples: ExampleSet, ends: tuple[float, float]) -> list[float]:
     """Values of log(1/temperature), ascending, from softmaxes that are flat to ones that are sharp.
 
     Some lie around the plain softmax, where a mixture of both acts like a temperature in between.
@@ -283,10 +308,10 @@ def _valleys(profile: _Profile, grid: list[float], doubt: float) -> list[float]:
 
 
 def _fit_without_mistakes(
-    examples: Examples, loss: str, bounds: tuple[float, float]
+    examples: ExampleSet, loss: str, bounds: tuple[float, float]
 ) -> EnsembleFit:
     """Every label has the top logit: plain temperature scaling at its bound is best."""
-    plain = fit_temperature(examples.logits, examples.labels, examples.weights, bounds=bounds)
+    plain = best_temperature(examples, bounds=bounds)
     value = _slice(Mixture(examples), loss, 1.0 / plain.temperature).around(_ALONE).value
     return EnsembleFit(plain.temperature, _ALONE.copy(), value, 2, False, plain.message)
 
@@ -298,7 +323,7 @@ class _Profile:
     takes into account how the weights follow, within the face of the simplex they lie on.
     """
 
-    def __init__(self, mixture: Mixture, loss: str, *, gain: float = _GAIN) -> None:
+    def __init__(self, mixture: Mixture, loss: str, *, gain: float = GAIN) -> None:
         self.mixture = mixture
         self.gain = gain
         self.loss = loss
@@ -371,70 +396,3 @@ def _weights_drift(here: Quadratic, weights: FloatArray) -> FloatArray:
     along[active[1:], np.arange(active.size - 1)] = 1.0
     hessian = along.T @ here.hessian @ along
     return np.asarray(-along @ np.linalg.lstsq(hessian, along.T @ here.mixed, rcond=1e-12)[0])
-
-
-def best_weights(at: Slice, start: FloatArray, *, gain: float = _GAIN) -> FloatArray:
-    """The weights of least loss at one temperature: Newton steps on the simplex.
-
-    They start inside: where a weight is 0 and all else fails an example, the log loss is so steep
-    that Newton's method only doubles the weight in a step.
-    """
-    weights = 0.9 * start + 0.1 / 3.0
-    here = at.around(weights)
-    for _ in range(_WEIGHT_STEPS):
-        target = least_on_simplex(here.gradient - here.hessian @ weights, here.hessian)
-        step = target - weights
-        promise = -float(here.gradient @ step)
-        if promise <= gain:
-            return target
-        length = 1.0
-        trial = at.around(target)
-        while trial.value > here.value - 1e-4 * length * promise and length > 1e-9:
-            length *= 0.5
-            trial = at.around(weights + length * step)
-        weights, here = (target if length == 1.0 else weights + length * step), trial
-    return weights
-
-
-def least_on_simplex(linear: FloatArray, hessian: FloatArray) -> FloatArray:
-    """The w >= 0 with sum 1 that minimises linear'w + w'hessian w/2, (3,): every face is tried.
-
-    In plain floats, as arrays of three would take longer than a pass over the examples.
-    """
-    h: list[list[float]] = hessian.tolist()
-    tilt: list[float] = linear.tolist()
-    candidates = [_least_on_edge(tilt, h, i, j) for i, j in ((0, 1), (0, 2), (1, 2))]
-    inside = _least_inside(tilt, h)
-    if inside is not None:
-        candidates.append(inside)
-
-    def value(w: list[float]) -> float:
-        pull = [tilt[i] + 0.5 * sum(h[i][j] * w[j] for j in range(3)) for i in range(3)]
-        return sum(pull[i] * w[i] for i in range(3))
-
-    return np.array(min(candidates, key=value))
-
-
-def _least_on_edge(tilt: list[float], h: list[list[float]], i: int, j: int) -> list[float]:
-    """The best mixture of two parts, either of which may get nothing."""
-    bend = h[i][i] + h[j][j] - 2.0 * h[i][j]
-    slope = tilt[i] - tilt[j] + h[i][j] - h[j][j]
-    share = min(max(-slope / bend, 0.0), 1.0) if bend > 0.0 else float(slope < 0.0)
-    weights = [0.0, 0.0, 0.0]
-    weights[i], weights[j] = share, 1.0 - share
-    return weights
-
-
-def _least_inside(tilt: list[float], h: list[list[float]]) -> list[float] | None:
-    """The best mixture of all three if each gets something. The third is 1 less the others."""
-    a = h[0][0] + h[2][2] - 2.0 * h[0][2]
-    b = h[1][1] + h[2][2] - 2.0 * h[1][2]
-    c = h[0][1] + h[2][2] - h[0][2] - h[1][2]
-    p = tilt[2] - tilt[0] + h[2][2] - h[0][2]
-    q = tilt[2] - tilt[1] + h[2][2] - h[1][2]
-    determinant = a * b - c * c
-    if determinant <= 1e-14 * a * b:  # two parts are the same: an edge does as well
-        return None
-    first, second = (b * p - c * q) / determinant, (a * q - c * p) / determinant
-    weights = [first, second, 1.0 - first - second]
-    return weights if min(weights) > 0.0 else None

@@ -11,23 +11,34 @@ from sklearn.utils.validation import check_is_fitted
 
 from hokical._warnings import warn_user
 from hokical.bins import bin_index, check_count
-from hokical.calibrators.base import Calibrator
+from hokical.calibrators._sharing import share_rest
+from hokical.calibrators.base import BaseCalibrator
+from hokical.guarantees.neighbours import accuracy_intervals
+from hokical.guarantees.promises import merged_scores
+from hokical.guarantees.score_table import ScoreTable
 from hokical.logits import Logits
 from hokical.noise import Noise
+from hokical.ranges import range_extremes
 from hokical.recursion import Curve, Ending, Schedule, learn_schedule
 from hokical.selection import NoiseSelection, select_noise
 from hokical.stability import gumbel
 from hokical.stability.api import check_draw_count, check_noise, draw_seed
-from hokical.stability.exact import exact_distribution, exact_stability
+from hokical.stability.exact import exact_bounds, exact_stability
 from hokical.stability.sampled import Draws, survivals
+from hokical.streams.blocks import Blocks, State
+from hokical.streams.checking import Block
+from hokical.streams.dispatch import as_blocks
+from hokical.streams.noise_search import select_noise_in_passes
+from hokical.streams.scored import ScoredBlocks
 from hokical.sufficiency import SufficiencyGap, measure_sufficiency
 from hokical.table import EXACT_LEVELS, Cells, StabilityTable, stability_levels
+from hokical.topk import TopK
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-class Hoki(Calibrator):
+class Hoki(BaseCalibrator):
     """Calibrate by label stability.
 
     Noise is added to the logits; the share of noise that leaves the label alone is the example's
@@ -83,6 +94,7 @@ class Hoki(Calibrator):
         "Jang, Ivanov, Lee, Weimer: Confidence Calibration Using Logits Transformations, 2021"
     )
     cost = "a dozen stability passes to choose the noise, then one"
+    accepts_top_k = True
 
     def __init__(
         self,
@@ -101,7 +113,7 @@ class Hoki(Calibrator):
         self.init = init
         self.random_state = random_state
 
-    def partial_fit(self, logits: Any, labels: Any, sample_weight: Any = None) -> Self:
+    def partial_fit(self, logits: Any, labels: Any = None, sample_weight: Any = None) -> Self:
         """Add more validation examples; the result equals one `fit` on all of them.
 
         With `noise="auto"` the first call chooses the noise, from its examples alone, and the
@@ -109,9 +121,14 @@ class Hoki(Calibrator):
         """
         if not hasattr(self, "n_classes_"):
             return self.fit(logits, labels, sample_weight)
+        blocks = as_blocks(logits, labels, sample_weight)
+        if blocks is not None:
+            return self._add_blocks(blocks)
         known = self._checked_logits(logits)
         data, truth, weights = self._checked_examples(known, labels, sample_weight)
         self._learn(self.table_ + self._tabulate(data, data.labels == truth, weights))
+        scores = self._count_scores(data, truth, weights)
+        self._set_fit_scores(merged_scores([self.fit_scores_, scores]))
         return self
 
     def merge(self, *others: Hoki) -> Hoki:
@@ -134,6 +151,7 @@ class Hoki(Calibrator):
             table = table + other.table_
         merged = self._without_examples()
         merged._learn(table)
+        merged._set_fit_scores(merged_scores([cal.fit_scores_ for cal in (self, *others)]))
         return merged
 
     def stability(self, logits: Any) -> FloatArray:
@@ -172,6 +190,40 @@ class Hoki(Calibrator):
         self.draws_ = self._make_draws(logits.n_classes)
         self.init_, self.n_bins_ = self.init, int(self.n_bins)
         self._learn(self._tabulate(logits, logits.labels == labels, weights))
+
+    def _fit_blocks(self, blocks: Blocks) -> None:
+        self._check_parameters()
+        auto = not self._fits_in_one_pass()
+        self.selection_ = select_noise_in_passes(blocks) if auto else None
+        self.noise_ = check_noise(self.noise) if self.selection_ is None else self.selection_.noise
+        self.draws_ = self._make_draws(blocks.n_classes)
+        self.init_, self.n_bins_ = self.init, int(self.n_bins)
+        self._learn(self._tabulate_blocks(blocks))
+
+    def _fits_in_one_pass(self) -> bool:
+        return not (isinstance(self.noise, str) and self.noise == "auto")
+
+    def _add_blocks(self, blocks: Blocks) -> Self:
+        """`partial_fit` for examples that are not in memory."""
+        if blocks.n_classes != self.n_classes_:
+            raise ValueError(
+                f"`logits` must have the {self.n_classes_} columns used in `fit`; got "
+                f"{blocks.n_classes}."
+            )
+        scored = ScoredBlocks(blocks, self._count_scores)
+        self._learn(self.table_ + self._tabulate_blocks(scored))
+        self._set_fit_scores(merged_scores([self.fit_scores_, scored.table]))
+        return self
+
+    def _tabulate_blocks(self, blocks: Blocks) -> StabilityTable:
+        def work(block: Block) -> State:
+            table = self._tabulate(block.logits, block.correct, block.weights)
+            return table.weight, table.correct
+
+        weight, correct = blocks.total(work)
+        if not weight.any():
+            raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
+        return StabilityTable(weight.shape[1] - 1, weight, correct)
 
     def _check_parameters(self) -> None:
         check_count(self.n_bins)
@@ -238,20 +290,25 @@ class Hoki(Calibrator):
         start = _softmax_confidence(logits)
         return self._curve.schedule.replay(level / self.table_.levels, start)
 
+    def _confidence_bounds(self, logits: TopK) -> tuple[FloatArray, FloatArray]:
+        """Least and greatest confidence between the levels of the least and greatest stability."""
+        if self.init_ != "accuracy":
+            raise ValueError(
+                f'`confidence_bounds` needs `init="accuracy"`; got {self.init_!r}: the softmax '
+                "confidence from which such an example starts is not known either."
+            )
+        low, high = (stability_levels(gamma) for gamma in exact_bounds(logits, self.noise_))
+        return range_extremes(self._curve.confidence, low, high)
+
+    def _fit_interval(self, logits: Logits, table: ScoreTable, level: float) -> FloatArray:
+        """From groups of neighbouring stability, which the table has counted anyway."""
+        count, correct = (
+            part.sum(axis=0).astype(np.int64) for part in (self.table_.weight, self.table_.correct)
+        )
+        return accuracy_intervals(count, correct, self._level(logits), level)
+
     def _proba(self, logits: Logits) -> FloatArray:
-        confidence = np.where(logits.single_choice, 1.0, self._confidence(logits))
-        shares = exact_distribution(logits, self.noise_)
-        rows = np.arange(logits.n_rows)
-        shares[rows, logits.labels] = 0.0
-        total = shares.sum(axis=1)
-        lost = np.flatnonzero((total == 0.0) & ~logits.single_choice)
-        if lost.size:  # no other class within reach of the noise: share as a softmax would
-            shares[lost] = _softmax_shares(logits.take(lost), self.noise_.width)
-            total[lost] = 1.0
-        total[logits.single_choice] = 1.0
-        shares *= ((1.0 - confidence) / total)[:, None]
-        shares[rows, logits.labels] = confidence
-        return shares
+        return share_rest(logits, self._confidence(logits), self.noise_)
 
     def _identity(self) -> dict[str, Any]:
         """What two calibrators must share for their tables to add up."""
@@ -324,14 +381,6 @@ def _stored_schedule(state: dict[str, Any], n_bins: int) -> Schedule:
 def _softmax_confidence(logits: Logits) -> FloatArray:
     """The uncalibrated confidence: the softmax is the stability under unit Gumbel noise."""
     return gumbel.stability(logits, 1.0)
-
-
-def _softmax_shares(logits: Logits, scale: float) -> FloatArray:
-    """Softmax over the classes other than the label, (n, classes), 0 at the label."""
-    margins = logits.margins(slice(0, logits.n_rows)) / scale
-    margins[np.arange(logits.n_rows), logits.labels] = np.inf
-    weights = np.exp(margins.min(axis=1, keepdims=True) - margins)
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def _not_converged_message(schedule: Schedule) -> str:

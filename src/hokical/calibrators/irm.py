@@ -22,7 +22,7 @@ from hokical.calibrators._isotonic import (
     sum_hits,
     tally,
 )
-from hokical.calibrators.base import Calibrator, warn_about_impossible_truths
+from hokical.calibrators.base import BaseCalibrator, warn_about_impossible_truths
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
 
@@ -35,7 +35,7 @@ _GAP = 2.0**-20
 _CHUNK_ENTRIES = 1 << 20
 
 
-class IsotonicMulticlass(Calibrator):
+class IsotonicMulticlass(BaseCalibrator):
     """One rising function for the probabilities of all classes, fitted to all of them pooled.
 
     Every probability of every row, n x classes in all, is paired with 1 if its class is the true

@@ -24,7 +24,7 @@ from hokical.calibrators._isotonic import (
     sum_hits,
     tally,
 )
-from hokical.calibrators.base import Calibrator
+from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.temps import (
     BOUNDS,
     check_bounds,
@@ -40,7 +40,7 @@ IntArray = NDArray[np.int64]
 _ROWS_AT_LEAST = 512
 
 
-class IsotonicOneVsAllTS(Calibrator):
+class IsotonicOneVsAllTS(BaseCalibrator):
     """A rising function per class, fitted to the temperature-scaled probabilities of that class.
 
     For class c, isotonic regression of "the true class is c" on the probability of c; rows are

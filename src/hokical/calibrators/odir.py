@@ -38,7 +38,7 @@ from hokical.calibrators._odir_solver import (
     inverse_temperature,
     minimise,
 )
-from hokical.calibrators.base import Calibrator
+from hokical.calibrators.base import BaseCalibrator
 from hokical.logits import Logits
 
 FloatArray = NDArray[np.float64]
@@ -50,7 +50,7 @@ BoolArray = NDArray[np.bool_]
 CV_FORMS = "a list of (train, test) row indices or a scikit-learn splitter"
 
 
-class ODIRCalibrator(Calibrator):
+class ODIRCalibrator(BaseCalibrator):
     """Base of `MatrixScalingODIR` and `DirichletODIR`, which say what the features are."""
 
     preserves_labels = False
@@ -214,7 +214,7 @@ class ODIRCalibrator(Calibrator):
         return out
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """As `Calibrator.save`; a splitter in `cv`, which is code, is written as the default."""
+        """As `BaseCalibrator.save`; a splitter in `cv`, which is code, becomes the default."""
         twin = copy.copy(self)
         if not isinstance(self.cv, Integral) and not _is_list(self.cv):
             twin.cv = 3

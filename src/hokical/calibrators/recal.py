@@ -13,16 +13,17 @@ from hokical._portable import uniform_draws
 from hokical._warnings import warn_user
 from hokical.bins import check_count
 from hokical.calibrators._recal_steps import N_GROUPS, Recursion, ScaledLogits, reaction_groups
-from hokical.calibrators.base import Calibrator, warn_about_impossible_truths
+from hokical.calibrators.base import BaseCalibrator, warn_about_impossible_truths
 from hokical.calibrators.temps import settle_ties
 from hokical.logits import Logits, as_logits
 from hokical.stability.api import draw_seed
+from hokical.streams.dispatch import as_blocks
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-class ReCal(Calibrator):
+class ReCal(BaseCalibrator):
     """Calibrate groups of examples that react alike to a transformation of the input.
 
     Beside the logits it needs those of the same inputs under transformations that lose information
@@ -122,18 +123,22 @@ class ReCal(Calibrator):
         self.random_state = random_state
 
     def fit(
-        self, logits: Any, labels: Any, sample_weight: Any = None, *, transformed: Any = None
+        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, transformed: Any = None
     ) -> Self:
         """Learn from validation logits and labels.
 
         Parameters
         ----------
         logits : array-like of shape (n, classes)
+            Or chunks of (logits, labels), as other methods take them; they are gathered.
         labels : array-like of shape (n,)
         sample_weight : array-like of shape (n,), optional
         transformed : array-like of shape (n_transforms, n, classes)
             The logits of the same inputs under each transformation.
         """
+        blocks = as_blocks(logits, labels, sample_weight)
+        if blocks is not None:
+            logits, labels, sample_weight = blocks.gather(type(self).__name__)
         data, truth, weights = self._checked_examples(logits, labels, sample_weight)
         self._check_parameters()
         views = _as_views(transformed, data)
@@ -141,12 +146,16 @@ class ReCal(Calibrator):
         warn_about_impossible_truths(data, truth, weights)
         self._forget_classes()
         self._learn(data, views, truth, weights)
+        self._keep_fit_scores(data, truth, weights)
         self._remember_classes(data.n_classes)
         return self
 
     def predict_confidence(self, logits: Any, *, transformed: Any = None) -> FloatArray:
         """The chance (n,) that each label is right, given `transformed` as in `fit`."""
         return self._replay(self._checked_logits(logits), transformed).confidence
+
+    def _confidence_given(self, logits: Logits, transformed: Any) -> FloatArray:
+        return self._replay(logits, transformed).confidence
 
     def predict_proba(self, logits: Any, *, transformed: Any = None) -> FloatArray:
         """Probabilities (n, classes), given `transformed` as in `fit`; rows sum to 1."""

@@ -13,10 +13,14 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical._warnings import warn_user
 from hokical.bins import check_count
 from hokical.calibrators._newton import Point, descend
-from hokical.calibrators.base import Calibrator
-from hokical.likelihood import Examples, countable_examples, softmax_moments
+from hokical.calibrators.base import BaseCalibrator
+from hokical.likelihood import Examples, ExampleSet, countable_examples, softmax_moments
 from hokical.logits import Logits
 from hokical.stability import gumbel
+from hokical.stability.bounds import gumbel_bounds
+from hokical.streams.blocks import Blocks
+from hokical.streams.examples import StreamedExamples
+from hokical.topk import TopK
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -24,13 +28,11 @@ IntArray = NDArray[np.int64]
 #: Temperatures are sought between these two unless told otherwise.
 BOUNDS = (1e-5, 1e5)
 #: The last step's relative length. Newton squares the error, so what is left is about 1e-13.
-_TOLERANCE = 1e-6
+TOLERANCE = 1e-6
 #: Longest step in log temperature: far from the solution the slope says little.
 _LONGEST_STEP = 4.0
 #: exp of more overflows.
 _LARGEST_LOG = 709.0
-#: Large fits start from the answer for evenly spaced rows, at least this many rows and logits.
-_COARSE_ROWS, _COARSE_SIZE = 500, 10_000
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class TemperatureFit:
     message: str
 
 
-class TemperatureScaling(Calibrator):
+class TemperatureScaling(BaseCalibrator):
     """Divide all logits by one temperature, chosen by maximum likelihood.
 
     The most likely class stays what it was. The fit works on the logits as they are, with sums in
@@ -88,17 +90,30 @@ class TemperatureScaling(Calibrator):
     name = "temps"
     reference = "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, 2017"
     cost = "about four softmax passes"
+    accepts_top_k = True
 
     def __init__(self, *, bounds: tuple[float, float] = BOUNDS, max_iterations: int = 100) -> None:
         self.bounds = bounds
         self.max_iterations = max_iterations
 
     def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
-        low, high = check_bounds(self.bounds)
+        self._check_parameters()
+        self._fit_examples(countable_examples(logits, labels, weights))
+
+    def _check_parameters(self) -> None:
+        check_bounds(self.bounds)
         check_count(self.max_iterations, name="max_iterations")
-        found = fit_temperature(
-            logits, labels, weights, bounds=(low, high), max_iterations=self.max_iterations
-        )
+
+    def _fit_blocks(self, blocks: Blocks) -> None:
+        self._check_parameters()
+        self._fit_examples(StreamedExamples(blocks))
+
+    def _fits_in_one_pass(self) -> bool:
+        return False
+
+    def _fit_examples(self, examples: ExampleSet) -> None:
+        bounds = check_bounds(self.bounds)
+        found = best_temperature(examples, bounds=bounds, max_iterations=self.max_iterations)
         self._keep(found)
         if not found.converged:
             warn_user(
@@ -118,6 +133,9 @@ class TemperatureScaling(Calibrator):
 
     def _confidence(self, logits: Logits) -> FloatArray:
         return gumbel.stability(logits, self.temperature_)
+
+    def _confidence_bounds(self, logits: TopK) -> tuple[FloatArray, FloatArray]:
+        return gumbel_bounds(logits, self.temperature_)
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -142,6 +160,7 @@ def fit_temperature(
     *,
     bounds: tuple[float, float] = BOUNDS,
     max_iterations: int = 100,
+    tolerance: float = TOLERANCE,
 ) -> TemperatureFit:
     """The temperature of least log loss.
 
@@ -154,13 +173,30 @@ def fit_temperature(
     not converge is returned as such, without a warning.
     """
     examples = countable_examples(logits, labels, weights)
+    return best_temperature(
+        examples, bounds=bounds, max_iterations=max_iterations, tolerance=tolerance
+    )
+
+
+def best_temperature(
+    examples: ExampleSet,
+    *,
+    bounds: tuple[float, float] = BOUNDS,
+    max_iterations: int = 100,
+    tolerance: float = TOLERANCE,
+) -> TemperatureFit:
+    """`fit_temperature` for examples that all count.
+
+    The last step is at most `tolerance` long, relative to the temperature; as Newton's method
+    squares the error, about a tenth of its square is left.
+    """
     if examples.mean_true_margin == 0.0:
         return _fit_without_mistakes(examples, bounds)
     start = 0.0
-    coarse = coarse_examples(examples)
+    coarse = examples.coarse()
     if coarse is not None and coarse.mean_true_margin > 0.0:
-        start = -math.log(_search(coarse, start, bounds, max_iterations).temperature)
-    return _search(examples, start, bounds, max_iterations)
+        start = -math.log(_search(coarse, start, bounds, max_iterations, tolerance).temperature)
+    return _search(examples, start, bounds, max_iterations, tolerance)
 
 
 def settle_ties(proba: FloatArray, labels: IntArray) -> FloatArray:
@@ -173,21 +209,14 @@ def settle_ties(proba: FloatArray, labels: IntArray) -> FloatArray:
     return proba
 
 
-def coarse_examples(examples: Examples) -> Examples | None:
-    """Evenly spaced examples for a cheap first answer, or None where they would save little."""
-    logits = examples.logits
-    step = min(logits.n_rows // _COARSE_ROWS, logits.values.size // _COARSE_SIZE)
-    return examples.every(step) if step >= 4 else None
-
-
-def _point(examples: Examples, log_beta: float) -> Point:
+def _point(examples: ExampleSet, log_beta: float, tolerance: float) -> Point:
     """The log loss at log beta, and the step towards equal margins."""
     beta = math.exp(min(log_beta, _LARGEST_LOG))
     log_sum, expected, variance = softmax_moments(examples, beta)
     observed = beta * examples.mean_true_margin
     slope = observed - expected
     step = _step(expected, observed, variance)
-    done = abs(step) <= _TOLERANCE
+    done = abs(step) <= tolerance
     return Point(log_beta, log_sum + observed, slope, slope + variance, step, done)
 
 
@@ -204,11 +233,15 @@ def _step(expected: float, observed: float, variance: float) -> float:
 
 
 def _search(
-    examples: Examples, start: float, bounds: tuple[float, float], max_iterations: int
+    examples: ExampleSet,
+    start: float,
+    bounds: tuple[float, float],
+    max_iterations: int,
+    tolerance: float,
 ) -> TemperatureFit:
     low, high = bounds
     found = descend(
-        lambda log_beta: _point(examples, log_beta),
+        lambda log_beta: _point(examples, log_beta, tolerance),
         start,
         (-math.log(high), -math.log(low)),
         max_iterations,
@@ -238,9 +271,9 @@ def ending_message(ending: str, bounds: tuple[float, float], n_iterations: int) 
     return f"no answer in {n_iterations} iterations. Raise `max_iterations`."
 
 
-def _fit_without_mistakes(examples: Examples, bounds: tuple[float, float]) -> TemperatureFit:
+def _fit_without_mistakes(examples: ExampleSet, bounds: tuple[float, float]) -> TemperatureFit:
     """Every label has the top logit: no temperature above 0 is best."""
-    if not _logits_differ(examples):
+    if not examples.total(_differing).any():
         loss = softmax_moments(examples, 1.0)[0]
         message = (
             "the possible classes of each example have equal logits, so every temperature fits "
@@ -256,13 +289,13 @@ def _fit_without_mistakes(examples: Examples, bounds: tuple[float, float]) -> Te
     return TemperatureFit(bounds[0], loss, 2, False, message)
 
 
-def _logits_differ(examples: Examples) -> bool:
-    """Whether two possible classes of an example that counts have different logits."""
+def _differing(examples: Examples) -> FloatArray:
+    """1 if two possible classes of an example that counts have different logits, else 0, (1,)."""
     for rows in examples.logits.row_blocks():
         margins = examples.logits.margins(rows)[examples.weights[rows] > 0.0]
         if ((margins > 0.0) & (margins < np.inf)).any():
-            return True
-    return False
+            return np.ones(1)
+    return np.zeros(1)
 
 
 def check_bounds(bounds: Any) -> tuple[float, float]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
-import operator
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,25 +17,33 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from hokical._warnings import warn_user
 from hokical.bins import check_count
 from hokical.calibrators._newton import Evaluation, Minimum, minimize_convex
-from hokical.calibrators.base import Calibrator
-from hokical.calibrators.temps import fit_temperature
+from hokical.calibrators._vector_sums import (
+    Shape,
+    Sums,
+    VectorPart,
+    log_probabilities,
+    log_sums,
+    masked_softmax,
+)
+from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.temps import best_temperature
 from hokical.likelihood import (
     FARTHEST,
-    Examples,
+    ExampleSet,
+    Parts,
     countable_examples,
-    sum_over_blocks,
     typical_spread,
 )
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
+from hokical.streams.blocks import Blocks
+from hokical.streams.examples import StreamedExamples
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 #: Above this many classes the Hessian costs more than the iterations it saves.
 DENSE_CLASSES = 1000
-#: In how many parts the Hessian is summed: the most threads it can use. Each holds two Hessians.
-PARTS = 2
 #: Spreads of log-probabilities below this are near their rounding errors.
 _LEAST_SPREAD = 1e-6
 #: The base temperature is sought between these multiples of the spread: a wild example or two can
@@ -44,7 +51,7 @@ _LEAST_SPREAD = 1e-6
 _TEMPERATURES = (1e-5, 1e30)
 
 
-class VectorScaling(Calibrator):
+class VectorScaling(BaseCalibrator):
     """Scale and shift every class's log-probability: softmax(scale_k log p_k + bias_k).
 
     Chosen by maximum likelihood with a tiny ridge. The most likely class can change.
@@ -90,7 +97,8 @@ class VectorScaling(Calibrator):
     other classes are fitted as if it did not exist.
 
     Memory beyond the input, whatever the number of examples: four Hessians of (2 classes)^2
-    float64 up to 1000 classes (128 MB there), and about 10 MB of blocks per thread.
+    float64 up to 1000 classes (128 MB there), about 10 MB of blocks per thread, and for less than
+    a million logits all margins in float64 (up to 8 MB).
 
     Examples
     --------
@@ -116,7 +124,16 @@ class VectorScaling(Calibrator):
 
     def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
         self._check_parameters()
-        examples = countable_examples(logits, labels, weights)
+        self._fit_examples(countable_examples(logits, labels, weights))
+
+    def _fit_blocks(self, blocks: Blocks) -> None:
+        self._check_parameters()
+        self._fit_examples(StreamedExamples(blocks))
+
+    def _fits_in_one_pass(self) -> bool:
+        return False
+
+    def _fit_examples(self, examples: ExampleSet) -> None:
         spread = max(typical_spread(examples), _LEAST_SPREAD)
         temperature = _base_temperature(examples, spread)
         problem = _Problem(examples, float(self.ridge), temperature, min(temperature, spread))
@@ -147,7 +164,7 @@ class VectorScaling(Calibrator):
 
         def work(rows: slice) -> None:
             features, masked = log_probabilities(logits, offset, rows)
-            out[rows] = _softmax(features * self.scale_ + self.bias_, masked)[0]
+            out[rows] = masked_softmax(features * self.scale_ + self.bias_, masked)[0]
 
         for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
         return out
@@ -192,67 +209,13 @@ def _message(found: Minimum, max_iterations: int, separated: IntArray) -> str:
     return "converged"
 
 
-def log_sums(logits: Logits) -> FloatArray:
-    """log sum_i exp z_i of every row, (n,): what turns logits into log-probabilities."""
-    out = np.empty(logits.n_rows)
-
-    def work(rows: slice) -> None:
-        out[rows] = logits.top[rows] + np.log(np.exp(-logits.margins(rows)).sum(axis=1))
-
-    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
-    return out
-
-
-def log_probabilities(
-    logits: Logits, offset: FloatArray, rows: slice
-) -> tuple[FloatArray, NDArray[np.bool_] | None]:
-    """Log-probabilities of a block (rows, classes), 0 where masked, and the mask if there is one.
-
-    A masked class must stay masked whatever its scale, and -inf * 0 is not a number.
-    """
-    out = logits.values[rows].astype(np.float64)
-    out -= offset[rows, None]
-    masked = out == -np.inf
-    if not masked.any():
-        return out, None
-    out[masked] = 0.0
-    return out, masked
-
-
-def _softmax(scores: FloatArray, masked: NDArray[np.bool_] | None) -> tuple[FloatArray, FloatArray]:
-    """Softmax of the scores, made in place, and the log of each row's sum, (rows,)."""
-    if masked is not None:
-        scores[masked] = -np.inf
-    highest = scores.max(axis=1)
-    scores -= highest[:, None]
-    np.exp(scores, out=scores)
-    sums = scores.sum(axis=1)
-    scores /= sums[:, None]
-    return scores, highest + np.log(sums)
-
-
-def _base_temperature(examples: Examples, spread: float) -> float:
+def _base_temperature(examples: ExampleSet, spread: float) -> float:
     """The temperature to start from and to shrink towards; near 1 where there is none."""
     low, high = _TEMPERATURES[0] * spread, min(_TEMPERATURES[1] * spread, FARTHEST)
-    found = fit_temperature(examples.logits, examples.labels, examples.weights, bounds=(low, high))
+    found = best_temperature(examples, bounds=(low, high))
     if found.converged or found.temperature == high:
         return found.temperature
     return min(max(1.0, spread / 1e3), spread * 1e3)
-
-
-@dataclass(eq=False)
-class _Sums:
-    """Weighted sums over rows: `firsts` of [p x, p, log loss], `squares` of p x^2, `products`."""
-
-    firsts: FloatArray  # (2 classes + 1,)
-    squares: FloatArray  # (classes,)
-    products: FloatArray  # (2 classes, 2 classes), of [p x, p] with itself
-
-    def __iadd__(self, other: _Sums) -> _Sums:
-        self.firsts += other.firsts
-        self.squares += other.squares
-        self.products += other.products
-        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,16 +225,20 @@ class _Problem:
     Its features x are log-probabilities divided by the unit.
     """
 
-    examples: Examples
+    examples: ExampleSet
     ridge: float
     temperature: float
     unit: float
 
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.temperature, self.unit)
+
     def solve(self, max_iterations: int) -> Minimum:
-        start = np.zeros(2 * self.examples.logits.n_classes)
+        start = np.zeros(2 * self.examples.n_classes)
         # Blocks of rows go to threads of ours; BLAS threads on top would fight them for cores.
         with threadpool_limits(1, user_api="blas"):
-            if self.examples.logits.n_classes <= DENSE_CLASSES:
+            if self.examples.n_classes <= DENSE_CLASSES:
                 return minimize_convex(self.evaluate, start, max_iterations)
             options = {"maxiter": max_iterations, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-8}
             found = minimize(
@@ -284,90 +251,34 @@ class _Problem:
         return np.asarray(1.0 / self.temperature + theta[: theta.size // 2] / self.unit)
 
     @cached_property
-    def offset(self) -> FloatArray:
-        return log_sums(self.examples.logits)
-
-    @cached_property
-    def true_features(self) -> FloatArray:
-        """Features of the true classes, (n,)."""
-        labels = self.examples.labels
-        values = self.examples.logits.values[np.arange(labels.size), labels].astype(np.float64)
-        return np.asarray((values - self.offset) / self.unit)
-
-    @cached_property
-    def class_weights(self) -> FloatArray:
-        """How much of the weight each class has, (classes,)."""
-        count = self.examples.logits.n_classes
-        sums = np.bincount(self.examples.labels, self.examples.weights, count)
-        return np.asarray(sums, dtype=np.float64)
+    def parts(self) -> Parts[VectorPart]:
+        return self.examples.prepared(partial(VectorPart, shape=self.shape))
 
     @cached_property
     def observed(self) -> FloatArray:
         """Weighted sums of the true classes' features, and of the classes, (2 classes,)."""
-        labels, weights = self.examples.labels, self.examples.weights
-        first = np.bincount(labels, weights * self.true_features, self.class_weights.size)
-        return np.concatenate([first, self.class_weights])
+        return self.parts.total(VectorPart.observed)
+
+    @property
+    def class_weights(self) -> FloatArray:
+        """How much of the weight each class has, (classes,)."""
+        return self.observed[self.examples.n_classes :]
 
     def evaluate(self, theta: FloatArray) -> Evaluation:
         """Value, gradient (p,) and Hessian (p, p), p = 2 classes."""
-        n_rows = self.examples.logits.n_rows
-        # As many parts whatever the threads, so that sums always add up in the same order.
-        step = max(-(-n_rows // PARTS), self._rows_per_block)
-        parts: list[_Sums | None] = [None] * -(-n_rows // step)
-
-        def work(rows: slice) -> None:
-            parts[rows.start // step] = self._sum_rows(theta, rows)
-
-        for_row_blocks(work, n_rows, step)
-        total = reduce(operator.iadd, (part for part in parts if part is not None))
+        total = Sums(self.parts.total(lambda part: part.second_sums(theta).flat), theta.size // 2)
         value, gradient = self._value_and_gradient(theta, total.firsts)
         return value, gradient, self._hessian(total)
 
-    def _sum_rows(self, theta: FloatArray, rows: slice) -> _Sums:
-        count = theta.size // 2
-        total = _Sums(np.zeros(theta.size + 1), np.zeros(count), np.zeros((theta.size, theta.size)))
-        products = np.empty_like(total.products)
-        for start in range(rows.start, rows.stop, self._rows_per_block):
-            block = slice(start, min(start + self._rows_per_block, rows.stop))
-            features, joined, loss = self._predict(theta, block)
-            weights = self.examples.weights[block]
-            total.firsts[:-1] += weights @ joined
-            total.firsts[-1] += weights @ loss
-            features *= joined[:, :count]
-            total.squares += weights @ features
-            joined *= np.sqrt(weights)[:, None]
-            total.products += np.matmul(joined.T, joined, out=products)
-        return total
-
-    @property
-    def _rows_per_block(self) -> int:
-        return rows_per_block(2 * self.examples.logits.n_classes)
-
     def value_and_gradient(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """The same without the Hessian, for very many classes."""
-
-        def work(rows: slice) -> FloatArray:
-            _, joined, loss = self._predict(theta, rows)
-            weights = self.examples.weights[rows]
-            return np.append(weights @ joined, weights @ loss)
-
         return self._value_and_gradient(
-            theta, sum_over_blocks(self.examples.logits, theta.size + 1, work)
+            theta, self.parts.total(lambda part: part.first_sums(theta))
         )
 
     def losses(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """The mean log loss, and each class's against all others, (classes,)."""
-
-        def work(rows: slice) -> FloatArray:
-            _, proba, loss = self._scores(theta, rows)
-            weights, labels = self.examples.weights[rows], self.examples.labels[rows]
-            own = (np.arange(labels.size), labels)
-            proba[own] = 0.0  # its loss is added by itself
-            np.log1p(-np.minimum(proba, 1.0 - 1e-16), out=proba)
-            each = -(weights @ proba) + np.bincount(labels, weights * loss, proba.shape[1])
-            return np.append(each, weights @ loss)
-
-        total = sum_over_blocks(self.examples.logits, theta.size // 2 + 1, work)
+        total = self.parts.total(lambda part: part.class_losses(theta))
         return float(total[-1]), total[:-1]
 
     def separated_classes(self, theta: FloatArray, class_losses: FloatArray) -> IntArray:
@@ -375,29 +286,12 @@ class _Problem:
         penalty = 0.5 * self.ridge * (theta.reshape(2, -1) ** 2).sum(axis=0)
         return np.flatnonzero((penalty >= class_losses) & (self.class_weights > 0.0))
 
-    def _predict(self, theta: FloatArray, rows: slice) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Features x (rows, classes), [p x, p] (rows, 2 classes), and the log losses (rows,)."""
-        features, proba, loss = self._scores(theta, rows)
-        return features, np.concatenate([proba * features, proba], axis=1), loss
-
-    def _scores(self, theta: FloatArray, rows: slice) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Features x and probabilities (rows, classes), and the log losses (rows,)."""
-        deviation, bias = np.split(theta, 2)
-        slope = self.unit / self.temperature + deviation
-        features, masked = log_probabilities(self.examples.logits, self.offset, rows)
-        features /= self.unit
-        labels = self.examples.labels[rows]
-        with np.errstate(over="ignore", invalid="ignore"):  # a trial step may go much too far
-            proba, log_sum = _softmax(features * slope + bias, masked)
-            loss = log_sum - (self.true_features[rows] * slope[labels] + bias[labels])
-        return features, proba, loss
-
     def _value_and_gradient(self, theta: FloatArray, sums: FloatArray) -> tuple[float, FloatArray]:
         """From the sums of [p x, p] and of the log losses."""
         value = float(sums[-1]) + 0.5 * self.ridge * float(theta @ theta)
         return value, sums[:-1] - self.observed + self.ridge * theta
 
-    def _hessian(self, total: _Sums) -> FloatArray:
+    def _hessian(self, total: Sums) -> FloatArray:
         """Mean of diag(p) - p p' with features multiplied in, plus the ridge. Takes `products`."""
         count = total.squares.size
         hessian = np.negative(total.products, out=total.products)

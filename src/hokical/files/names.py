@@ -15,6 +15,8 @@ Split = Literal["val", "test"]
 
 #: Spellings, the most usual first.
 LOGITS = ("logits", "logit", "scores", "outputs")
+#: The best values of each row, in files without the others.
+TOP_K = ("topk_values", "topk_log_probabilities")
 LABELS = ("labels", "label", "targets", "target", "y_true", "y", "class")
 PARTS: dict[str, tuple[str, ...]] = {
     "val": ("val", "valid", "validation", "cal", "calib", "calibration", "dev"),
@@ -47,7 +49,7 @@ def choose(path: Path, names: Iterable[str], split: Split) -> Chosen:
     if set(known) == {NAMELESS}:
         return Chosen(NAMELESS, None, None)
     for part in (split, None):
-        logits = first_known(known, _spellings(LOGITS, part))
+        logits = first_known(known, _spellings((*LOGITS, *TOP_K), part))
         if logits is not None:
             labels = first_known(known, _spellings(LABELS, part))
             return Chosen(known[logits], None if labels is None else known[labels], part)

@@ -18,14 +18,7 @@ _KIND = "a Parquet table"
 
 def open_parquet(path: Path) -> Arrays:
     """Logits from one column each or from one column of lists; labels from theirs."""
-    try:
-        parquet = import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise DataFileError(
-            path,
-            "is a Parquet table, for which a library is missing.",
-            "Install it: pip install 'hokical[parquet]'.",
-        ) from error
+    parquet = parquet_library(path)
     with damage_reported(path, _KIND):
         stored = parquet.ParquetFile(path)
         layout = find_layout(path, stored.schema_arrow.names)
@@ -34,7 +27,26 @@ def open_parquet(path: Path) -> Arrays:
         return _arrays(path, table, layout, names)
 
 
+def parquet_library(path: Path) -> Any:
+    """`pyarrow.parquet`, or an error that says how to get it."""
+    try:
+        return import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise DataFileError(
+            path,
+            "is a Parquet table, for which a library is missing.",
+            "Install it: pip install 'hokical[parquet]'.",
+        ) from error
+
+
 def _arrays(path: Path, table: Any, layout: Layout, names: list[str]) -> Arrays:
+    return split_rows(path, *table_columns(path, table, layout, names))
+
+
+def table_columns(
+    path: Path, table: Any, layout: Layout, names: list[str]
+) -> tuple[NDArray[Any], NDArray[Any] | None, list[Any] | None]:
+    """Logits (n, classes), labels (n,) and parts (n,) of a pyarrow table, where it has them."""
     columns = [table.column(names[index]) for index in layout.logits]
     logits = (
         _from_lists(path, columns[0])
@@ -43,7 +55,7 @@ def _arrays(path: Path, table: Any, layout: Layout, names: list[str]) -> Arrays:
     )
     labels = None if layout.labels is None else table.column(names[layout.labels]).to_numpy()
     parts = None if layout.split is None else table.column(names[layout.split]).to_pylist()
-    return split_rows(path, logits, labels, parts)
+    return logits, labels, parts
 
 
 def _from_lists(path: Path, column: Any) -> NDArray[Any]:

@@ -21,6 +21,7 @@ from hokical.files.parquet import open_parquet
 from hokical.files.pickles import open_pickle
 from hokical.files.safetensors import open_safetensors
 from hokical.files.sniff import find_format
+from hokical.files.topk import is_top_k, read_top_k
 from hokical.logits import Fitted, Logits, as_labels, as_logits
 
 IntArray = NDArray[np.int64]
@@ -63,7 +64,9 @@ def read_examples(
     Parameters
     ----------
     path : path
-        .npz, .npy, .csv, .parquet, .safetensors, or a pickle of NumPy arrays.
+        .npz, .npy, .csv, .parquet, .safetensors, or a pickle of NumPy arrays. Where only the best
+        logits of each row are known, `topk_values` (or `topk_log_probabilities`) and
+        `topk_indices`, (n, k) each, with `n_classes` give a `TopK`.
     split : {"val", "test"}
         Which part, if the file has parts (`val_logits`, `test_logits`, ...).
     labels : path, optional
@@ -77,8 +80,8 @@ def read_examples(
     where = Path(path)
     arrays = _open(where)
     chosen = choose(where, arrays, split)
-    logits = _checked_logits(where, arrays[chosen.logits], chosen.logits or "logits", fitted_by)
-    labels_file = _labels_file(where, labels, nameless=chosen.logits == NAMELESS)
+    logits = _checked_logits(where, arrays, chosen.logits, fitted_by)
+    labels_file = labels_beside(where, labels, nameless=chosen.logits == NAMELESS)
     if not need_labels:
         return Examples(logits, None, chosen.part)
     if labels_file is not None:
@@ -94,7 +97,7 @@ def _open(path: Path) -> Arrays:
     return _OPENERS[find_format(path)](path)
 
 
-def _labels_file(
+def labels_beside(
     path: Path, given: str | os.PathLike[str] | None, *, nameless: bool
 ) -> Path | None:
     """The file named by the user, else the one beside that is called alike."""
@@ -113,23 +116,24 @@ def _no_labels(path: Path, logits: str) -> DataFileError:
     )
 
 
-def _checked_logits(path: Path, array: Any, name: str, fitted_by: Fitted | None) -> Logits:
+def _checked_logits(path: Path, arrays: Arrays, name: str, fitted_by: Fitted | None) -> Logits:
+    given = read_top_k(path, arrays, name) if is_top_k(name) else arrays[name]
     try:
-        return as_logits(array, name=name, fitted_by=fitted_by)
+        return as_logits(given, name=name or "logits", fitted_by=fitted_by)
     except (TypeError, ValueError) as error:
         raise DataFileError(path, str(error)) from error
 
 
 def _checked_labels(path: Path, array: Any, logits: Logits) -> IntArray:
     try:
-        return as_labels(_tidy_labels(array), logits.n_rows, logits.n_classes)
+        return as_labels(tidy_labels(array), logits.n_rows, logits.n_classes)
     except (TypeError, ValueError) as error:
         one_more = array.ndim > 0 and len(array) == logits.n_rows + 1
         remedy = "If the first is a header, call it `label`." if one_more else ""
         raise DataFileError(path, str(error), remedy) from error
 
 
-def _tidy_labels(array: NDArray[Any]) -> NDArray[Any]:
+def tidy_labels(array: NDArray[Any]) -> NDArray[Any]:
     """A column (n, 1) as (n,), and whole floats as integers: files hold both, and both are safe."""
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]

@@ -1,4 +1,4 @@
-"""The two public functions: how stable is the label, and what would it switch to?"""
+"""The public functions: how stable is the label, how surely, and what would it switch to?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hokical.logits import as_logits
 from hokical.noise import Noise
-from hokical.stability.exact import exact_distribution, exact_stability
+from hokical.stability.exact import exact_bounds, exact_distribution, exact_stability
 from hokical.stability.sampled import Draws, survivals
 
 FloatArray = NDArray[np.float64]
@@ -22,8 +22,9 @@ def label_stability(
 
     Parameters
     ----------
-    logits : array-like of shape (n, classes)
-        -inf marks an impossible class.
+    logits : array-like of shape (n, classes), or TopK
+        -inf marks an impossible class. For a `TopK` the answer is the midpoint of
+        `stability_bounds`.
     noise : Gaussian, Uniform or Gumbel
         Added to every logit independently.
     draws : int, optional
@@ -53,8 +54,33 @@ def label_stability(
     return survivals(checked, shared) / m
 
 
+def stability_bounds(logits: Any, noise: Noise) -> tuple[FloatArray, FloatArray]:
+    """The least and the greatest label stability that the hidden classes of a `TopK` allow.
+
+    Half their difference is how far `label_stability` can be off because of what is hidden. They
+    are equal where every class is seen.
+
+    Returns
+    -------
+    lower, upper : ndarrays of shape (n,), float64
+
+    Examples
+    --------
+    >>> from hokical import TopK, stability_bounds
+    >>> from hokical.noise import Gumbel
+    >>> seen = TopK([[3.0, 1.0, 0.0]], [[2, 0, 5]], n_classes=10)
+    >>> lower, upper = stability_bounds(seen, Gumbel(1.0))
+    >>> lower.round(4), upper.round(4)
+    (array([0.652]), array([0.8438]))
+    """
+    checked = as_logits(logits)
+    return exact_bounds(checked, check_noise(noise))
+
+
 def label_distribution(logits: Any, noise: Noise) -> FloatArray:
     """The chance of every class to be the label once noise is added to the logits.
+
+    The hidden classes of a `TopK` are taken as equals that share what is left.
 
     Returns
     -------

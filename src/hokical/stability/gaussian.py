@@ -35,7 +35,7 @@ FloatArray = NDArray[np.float64]
 DEGREE = 24  # the compiled kernel is unrolled for this degree
 REACH = 9.0
 _NODE_LIMIT = 5.5  # the normal mass outside is 4e-8
-_TAIL_LIMIT = 8.1  # where the label loses to a far class, its own noise is far down
+TAIL_LIMIT = 8.1  # where the label loses to a far class, its own noise is far down
 _NODE_STEP = 0.2
 #: Below this many logits, NumPy is done before the compiler has been imported.
 COMPILE_FROM = 1_000_000
@@ -93,7 +93,7 @@ def distribution(logits: Logits, scale: float) -> FloatArray:
     Beyond REACH it goes on like the chance Phi(-d/sqrt 2) that one far class overtakes one other,
     which is right to a percent or so unless several classes lead together.
     """
-    rule = gaussian_rule(-_TAIL_LIMIT)
+    rule = gaussian_rule(-TAIL_LIMIT)
     hazard, points_to_series = _switch_tables()
     out = np.empty(logits.values.shape)
 
@@ -120,12 +120,12 @@ def log_overtake(margin: FloatArray | float) -> FloatArray:
 
 
 def log_products(logits: Logits, rows: slice, scale: float, rule: Rule) -> FloatArray:
-    """sum_i log Phi(u + d_i) over all classes at every node, (rows, K).
+    """sum_i log Phi(u + d_i) over all columns at every node, (rows, K).
 
     The two paths agree to 1e-13 per thousand classes; beyond that only one is used, so that a
     result does not depend on its batch.
     """
-    if logits.values.size >= COMPILE_FROM or logits.n_classes > PLAIN_UP_TO:
+    if logits.values.size >= COMPILE_FROM or logits.n_columns > PLAIN_UP_TO:
         return compiled_log_products(logits, rows, scale, rule)
     return plain_log_products(logits, rows, scale, rule)
 
@@ -154,13 +154,13 @@ def compiled_log_products(logits: Logits, rows: slice, scale: float, rule: Rule)
 
 
 def _rows_per_block(logits: Logits) -> int:
-    return rows_per_block(max(logits.n_classes, 4 * gaussian_rule().nodes.size))
+    return rows_per_block(max(logits.n_columns, 4 * gaussian_rule().nodes.size))
 
 
 @cache
 def _switch_tables() -> tuple[FloatArray, FloatArray]:
     """hazard (K, Q): weighted phi/Phi at the Q interpolation points; and points to series."""
-    rule = gaussian_rule(-_TAIL_LIMIT)
+    rule = gaussian_rule(-TAIL_LIMIT)
     t, matrix = _points(DEGREE)
     x = rule.nodes[:, None] + (t + 1.0) * (REACH / 2.0)
     log_hazard = np.log(_normal_density(x)) - log_ndtr(x)

@@ -12,13 +12,17 @@ FloatArray = NDArray[np.float64]
 
 
 def stability(logits: Logits, scale: float) -> FloatArray:
-    """gamma of every row, (n,): 1 / sum_i exp(-d_i)."""
+    """gamma of every row, (n,): 1 / sum_i exp(-d_i), over the columns and the tail."""
     out = np.empty(logits.n_rows)
+    tail = logits.tail
 
     def work(rows: slice) -> None:
-        out[rows] = 1.0 / np.exp(logits.margins(rows) / -scale).sum(axis=1)
+        total = np.exp(logits.margins(rows) / -scale).sum(axis=1)
+        if tail is not None:
+            total += tail.count[rows] * np.exp(tail.margin[rows] / -scale)
+        out[rows] = 1.0 / total
 
-    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
+    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_columns))
     return out
 
 

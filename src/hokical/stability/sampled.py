@@ -68,6 +68,7 @@ def survivals(logits: Logits, draws: Draws) -> IntArray:
     Logits are taken relative to their row's top, and the sum logit + noise in float64 for float64
     logits, else in float32.
     """
+    logits = logits.with_every_class("draws", "Use exact stability, `draws=None`")
     if logits.n_rows * draws.values.size < _COMPILE_FROM:
         return plain_survivals(logits, draws)
     return compiled_survivals(logits, draws)

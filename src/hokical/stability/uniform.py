@@ -23,8 +23,8 @@ _PLAIN_UP_TO = 16
 
 
 def stability(logits: Logits, width: float) -> FloatArray:
-    """gamma of every row, (n,)."""
-    if logits.n_classes <= _PLAIN_UP_TO:
+    """gamma of every row, (n,), over the columns alone."""
+    if logits.n_columns <= _PLAIN_UP_TO:
         return plain_stability(logits, width)
     return compiled_stability(logits, width)
 
@@ -41,7 +41,7 @@ def plain_stability(logits: Logits, width: float) -> FloatArray:
             product *= np.minimum(u + column[:, None], 1.0)
         out[rows] = (weights * product).sum(axis=1)
 
-    for_row_blocks(work, logits.n_rows, _plain_rows(logits.n_classes))
+    for_row_blocks(work, logits.n_rows, _plain_rows(logits.n_columns))
     return np.clip(out, 0.0, 1.0)
 
 
@@ -54,7 +54,7 @@ def compiled_stability(logits: Logits, width: float) -> FloatArray:
     def work(rows: slice) -> None:
         uniform_stability(logits.block(rows), logits.top[rows], 1.0 / width, out[rows])
 
-    for_row_blocks(work, logits.n_rows, rows_per_block(4 * logits.n_classes))
+    for_row_blocks(work, logits.n_rows, rows_per_block(4 * logits.n_columns))
     return np.clip(out, 0.0, 1.0)
 
 

@@ -1,0 +1,67 @@
+"""Between which values can the features of the stability profile lie when classes are hidden?
+
+Every feature rises or falls with each hidden logit, so it lies between its values with all hidden
+classes at the ceiling and with none. Where the rest is known in sum, the bounds on the stability
+itself narrow that further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.logits import Logits, Tail
+from hokical.stability.bounds import gaussian_bounds, gumbel_bounds
+from hokical.topk import TopK
+
+FloatArray = NDArray[np.float64]
+Ranges = tuple[FloatArray, FloatArray]
+
+#: What the chances behind the bounds may be off by.
+_ERROR = 1e-6
+
+
+def feature_ranges(
+    logits: TopK,
+    features: Callable[[Logits], FloatArray],
+    temperature: float,
+    scales: FloatArray,
+) -> Ranges:
+    """Least and greatest of every feature, (n, 1 + 2 W) each.
+
+    The features are the log-odds of the softmax at the temperature, then log gamma and
+    log(1 - gamma) at each of the W scales.
+    """
+    count = logits.tail.count
+    ends = [features(_with_tail(logits, share * count)) for share in (1.0, 0.0)]
+    low, high = np.minimum(*ends), np.maximum(*ends)
+    if logits.rest is None:
+        return low, high
+    tight_low, tight_high = _ranges_by_rest(logits, temperature, scales)
+    return np.clip(tight_low, low, high), np.clip(tight_high, low, high)
+
+
+def _with_tail(logits: TopK, count: FloatArray) -> TopK:
+    """The same rows with so many hidden classes, all at the ceiling."""
+    moved = logits.take(slice(None))
+    moved.__dict__["tail"] = Tail(logits.ceiling_margin, count)
+    return moved
+
+
+def _ranges_by_rest(logits: TopK, temperature: float, scales: FloatArray) -> Ranges:
+    lower, upper = gumbel_bounds(logits, temperature)
+    low = [_log(lower - _ERROR) - _log(1.0 - lower + _ERROR)]
+    high = [_log(upper + _ERROR) - _log(1.0 - upper - _ERROR)]
+    for scale in scales.tolist():
+        lower, upper = gaussian_bounds(logits, scale)
+        low += [_log(lower - _ERROR), _log(1.0 - upper - _ERROR)]
+        high += [_log(upper + _ERROR), _log(1.0 - lower + _ERROR)]
+    return np.column_stack(low), np.column_stack(high)
+
+
+def _log(chance: FloatArray) -> FloatArray:
+    """log, -inf for what rounding has made negative."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(chance, 0.0))

@@ -1,0 +1,62 @@
+"""Exact statements about a share of which a sample has been counted."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, betaincinv
+
+FloatArray = NDArray[np.float64]
+
+
+def chance_of_so_few(hits: Any, trials: Any, share: float) -> FloatArray:
+    """P(Binomial(trials, share) <= hits): the p-value of "the true share is at least `share`".
+
+    >>> float(chance_of_so_few(0, 2, 0.5))
+    0.25
+    """
+    hits, trials = np.broadcast_arrays(np.asarray(hits, np.float64), np.asarray(trials, np.float64))
+    all_hit = hits >= trials  # nothing at all was counted, among others
+    misses = np.where(all_hit, 1.0, trials - hits)
+    return np.where(all_hit, 1.0, betainc(misses, hits + 1.0, 1.0 - share))
+
+
+def clopper_pearson(hits: Any, trials: Any, *, level: float = 0.95) -> FloatArray:
+    """Exact confidence intervals (..., 2) for the share behind `hits` of `trials`.
+
+    Whatever the true share is, the interval holds it with probability at least `level`; each end
+    fails with probability at most (1 - level)/2. No trials give [0, 1].
+
+    Parameters
+    ----------
+    hits, trials : array-like of integers, 0 <= hits <= trials
+    level : float
+        Strictly between 0 and 1.
+
+    Examples
+    --------
+    >>> clopper_pearson(9, 10).round(4)
+    array([0.555 , 0.9975])
+    """
+    level = check_chance("level", level)
+    found, all_of = np.broadcast_arrays(
+        np.asarray(hits, np.float64), np.asarray(trials, np.float64)
+    )
+    if not ((found >= 0.0) & (found <= all_of)).all():
+        raise ValueError("`hits` must lie between 0 and `trials`.")
+    tail = 0.5 * (1.0 - level)
+    missed = all_of - found
+    low = betaincinv(np.maximum(found, 1.0), missed + 1.0, tail)
+    high = betaincinv(found + 1.0, np.maximum(missed, 1.0), 1.0 - tail)
+    ends = [np.where(found > 0.0, low, 0.0), np.where(missed > 0.0, high, 1.0)]
+    return np.stack(ends, axis=-1)
+
+
+def check_chance(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
+        raise ValueError(f"`{name}` must lie strictly between 0 and 1; got {value!r}.")
+    return float(value)

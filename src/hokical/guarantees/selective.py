@@ -1,0 +1,110 @@
+"""What `predict_or_abstain` gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.guarantees.risk import Source, Threshold, fewest_examples
+from hokical.guarantees.scores import level_log_odds
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class SelectivePrediction:
+    """Labels, and which of them to give as answers.
+
+    Attributes
+    ----------
+    labels : (n,) int64, for all examples, accepted or not; see `labels_or`
+    confidence : (n,) float64, the calibrated chance that each label is right
+    accepted : (n,) bool
+    risk, delta : what was asked for
+    threshold_log_odds : the smallest score accepted, as log-odds; inf if nothing is
+    coverage : share of the examples behind the guarantee that the threshold accepts
+    certified_on : "fit" (the score is the classifier's own softmax) or "held-out" (it is the
+        calibrated confidence)
+    guarantee : what is proven, in words; or why nothing could be accepted
+    """
+
+    labels: IntArray
+    confidence: FloatArray
+    accepted: NDArray[np.bool_]
+    risk: float
+    delta: float
+    threshold_log_odds: float
+    coverage: float
+    certified_on: Source
+    guarantee: str
+
+    @property
+    def threshold(self) -> float:
+        """The threshold as a probability: of the softmax, or of the calibrated confidence."""
+        return float(1.0 / (1.0 + np.exp(-self.threshold_log_odds)))
+
+    def labels_or(self, abstained: int = -1) -> IntArray:
+        """The labels (n,), with `abstained` in the place of those not accepted."""
+        return np.where(self.accepted, self.labels, abstained)
+
+    def __str__(self) -> str:
+        kept = int(self.accepted.sum())
+        return f"{kept:,} of {self.accepted.size:,} accepted. {self.guarantee}"
+
+
+def selective_prediction(
+    labels: IntArray,
+    confidence: FloatArray,
+    levels: IntArray,
+    chosen: Threshold,
+    *,
+    risk: float,
+    delta: float,
+    certified_on: Source,
+    n_starts: int,
+) -> SelectivePrediction:
+    """Apply a threshold to the levels (n,) of new examples, and say what it is worth."""
+    place = "the examples of the fit" if certified_on == "fit" else "the held-out examples"
+    if chosen.level is None:
+        accepted, threshold = np.zeros(levels.size, np.bool_), np.inf
+        words = _why_nothing(chosen, place, risk, delta, n_starts)
+    else:
+        accepted, threshold = levels >= chosen.level, level_log_odds(chosen.level)
+        words = _promise(chosen, place, risk, delta)
+    return SelectivePrediction(
+        labels=labels,
+        confidence=confidence,
+        accepted=accepted,
+        risk=risk,
+        delta=delta,
+        threshold_log_odds=threshold,
+        coverage=chosen.accepted / chosen.total,
+        certified_on=certified_on,
+        guarantee=words,
+    )
+
+
+def _promise(chosen: Threshold, place: str, risk: float, delta: float) -> str:
+    return (
+        f"With confidence {1.0 - delta:.4g}, at most {risk:.4g} of the accepted labels are wrong: "
+        f"of {place} the same rule accepts {chosen.accepted:,} of {chosen.total:,}, and "
+        f"{chosen.wrong:,} of those are wrong."
+    )
+
+
+def _why_nothing(chosen: Threshold, place: str, risk: float, delta: float, n_starts: int) -> str:
+    needed = fewest_examples(risk, delta, n_starts)
+    if chosen.total < needed:
+        return (
+            f"Nothing is accepted: to prove a risk of {risk:.4g} with confidence {1.0 - delta:.4g} "
+            f"takes at least {needed:,} examples, even without a mistake; {place} are "
+            f"{chosen.total:,}. Allow a larger `risk` or `delta`, or use more examples."
+        )
+    return (
+        f"Nothing is accepted: {place} ({chosen.total:,}) do not prove for any threshold that the "
+        f"error rate is at most {risk:.4g} with confidence {1.0 - delta:.4g}. Allow a larger "
+        "`risk` or `delta`, or use more examples."
+    )

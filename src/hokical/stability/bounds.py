@@ -1,0 +1,208 @@
+"""How stable can a label be when some classes are hidden?
+
+A hidden logit lies anywhere below its row's ceiling. The label is most stable if all are far down,
+and least stable if all are at the ceiling. Where the sum R of the exponentials of the hidden
+margins, `rest`, is known as well, both ends draw closer: with x_i = exp(-d_i), each family asks for
+the extremes of a sum of g(x_i) over 0 <= x_i <= e, sum of x_i = R, with e that of the ceiling.
+
+- Gumbel: g(x) = x^(1/scale) is convex or concave, so the extremes are all equal, or as many as
+  possible at the ceiling. At scale 1 both are R, and the softmax is exact.
+- Gaussian: g(x) = log Phi at a node of the quadrature is concave near 0 and convex beyond. The
+  least is on a chord from 0; the most is bounded by the lines that touch the concave part (weak
+  duality: any line above g gives a bound, and the best of a few is taken).
+- Uniform: at most R exp(width) hidden classes are within reach of the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.polynomial.legendre import leggauss
+from numpy.typing import NDArray
+from scipy.special import log_ndtr
+
+from hokical.logits import rows_per_block
+from hokical.parallel import for_row_blocks
+from hokical.stability import gaussian, uniform
+from hokical.topk import TopK
+
+FloatArray = NDArray[np.float64]
+Bounds = tuple[FloatArray, FloatArray]
+
+#: One of the lines touches the concave part so far beyond its end, in units of the noise.
+_TOUCH_BEYOND = 0.5
+_LARGEST_LOG = 700.0  # exp of more overflows
+_FARTHEST = 1e150
+#: Roots are sought between these: below, they no longer matter, and above, log Phi vanishes.
+_FAR_DOWN, _FAR_UP = -1e4, 37.0
+_LOG_ROOT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+#: Under uniform noise: halvings of the way down from where hidden classes join, and nodes in each.
+_HALVINGS, _ORDER = 26, 8
+
+
+def _in_units(margin: FloatArray, width: float) -> FloatArray:
+    """Margins in units of the noise, so large at most that their squares are finite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.minimum(margin / width, _FARTHEST))
+
+
+def gumbel_bounds(logits: TopK, scale: float) -> Bounds:
+    """1 over the smallest and the largest possible sum of exponentials."""
+    gap, hidden = logits.ceiling_margin, logits.tail.count
+    seen = np.empty(logits.n_rows)
+
+    def work(rows: slice) -> None:
+        seen[rows] = np.exp(-_in_units(logits.margins(rows), scale)).sum(axis=1)
+
+    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_columns))
+    if logits.rest is None:
+        least, most = np.zeros_like(seen), hidden * np.exp(-_in_units(gap, scale))
+    else:
+        equal = hidden * np.exp(-_in_units(logits.tail.margin, scale))
+        some = hidden > 0.0
+        room = np.subtract(logits.rest, logits.ceiling, out=np.zeros_like(gap), where=some)
+        crowded = np.where(some, np.exp(room - _in_units(gap, scale)), 0.0)
+        least, most = np.minimum(equal, crowded), np.maximum(equal, crowded)
+    return 1.0 / (seen + most), 1.0 / (seen + least)
+
+
+def gaussian_bounds(logits: TopK, scale: float) -> Bounds:
+    """The quadrature with the smallest and the largest possible product at every node."""
+    rule = gaussian.gaussian_rule()
+    lower, upper = np.empty(logits.n_rows), np.empty(logits.n_rows)
+
+    def work(rows: slice) -> None:
+        seen = gaussian.log_products(logits, rows, scale, rule) - rule.own
+        for out, hidden in zip((lower, upper), _gaussian_sums(logits, rows, scale), strict=True):
+            gamma = (np.exp(seen + hidden) * rule.weights).sum(axis=1)
+            np.clip(gamma, 0.0, 1.0, out=out[rows])
+
+    for_row_blocks(work, logits.n_rows, rows_per_block(16 * rule.nodes.size))
+    return lower, upper
+
+
+def _gaussian_sums(logits: TopK, rows: slice, scale: float) -> Bounds:
+    """Least and greatest sum of log Phi(u + d_i/scale) over the hidden classes, (rows, K)."""
+    u = gaussian.gaussian_rule().nodes
+    count = logits.tail.count[rows, None]
+    gap = np.where(count > 0.0, _in_units(logits.ceiling_margin[rows, None], scale), 0.0)
+    if logits.rest is None:
+        least = count * log_ndtr(u + gap)
+        return least, np.zeros_like(least)
+    equal = np.where(count > 0.0, _in_units(logits.tail.margin[rows, None], scale), 0.0)
+    # As many classes where log Phi(v)/x is least as R allows, at most all, at least at the ceiling.
+    place = np.clip(_chord_end(scale) - u, gap, equal)
+    least = count * np.exp((place - equal) * scale) * log_ndtr(u + place)
+    return least, count * _highest_mean(u + gap, u + equal, scale)
+
+
+def _highest_mean(ceiling: FloatArray, equal: FloatArray, scale: float) -> FloatArray:
+    """Upper bound on the mean of log Phi(v_i), given the mean of x_i = exp(-scale v_i).
+
+    `ceiling` is the least v_i can be, and `equal` the one at which all x_i are the mean. A line
+    that touches g at v_a with slope -hazard(v_a)/(scale x_a) by x bounds g from above, unless g
+    rises above it again at the ceiling; then the line is lifted until it does not.
+    """
+    at_ceiling, best = log_ndtr(ceiling), np.zeros_like(equal)
+    end = _concave_from(scale)
+    line = _line_through_ceiling(ceiling, at_ceiling, scale)
+    for v in (np.maximum(equal, end), np.maximum(line, end), np.float64(end + _TOUCH_BEYOND)):
+        touched = log_ndtr(v)
+        log_slope = _log_density(v) - touched - math.log(scale)
+        with np.errstate(over="ignore"):  # a line too steep to be of use
+            lift = np.exp(log_slope + scale * (v - ceiling))
+        fall = np.exp(np.minimum(log_slope + scale * (v - equal), _LARGEST_LOG))
+        highest = np.maximum(touched + np.exp(log_slope), at_ceiling + lift)
+        np.minimum(best, highest - fall, out=best)
+    return best
+
+
+def _line_through_ceiling(ceiling: FloatArray, at_ceiling: FloatArray, scale: float) -> FloatArray:
+    """About where the line that meets g at the ceiling touches the far, all but flat part of it.
+
+    There Phi is 1, and the line falls from 0 by -g: -v^2/2 + scale v = log(-g) + scale ceiling + c.
+    """
+    with np.errstate(divide="ignore"):
+        level = np.log(-at_ceiling) + scale * ceiling + math.log(scale) + _LOG_ROOT_TWO_PI
+    return scale + np.sqrt(np.clip(scale * scale - 2.0 * level, 0.0, _FAR_UP**2))
+
+
+@lru_cache(maxsize=256)
+def _chord_end(scale: float) -> float:
+    """The v with the least log Phi(v) exp(scale v): where hazard(v) = -scale log Phi(v)."""
+    return _root(lambda v: _hazard(v) / -log_ndtr(v) - scale, _FAR_UP)
+
+
+@lru_cache(maxsize=256)
+def _concave_from(scale: float) -> float:
+    """A v above which log Phi(v) is concave in exp(-scale v): from v + hazard(v) = scale on."""
+    return _root(lambda v: v + _hazard(v) - scale, max(_FAR_UP, scale))
+
+
+def _root(rising: Callable[[float], float], high: float) -> float:
+    """Where the function is 0, or the end of [_FAR_DOWN, high] that is nearer to that."""
+    from scipy.optimize import brentq
+
+    if rising(_FAR_DOWN) >= 0.0:
+        return _FAR_DOWN
+    return high if rising(high) <= 0.0 else float(brentq(rising, _FAR_DOWN, high))
+
+
+def _hazard(v: float) -> float:
+    """phi(v)/Phi(v)."""
+    return math.exp(_log_density(v) - log_ndtr(v))
+
+
+def _log_density(v: Any) -> Any:
+    """log phi(v)."""
+    return -0.5 * v * v - _LOG_ROOT_TWO_PI
+
+
+def uniform_bounds(logits: TopK, width: float) -> Bounds:
+    """The seen classes alone, and less what hidden classes at the ceiling would take."""
+    upper = uniform.stability(logits, width)
+    lower = upper.copy()
+    hidden = _within_reach(logits, width)
+    joined = 1.0 - _in_units(logits.ceiling_margin, width)
+    crowd = np.flatnonzero((joined > 0.0) & (hidden > 0.0))
+    step = rows_per_block(3 * _HALVINGS * _ORDER)
+    for start in range(0, crowd.size, step):
+        some = crowd[start : start + step]
+        lower[some] -= _taken(logits.take(some), width, joined[some, None], hidden[some, None])
+    return np.clip(lower, 0.0, 1.0), upper
+
+
+def _within_reach(logits: TopK, width: float) -> FloatArray:
+    """At most how many hidden classes lie less than `width` below the top, (n,)."""
+    count = logits.tail.count
+    if logits.rest is None:
+        return count
+    room = np.exp(np.minimum(logits.rest - logits.top + width, _LARGEST_LOG))
+    return np.asarray(np.minimum(count, np.floor(room * (1.0 + 1e-9))))
+
+
+def _taken(logits: TopK, width: float, joined: FloatArray, hidden: FloatArray) -> FloatArray:
+    """integral over u in [0, joined] of P(u) (1 - (1 - y)^hidden), y = joined - u, (n,).
+
+    P is the product over the seen classes. The other factor changes on the scale of 1/hidden at
+    the upper end, so the pieces get shorter towards it.
+    """
+    y, weights = _graded_rule()
+    y, weights = y * joined, weights * joined
+    product = -np.expm1(hidden * np.log1p(-np.minimum(y, 1.0 - 1e-16)))
+    for column in logits.margins(slice(None)).T[1:]:
+        product *= np.minimum(joined - y + column[:, None] / width, 1.0)
+    return np.asarray((product * weights).sum(axis=1))
+
+
+@cache
+def _graded_rule() -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights on [0, 1], with pieces that halve towards 0."""
+    x, w = leggauss(_ORDER)
+    ends = np.concatenate([[0.0], 0.5 ** np.arange(_HALVINGS, -1, -1)])
+    length = np.diff(ends)[:, None]
+    return (ends[:-1, None] + length * (0.5 * (x + 1.0))).ravel(), (length * (0.5 * w)).ravel()

@@ -1,0 +1,159 @@
+"""Chunks of examples as users give them, and the same rows cut anew.
+
+Nothing is checked here beyond shapes that do not fit together: `blocks.py` does that, once, on the
+blocks that a fit sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.files.names import LABELS, LOGITS, first_known
+from hokical.logits import rows_per_block, to_numpy
+
+_WEIGHTS = ("sample_weight", "weights", "weight")
+_WANTED = (
+    "logits (n, classes), or a tuple (logits, labels) or (logits, labels, sample_weight), or a "
+    "mapping with these names"
+)
+#: A block of a stream is this many blocks of a kernel, so that many threads find work in it.
+_KERNEL_BLOCKS = 16
+#: Numbers that a fit may keep per row beside the logits.
+_FLOATS_BESIDE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Rows as they came: logits (n, classes), and labels (n,) and weights (n,) where given."""
+
+    logits: NDArray[Any]
+    labels: NDArray[Any] | None = None
+    weights: NDArray[Any] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.logits.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.logits.shape[1])
+
+    def rows(self, part: slice | NDArray[np.bool_]) -> Chunk:
+        """Some of the rows; a slice is no copy."""
+        return Chunk(
+            self.logits[part],
+            None if self.labels is None else self.labels[part],
+            None if self.weights is None else self.weights[part],
+        )
+
+
+def as_chunk(item: Any) -> Chunk:
+    """A chunk from an array, a tuple of two or three, or a mapping."""
+    if isinstance(item, Chunk):
+        return item
+    logits, labels, weights = _three(item)
+    values = to_numpy(logits, "logits")
+    if values.ndim != 2:
+        raise ValueError(
+            f"`logits` of every chunk must be 2-D (n, classes); got shape {values.shape}."
+        )
+    return Chunk(values, _column(labels, "labels", values), _column(weights, "weights", values))
+
+
+def _three(item: Any) -> tuple[Any, Any, Any]:
+    if isinstance(item, Mapping):
+        names = [first_known(item, spellings) for spellings in (LOGITS, LABELS, _WEIGHTS)]
+        logits, labels, weights = (None if name is None else item[name] for name in names)
+        if logits is not None:
+            return logits, labels, weights
+    elif isinstance(item, (tuple, list)) and len(item) in (2, 3):
+        return item[0], item[1], item[2] if len(item) == 3 else None
+    elif hasattr(item, "shape") or hasattr(item, "__dlpack__"):
+        return item, None, None
+    raise TypeError(f"a chunk must be {_WANTED}; got {type(item).__name__}.")
+
+
+def _column(data: Any, name: str, logits: NDArray[Any]) -> NDArray[Any] | None:
+    if data is None:
+        return None
+    array = to_numpy(data, name)
+    if array.shape[:1] != logits.shape[:1]:
+        raise ValueError(
+            f"`{name}` of every chunk must have one entry per row of its logits; got shape "
+            f"{array.shape} beside {logits.shape}."
+        )
+    return array
+
+
+def block_rows(n_classes: int) -> int:
+    """Rows of a stream's block: some 30 MB, whatever the chunks, threads and rows there are."""
+    return _KERNEL_BLOCKS * rows_per_block(n_classes + _FLOATS_BESIDE)
+
+
+def reblocked(chunks: Iterable[Chunk], rows: int) -> Iterator[Chunk]:
+    """The same rows in chunks of `rows` each, the last one possibly shorter.
+
+    Sums over them are then the same to the bit, however the rows were cut before.
+
+    >>> parts = reblocked([Chunk(np.zeros((3, 2))), Chunk(np.zeros((4, 2)))], rows=5)
+    >>> [part.n_rows for part in parts]
+    [5, 2]
+    """
+    held: list[Chunk] = []
+    count = 0
+    for chunk in chunks:
+        start = 0
+        while chunk.n_rows - start >= rows - count:
+            stop = start + rows - count
+            yield _joined([*held, chunk.rows(slice(start, stop))])
+            held, count, start = [], 0, stop
+        if start < chunk.n_rows:
+            held.append(chunk.rows(slice(start, None)))
+            count += chunk.n_rows - start
+    if held:
+        yield _joined(held)
+
+
+def _joined(parts: list[Chunk]) -> Chunk:
+    if len(parts) == 1:
+        return parts[0]
+    widths = {part.n_classes for part in parts}
+    if len(widths) > 1:
+        raise ValueError(f"all chunks must have the same classes; got {sorted(widths)} columns.")
+    return Chunk(
+        np.concatenate([part.logits for part in parts]),
+        _joined_columns([part.labels for part in parts], "labels"),
+        _joined_columns([part.weights for part in parts], "weights"),
+    )
+
+
+def _joined_columns(columns: list[NDArray[Any] | None], name: str) -> NDArray[Any] | None:
+    given = [column for column in columns if column is not None]
+    if len(given) < len(columns):
+        if given:
+            raise ValueError(f"`{name}` must be in every chunk or in none; some chunks lack them.")
+        return None
+    return np.concatenate(given)
+
+
+def skipped(chunks: Iterable[Chunk], rows: int) -> Iterator[Chunk]:
+    """The chunks without their first `rows` rows."""
+    for chunk in chunks:
+        if rows < chunk.n_rows:
+            yield chunk.rows(slice(rows, None)) if rows else chunk
+        rows = max(0, rows - chunk.n_rows)
+
+
+def read_ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The same chunks, the next one being read on another thread while one is worked on."""
+    with ThreadPoolExecutor(1, thread_name_prefix="hokical-reader") as reader:
+        pending = reader.submit(next, chunks, None)
+        while (chunk := pending.result()) is not None:
+            pending = reader.submit(next, chunks, None)
+            yield chunk

@@ -1,0 +1,153 @@
+"""Labels and confidence for many Parquet files: one output file per input file.
+
+Every output is written as a whole or not at all, and says what it was made from. So the work can be
+shared out in any way, repeated after a crash, or done twice: no row is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hokical.files.errors import DataFileError
+from hokical.files.names import Split
+from hokical.files.parquet import parquet_library
+from hokical.storage import replacing
+from hokical.streams.checking import checked_logits
+from hokical.streams.datasets import ParquetSource
+from hokical.streams.opening import is_pattern, matching_files, parquet_files
+from hokical.streams.sources import file_identity
+from hokical.streams.stamps import calibrator_stamp
+
+if TYPE_CHECKING:
+    from hokical.calibrators.base import BaseCalibrator
+
+_STAMP = b"hokical"
+
+
+@dataclass(frozen=True)
+class PartJob:
+    """An input file and where its results go."""
+
+    input: Path
+    output: Path
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """What a part came to: rows, their sum of confidence, and whether it was there already."""
+
+    output: Path
+    n_rows: int
+    confidence: float
+    already_done: bool
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """What to do with every part; can be sent to other machines."""
+
+    calibrator: BaseCalibrator
+    proba: bool = False
+    split: Split = "test"
+
+    def __call__(self, job: PartJob) -> PartResult:
+        stamp = self._stamp(job)
+        done = _finished(job.output, stamp)
+        if done is not None:
+            return done
+        rows, total = 0, 0.0
+        with replacing(job.output) as stream, _writer(stream, self._schema(stamp)) as writer:
+            for batch in self._batches(job.input, writer.schema):
+                writer.write_batch(batch)
+                rows += batch.num_rows
+                total += float(np.sum(batch.column("confidence").to_numpy()))
+            writer.add_key_value_metadata({"rows": str(rows), "confidence": repr(total)})
+        return PartResult(job.output, rows, total, False)
+
+    def _batches(self, file: Path, schema: Any) -> Iterator[Any]:
+        arrow = import_module("pyarrow")
+        first = 0
+        for chunk in ParquetSource([file], split=self.split).chunks():
+            if not chunk.n_rows:
+                continue
+            logits = checked_logits(chunk, first, self.calibrator)
+            columns: list[Any] = [
+                self.calibrator.predict(logits),
+                self.calibrator.predict_confidence(logits),
+            ]
+            if self.proba:
+                columns += list(self.calibrator.predict_proba(logits).T)
+            yield arrow.record_batch([arrow.array(c) for c in columns], schema=schema)
+            first += chunk.n_rows
+
+    def _schema(self, stamp: str) -> Any:
+        arrow = import_module("pyarrow")
+        fields = [("label", arrow.int64()), ("confidence", arrow.float64())]
+        if self.proba:
+            count = self.calibrator.n_classes_
+            fields += [(f"probability_{k}", arrow.float64()) for k in range(count)]
+        return arrow.schema(fields, metadata={_STAMP: stamp.encode()})
+
+    def _stamp(self, job: PartJob) -> str:
+        """What the output depends on."""
+        known = {
+            "calibrator": calibrator_stamp(self.calibrator),
+            "input": file_identity(job.input),
+            "proba": self.proba,
+            "split": self.split,
+        }
+        return json.dumps(known, sort_keys=True)
+
+
+def plan_parts(data: str | os.PathLike[str], folder: str | os.PathLike[str]) -> list[PartJob]:
+    """One job per Parquet file of a folder or pattern; outputs keep the names, under `folder`."""
+    where, target = Path(data), Path(folder)
+    if where.is_dir():
+        files, base = parquet_files(where), where
+    elif is_pattern(where):
+        files = matching_files(where)
+        base = Path(os.path.commonpath([file.parent for file in files]))
+    else:
+        files, base = [where], where.parent
+    if not files:
+        raise DataFileError(where, "expected a folder with .parquet files; found none.")
+    if target.resolve() == base.resolve():
+        raise DataFileError(target, "is the input folder too.", "Choose another output folder.")
+    return [PartJob(file, target / file.relative_to(base)) for file in files]
+
+
+def apply_parts(
+    task: PartTask,
+    jobs: Iterable[PartJob],
+    run: Callable[[PartTask, list[PartJob]], Iterable[PartResult]] | None = None,
+) -> list[PartResult]:
+    """Do all jobs, one after the other, or as `run` shares them out."""
+    todo = list(jobs)
+    for job in todo:
+        job.output.parent.mkdir(parents=True, exist_ok=True)
+    return list(map(task, todo) if run is None else run(task, todo))
+
+
+def _writer(stream: Any, schema: Any) -> Any:
+    return parquet_library(Path("output")).ParquetWriter(stream, schema)
+
+
+def _finished(path: Path, stamp: str) -> PartResult | None:
+    """The result of an earlier run, if the file is there and was made from the same."""
+    if not path.exists():
+        return None
+    try:
+        about = parquet_library(path).read_metadata(path).metadata or {}
+    except (OSError, ValueError):  # something else of that name: it is replaced
+        return None
+    if about.get(_STAMP, b"").decode() != stamp:
+        return None
+    return PartResult(path, int(about[b"rows"]), float(about[b"confidence"]), True)
