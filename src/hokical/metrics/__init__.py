@@ -1,5 +1,14 @@
-"""Metrics of calibration, of (confidence, correct) or of (proba, labels); see each function."""
+"""Metrics of calibration, of (confidence, correct) or of (proba, labels); see each function.
 
+Every metric also takes an iterable of chunks, each (confidence, correct) or (confidence, correct,
+sample_weight), in place of its first argument, and Dask arrays; see `chunked` and `sums`.
+
+>>> chunks = [([0.9, 0.8], [True, False]), ([0.7], [True])]
+>>> round(brier(iter(chunks)), 4)
+0.2467
+"""
+
+import hokical.metrics.streamed as _streamed  # noqa: F401, fills the table for chunks
 from hokical.metrics.binned import BinnedSums, debiased_ece, ece, mce
 from hokical.metrics.classwise import classwise_ece
 from hokical.metrics.ks import ks_error
@@ -16,12 +25,15 @@ from hokical.metrics.proper import (
 )
 from hokical.metrics.ranking import aurc, auroc, risk_coverage_curve, selective_risk
 from hokical.metrics.smooth import smooth_ece
-from hokical.metrics.summaries import Estimate, Summary, summary
+from hokical.metrics.summaries import Estimate, Summary, summarize_sums, summary
+from hokical.metrics.sums import FullSums, MetricSums
 
 __all__ = [
     "BinnedSums",
     "BrierSplit",
     "Estimate",
+    "FullSums",
+    "MetricSums",
     "Summary",
     "aurc",
     "auroc",
@@ -41,5 +53,6 @@ __all__ = [
     "sharpness",
     "smooth_ece",
     "split_sums",
+    "summarize_sums",
     "summary",
 ]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hokical.bins import bin_index, check_count, sum_by
 from hokical.metrics.checks import Examples, as_examples, check_norm
+from hokical.metrics.chunked import chunks_too
 from hokical.metrics.equal_mass import mass_index
 from hokical.metrics.exact import exact_sums, total
 
@@ -154,6 +155,7 @@ class BinnedSums:
         return max(0.0, float(mean_square - mean**2))
 
 
+@chunks_too
 def ece(
     confidence: Any,
     correct: Any,
@@ -199,6 +201,7 @@ def ece(
     return float(gap_norm(gap, weight, exponent))
 
 
+@chunks_too
 def mce(
     confidence: Any,
     correct: Any,
@@ -217,6 +220,7 @@ def mce(
     )
 
 
+@chunks_too
 def debiased_ece(
     confidence: Any,
     correct: Any,

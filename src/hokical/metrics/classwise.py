@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from hokical.bins import check_count
 from hokical.metrics.binned import Bins, gap_norm, gap_sums
 from hokical.metrics.checks import Examples, Predictions, as_predictions, check_norm
+from hokical.metrics.chunked import chunks_too
 
 FloatArray = NDArray[np.float64]
 
 
+@chunks_too
 def classwise_ece(
     proba: Any,
     labels: Any,

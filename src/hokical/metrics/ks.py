@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.metrics.checks import as_examples
+from hokical.metrics.chunked import chunks_too
 from hokical.metrics.ranked import Ranked
 
 FloatArray = NDArray[np.float64]
 
 
+@chunks_too
 def ks_error(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     """Largest distance between the running sums of confidence and of correctness.
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hokical.logits import iter_row_blocks
 from hokical.metrics.binned import BinnedSums, Bins
 from hokical.metrics.checks import Predictions, as_examples, as_predictions
+from hokical.metrics.chunked import chunks_too
 
 FloatArray = NDArray[np.float64]
 
@@ -35,6 +36,7 @@ class BrierSplit:
     resolution: float
 
 
+@chunks_too
 def brier(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     """Mean of (1{correct} - confidence)^2, in [0, 1].
 
@@ -46,6 +48,7 @@ def brier(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     ).brier()
 
 
+@chunks_too
 def sharpness(confidence: Any, *, sample_weight: Any = None) -> float:
     """Variance of the confidence, in [0, 1/4]: how far a method dares to differ from its mean.
 
@@ -57,6 +60,7 @@ def sharpness(confidence: Any, *, sample_weight: Any = None) -> float:
     return examples.mean((examples.confidence - examples.mean(examples.confidence)) ** 2)
 
 
+@chunks_too
 def log_loss(
     confidence: Any, correct: Any, *, clip: float = 0.0, sample_weight: Any = None
 ) -> float:
@@ -82,6 +86,7 @@ def log_loss(
     return examples.mean(losses)
 
 
+@chunks_too
 def brier_full(proba: Any, labels: Any, *, sample_weight: Any = None) -> float:
     """Mean over examples of the sum over classes of (proba - 1{label})^2, in [0, 2].
 
@@ -92,6 +97,7 @@ def brier_full(proba: Any, labels: Any, *, sample_weight: Any = None) -> float:
     return data.mean(full_squares(data))
 
 
+@chunks_too
 def log_loss_full(
     proba: Any, labels: Any, *, clip: float = 0.0, sample_weight: Any = None
 ) -> float:
@@ -104,6 +110,7 @@ def log_loss_full(
     return data.mean(full_losses(data, check_clip(clip)))
 
 
+@chunks_too
 def brier_split(
     confidence: Any,
     correct: Any,
@@ -129,6 +136,7 @@ def brier_split(
     )
 
 
+@chunks_too
 def refinement(
     confidence: Any,
     correct: Any,

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from scipy.special import digamma
 
 from hokical.metrics.checks import as_examples, check_inside
+from hokical.metrics.chunked import chunks_too
 from hokical.metrics.ranked import Ranked, row_dot
 
 FloatArray = NDArray[np.float64]
 
 
+@chunks_too
 def auroc(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     """Chance that a correct example is more confident than a wrong one; ties count one half.
 
@@ -36,6 +38,7 @@ def auroc(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     return float(area_under_roc(_ranked(confidence, correct, sample_weight)))
 
 
+@chunks_too
 def aurc(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     """Area under the risk-coverage curve: the mean over k of the risk of the k most confident.
 
@@ -47,6 +50,7 @@ def aurc(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     return float(area_under_risk(_ranked(confidence, correct, sample_weight)))
 
 
+@chunks_too
 def selective_risk(
     confidence: Any, correct: Any, *, coverage: Any = 0.8, sample_weight: Any = None
 ) -> Any:
@@ -75,6 +79,7 @@ def selective_risk(
     return risks[0] if shares.ndim == 0 else np.array(risks)
 
 
+@chunks_too
 def risk_coverage_curve(
     confidence: Any, correct: Any, *, sample_weight: Any = None
 ) -> tuple[FloatArray, FloatArray]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.fft import dct, idct
 
 from hokical.metrics.checks import as_examples, check_inside
+from hokical.metrics.chunked import chunks_too
 from hokical.metrics.ranked import Ranked, run_starts
 
 FloatArray = NDArray[np.float64]
@@ -27,6 +28,7 @@ _LEAST_CELLS, _MOST_CELLS = 1 << 12, 1 << 18
 _MAX_STEPS = 60
 
 
+@chunks_too
 def smooth_ece(
     confidence: Any, correct: Any, *, bandwidth: float | None = None, sample_weight: Any = None
 ) -> float:

@@ -20,7 +20,9 @@ from hokical.metrics.checks import (
     as_predictions,
     check_inside,
 )
+from hokical.metrics.chunked import chunks_too
 from hokical.metrics.classwise import class_errors
+from hokical.metrics.exact import total
 from hokical.metrics.ks import ks_distance
 from hokical.metrics.proper import check_clip, full_losses, full_squares, split_sums, top_losses
 from hokical.metrics.ranked import Ranked, row_dot
@@ -36,6 +38,7 @@ from hokical.metrics.statistics import (
     ranking_statistics,
     smooth_statistics,
 )
+from hokical.metrics.sums import FullSums, MetricSums
 
 FloatArray = NDArray[np.float64]
 
@@ -103,6 +106,7 @@ class Summary:
         return "\n".join(lines)
 
 
+@chunks_too
 def summary(
     confidence: Any,
     correct: Any,
@@ -170,9 +174,65 @@ def summary(
     return Summary(
         examples.n_rows,
         {name: _estimate(name, value, draws.get(name), options) for name, value in values.items()},
-        _bounds(values, examples, options),
+        _bounds(values, None if examples.weight is not None else examples.n_rows, options),
         options,
     )
+
+
+def summarize_sums(
+    sums: MetricSums,
+    full: FullSums | None = None,
+    *,
+    coverage: float = 0.8,
+    clip: float = 0.0,
+    delta: float = 0.05,
+) -> Summary:
+    """The summary of a stream from its sums: all metrics and bounds, without intervals.
+
+    Parameters
+    ----------
+    sums : MetricSums
+    full : FullSums, optional
+        Adds `brier_full`, `log_loss_full` and `classwise_ece`.
+    coverage, delta : float
+        As in `summary`.
+    clip : float
+        What the sums were made with.
+
+    Examples
+    --------
+    >>> chunks = [([0.9, 0.8], [True, False]), ([0.7, 0.6], [True, True])]
+    >>> total = sum((MetricSums.from_examples(*c) for c in chunks[1:]),
+    ...             MetricSums.from_examples(*chunks[0]))
+    >>> summarize_sums(total)["accuracy"].value
+    0.75
+    """
+    n_bins = sums.binned.n_bins
+    options = _checked_options(n_bins, coverage, clip, 0.95, delta, 0, 0, "basic")
+    confidence, correct, weight = sums.rounded_examples()
+    # Metrics of the order of confidences, from levels; the others are then put right.
+    values = _top_values(Examples(confidence, correct, weight), options)
+    values |= _sum_values(sums.binned) | {"log_loss": sums.log_loss / sums.binned.total_weight}
+    if full is not None:
+        values |= {"brier_full": full.brier(), "log_loss_full": full.log_loss()}
+        values["classwise_ece"] = full.classwise_ece()
+    estimates = {name: _estimate(name, value, None, options) for name, value in values.items()}
+    bounds = _bounds(values, None if sums.weighted else sums.n_rows, options)
+    return Summary(sums.n_rows, estimates, bounds, options)
+
+
+def _sum_values(sums: BinnedSums) -> dict[str, float]:
+    """What per-bin sums give exactly."""
+    return {
+        "accuracy": float(sums.correct.sum() / sums.total_weight),
+        "mean_confidence": float(total(sums.confidence_words.sum(axis=1)) / sums.total_weight),
+        "ece": sums.ece(),
+        "mce": sums.mce(),
+        "debiased_ece": sums.debiased_ece(),
+        "brier": sums.brier(),
+        "refinement": split_sums(sums).refinement,
+        "sharpness": sums.sharpness(),
+    }
 
 
 def _top_values(examples: Examples, options: Options) -> dict[str, float]:
@@ -273,14 +333,14 @@ def _estimate(name: str, value: float, draws: FloatArray | None, options: Option
     return Estimate(value, float(ends[0]), float(ends[1]))
 
 
-def _bounds(values: dict[str, float], examples: Examples, options: Options) -> dict[str, float]:
-    if examples.weight is not None:
+def _bounds(values: dict[str, float], n_rows: int | None, options: Options) -> dict[str, float]:
+    if n_rows is None:  # weighted
         return {}
     with_brier: tuple[Method, ...] = ("mcdiarmid", "bousquet")
     return {
         method: calibration_bound(
             min(values["ece"], 1.0),
-            examples.n_rows,
+            n_rows,
             options.n_bins,
             options.delta,
             method=method,

@@ -1,0 +1,1 @@
+"""Thin shells around other libraries, imported only when they are used."""

@@ -1,0 +1,51 @@
+"""Metrics that take chunks: a decorator, and the table of how each is then computed.
+
+Chunks are (confidence, correct) or (confidence, correct, sample_weight); for `_full` metrics
+(proba, labels). They take the place of the first argument: `ece(chunks, n_bins=10)`. Dask arrays
+are given as arrays are. `streamed.py` fills the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar, cast
+
+Metric = TypeVar("Metric", bound=Callable[..., Any])
+#: Gets the metric itself, the chunks, what was given beside them, and the options.
+Reader = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+
+READERS: dict[str, Reader] = {}
+
+_ARRAYS = ("__array__", "__dlpack__", "shape")
+
+
+def chunks_too(metric: Metric) -> Metric:
+    """Let a metric take chunks and Dask arrays as well."""
+    first, *second = list(signature(metric).parameters)[:2]
+    columns = [*(name for name in second if name != "sample_weight"), "sample_weight"]
+
+    @wraps(metric)
+    def call(*args: Any, **options: Any) -> Any:
+        data = args[0] if args else options.get(first)
+        if not in_chunks(data):
+            return metric(*args, **options)
+        options.pop(first, None)
+        beside = [options.pop(name, None) for name in columns]
+        others = (*args[1:], *beside[len(args[1:]) :])
+        return READERS[metric.__name__](metric, data, others, options)
+
+    return cast(Metric, call)
+
+
+def in_chunks(data: Any) -> bool:
+    """Whether an argument is an iterable of chunks, or an array of Dask's."""
+    if is_dask(data):
+        return True
+    listed = isinstance(data, (list, tuple))
+    return isinstance(data, Iterable) and not listed and not any(hasattr(data, a) for a in _ARRAYS)
+
+
+def is_dask(data: Any) -> bool:
+    return type(data).__module__.split(".")[0] == "dask"

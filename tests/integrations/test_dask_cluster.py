@@ -1,0 +1,153 @@
+"""The proof: a real cluster of processes, data that no worker holds, a worker that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from typer.testing import CliRunner
+
+from hokical import Hoki, metrics
+from hokical.calibrators import make
+from hokical.cli import app
+from hokical.integrations.dask import on_cluster
+from hokical.noise import Gaussian
+from hokical.streams.parts import PartTask, apply_parts, plan_parts
+from tests.conftest import synthetic_logits
+from tests.streams.test_sources import write_parquet
+
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+pytest.importorskip("pyarrow")
+
+N_BLOCKS, ROWS = 24, 500
+
+
+@pytest.fixture(scope="module")
+def data():
+    return synthetic_logits(N_BLOCKS * ROWS, 5, seed=8)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the cluster's own making, about ports and loops
+        with distributed.LocalCluster(
+            n_workers=3,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=50,
+        ) as running:
+            yield running
+
+
+def dies_once(marker: str):
+    """A function that kills the process it is first called in, and only that one."""
+
+    def die() -> None:
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return die
+
+
+def test_fit_and_predict_survive_the_death_of_a_worker(data, cluster, tmp_path: Path) -> None:
+    logits, labels = data
+    whole = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
+    with distributed.Client(cluster) as client:
+        parts = [
+            da.from_array(logits[i : i + ROWS], chunks=-1) for i in range(0, len(labels), ROWS)
+        ]
+        lazy = client.persist(da.concatenate(parts))
+        truth = da.from_array(labels, chunks=7 * ROWS // 2)
+        distributed.wait(lazy)
+        held = [len(keys) for keys in client.has_what().values()]
+        assert max(held) < N_BLOCKS <= sum(held)  # no worker holds all of it
+        before = set(client.scheduler_info(n_workers=-1)["workers"])
+
+        die = dies_once(str(tmp_path / "fit"))
+
+        def deadly(block, block_info=None):
+            if block_info and block_info[0]["chunk-location"][0] == N_BLOCKS // 2:
+                die()
+            return block
+
+        dangerous = lazy.map_blocks(deadly, dtype=logits.dtype, meta=np.empty((0, 0)))
+        cal = Hoki(noise=Gaussian(4.0)).fit(dangerous, truth)
+        assert (tmp_path / "fit").exists()  # a worker has died
+        assert_array_equal(cal.alpha_, whole.alpha_)
+        assert_array_equal(cal.beta_, whole.beta_)
+        assert cal.table_.total == len(labels)  # no row lost or doubled
+        assert_array_equal(cal.table_.weight, whole.table_.weight)
+        assert set(client.scheduler_info(n_workers=-1)["workers"]) != before
+
+        die = dies_once(str(tmp_path / "predict"))
+        dangerous = lazy.map_blocks(deadly, dtype=logits.dtype, meta=np.empty((0, 0)), name="again")
+        confidence = cal.predict_confidence(dangerous)
+        assert_array_equal(confidence.compute(), whole.predict_confidence(logits))
+        assert (tmp_path / "predict").exists()
+        found = metrics.ece(cal.predict_confidence(lazy), cal.predict(lazy) == truth)
+    right = whole.predict(logits) == labels
+    assert found == metrics.ece(whole.predict_confidence(logits), right)
+
+
+def test_several_passes_on_the_cluster(data, cluster) -> None:
+    logits, labels = data
+    with distributed.Client(cluster):
+        lazy = da.from_array(logits, chunks=(2000, 3)), da.from_array(labels, chunks=1500)
+        cal = make("temps").fit(*lazy)
+    assert cal.temperature_ == pytest.approx(make("temps").fit(*data).temperature_, rel=1e-12)
+
+
+def test_applying_to_files_survives_the_death_of_a_worker(data, cluster, tmp_path: Path) -> None:
+    logits, labels = data
+    cal = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
+    (tmp_path / "in").mkdir()
+    write_parquet(tmp_path / "in", data, n_files=10)
+    die = dies_once(str(tmp_path / "died"))
+
+    class Deadly(PartTask):
+        def _batches(self, file, schema):
+            for batch in super()._batches(file, schema):
+                if file.name == "part-5.parquet":
+                    die()  # in the middle of writing
+                yield batch
+
+    jobs = plan_parts(tmp_path / "in", tmp_path / "out")
+    with on_cluster(cluster.scheduler_address) as run:
+        results = apply_parts(Deadly(cal), jobs, run)
+    assert (tmp_path / "died").exists()
+    assert [result.n_rows for result in results] == [len(labels) // 10] * 10
+    parquet = pytest.importorskip("pyarrow.parquet")
+    tables = [parquet.read_table(tmp_path / "out" / f"part-{i}.parquet") for i in range(10)]
+    for name, known in (
+        ("label", cal.predict(logits)),
+        ("confidence", cal.predict_confidence(logits)),
+    ):
+        found = np.concatenate([table.column(name).to_numpy() for table in tables])
+        assert_array_equal(found, known)
+    finished = [path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".parquet"]
+    assert len(finished) == 10
+
+
+def test_the_command_on_a_cluster(data, cluster, tmp_path: Path) -> None:
+    logits, labels = (part[:3000] for part in data)
+    cal = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
+    cal.save(tmp_path / "cal.json")
+    (tmp_path / "in").mkdir()
+    write_parquet(tmp_path / "in", (logits, labels), n_files=4)
+    names = ("apply", tmp_path / "cal.json", tmp_path / "in", "-o", tmp_path / "out", "--json")
+    words = [*map(str, names), "--scheduler", cluster.scheduler_address]
+    facts = json.loads(CliRunner().invoke(app, words).stdout)
+    assert (facts["parts"], facts["examples"], facts["already_done"]) == (4, 3000, 0)
+    assert facts["mean_confidence"] == pytest.approx(cal.predict_confidence(logits).mean())

@@ -1,0 +1,144 @@
+"""Predictions over sources: order kept, files whole or not there, killed ones resumed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from hokical import Hoki
+from hokical.calibrators import make
+from hokical.files import DataFileError
+from hokical.metrics import summary
+from hokical.noise import Gaussian
+from hokical.streams import CheckpointError, evaluate, from_arrays, from_chunks, predict_to
+from hokical.streams.parts import PartJob, PartTask, apply_parts, plan_parts
+from tests.streams.test_checkpoint import Stopped, batches
+from tests.streams.test_sources import write_parquet
+
+METHODS = {"confidence": "predict_confidence", "labels": "predict", "proba": "predict_proba"}
+
+
+@pytest.fixture(scope="module")
+def calibrator(examples):
+    return Hoki(noise=Gaussian(4.0)).fit(*examples)
+
+
+@pytest.mark.parametrize("what", METHODS)
+def test_results_come_chunk_by_chunk_in_order(examples, calibrator, what, tmp_path) -> None:
+    method = getattr(calibrator, METHODS[what])
+    source = from_arrays(examples[0], chunk_rows=333)
+    parts = list(method(source))
+    assert [len(part) for part in parts] == [chunk.n_rows for chunk in source]
+    assert_array_equal(np.concatenate(parts), method(examples[0]))
+    assert predict_to(calibrator, source, tmp_path / "out.npy", what=what) == 4000
+    assert_array_equal(np.load(tmp_path / "out.npy"), method(examples[0]))
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
+
+
+def test_generators_of_logits_alone_will_do(examples, calibrator) -> None:
+    parts = calibrator.predict(examples[0][i : i + 100] for i in range(0, 4000, 100))
+    assert_array_equal(np.concatenate(list(parts)), examples[0].argmax(axis=1))
+
+
+@pytest.mark.parametrize("what", METHODS)
+def test_a_killed_writer_goes_on(examples, calibrator, what, tmp_path) -> None:
+    source = batches(examples, stop_at=[5, 8, 12])
+    calls = 0
+    while not (tmp_path / "out.npy").exists():
+        calls += 1
+        try:
+            predict_to(calibrator, source, tmp_path / "out.npy", what=what)
+        except Stopped:
+            with (tmp_path / "out.npy.part").open("ab") as part:
+                part.write(b"half a row")  # what a crash may leave behind
+    assert calls == 4
+    assert_array_equal(
+        np.load(tmp_path / "out.npy"), getattr(calibrator, METHODS[what])(examples[0])
+    )
+
+
+def test_going_on_with_something_else_is_refused(examples, calibrator, tmp_path) -> None:
+    with pytest.raises(Stopped):
+        predict_to(calibrator, batches(examples, [5]), tmp_path / "out.npy")
+    with pytest.raises(CheckpointError, match="another calibrator or other data"):
+        predict_to(calibrator, from_arrays(examples[0] + 1.0), tmp_path / "out.npy")
+
+
+def test_bad_arguments_are_named(examples, calibrator, tmp_path) -> None:
+    with pytest.raises(ValueError, match="`what` must be one of"):
+        predict_to(calibrator, from_arrays(examples[0]), tmp_path / "o.npy", what="all")
+    with pytest.raises(DataFileError, match=r"ends in \.npy"):
+        predict_to(calibrator, from_arrays(examples[0]), tmp_path / "o.txt")
+    with pytest.raises(ValueError, match="X has 4 features, but Hoki is expecting 5"):
+        list(calibrator.predict(from_arrays(examples[0][:, :4])))
+    with pytest.raises(ValueError, match="at least one row; got none"):
+        predict_to(calibrator, from_chunks([]), tmp_path / "o.npy")
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_evaluation_is_the_summary(examples, calibrator, full) -> None:
+    logits, labels = examples
+    streamed = evaluate(calibrator, from_arrays(logits, labels, chunk_rows=300), full=full)
+    known = summary(
+        calibrator.predict_confidence(logits),
+        calibrator.predict(logits) == labels,
+        n_resamples=0,
+        **({"proba": calibrator.predict_proba(logits), "labels": labels} if full else {}),
+    )
+    assert streamed.n == known.n
+    assert streamed.bounds == pytest.approx(known.bounds)
+    assert list(streamed.estimates) == list(known.estimates)
+    for name in ("accuracy", "ece", "mce", "brier", "debiased_ece", "refinement"):
+        assert streamed[name].value == known[name].value
+    for name, estimate in known.estimates.items():
+        # Examples that share a level share an equal-mass bin, and 4000 of them are few.
+        allowed = 1e-3 if name == "ece_mass" else 1e-5
+        assert streamed[name].value == pytest.approx(estimate.value, abs=allowed), name
+
+
+def read_part(path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(path)
+    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def test_one_part_for_every_part_and_never_twice(examples, calibrator, tmp_path) -> None:
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    write_parquet(tmp_path / "in", examples, n_files=3)
+    write_parquet(tmp_path / "in" / "deep", (examples[0][:50], examples[1][:50]), n_files=1)
+    jobs = plan_parts(tmp_path / "in", tmp_path / "out")
+    results = apply_parts(PartTask(calibrator, proba=True), jobs)
+    assert sum(result.n_rows for result in results) == 4050
+    assert not any(result.already_done for result in results)
+    found = [read_part(tmp_path / "out" / f"part-{i}.parquet") for i in range(3)]
+    joined = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+    assert_array_equal(joined["label"], calibrator.predict(examples[0]))
+    assert_array_equal(joined["confidence"], calibrator.predict_confidence(examples[0]))
+    proba = np.column_stack([joined[f"probability_{k}"] for k in range(5)])
+    assert_array_equal(proba, calibrator.predict_proba(examples[0]))
+    again = apply_parts(PartTask(calibrator, proba=True), jobs)
+    assert all(result.already_done for result in again)
+    assert [r.confidence for r in again] == [r.confidence for r in results]
+    (tmp_path / "out" / "part-1.parquet").write_bytes(b"damaged")
+    third = apply_parts(PartTask(calibrator, proba=True), jobs)
+    assert [result.already_done for result in third].count(False) == 1
+    other = apply_parts(PartTask(make("temps").fit(*examples)), jobs)
+    assert not any(result.already_done for result in other)
+
+
+def test_a_bad_part_leaves_no_output(examples, calibrator, tmp_path) -> None:
+    (tmp_path / "in").mkdir()
+    logits = examples[0][:600].copy()
+    logits[590] = np.nan
+    write_parquet(tmp_path / "in", (logits, examples[1][:600]), n_files=1)
+    job = PartJob(tmp_path / "in" / "part-0.parquet", tmp_path / "part-0.parquet")
+    with pytest.raises(ValueError, match="got NaN in row"):
+        PartTask(calibrator)(job)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_results_do_not_go_into_the_input_folder(examples, tmp_path) -> None:
+    write_parquet(tmp_path, examples, n_files=1)
+    with pytest.raises(DataFileError, match="is the input folder too"):
+        plan_parts(tmp_path, tmp_path)
