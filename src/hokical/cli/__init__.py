@@ -11,9 +11,12 @@ from hokical.cli.evaluate import evaluate
 from hokical.cli.fit import fit
 from hokical.cli.main import EXIT_CODES, app, main
 from hokical.cli.methods import methods
+from hokical.cli.monitor import monitor
+from hokical.cli.paper import app as paper
 from hokical.cli.select import select
 
 __all__ = ["app", "main"]
 
-for _command in (demo, fit, apply, evaluate, compare, select, bound, methods):
+for _command in (demo, fit, apply, evaluate, compare, select, bound, monitor, methods):
     app.command(epilog=EXIT_CODES)(_command)
+app.add_typer(paper, name="paper")

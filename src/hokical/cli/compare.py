@@ -49,12 +49,10 @@ def compare(
     show_comparison(found, title, report, as_json=as_json)
 
 
-def _names(methods: str) -> list[str]:
-    """The methods asked for, after the classifier itself, which all are measured against."""
-    from hokical.calibrators.registry import methods_without_extra_input
-
+def _names(methods: str) -> list[str] | None:
+    """The methods asked for, after the classifier itself; None for all that the data allow."""
     if methods == "all":
-        return methods_without_extra_input()
+        return None
     asked = [name.strip() for name in methods.split(",") if name.strip()]
     if not asked:
         raise typer.BadParameter("name at least one method, or `all`.", param_hint="--methods")

@@ -12,7 +12,7 @@ from hokical.cli.show import say
 from hokical.cli.waiting import waiting
 
 if TYPE_CHECKING:
-    from hokical.calibrators.base import Calibrator
+    from hokical.calibrators.base import BaseCalibrator
     from hokical.files import Examples
 
 _NO_TRANSFORMED = (
@@ -34,7 +34,14 @@ def load_examples(path: Path, part: Part, labels: Path | None = None, **options:
     return examples
 
 
-def load_calibrator(path: Path) -> Calibrator:
+def in_many_files(path: Path) -> bool:
+    """Whether a path is a folder, or a pattern that matches several files."""
+    from hokical.streams.opening import is_pattern
+
+    return path.is_dir() or is_pattern(path)
+
+
+def load_calibrator(path: Path) -> BaseCalibrator:
     """A saved calibrator that logits alone are enough for."""
     from hokical.calibrators.registry import load
     from hokical.files import DataFileError
@@ -51,11 +58,11 @@ def load_calibrator(path: Path) -> Calibrator:
 
 def check_method(name: str) -> str:
     """A method that logits and labels are enough for, or an error that lists those there are."""
-    from hokical.calibrators.registry import CALIBRATORS, methods_without_extra_input
+    from hokical.calibrators.registry import KINDS, methods_without_extra_input
 
-    if name not in CALIBRATORS:
-        known = ", ".join(methods_without_extra_input())
+    if name not in KINDS:
+        known = ", ".join([*methods_without_extra_input(), "auto"])
         raise typer.BadParameter(f"no method {name!r}; there are {known}.")
-    if CALIBRATORS[name].needs_transformed:
+    if KINDS[name].needs_transformed:
         raise typer.BadParameter(_NO_TRANSFORMED.format(name=name))
     return name

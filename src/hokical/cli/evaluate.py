@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hokical.cli.data import load_calibrator, load_examples
+from hokical.cli.data import in_many_files, load_calibrator, load_examples
 from hokical.cli.options import Bins, Json, Labels, Part, Resamples, Seed, Split
 from hokical.cli.show import interval, new_table, show_json, show_table
 from hokical.cli.waiting import waiting
 
 if TYPE_CHECKING:
-    from hokical.calibrators.base import Calibrator
+    from hokical.calibrators.base import BaseCalibrator
     from hokical.files import Examples
     from hokical.metrics.summaries import Summary
 
@@ -58,27 +58,61 @@ def evaluate(
     split: Split = Part.test,
     as_json: Json = False,
 ) -> None:
-    """Measure how honest confidence is, with intervals and guarantees."""
+    """Measure how honest confidence is, with intervals and guarantees.
+
+    A folder (or 'pattern*') of Parquet files, or a Zarr store, is read in parts and may be larger
+    than memory; there are no intervals then.
+    """
     fitted = None if calibrator is None else load_calibrator(calibrator)
+    if in_many_files(logits):
+        _evaluate_in_parts(logits, fitted, full, bins, split, labels, as_json)
+        return
     examples = load_examples(logits, split, labels, fitted_by=fitted)
     summaries: dict[str, Summary] = {}
     for judged in (_softmax(examples), *([] if fitted is None else [fitted])):
         with waiting(f"Measuring {judged.name}"):
             summaries[judged.name] = _measured(judged, examples, full, bins, resamples, seed)
+    _present(summaries, logits, as_json)
+
+
+def _evaluate_in_parts(
+    logits: Path,
+    fitted: BaseCalibrator | None,
+    full: bool,
+    bins: int,
+    split: Part,
+    labels: Path | None,
+    as_json: bool,
+) -> None:
+    from hokical.calibrators.registry import make
+    from hokical.streams import evaluate as evaluate_stream
+    from hokical.streams import open_source
+
+    source = open_source(logits, split="val" if split is Part.val else "test", labels=labels)
+    head = source.first_chunk().rows(slice(1))
+    plain = make("uncalibrated").fit(head.logits, head.labels)
+    summaries = {}
+    for judged in (plain, *([] if fitted is None else [fitted])):
+        with waiting(f"Measuring {judged.name}"):
+            summaries[judged.name] = evaluate_stream(judged, source, n_bins=bins, full=full)
+    _present(summaries, logits, as_json)
+
+
+def _present(summaries: dict[str, Summary], source: Path, as_json: bool) -> None:
     if as_json:
         show_json({name: found.to_dict() for name, found in summaries.items()})
         return
-    _show(summaries, logits)
+    _show(summaries, source)
 
 
-def _softmax(examples: Examples) -> Calibrator:
+def _softmax(examples: Examples) -> BaseCalibrator:
     from hokical.calibrators.registry import make
 
     return make("uncalibrated").fit(examples.logits, examples.labels)
 
 
 def _measured(
-    judged: Calibrator, examples: Examples, full: bool, bins: int, resamples: int, seed: int
+    judged: BaseCalibrator, examples: Examples, full: bool, bins: int, resamples: int, seed: int
 ) -> Summary:
     from hokical.metrics import summary
 
@@ -103,7 +137,7 @@ def _show(summaries: dict[str, Summary], source: Path) -> None:
     table = new_table(columns)
     for metric in some.estimates:
         table.add_row(_TITLES.get(metric, metric), *_cells(summaries, metric, intervals))
-    guarantees = [_guarantee(name, found) for name, found in summaries.items()]
+    guarantees = [_guarantee(name, found) for name, found in summaries.items() if found.bounds]
     show_table(f"{source.name}: {some.n:,} examples", table, _FOOTNOTE, "", *guarantees)
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hokical.cli.data import check_method, load_examples
+from hokical.cli.data import check_method, in_many_files, load_examples
 from hokical.cli.options import Json, Labels, Part, Seed, Split, Validation
 from hokical.cli.show import options_checked, say, show_facts, show_json
 from hokical.cli.waiting import waiting
 
 if TYPE_CHECKING:
-    from hokical.calibrators.base import Calibrator
+    from hokical.calibrators.base import BaseCalibrator
     from hokical.files import Examples
 
 
@@ -34,25 +35,36 @@ def fit(
     bins: Annotated[
         int | None, typer.Option(min=1, help="For hoki: number of confidence bins (15).")
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="A folder from which a fit that was killed goes on; read in parts."),
+    ] = None,
     seed: Seed = 0,
     labels: Labels = None,
     split: Split = Part.val,
     as_json: Json = False,
 ) -> None:
-    """Learn a calibrator from validation logits and labels, and save it."""
+    """Learn a calibrator from validation logits and labels, and save it.
+
+    A folder (or 'pattern*') of Parquet files, a Zarr store, and any file with --checkpoint are read
+    in parts, so they may be larger than memory.
+    """
     from hokical.files import check_output
 
     calibrator = _make(method, noise, draws, bins, seed)
     check_output(output, inputs=(val, labels))
+    if checkpoint is not None or in_many_files(val):
+        _fit_in_parts(calibrator, val, split, labels, checkpoint, output, as_json)
+        return
     examples = load_examples(val, split, labels)
     seconds = _fitted(calibrator, examples)
     calibrator.save(output)
-    _show(calibrator, examples, seconds, output, as_json)
+    _show(calibrator, _counts(examples), seconds, output, as_json)
 
 
 def _make(
     method: str, noise: str | None, draws: int | None, bins: int | None, seed: int
-) -> Calibrator:
+) -> BaseCalibrator:
     from hokical.calibrators.registry import make_seeded
     from hokical.noise import parse_noise
 
@@ -68,32 +80,61 @@ def _make(
     return make_seeded(method, seed, **options)
 
 
-def _fitted(calibrator: Calibrator, examples: Examples) -> float:
+def _fit_in_parts(
+    calibrator: BaseCalibrator,
+    val: Path,
+    split: Part,
+    labels: Path | None,
+    checkpoint: Path | None,
+    output: Path,
+    as_json: bool,
+) -> None:
+    from hokical.streams import fit as fit_stream
+    from hokical.streams import open_source
+
+    source = open_source(val, split="val" if split is Part.val else "test", labels=labels)
+    # Every pass draws a progress bar of its own.
+    seconds = _timed(lambda: fit_stream(calibrator, source, checkpoint=checkpoint))
+    calibrator.save(output)
+    counted = calibrator.fit_scores_
+    accuracy = None if counted is None else 1.0 - int(counted.wrong.sum()) / counted.total
+    known = {"examples": source.n_rows if counted is None else counted.total, "accuracy": accuracy}
+    _show(calibrator, known, seconds, output, as_json)
+
+
+def _fitted(calibrator: BaseCalibrator, examples: Examples) -> float:
     """Fit, pass warnings on to stderr, and return the seconds it took."""
     # The choice of noise draws a progress bar of its own.
     searching = getattr(calibrator, "noise", None) == "auto"
+    with nullcontext() if searching else waiting(f"Fitting {calibrator.name}"):
+        return _timed(lambda: calibrator.fit(examples.logits, examples.labels))
+
+
+def _timed(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
-    with (
-        nullcontext() if searching else waiting(f"Fitting {calibrator.name}"),
-        warnings.catch_warnings(record=True) as caught,
-    ):
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        calibrator.fit(examples.logits, examples.labels)
+        work()
     for warning in caught:
         say(f"Warning: {warning.message}")
     return time.perf_counter() - begun
 
 
+def _counts(examples: Examples) -> dict[str, Any]:
+    right = (examples.logits.labels == examples.labels).mean()
+    return {"examples": examples.logits.n_rows, "accuracy": float(right)}
+
+
 def _show(
-    calibrator: Calibrator, examples: Examples, seconds: float, output: Path, as_json: bool
+    calibrator: BaseCalibrator, counts: dict[str, Any], seconds: float, output: Path, as_json: bool
 ) -> None:
     noise = getattr(calibrator, "noise_", None)
     facts = {
         "method": calibrator.name,
         "output": str(output),
-        "examples": examples.logits.n_rows,
-        "classes": examples.logits.n_classes,
-        "accuracy": float((examples.logits.labels == examples.labels).mean()),
+        "examples": counts["examples"],
+        "classes": calibrator.n_classes_,
+        "accuracy": counts["accuracy"],
         "noise": None if noise is None else noise.to_dict(),
         "converged": bool(getattr(calibrator, "converged_", True)),
         "fit_seconds": seconds,
@@ -107,6 +148,8 @@ def _show(
 
 
 def _data_in_words(facts: dict[str, Any]) -> str:
-    return (
-        f"{facts['examples']:,} examples, {facts['classes']} classes, {facts['accuracy']:.1%} right"
-    )
+    rows, right = facts["examples"], facts["accuracy"]
+    known = [] if rows is None else [f"{rows:,} examples"]
+    known += [f"{facts['classes']} classes"]
+    known += [] if right is None else [f"{right:.1%} right"]
+    return ", ".join(known)

@@ -92,8 +92,10 @@ def _report(error: Exception, hint: str) -> int:
 def _exit_code(error: Exception) -> int:
     from hokical.files import DataFileError
     from hokical.storage import CalibratorFileError
+    from hokical.streams.checkpoint import CheckpointError
 
-    bad_input = isinstance(error, (_UsageError, DataFileError, CalibratorFileError))
+    complaints = (_UsageError, DataFileError, CalibratorFileError, CheckpointError)
+    bad_input = isinstance(error, complaints)
     return BAD_USAGE if bad_input else FAILED
 
 

@@ -1,0 +1,23 @@
+"""Watching confidence in service: is it still honest, and are the inputs still the same?
+
+`CalibrationMonitor` is fed predictions as they arrive; the other modules are its parts: the
+fit-time reference, sliding windows of exact sums, the two drift tests, words, and export.
+"""
+
+from hokical.monitoring.export import append_json_line, prometheus_text, read_history
+from hokical.monitoring.monitor import CalibrationMonitor
+from hokical.monitoring.picture import draw_history
+from hokical.monitoring.reference import Reference
+from hokical.monitoring.status import Status
+from hokical.monitoring.verdict import Verdict
+
+__all__ = [
+    "CalibrationMonitor",
+    "Reference",
+    "Status",
+    "Verdict",
+    "append_json_line",
+    "draw_history",
+    "prometheus_text",
+    "read_history",
+]

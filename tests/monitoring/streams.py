@@ -1,0 +1,32 @@
+"""Streams of confidences and answers whose true calibration is known, and monitors' exact state."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from hokical.monitoring import CalibrationMonitor, Reference
+
+
+def stream(n: int, *, seed: int, gap: float = 0.0, a: float = 6.0) -> tuple[Any, Any]:
+    """`n` examples whose chance of being right is confidence - gap."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.beta(a, 1.0, size=n)
+    return confidence, rng.uniform(size=n) < np.clip(confidence - gap, 0.0, 1.0)
+
+
+def reference(n: int = 5000, *, seed: int = 99) -> Reference:
+    return Reference.from_examples(*stream(n, seed=seed))
+
+
+def exact_state(monitor: CalibrationMonitor) -> str:
+    """Every number that a monitor holds, to the bit, as text."""
+    return json.dumps(monitor._state(), default=_words, sort_keys=True)
+
+
+def _words(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [value.dtype.name, [repr(item) for item in value.ravel().tolist()]]
+    return value.item()

@@ -1,0 +1,195 @@
+"""JSON lines, Prometheus' text, the picture and the command."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hokical import CalibrationMonitor
+from hokical.monitoring import draw_history, prometheus_text, read_history
+from tests.conftest import synthetic_logits
+from tests.monitoring.streams import reference, stream
+from tests.test_cli import hokical_command, one_line
+
+NASTY = 'a "quoted"\\name\nof two lines, {x="y"}'
+
+
+def monitor(n: int = 3000, gap: float = 0.0, **options: Any) -> CalibrationMonitor:
+    made = CalibrationMonitor(reference(), **options)
+    return made.update(*stream(n, seed=1, gap=gap)) if n else made
+
+
+# JSON lines
+
+
+def test_json_line_is_the_status(tmp_path: Path) -> None:
+    made = monitor(gap=0.1, model=NASTY)
+    line = made.to_json_line()
+    assert "\n" not in line
+    found = json.loads(line, parse_constant=pytest.fail)
+    assert found == made.status().to_dict()
+    assert found["calibration"]["alarm"]["direction"] == "over"
+    assert found["verdict"]["kind"] == "over-confident"
+    empty = json.loads(monitor(0).to_json_line(), parse_constant=pytest.fail)
+    assert (empty["accuracy"], empty["ece"]["value"], empty["inputs"]) == (None, None, None)
+
+
+def test_lines_are_appended_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    made = monitor()
+    made.append_json_line(path)
+    made.update(*stream(500, seed=2)).append_json_line(path)
+    assert [entry["n"] for entry in read_history(path)] == [3000, 3500]
+    assert read_history(path)[1] == made.status().to_dict()
+
+
+def test_a_line_that_a_crash_has_cut_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    monitor().append_json_line(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:200])
+    monitor().append_json_line(path)
+    with pytest.warns(RuntimeWarning, match="line 2, was cut short"):
+        assert [entry["n"] for entry in read_history(path)] == [3000, 3000]
+    path.write_text('{"other": 1}\n')
+    with pytest.raises(ValueError, match="line 1, must be a status of a monitor"):
+        read_history(path)
+
+
+# Prometheus
+
+
+def parsed(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    parser = pytest.importorskip("prometheus_client.parser")
+    families = list(parser.text_string_to_metric_families(text))
+    assert all(family.documentation for family in families)
+    assert {family.type for family in families} == {"counter", "gauge"}
+    samples = [sample for family in families for sample in family.samples]
+    found = {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples}
+    assert len(found) == len(samples)
+    return found
+
+
+def test_prometheus_text_parses_to_the_status() -> None:
+    made = monitor(gap=0.1, model=NASTY)
+    status, found = made.status(), parsed(made.to_prometheus())
+    assert status.inputs is not None
+
+    def value(name: str, **labels: str) -> float:
+        return found[f"hokical_{name}", tuple(sorted({"model": NASTY, **labels}.items()))]
+
+    assert value("labelled_total") == 3000
+    assert value("ece") == status.ece.value
+    assert value("ece_bound", end="high") == status.ece.high
+    assert value("accuracy") == status.accuracy
+    assert value("calibration_log_e") == status.calibration.log_e
+    assert value("calibration_alarm", direction="over") == 1
+    assert value("calibration_alarm", direction="under") == 0
+    assert value("input_psi") == status.inputs.psi
+    assert value("input_shifted") == 0
+
+
+def test_prometheus_of_nothing_yet_and_of_several_models() -> None:
+    first, second = monitor(0, model="a"), monitor(model="b")
+    found = parsed(prometheus_text([first.status(), second.status()]))
+    assert math.isnan(found["hokical_ece", (("model", "a"),)])
+    assert ("hokical_input_psi", (("model", "a"),)) not in found
+    assert found["hokical_labelled_total", (("model", "b"),)] == 3000
+    with pytest.raises(ValueError, match="must be of different models"):
+        prometheus_text([first.status(), first.status()])
+
+
+def test_prometheus_file_is_whole(tmp_path: Path) -> None:
+    made = monitor().update(0.9, True, 1.7e9)
+    made.write_prometheus(tmp_path / "m.prom")
+    text = (tmp_path / "m.prom").read_text()
+    assert text == made.to_prometheus()
+    assert text.endswith("\n")
+    assert parsed(text)["hokical_newest_timestamp_seconds", (("model", "model"),)] == 1.7e9
+
+
+# the picture
+
+
+def history(timed: bool) -> list[Any]:
+    made = CalibrationMonitor(None, window=2000)
+    found = [made.status()]
+    for day in range(12):
+        data = stream(500, seed=day, gap=0.06 if day > 5 else 0.0)
+        found.append(made.update(*data, 1.7e9 + 86400.0 * day if timed else None).status())
+    return found
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_picture_of_a_history(tmp_path: Path, timed: bool) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    statuses = history(timed)
+    ax = draw_history(statuses)
+    line = ax.get_lines()[0]
+    assert np.array_equal(line.get_ydata(), [status.ece.value for status in statuses[1:]])
+    assert ax.get_xlabel() == ("time (UTC)" if timed else "labels so far")
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels[-1].startswith("alarm: over-confident by about")
+    ax.figure.canvas.draw()
+    plt.close("all")
+    with pytest.raises(ValueError, match="at least one status with labels"):
+        draw_history([statuses[0]])
+
+
+# the command
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    val, test = (synthetic_logits(800, 4, seed=seed) for seed in (1, 2))
+    np.savez(
+        tmp_path / "data.npz",
+        val_logits=val[0],
+        val_labels=val[1],
+        test_logits=test[0],
+        test_labels=test[1],
+    )
+    for name in ("hoki", "temps"):
+        made = hokical_command(
+            "fit", tmp_path / "data.npz", "-o", tmp_path / f"{name}.json", "--method", name
+        )
+        assert made.code == 0
+    return tmp_path
+
+
+def test_command_goes_on_between_runs(files: Path) -> None:
+    places = ("--state", files / "s.json", "--log", files / "l.jsonl", "--prometheus", files / "p")
+    words = ("monitor", files / "hoki.json", files / "data.npz", *places, "--model", "mine")
+    first = hokical_command(*words)
+    assert first.code == 0, first.err
+    assert "calibrated: says" in first.out
+    second = hokical_command(*words, "--json").json
+    assert (second["n"], second["model"]) == (1600, "mine")
+    assert [entry["n"] for entry in read_history(files / "l.jsonl")] == [800, 1600]
+    assert 'hokical_labelled_total{model="mine"} 1600' in (files / "p").read_text()
+    assert CalibrationMonitor.load(files / "s.json").status().to_dict() == second
+
+
+def test_command_needs_a_reference_for_other_methods(files: Path) -> None:
+    words = ("monitor", files / "temps.json", files / "data.npz")
+    assert "--reference" in one_line(hokical_command(*words))
+    found = hokical_command(*words, "--reference", files / "data.npz", "--json").json
+    assert found["inputs"]["shifted"] is False
+
+
+def test_command_refuses_bad_options_and_files(files: Path) -> None:
+    words = ("monitor", files / "hoki.json", files / "data.npz")
+    assert "`alpha` must be" in one_line(hokical_command(*words, "--alpha", 2))
+    assert "--window" in one_line(hokical_command(*words, "--window", 0))
+    (files / "bad.json").write_text("{")
+    assert "cut short" in one_line(hokical_command(*words, "--state", files / "bad.json"))
+    assert (files / "bad.json").read_text() == "{"
+    assert "input too" in one_line(hokical_command(*words, "--log", files / "data.npz"))
