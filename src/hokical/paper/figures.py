@@ -1,0 +1,214 @@
+"""The paper's figures from our results, and a few more; only drawing imports matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hokical.paper.methods import EXACT, SAMPLED, title_of
+from hokical.paper.published import BIN_COUNTS, published_number
+from hokical.paper.results import Result, Results
+from hokical.paper.suite import Pair
+from hokical.plots.axes import BLUE, GREY, MARKERS, ORANGE, SERIES
+from hokical.plots.reliability import draw_reliability
+from hokical.plots.variance import ErrorAgainstVariance, draw_variance
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DPI = 130
+_UNCALIBRATED = "uncalibrated"
+
+
+def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figure]]]:
+    """A caption and a function that draws it, by the figure's name."""
+    found: dict[str, tuple[str, Callable[[], Figure]]] = {
+        "ece_bars": (
+            "ECE with 15 bins of equal width: ours as bars with 95 % intervals, the paper's as "
+            "diamonds.",
+            lambda: draw_bars(results),
+        ),
+        "ece_bins": (
+            "Mean ECE over the networks of a data set, by the number of bins of equal width.",
+            lambda: draw_bin_counts(results),
+        ),
+    }
+    for title, pairs in results.suite.datasets.items():
+        key = pairs[0].dataset
+        found[f"variance_{key}"] = (
+            f"{title}: ECE (log scale) against the variance of the confidences. Down is honest, "
+            "right is telling.",
+            lambda pairs=pairs: draw_variances(results, pairs),  # type: ignore[misc]
+        )
+        found[f"reliability_{key}"] = (
+            f"{title}: reliability before calibration and after Hoki (exact), 15 bins.",
+            lambda pairs=pairs: draw_reliabilities(results, pairs),  # type: ignore[misc]
+        )
+    return found
+
+
+def to_png(figure: Figure) -> bytes:
+    """The figure as a PNG file; it is closed."""
+    import matplotlib.pyplot as plt
+
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=_DPI, metadata={"Software": None})
+    plt.close(figure)
+    return out.getvalue()
+
+
+def draw_variances(results: Results, pairs: list[Pair]) -> Figure:
+    """One panel per network, one marker per method, the names beside them once."""
+    figure, panels = _panels(len(pairs), columns=min(3, len(pairs)), width=3.9, height=3.4, extra=1)
+    for pair, ax in zip(pairs, panels, strict=False):
+        # A method that is missing here keeps its place, so that colours mean the same everywhere.
+        draw_variance(_variance_data(results, pair), ax)
+        _drop_legend(ax)
+        ax.set_title(pair.title)
+    _legend_panel(panels[len(pairs)], panels[0])
+    return figure
+
+
+def draw_reliabilities(results: Results, pairs: list[Pair]) -> Figure:
+    """Per network the diagram before (above) and after (below)."""
+    import matplotlib.pyplot as plt
+
+    n = len(pairs)
+    handles = None
+    figure, grid = plt.subplots(
+        2, n, figsize=(max(3.4 * n, 4.4), 7.4), layout="constrained", squeeze=False
+    )
+    for column, pair in enumerate(pairs):
+        for row, method in enumerate((_UNCALIBRATED, EXACT)):
+            ax, result = grid[row, column], results.get(pair, method)
+            if result is None:
+                ax.set_axis_off()
+                continue
+            draw_reliability(result.diagram, ax)
+            ax.set_title(f"{pair.title}, {title_of(method)}\nECE {result.score('ece'):.4f}")
+            handles = ax.get_legend_handles_labels()
+            _drop_legend(ax)
+            ax.set(xlabel=ax.get_xlabel() if row else "", ylabel="" if column else ax.get_ylabel())
+    if handles is not None:
+        columns = 4 if n > 1 else 2
+        figure.legend(*handles, loc="outside lower center", ncols=columns, frameon=False)
+    return figure
+
+
+def draw_bars(results: Results) -> Figure:
+    """A panel per pair with a bar per method."""
+    pairs = results.suite.pairs
+    figure, panels = _panels(len(pairs), columns=min(4, len(pairs)), width=3.3, height=3.1)
+    places = np.arange(len(results.methods))
+    for at, (pair, ax) in enumerate(zip(pairs, panels, strict=False)):
+        for place, method in zip(places, results.methods, strict=True):
+            _draw_bar(ax, int(place), results.get(pair, method), end=_right_end(results, pair))
+            _draw_published(ax, int(place), pair, method)
+        ax.set(title=f"{pair.dataset_title}, {pair.title}", xlim=(0, _right_end(results, pair)))
+        names = [title_of(method) for method in results.methods]
+        ax.set_yticks(places, names if at % 4 == 0 else [""] * len(names), fontsize=8)
+        ax.invert_yaxis()
+        ax.tick_params(axis="x", labelsize=8)
+        ax.locator_params(axis="x", nbins=5)
+    return figure
+
+
+def draw_bin_counts(results: Results) -> Figure:
+    """A panel per data set with a line per method."""
+    datasets = results.suite.datasets
+    figure, panels = _panels(len(datasets), columns=min(3, len(datasets)), width=3.9, extra=1)
+    for (title, pairs), ax in zip(datasets.items(), panels, strict=False):
+        for place, method in enumerate(results.methods):
+            found = [result for pair in pairs if (result := results.get(pair, method))]
+            means = [
+                float(np.mean([result.ece_by_bins[bins] for result in found])) if found else np.nan
+                for bins in BIN_COUNTS
+            ]
+            look: dict[str, Any] = {"color": _colour(place), "marker": _marker(place)}
+            wide = 2.5 if method in (EXACT, SAMPLED) else 1.0
+            ax.plot(BIN_COUNTS, means, label=title_of(method), lw=wide, markersize=4, **look)
+        ax.set(xscale="log", yscale="log", title=title, xlabel="number of bins", ylabel="ECE")
+        ax.set_xticks(BIN_COUNTS, [str(bins) for bins in BIN_COUNTS])
+        ax.minorticks_off()
+    _legend_panel(panels[len(datasets)], panels[0])
+    return figure
+
+
+def _variance_data(results: Results, pair: Pair) -> ErrorAgainstVariance:
+    rows = []
+    for method in results.methods:
+        result = results.get(pair, method)
+        if result is None:
+            rows.append((np.nan,) * 4)
+        else:
+            error = result.scores["ece"]
+            rows.append((error.value, error.low, error.high, result.score("sharpness")))
+    ece, low, high, variance = np.array(rows).T
+    return ErrorAgainstVariance(tuple(map(title_of, results.methods)), ece, low, high, variance)
+
+
+def _draw_bar(ax: Axes, place: int, result: Result | None, *, end: float) -> None:
+    """A bar with its interval; one that runs out of the panel carries its number."""
+    right: dict[str, Any] = {"fontsize": 7, "va": "center", "ha": "right"}
+    if result is None:
+        ax.text(0.98 * end, place, "not run", color=GREY, **right)
+        return
+    error = result.scores["ece"]
+    special = result.method in (EXACT, SAMPLED)
+    ax.barh(place, error.value, color=ORANGE if special else BLUE, height=0.7)
+    if np.isfinite([error.low, error.high]).all():
+        ax.hlines(place, error.low, error.high, color="black", linewidth=1)
+    if error.value > end:
+        ax.text(0.98 * end, place, f"{error.value:.3f}", color="white", weight="bold", **right)
+
+
+def _draw_published(ax: Axes, place: int, pair: Pair, method: str) -> None:
+    column = {EXACT: None, SAMPLED: "hoki"}.get(method, method)
+    if column is not None:
+        value = published_number("ece_15_bins", pair.dataset, pair.network, column)
+        if value is not None:
+            ax.plot([value], [place], "D", color="white", markeredgecolor="black", markersize=4.5)
+
+
+def _right_end(results: Results, pair: Pair) -> float:
+    """Room for the calibrated methods; an uncalibrated one may run out of the panel."""
+    values = [r.score("ece") for r in results.of_pair(pair) if r.method != _UNCALIBRATED]
+    return 1.6 * float(np.quantile(values, 0.8)) if values else 1.0
+
+
+def _panels(
+    n: int, *, columns: int, width: float, height: float = 3.4, extra: int = 0
+) -> tuple[Figure, list[Axes]]:
+    """At least `n + extra` panels; those beyond are not drawn."""
+    import matplotlib.pyplot as plt
+
+    columns = max(columns, 2 if extra and n == 1 else 1)
+    rows = -(-(n + extra) // columns)
+    size = (width * columns, height * rows)
+    figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    panels = list(grid.flat)
+    for ax in panels[n:]:
+        ax.set_axis_off()
+    return figure, panels
+
+
+def _legend_panel(empty: Axes, drawn: Axes) -> None:
+    empty.legend(*drawn.get_legend_handles_labels(), loc="center left", frameon=False)
+
+
+def _drop_legend(ax: Axes) -> None:
+    legend = ax.get_legend()
+    if legend is not None:
+        legend.remove()
+
+
+def _colour(place: int) -> str:
+    return SERIES[place % len(SERIES)]
+
+
+def _marker(place: int) -> str:
+    return MARKERS[place % len(MARKERS)]

@@ -1,0 +1,70 @@
+"""Training states as .npz files: written whole or not at all, and plain numbers only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.files.errors import DataFileError, damage_reported
+from hokical.paper.making.recipes import Recipe
+from hokical.storage import replacing
+
+_ARRAYS = ("weights", "momentum", "statistics", "losses")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A training after some epochs.
+
+    weights, momentum : (n,) float32, as `FlatWeights` has them
+    statistics : (m,) float32, running means and variances of batch normalisation
+    losses : (epochs,) float64, mean training loss of each epoch so far
+    seconds : time spent training so far
+    """
+
+    weights: NDArray[np.float32]
+    momentum: NDArray[np.float32]
+    statistics: NDArray[np.float32]
+    losses: NDArray[np.float64]
+    seconds: float
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs are done."""
+        return int(self.losses.size)
+
+
+def checkpoint_path(folder: Path, recipe: Recipe) -> Path:
+    return folder / f"{recipe.name}.checkpoint.npz"
+
+
+def save_checkpoint(path: Path, state: Checkpoint, recipe: Recipe) -> None:
+    """Write a state, with the recipe that it belongs to."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {key: getattr(state, key) for key in _ARRAYS}
+    with replacing(path) as stream:
+        np.savez(stream, recipe=json.dumps(asdict(recipe)), seconds=state.seconds, **arrays)
+
+
+def load_checkpoint(path: Path, recipe: Recipe) -> Checkpoint | None:
+    """The state that was saved for this very recipe; None where there is no file."""
+    if not path.exists():
+        return None
+    with damage_reported(path, "a training checkpoint"), open(path, "rb") as stream:
+        file = np.load(stream)
+        stored = json.loads(str(file["recipe"]))
+        arrays = {key: file[key] for key in _ARRAYS}
+        seconds = float(file["seconds"])
+    for key, wanted in asdict(recipe).items():
+        if stored.get(key) != wanted:
+            raise DataFileError(
+                path,
+                f"was written with {key} = {stored.get(key)!r}, and this training has {wanted!r}.",
+                "Delete the file to train anew, or train with the old value.",
+            )
+    return Checkpoint(**arrays, seconds=seconds)

@@ -1,0 +1,71 @@
+"""What each data set must hold, so that a wrong or damaged copy is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hokical.files.errors import DataFileError
+from hokical.paper.making.datasets.images import DataSet, LabelledImages
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Shape of the images, counts, validation examples, and SHA-256 of the sorted parts."""
+
+    title: str
+    n_classes: int
+    image_shape: tuple[int, int, int]
+    n_train: int
+    n_test: int
+    n_val: int
+    sha256_train: str
+    sha256_test: str
+    source: str
+
+
+DATA_SETS = {
+    "mnist": Facts(
+        "MNIST", 10, (28, 28, 1), 60_000, 10_000, 10_000,
+        "6ec35578940c7aa4964fb3443541f04911453e651f90f614abf75f0736eaeba2",
+        "012065114a18b8f8218c710d210e40f5e36a285a0534a51468159f8af1b98320",
+        "LeCun, Cortes, Burges: the MNIST database, 1998",
+    ),
+    "cifar10": Facts(
+        "CIFAR-10", 10, (32, 32, 3), 50_000, 10_000, 5_000,
+        "0c4aefe4665fe00cfa84ea552445bea2ee236b90ddb6f9c8d3a36423d9b93aeb",
+        "1256818c4e986c37f46d6dcaeb6876bbe9f9bb813001ae62d65a7cc68598ac9e",
+        "Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009",
+    ),
+    "cifar100": Facts(
+        "CIFAR-100", 100, (32, 32, 3), 50_000, 10_000, 5_000,
+        "fd0088ff79e6c0aa527e950eada38ade70f9ce1cc1e942fe55b2d0e571f3f95a",
+        "40769e853330ffa56cb4cc09d8481c0f73c16b6c88d432c4ea63edb8b2f28016",
+        "Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009",
+    ),
+}  # fmt: skip
+
+
+def check_name(name: str) -> str:
+    """The name of a known data set, or an error that lists them."""
+    if name not in DATA_SETS:
+        raise ValueError(f"`name` must be one of {', '.join(DATA_SETS)}; got {name!r}.")
+    return name
+
+
+def verify(data: DataSet, source: Path) -> DataSet:
+    """The data set itself, if every pixel and label is as published; else DataFileError."""
+    facts = DATA_SETS[data.name]
+    _verify_part(data.train, facts.n_train, facts.sha256_train, f"{facts.title} train", source)
+    _verify_part(data.test, facts.n_test, facts.sha256_test, f"{facts.title} test", source)
+    return data
+
+
+def _verify_part(part: LabelledImages, n: int, sha256: str, what: str, source: Path) -> None:
+    if len(part) != n:
+        problem = f"expected {n} images of {what}; found {len(part)}."
+    elif part.sha256() != sha256:
+        problem = f"the pixels or labels of {what} are not the published ones."
+    else:
+        return
+    raise DataFileError(source, problem, "Fetch the data set again; `hokical paper data` can.")

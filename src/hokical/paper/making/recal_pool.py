@@ -1,0 +1,85 @@
+"""ReCal fits in processes of their own, beside the training."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from hokical.paper.making.export import read_manifest
+from hokical.paper.making.recal_run import add_recal, fit_recal, views_path
+from hokical.paper.making.reporting import Reporter
+
+
+class RecalPool:
+    """Fits ReCal to exported pairs; all files are written by the process that owns the pool.
+
+    Parameters
+    ----------
+    out : folder with `suite/` and `views/`
+    reporter : told of every fit
+    workers : processes; 0 to fit at once in this one
+    """
+
+    def __init__(self, out: Path, reporter: Reporter, workers: int = 0) -> None:
+        self.out, self.reporter = out, reporter
+        self.failed: list[str] = []
+        self._fits: dict[str, Future[dict[str, Any]]] = {}
+        self._pool: ProcessPoolExecutor | None = None
+        if workers:
+            # A forked child would inherit the parent's CUDA context, which must not be used.
+            self._pool = ProcessPoolExecutor(
+                workers,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_use_threads,
+                initargs=(max(1, (os.cpu_count() or 1) // workers),),
+            )
+
+    def submit_missing(self) -> None:
+        """Fit every pair of the suite that has zoomed-out logits and no ReCal yet."""
+        for entry in read_manifest(self.out / "suite")["pairs"]:
+            if entry["recal"] is None and views_path(self.out, entry["name"]).exists():
+                self.submit(entry["name"])
+
+    def submit(self, name: str) -> None:
+        """Fit a pair, unless that is under way."""
+        if name in self._fits:
+            return
+        task = (self.out / "suite", views_path(self.out, name), name)
+        if self._pool is not None:
+            self._fits[name] = self._pool.submit(fit_recal, *task)
+            return
+        self._fits[name] = Future()
+        try:
+            self._fits[name].set_result(fit_recal(*task))
+        except Exception as error:
+            self._fits[name].set_exception(error)
+
+    def collect(self, *, wait: bool = False) -> None:
+        """Put finished fits into the suite; with `wait`, all of them."""
+        for name, fit in list(self._fits.items()):
+            if wait or fit.done():
+                self._finish(name, fit)
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _finish(self, name: str, fit: Future[dict[str, Any]]) -> None:
+        try:
+            result = fit.result()
+            add_recal(self.out / "suite", name, result)
+        except Exception as error:
+            self.failed.append(name)
+            self.reporter.note(f"{name}: ReCal failed, {type(error).__name__}: {error}")
+        else:
+            seconds, ending = result["fit_seconds"], result["ending"]
+            self.reporter.note(f"{name}: ReCal {ending} in {seconds:.1f} s")
+        del self._fits[name]
+
+
+def _use_threads(count: int) -> None:
+    os.environ["HOKICAL_NUM_THREADS"] = str(count)

@@ -1,0 +1,233 @@
+"""The logit suite: validation and test logits of every network, with a manifest.
+
+A suite is a folder with a `manifest.json` and one or more `.npz` files per pair of data set and
+network. Every file's SHA-256 stands in the manifest and is checked before its arrays are used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.files.errors import DataFileError, damage_reported
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+#: Names the folder where `--suite` is not given.
+VARIABLE = "HOKICAL_SUITE"
+
+_NEEDED = ("name", "dataset", "network", "title", "dataset_title", "n_classes", "files")
+_ARRAYS = ("val_logits", "val_labels", "test_logits", "test_labels")
+
+
+@dataclass(frozen=True, eq=False)
+class PairData:
+    """The arrays of a pair; `kept` (n, views) and `recal_confidence` (n_test,) may be missing."""
+
+    val_logits: NDArray[np.float16]
+    val_labels: NDArray[np.int64]
+    test_logits: NDArray[np.float16]
+    test_labels: NDArray[np.int64]
+    val_kept: NDArray[np.bool_] | None = None
+    test_kept: NDArray[np.bool_] | None = None
+    recal_confidence: NDArray[np.float64] | None = None
+
+    @property
+    def test_correct(self) -> NDArray[np.bool_]:
+        """Which test labels the network has right, (n_test,)."""
+        return np.asarray(self.test_logits.argmax(axis=1) == self.test_labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """One network on one data set: its entry in the manifest, and where its files are."""
+
+    folder: Path
+    entry: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.entry["name"])
+
+    @property
+    def dataset(self) -> str:
+        return str(self.entry["dataset"])
+
+    @property
+    def network(self) -> str:
+        return str(self.entry["network"])
+
+    @property
+    def dataset_title(self) -> str:
+        return str(self.entry["dataset_title"])
+
+    @property
+    def title(self) -> str:
+        return str(self.entry["title"])
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.entry["n_classes"])
+
+    @property
+    def recal(self) -> Mapping[str, Any] | None:
+        """How ReCal was fitted where the images were, or None where it was not."""
+        return self.entry.get("recal")
+
+    @property
+    def has_views(self) -> bool:
+        """Whether it is known which transformed images keep their label."""
+        return self.entry.get("zoom_scales") is not None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the checksums of all files: the same data gives the same digest."""
+        lines = sorted(f"{name} {sha}" for name, sha in self.entry["files"].items())
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def load(self) -> PairData:
+        """Read the pair's files, each checked against its SHA-256."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, sha in self.entry["files"].items():
+            arrays |= _verified_arrays(self.folder / name, sha)
+        return _pair_data(self.folder / f"{self.name}.npz", arrays, self.n_classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Suite:
+    """All pairs of a folder, in the order of its manifest."""
+
+    folder: Path
+    pairs: tuple[Pair, ...]
+
+    def __getitem__(self, name: str) -> Pair:
+        for pair in self.pairs:
+            if pair.name == name:
+                return pair
+        raise KeyError(f"no pair {name!r} in {self.folder}; there are {self.names}.")
+
+    @property
+    def names(self) -> list[str]:
+        return [pair.name for pair in self.pairs]
+
+    @property
+    def datasets(self) -> dict[str, list[Pair]]:
+        """Pairs by the title of their data set."""
+        found: dict[str, list[Pair]] = {}
+        for pair in self.pairs:
+            found.setdefault(pair.dataset_title, []).append(pair)
+        return found
+
+    def only(self, names: list[str]) -> Suite:
+        """The suite of these pairs alone, in the manifest's order."""
+        for name in names:
+            self[name]  # raises for a name that is not there
+        return Suite(self.folder, tuple(pair for pair in self.pairs if pair.name in names))
+
+
+def find_suite(folder: str | os.PathLike[str] | None = None) -> Path:
+    """The folder given, else HOKICAL_SUITE, else ./suite, else the one beside the source code."""
+    wanted = folder or os.environ.get(VARIABLE)
+    places = [Path(wanted)] if wanted else [Path("suite"), _beside_source()]
+    for place in places:
+        if (place / MANIFEST).is_file():
+            return place
+    tried = " or ".join(str(place) for place in places)
+    raise DataFileError(
+        places[0],
+        f"no logit suite here: looked for {MANIFEST} in {tried}.",
+        f"The suite comes with the source code, not with the package: give its folder as --suite, "
+        f"or set {VARIABLE}.",
+    )
+
+
+def open_suite(folder: str | os.PathLike[str] | None = None) -> Suite:
+    """Read a suite's manifest; the arrays are read when a pair is loaded.
+
+    >>> open_suite("nowhere")
+    Traceback (most recent call last):
+    ...
+    hokical.files.errors.DataFileError: nowhere: no logit suite here: looked for manifest.json in...
+    """
+    found = find_suite(folder)
+    path = found / MANIFEST
+    with damage_reported(path, "the manifest of a logit suite"):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        entries = [_checked_entry(path, entry) for entry in _entries(path, document)]
+    names = [entry["name"] for entry in entries]
+    if len(set(names)) != len(names):
+        raise DataFileError(path, f"names must differ; got {names}.", "Rename one of the pairs.")
+    return Suite(found, tuple(Pair(found, entry) for entry in entries))
+
+
+def _beside_source() -> Path:
+    return Path(__file__).resolve().parents[3] / "suite"
+
+
+def _entries(path: Path, document: Any) -> list[Any]:
+    version = document.get("format") if isinstance(document, dict) else None
+    if version != FORMAT:
+        raise DataFileError(
+            path, f"expected a suite of format {FORMAT}; found {version!r}.", "Export it again."
+        )
+    pairs = document.get("pairs")
+    if not isinstance(pairs, list) or not pairs:
+        raise DataFileError(path, "expected at least one pair; found none.", "Export some.")
+    return pairs
+
+
+def _checked_entry(path: Path, entry: Any) -> dict[str, Any]:
+    missing = [key for key in _NEEDED if key not in entry]
+    if missing:
+        name = entry.get("name", "?")
+        raise DataFileError(path, f"pair {name!r} lacks {missing}.", "Export it again.")
+    for name in entry["files"]:
+        if Path(name).name != name:  # files lie beside the manifest, nowhere else
+            raise DataFileError(path, f"file names must have no folder in them; got {name!r}.")
+    return dict(entry)
+
+
+def _verified_arrays(path: Path, sha: str) -> dict[str, NDArray[Any]]:
+    """The arrays of one file; nothing is unpickled."""
+    if not path.is_file():
+        raise DataFileError(path, "is missing from the suite.", "Copy or export it again.")
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != sha:
+        raise DataFileError(
+            path,
+            f"does not match the manifest: its SHA-256 is {found}, not {sha}.",
+            "Copy or export it again.",
+        )
+    with damage_reported(path, "an .npz file of plain arrays"), np.load(path) as file:
+        return {key: file[key] for key in file.files}
+
+
+def _pair_data(path: Path, arrays: dict[str, NDArray[Any]], n_classes: int) -> PairData:
+    missing = [key for key in _ARRAYS if key not in arrays]
+    if missing:
+        raise DataFileError(path, f"lacks {missing}.", "Export it again.")
+    found: dict[str, Any] = {}
+    for part in ("val", "test"):
+        logits, labels = arrays[f"{part}_logits"], arrays[f"{part}_labels"]
+        if logits.shape != (labels.shape[0], n_classes):
+            raise DataFileError(
+                path,
+                f"{part}_logits must be ({labels.shape[0]}, {n_classes}), a row per label and a "
+                f"column per class; got {logits.shape}.",
+                "Export it again.",
+            )
+        found |= {f"{part}_logits": logits, f"{part}_labels": labels.astype(np.int64)}
+        if f"{part}_kept" in arrays:
+            found[f"{part}_kept"] = arrays[f"{part}_kept"].astype(bool)
+    if "recal_confidence" in arrays:
+        found["recal_confidence"] = arrays["recal_confidence"].astype(np.float64)
+    return PairData(**found)

@@ -1,0 +1,110 @@
+"""A table as data: what stands in each cell, and which cells are best and second best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Mark = Literal["", "best", "second"]
+NOTHING = "\N{EN DASH}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, the number behind it and its interval where there are any, and the mark."""
+
+    text: str = NOTHING
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    mark: Mark = ""
+
+    @property
+    def has_interval(self) -> bool:
+        return self.low is not None and self.high is not None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: two headings, where its numbers come from, and its cells."""
+
+    heads: tuple[str, str]
+    source: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of equal length under `columns`; rows with the same heads belong together."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    heads: tuple[str, str] = ("data set", "network")
+
+    def with_intervals(self) -> Table:
+        """The same with a row of intervals under each row that has some."""
+        rows: list[Row] = []
+        for row in self.rows:
+            rows.append(row)
+            if any(cell.has_interval for cell in row.cells):
+                rows.append(Row(row.heads, "95 %", tuple(map(_interval, row.cells))))
+        return replace(self, rows=tuple(rows))
+
+
+def number(
+    value: float | None, digits: int = 4, *, low: float = math.nan, high: float = math.nan
+) -> Cell:
+    """A cell of one number, with its interval if both ends are finite.
+
+    >>> number(0.01234).text, number(None).text == NOTHING
+    ('0.0123', True)
+    """
+    if value is None or math.isnan(value):
+        return Cell()
+    known = math.isfinite(low) and math.isfinite(high)
+    return Cell(f"{value:.{digits}f}", value, low if known else None, high if known else None)
+
+
+def marked(cells: Sequence[Cell], *, highest: bool = False) -> tuple[Cell, ...]:
+    """The cells with the best and the second best marked; lower is better unless `highest`.
+
+    Equal as shown is equal: a reader cannot see why one 0.0107 should be better than another.
+
+    >>> [cell.mark for cell in marked([number(0.3), number(0.1), number(0.2), Cell()])]
+    ['', 'best', 'second', '']
+    """
+    shown = {float(cell.text) for cell in cells if _counts(cell)}
+    ranked = sorted(shown, reverse=highest)[:2]
+    marks: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
+    return tuple(
+        replace(cell, mark=marks.get(float(cell.text), "")) if _counts(cell) else cell
+        for cell in cells
+    )
+
+
+def mark_columns(
+    rows: Sequence[Sequence[Cell]], columns: Iterable[int], *, highest: bool = False
+) -> list[tuple[Cell, ...]]:
+    """The best and second best of each of these columns, over the rows."""
+    marked_rows = [list(row) for row in rows]
+    for column in columns:
+        cells = marked([row[column] for row in rows], highest=highest)
+        for row, cell in zip(marked_rows, cells, strict=True):
+            row[column] = cell
+    return [tuple(row) for row in marked_rows]
+
+
+def _counts(cell: Cell) -> bool:
+    return cell.value is not None and not math.isnan(cell.value)
+
+
+def _interval(cell: Cell) -> Cell:
+    if cell.low is None or cell.high is None:
+        return Cell("")
+    digits = len(cell.text.partition(".")[2])
+    return Cell(f"{cell.low:.{digits}f}\N{EN DASH}{cell.high:.{digits}f}")

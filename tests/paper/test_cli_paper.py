@@ -1,0 +1,95 @@
+"""The commands: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hokical.cli import app
+from hokical.paper import running
+from hokical.paper.results import Results
+from tests.paper.conftest import QUICK
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def cached(ran: tuple[Path, Path, Results], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options that find the small suite and its cache; the matrix methods stay out."""
+    folder, cache, _ = ran
+    monkeypatch.setattr(running, "method_names", lambda: list(QUICK))
+    return ["--suite", str(folder), "--cache", str(cache), "--jobs", "1", "--resamples", "20"]
+
+
+def test_suite_lists_the_pairs(ran: tuple[Path, Path, Results]) -> None:
+    done = runner.invoke(app, ["paper", "suite", "--suite", str(ran[0]), "--json"])
+    assert done.exit_code == 0
+    rows = json.loads(done.stdout)
+    assert [row["dataset"] for row in rows] == ["MNIST", "CIFAR-10", "ImageNet"]
+    assert {"model", "test_accuracy", "uncalibrated_ece"} <= set(rows[0])
+    shown = runner.invoke(app, ["paper", "suite", "--suite", str(ran[0])])
+    assert "ResNet-110" in shown.stdout
+    assert f"{rows[1]['test_accuracy']:.2%}" in shown.stdout
+
+
+def test_a_table_on_stdout(cached: list[str]) -> None:
+    done = runner.invoke(app, ["paper", "tables", "ece", "--format", "csv", *cached])
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert {row["table"] for row in rows} == {"ece"}
+    assert {row["source"] for row in rows} == {"ours", "paper"}
+
+
+def test_a_table_in_the_terminal(cached: list[str]) -> None:
+    done = runner.invoke(app, ["paper", "tables", "noise", "--intervals", *cached])
+    assert done.exit_code == 0, done.output
+    assert "U(-2, 4)" in done.stdout
+    assert "only its width matters" in " ".join(done.stdout.split())
+
+
+def test_one_file_per_table(cached: list[str], tmp_path: Path) -> None:
+    arguments = ["paper", "tables", "brier", "time", "--format", "markdown", "-o"]
+    done = runner.invoke(app, [*arguments, str(tmp_path / "out"), *cached])
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["brier.md", "time.md"]
+
+
+def test_everything_at_once(
+    cached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hokical.paper import output
+
+    monkeypatch.setattr(output, "draw_all", lambda _: {"ece_bars": ("A bar.", b"\x89PNG")})
+    done = runner.invoke(app, ["paper", "all", "-o", str(tmp_path / "out"), *cached])
+    assert done.exit_code == 0, done.output
+    written = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")}
+    assert {"index.html", "findings.md", "tables/ece.md", "figures/ece_bars.png"} <= written
+    assert "The paper's claim" in done.stdout
+    assert "The paper's claim" in (tmp_path / "out" / "findings.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tables", "nonsense"], "no table 'nonsense'; there are wins, ece"),
+        (["tables", "-o", "x"], "choose --format markdown, csv or html"),
+        (["tables", "--pairs", "mnist"], "no pairs ['mnist']; there are mnist_lenet5"),
+        (["figures", "--resamples", "-1"], "'--resamples'"),
+    ],
+)
+def test_bad_usage_is_one_line(cached: list[str], arguments: list[str], message: str) -> None:
+    done = runner.invoke(app, ["paper", *arguments[:1], *cached, *arguments[1:]])
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_missing_suite_is_bad_usage(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["paper", "suite", "--suite", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "no logit suite here" in done.stderr

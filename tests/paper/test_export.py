@@ -1,0 +1,261 @@
+"""Zoom-outs against Pillow and plain loops; the suite's files; the whole chain in small."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hokical.files.errors import DataFileError
+from hokical.paper.making import export
+from hokical.paper.making.recal_run import add_recal, fit_recal
+
+torch = pytest.importorskip("torch")
+
+from hokical.paper.making.jobs import PairJob, Settings  # noqa: E402
+from hokical.paper.making.lanes import run_alone  # noqa: E402
+from hokical.paper.making.make_suite import main, make_suite  # noqa: E402
+from hokical.paper.making.recipes import RECIPES, Recipe, quick  # noqa: E402
+from hokical.paper.making.reporting import Reporter  # noqa: E402
+from hokical.paper.making.views import ZOOM_SCALES, zoom_matrix, zoom_out  # noqa: E402
+
+NAME = "cifar10_lenet5"
+
+
+def zoom_by_loops(image: np.ndarray, scale: float) -> np.ndarray:
+    """The obvious way: every new pixel is a weighted mean over a triangle of old ones."""
+    side = image.shape[0]
+    small = round(scale * side)
+    factor, first = side / small, (side - small) // 2
+    out = np.zeros(image.shape)
+    for i in range(small):
+        for j in range(small):
+            total, weight = 0.0, 0.0
+            for y in range(side):
+                for x in range(side):
+                    tall = max(0.0, 1.0 - abs((i + 0.5) * factor - (y + 0.5)) / factor)
+                    wide = max(0.0, 1.0 - abs((j + 0.5) * factor - (x + 0.5)) / factor)
+                    total, weight = total + tall * wide * image[y, x], weight + tall * wide
+            out[first + i, first + j] = total / weight
+    return out
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.35, 0.9])
+def test_zoom_out_is_what_plain_loops_give(scale: float) -> None:
+    image = np.random.default_rng(1).integers(0, 256, (12, 12)).astype(np.uint8)
+    ours = zoom_out(torch.from_numpy(image)[None, :, :, None], scale)[0, :, :, 0]
+    np.testing.assert_allclose(ours, zoom_by_loops(image, scale), atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", ZOOM_SCALES[::4])
+def test_zoom_out_is_pillows_up_to_rounding(scale: float) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(2).integers(0, 256, (32, 32, 3)).astype(np.uint8)
+    small = round(32 * scale)
+    canvas = np.zeros((32, 32, 3))
+    first = (32 - small) // 2
+    shrunk = image.fromarray(pixels).resize((small, small), image.Resampling.BILINEAR)
+    canvas[first : first + small, first : first + small] = np.asarray(shrunk)
+    ours = zoom_out(torch.from_numpy(pixels)[None], float(scale))[0].numpy()
+    assert np.abs(ours - canvas).max() <= 1.01
+
+
+def test_scales_are_the_papers_and_all_differ() -> None:
+    assert len(ZOOM_SCALES) == 20
+    assert (ZOOM_SCALES[0], ZOOM_SCALES[-1]) == (0.1, 0.9)
+    for side in (28, 32):
+        assert len({round(scale * side) for scale in ZOOM_SCALES}) == 20
+    np.testing.assert_allclose(zoom_matrix(8, 1.0), np.eye(8))
+    with pytest.raises(ValueError, match=r"`scale` must lie in \(0, 1\]; got 1.5"):
+        zoom_matrix(8, 1.5)
+
+
+def test_pairs_come_back_and_match_their_digests(tmp_path: Path) -> None:
+    arrays = {"val_logits": np.ones((3, 2), np.float16), "test_labels": np.arange(4)}
+    files = export.write_pair(tmp_path, "a_b", arrays)
+    assert files == {"a_b.npz": hashlib.sha256((tmp_path / "a_b.npz").read_bytes()).hexdigest()}
+    again = export.read_pair(tmp_path, files)
+    assert {key: value.tolist() for key, value in again.items()} == {
+        key: value.tolist() for key, value in arrays.items()
+    }
+
+
+def test_large_pairs_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {f"{part}_logits": rng.normal(size=(50, 10)) for part in ("val", "test")}
+    monkeypatch.setattr(export, "LARGEST_FILE", 6000)
+    files = export.write_pair(tmp_path, "a_b", arrays)
+    assert sorted(files) == ["a_b_test.npz", "a_b_val.npz"]
+    assert not (tmp_path / "a_b.npz").exists()
+    again = export.read_pair(tmp_path, files)
+    np.testing.assert_array_equal(again["val_logits"], arrays["val_logits"])
+    monkeypatch.setattr(export, "LARGEST_FILE", 1000)
+    with pytest.raises(ValueError, match=r"a_b_val.npz has \d+ bytes.*may have 1000"):
+        export.write_pair(tmp_path, "a_b", arrays)
+
+
+def test_manifest_keeps_one_entry_for_each_pair(tmp_path: Path) -> None:
+    for name, value in (("b", 1), ("a", 2), ("b", 3)):
+        export.add_entry(tmp_path, {"name": name, "value": value})
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest == {
+        "format": 1,
+        "pairs": [{"name": "a", "value": 2}, {"name": "b", "value": 3}],
+    }
+    (tmp_path / "manifest.json").write_text('{"format": 9}')
+    with pytest.raises(DataFileError, match="has format 9; expected 1"):
+        export.read_manifest(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole chain on a small synthetic set: train, logits, zoom-outs, ReCal, manifest."""
+    out = tmp_path_factory.mktemp("made")
+    pairs = f"{NAME},mnist_lenet5"
+    assert main(["--quick", "--out", str(out), "--pairs", pairs, "--device", "cpu"]) == 0
+    return out
+
+
+def test_the_chain_gives_what_the_format_says(made: Path) -> None:
+    entry = export.find_entry(made / "suite", NAME)
+    assert entry is not None
+    assert entry["split"] == {"train": 300, "val": 100, "test": 100, "seed": 0}
+    assert entry["n_parameters"] == 62_006
+    assert (entry["title"], entry["dataset_title"]) == ("LeNet-5", "CIFAR-10")
+    assert entry["training"]["epochs"] == 2
+    assert len(entry["zoom_scales"]) == 20
+    assert set(entry["recal"]) == {
+        "fit_seconds", "n_iterations", "ending", "parameters", "device",
+    }  # fmt: skip
+    arrays = export.read_pair(made / "suite", entry["files"])
+    shapes = {key: (array.dtype.name, array.shape) for key, array in arrays.items()}
+    assert shapes == {
+        "val_logits": ("float16", (100, 10)),
+        "test_logits": ("float16", (100, 10)),
+        "val_labels": ("uint8", (100,)),
+        "test_labels": ("uint8", (100,)),
+        "val_kept": ("bool", (100, 20)),
+        "test_kept": ("bool", (100, 20)),
+        "recal_confidence": ("float32", (100,)),
+    }
+    right = arrays["test_logits"].argmax(axis=1) == arrays["test_labels"]
+    assert entry["test_accuracy"] == right.mean()
+    assert entry["test_accuracy"] > 0.2  # ten classes: it learned something
+    assert 0.0 < arrays["recal_confidence"].min() <= arrays["recal_confidence"].max() <= 1.0
+    for name, digest in entry["files"].items():
+        assert hashlib.sha256((made / "suite" / name).read_bytes()).hexdigest() == digest
+
+
+def test_kept_says_which_views_keep_the_label(made: Path) -> None:
+    entry = export.find_entry(made / "suite", NAME)
+    assert entry is not None
+    arrays = export.read_pair(made / "suite", entry["files"])
+    with np.load(made / "views" / f"{NAME}.npz") as views:
+        labels = arrays["test_logits"].argmax(axis=1)
+        for scale, view in enumerate(views["test_views"]):
+            kept = view.argmax(axis=1) == labels
+            np.testing.assert_array_equal(kept, arrays["test_kept"][:, scale])
+
+
+def test_a_second_run_does_nothing(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = (made / "suite" / "manifest.json").read_bytes()
+    assert main(["--quick", "--out", str(made), "--pairs", NAME, "--device", "cpu"]) == 0
+    assert f"{NAME}: is in the suite already" in capfd.readouterr().err
+    assert (made / "suite" / "manifest.json").read_bytes() == before
+
+
+def test_export_goes_on_from_checkpoints(made: Path, tmp_path: Path) -> None:
+    """Exported again from the checkpoint alone, a pair has the same logits."""
+    (tmp_path / "checkpoints").mkdir()
+    checkpoint = f"checkpoints/{NAME}.checkpoint.npz"
+    (tmp_path / checkpoint).write_bytes((made / checkpoint).read_bytes())
+    settings = Settings(out=tmp_path, train=False)
+    recipe = quick(RECIPES[NAME])
+    assert make_suite([recipe], None, settings, recal_workers=None, reporter=Reporter()) == []
+    pair = {f"{NAME}.npz": ""}
+    first = export.read_pair(made / "suite", pair)
+    second = export.read_pair(tmp_path / "suite", pair)
+    np.testing.assert_array_equal(first["test_logits"], second["test_logits"])
+    assert "recal_confidence" not in second
+    views = tmp_path / "views" / f"{NAME}.npz"
+    add_recal(tmp_path / "suite", NAME, fit_recal(tmp_path / "suite", views, NAME))
+    completed = export.read_pair(tmp_path / "suite", pair)
+    np.testing.assert_array_equal(completed["recal_confidence"], first["recal_confidence"])
+
+
+def test_untrained_networks_are_not_exported(tmp_path: Path) -> None:
+    from hokical.paper.making.datasets.synthetic import synthetic_images
+
+    job = PairJob(
+        quick(RECIPES[NAME]),
+        synthetic_images("cifar10"),
+        Settings(out=tmp_path, train=False),
+        Reporter(),
+    )
+    with pytest.raises(DataFileError, match=r"training of 2 epochs; found 0.*paper train"):
+        run_alone(job.run(), torch.device("cpu"))
+
+
+def test_missing_data_fails_only_its_pairs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recipe: Recipe = RECIPES["cifar100_lenet5"]
+    failed = make_suite([recipe], tmp_path, Settings(out=tmp_path / "out"), reporter=Reporter())
+    assert failed == ["cifar100_lenet5"]
+    assert "cifar100_lenet5: left out, no data in" in capfd.readouterr().err
+
+
+def test_a_failing_pair_stops_no_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    good = quick(RECIPES["mnist_lenet5"]).but(epochs=1)
+    bad = quick(RECIPES[NAME]).but(batch_size=5000)
+    failed = make_suite(
+        [bad, good], None, Settings(out=tmp_path, export=False),
+        n_lanes=2, recal_workers=None, reporter=Reporter(),
+    )  # fmt: skip
+    assert failed == [NAME]
+    assert f"{NAME}: failed, ValueError: `batch_size` must be" in capfd.readouterr().err
+    assert (tmp_path / "checkpoints" / "mnist_lenet5.checkpoint.npz").exists()
+
+
+def test_data_or_quick_must_be_given(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        main(["--out", str(tmp_path)])
+
+
+def run_command(*arguments: object) -> str:
+    """What the command line says on stderr and stdout."""
+    import typer
+    from typer.testing import CliRunner
+
+    from hokical.cli.paper_networks import add_network_commands
+
+    app = typer.Typer()
+    add_network_commands(app)
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
+
+
+def test_commands_train_then_export(tmp_path: Path) -> None:
+    made = ["mnist_lenet5", "--quick", "--out", tmp_path, "--device", "cpu", "--epochs", 1]
+    assert "1 of 1 pairs are done" in run_command("train", *made)
+    assert not (tmp_path / "suite").exists()
+    assert "1 of 1 pairs are done" in run_command("export", *made)
+    entry = export.find_entry(tmp_path / "suite", "mnist_lenet5")
+    assert entry is not None
+    assert entry["recal"]["ending"] in {"converged", "exhausted", "limit"}
+
+
+def test_commands_say_what_went_wrong(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"not made: mnist_lenet5\. The lines above say why"):
+        run_command("train", "mnist_lenet5", "--out", tmp_path, "--data", tmp_path)
+    assert "give either --data DIR or --quick" in run_command("train", "--out", tmp_path)
+    with pytest.raises(ValueError, match="one of mnist, cifar10, cifar100; got 'svhn'"):
+        run_command("data", "svhn", "--to", tmp_path)
+    assert "needs --from DIR" in run_command(
+        "data", "mnist", "--to", tmp_path, "--source", "folder"
+    )

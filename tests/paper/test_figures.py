@@ -1,0 +1,74 @@
+"""The figures: one of each kind is drawn, all are named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hokical.paper.figures import draw_bin_counts, draw_variances, figure_builders, to_png
+from hokical.paper.results import Results
+
+pytest.importorskip("matplotlib")
+
+
+def test_figures_per_data_set(results: Results) -> None:
+    names = set(figure_builders(results))
+    assert names == {
+        "ece_bars",
+        "ece_bins",
+        *(
+            f"{kind}_{dataset}"
+            for kind in ("variance", "reliability")
+            for dataset in ("mnist", "cifar10", "imagenet")
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["ece_bars", "ece_bins", "variance_mnist", "reliability_cifar10"])
+def test_a_figure_is_a_picture(results: Results, name: str) -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    caption, draw = figure_builders(results)[name]
+    png = to_png(draw())
+    assert png.startswith(b"\x89PNG")
+    assert len(png) > 10_000
+    assert caption.endswith(".")
+
+
+def test_variance_shows_every_method_where_it_is(results: Results) -> None:
+    import matplotlib.pyplot as plt
+
+    pair = results.suite.pairs[0]
+    figure = draw_variances(results, [pair])
+    ax = figure.axes[0]
+    points = {line.get_label(): line.get_xydata()[0] for line in ax.lines}
+    variance, error = points["temps"]
+    assert variance == pytest.approx(results.score(pair, "temps", "sharpness"))
+    assert error == pytest.approx(results.score(pair, "temps", "ece"))
+    assert len(points) == len(results.methods)
+    plt.close(figure)
+
+
+def test_colours_do_not_move_when_a_method_is_missing(results: Results) -> None:
+    import matplotlib.pyplot as plt
+
+    pair = results.suite.pairs[0]
+    fewer = {key: value for key, value in results.found.items() if key[1] != "temps"}
+    colours = []
+    for shown in (results, replace(results, found=fewer)):
+        figure = draw_variances(shown, [pair])
+        colours.append({line.get_label(): line.get_color() for line in figure.axes[0].lines})
+        plt.close(figure)
+    assert colours[0] == colours[1]
+
+
+def test_lines_over_bin_counts_are_means(results: Results) -> None:
+    import matplotlib.pyplot as plt
+
+    figure = draw_bin_counts(results)
+    line = next(line for line in figure.axes[0].lines if line.get_label() == "hoki exact")
+    found = results.found["mnist_lenet5", "hoki"]
+    assert line.get_ydata().tolist() == pytest.approx(list(found.ece_by_bins.values()))
+    plt.close(figure)

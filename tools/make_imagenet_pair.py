@@ -1,0 +1,91 @@
+"""Add ImageNet logits to a suite: the first half of a file's rows to learn on, the rest to judge.
+
+    python tools/make_imagenet_pair.py imagenet5k_efficientnet_lite0.npz suite
+
+The source holds `test_logits` (n, 1000) float16 and `test_labels` (n,), in an order that is already
+random, so the rows are cut in the middle and not shuffled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hokical.storage import replacing, write_text_atomically
+
+NAME = "imagenet_efficientnet_lite0"
+LARGEST_FILE = 5_000_000
+N_PARAMETERS = 4_652_008
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source", type=Path, help=".npz with test_logits and test_labels")
+    parser.add_argument("suite", type=Path, help="folder with (or for) manifest.json")
+    given = parser.parse_args()
+    entry = write_pair(given.source, given.suite)
+    add_entry(given.suite / "manifest.json", entry)
+    print(f"{NAME}: test accuracy {entry['test_accuracy']:.4f}, files {list(entry['files'])}")
+
+
+def write_pair(source: Path, suite: Path) -> dict[str, Any]:
+    """Write both files into the suite; their entry of the manifest."""
+    with np.load(source) as file:
+        logits, labels = file["test_logits"].astype(np.float16), file["test_labels"]
+    refuse_sorted(labels)
+    half = labels.shape[0] // 2
+    parts = {"val": slice(0, half), "test": slice(half, None)}
+    files = {}
+    for part, rows in parts.items():
+        path = suite / f"{NAME}_{part}.npz"
+        arrays = {f"{part}_logits": logits[rows], f"{part}_labels": labels[rows].astype(np.int16)}
+        with replacing(path) as stream:
+            np.savez_compressed(stream, **arrays)
+        if path.stat().st_size > LARGEST_FILE:
+            raise SystemExit(
+                f"{path} is {path.stat().st_size} bytes; a suite's files stay below {LARGEST_FILE}."
+            )
+        files[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    right = logits.argmax(axis=1) == labels
+    return {
+        "name": NAME,
+        "dataset": "imagenet",
+        "network": "efficientnet_lite0",
+        "title": "EfficientNet-Lite0",
+        "dataset_title": "ImageNet",
+        "n_classes": int(logits.shape[1]),
+        **{f"{part}_accuracy": float(right[rows].mean()) for part, rows in parts.items()},
+        "n_parameters": N_PARAMETERS,
+        "split": {"train": None, "val": half, "test": labels.shape[0] - half, "seed": None},
+        "training": None,
+        "how": (
+            f"Public EfficientNet-Lite0 weights on {labels.shape[0]} ImageNet validation images; "
+            "the first half to learn on, the rest to judge."
+        ),
+        "recal": None,
+        "zoom_scales": None,
+        "files": files,
+    }
+
+
+def refuse_sorted(labels: np.ndarray) -> None:
+    """Halves of sorted labels would hold different classes."""
+    if (np.diff(labels.astype(np.int64)) >= 0).mean() > 0.9:
+        raise SystemExit("test_labels are sorted: halves would hold different classes. Shuffle.")
+
+
+def add_entry(manifest: Path, entry: dict[str, Any]) -> None:
+    """Put the entry into the manifest, in the place of an older one of its name."""
+    known = json.loads(manifest.read_text()) if manifest.exists() else {"format": 1, "pairs": []}
+    others = [pair for pair in known["pairs"] if pair["name"] != entry["name"]]
+    document = {**known, "pairs": [*others, entry]}
+    write_text_atomically(manifest, json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
