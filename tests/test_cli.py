@@ -23,7 +23,9 @@ from hokical.cli import app
 from hokical.cli.show import show_json
 from tests.conftest import synthetic_logits
 
-COMMANDS = ("fit", "apply", "evaluate", "compare", "select", "bound", "demo", "methods")
+COMMANDS = (
+    "fit", "apply", "evaluate", "compare", "select", "bound", "monitor", "demo", "methods", "paper",
+)  # fmt: skip
 FAST = ("--resamples", "20")
 
 

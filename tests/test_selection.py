@@ -82,7 +82,7 @@ def test_a_bad_start_is_walked_out_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """The refinement on all rows does not depend on where the scouts put it."""
     logits, labels = synthetic_logits(9000, 4, seed=3)
     best = select_noise(logits, labels, families=["gaussian"]).sigma_hat
-    evaluate = selection._Evaluator(as_logits(logits), logits.argmax(axis=1) == labels, None)
+    evaluate = selection.Evaluator(as_logits(logits), logits.argmax(axis=1) == labels, None)
     selection._polish(evaluate, Gaussian(0.5))
     assert max(t.sigma_hat for t in evaluate.trials) == pytest.approx(best, rel=1e-3)
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from hokical.calibrators import Calibrator
+from hokical.calibrators import BaseCalibrator
 from hokical.calibrators.registry import CALIBRATORS, make, methods_without_extra_input
 from hokical.noise import Gaussian
 
@@ -44,14 +44,14 @@ def encoded(X: object, y: object) -> object:
 
 
 @cache
-def adapted(kind: type[Calibrator]) -> type[Calibrator]:
+def adapted(kind: type[BaseCalibrator]) -> type[BaseCalibrator]:
     """The class with `SpeaksScikitLearn` in front, at home in this module so that it pickles."""
     twin = type(kind.__name__, (SpeaksScikitLearn, kind), {"__module__": __name__})
     globals()[kind.__name__] = twin
     return twin
 
 
-def calibrators() -> Iterator[Calibrator]:
+def calibrators() -> Iterator[BaseCalibrator]:
     """Every method that needs logits and labels alone; ReCal cannot be fitted without more."""
     for name in methods_without_extra_input():
         yield make(name)
@@ -69,7 +69,7 @@ def cases() -> Iterator[object]:
 
 @pytest.mark.parametrize(("estimator", "check"), list(cases()))
 @pytest.mark.filterwarnings("ignore")
-def test_scikit_learn_check(estimator: Calibrator, check: object) -> None:
+def test_scikit_learn_check(estimator: BaseCalibrator, check: object) -> None:
     name = getattr(check, "func", check).__name__
     if name in CANNOT_APPLY:
         pytest.skip(CANNOT_APPLY[name])

@@ -22,7 +22,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from hokical._warnings import warn_user
-from hokical.calibrators.base import Calibrator
+from hokical.calibrators.base import BaseCalibrator
 from hokical.held_out import (
     HeldOut,
     check_estimator,
@@ -58,7 +58,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ----------
     estimator : scikit-learn classifier
         Needs `decision_function` or `predict_proba`. May be a Pipeline or a search.
-    method : str or Calibrator
+    method : str or BaseCalibrator
         A name in the registry, or a calibrator with options of your choice.
     cv : int, splitter, iterable of (train, test) or "prefit"
         How to hold out data; an int means that many stratified folds, not shuffled. Every held-out
@@ -111,7 +111,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self,
         estimator: Any,
         *,
-        method: str | Calibrator = "hoki",
+        method: str | BaseCalibrator = "hoki",
         cv: int | Literal["prefit"] | Any = 5,
         n_jobs: int | None = None,
     ) -> None:
@@ -212,7 +212,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def _calibrate(
         self,
-        calibrator: Calibrator,
+        calibrator: BaseCalibrator,
         parts: list[HeldOut],
         truth: IntArray,
         weights: FloatArray | None,

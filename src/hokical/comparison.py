@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical.calibrators.base import Calibrator
+from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.registry import make, make_seeded, methods_without_extra_input
 from hokical.logits import Logits, as_labels, as_logits
 from hokical.metrics import Summary, summary
 from hokical.progress import track
+from hokical.topk import TopK
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -64,7 +65,7 @@ class MethodResult:
     """One method on the test set: what it says, whether it is right, and its scores."""
 
     name: str
-    calibrator: Calibrator
+    calibrator: BaseCalibrator
     fit_seconds: float
     confidence: FloatArray
     correct: NDArray[np.bool_]
@@ -160,7 +161,8 @@ def compare(
     ----------
     validation, test : (logits, labels)
     methods : sequence of registry names, optional
-        None takes every method that needs logits and labels alone.
+        None takes every method that needs logits and labels alone; of a `TopK`, those that need no
+        more than that.
     n_resamples, seed : int
         Of the bootstrap intervals; the seed also goes to methods that take one.
     progress : bool, optional
@@ -173,10 +175,10 @@ def compare(
     >>> comparison.best("ece").name
     'hoki'
     """
-    names = methods_without_extra_input() if methods is None else list(methods)
-    _refuse_methods_that_need_more(names)
     val_logits, val_labels = _checked(validation)
     logits, labels = _checked(test)
+    names = _usable_methods(val_logits, logits) if methods is None else list(methods)
+    _refuse_methods_that_need_more(names)
     results = []
     for name in track(names, "Fitting {}", len(names), progress):
         calibrator, seconds, notes = _timed_fit(make_seeded(name, seed), val_logits, val_labels)
@@ -189,11 +191,15 @@ def compare(
     return Comparison(tuple(results), Provenance(*facts, seed, _versions(), platform.machine()))
 
 
+def _usable_methods(*data: Logits) -> list[str]:
+    partial = any(isinstance(logits, TopK) for logits in data)
+    names = methods_without_extra_input()
+    return [name for name in names if make(name).accepts_top_k] if partial else names
+
+
 def _refuse_methods_that_need_more(names: list[str]) -> None:
-    allowed = methods_without_extra_input()
     for name in names:
-        if name not in allowed:
-            make(name)  # a name that is unknown altogether gets the registry's own error
+        if make(name).needs_transformed:
             raise ValueError(
                 f"`methods` cannot hold {name!r}: it also needs the logits of transformed inputs. "
                 "Fit it by itself, with `transformed`."
@@ -206,8 +212,8 @@ def _checked(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
 
 
 def _timed_fit(
-    calibrator: Calibrator, logits: Logits, labels: IntArray
-) -> tuple[Calibrator, float, tuple[str, ...]]:
+    calibrator: BaseCalibrator, logits: Logits, labels: IntArray
+) -> tuple[BaseCalibrator, float, tuple[str, ...]]:
     """Fit, and keep convergence warnings as notes beside the result."""
     begun = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:

@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import has_fit_parameter
 
 from hokical._warnings import warn_user
-from hokical.calibrators.base import Calibrator
+from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.registry import make, methods_without_extra_input
 from hokical.calibrators.temps import settle_ties
 from hokical.logits import from_binary_scores, from_probabilities, to_numpy
@@ -137,11 +137,11 @@ def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
     return max(half, math.log(np.finfo(np.float64).eps))
 
 
-def new_calibrator(method: Any) -> Calibrator:
+def new_calibrator(method: Any) -> BaseCalibrator:
     """An unfitted calibrator from a name or from a calibrator."""
-    allowed = methods_without_extra_input()
-    if isinstance(method, Calibrator) and not method.needs_transformed:
-        fresh: Calibrator = clone(method)
+    allowed = [*methods_without_extra_input(), "auto"]
+    if isinstance(method, BaseCalibrator) and not method.needs_transformed:
+        fresh: BaseCalibrator = clone(method)
         return fresh
     if isinstance(method, str) and method in allowed:
         return make(method)
