@@ -60,6 +60,20 @@ def test_against_the_integrals(n_classes: int, near: float, far: float, scale: f
     np.testing.assert_allclose(lost[~close], want_lost[~close], atol=far)
 
 
+@pytest.mark.parametrize("second", [0.0, 0.7])
+@pytest.mark.parametrize(("n_classes", "most"), [(10, 0.01), (1000, 0.1)])
+def test_many_rivals_just_behind_the_first(n_classes: int, most: float, second: float) -> None:
+    gaps = np.array([4.5, 6.0, 7.4, 7.6, 8.5, 10.0, 13.9, 14.1, 20.0])
+    values = np.repeat(-gaps[:, None] - second, n_classes, axis=1)
+    values[:, 0], values[:, 1] = 0.0, -gaps
+    _, lost = chances(as_logits(values), 1.0)
+    want = [slow_log_chances(-row[1:])[1] for row in values]
+    np.testing.assert_allclose(lost, want, atol=most)
+    equal = np.abs(lost - want).max() if second == 0.0 else 0.0
+    assert equal < 2e-3  # equal rivals are what the correction is made for
+    assert (np.diff(lost) < 0.0).all()
+
+
 def test_almost_certain_labels_are_told_apart() -> None:
     """gamma is 1 to the last digit, and 1 - gamma is still right: one rival has a closed form."""
     gaps = np.linspace(10.0, 50.0, 21)

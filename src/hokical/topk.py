@@ -153,6 +153,16 @@ class TopK(Logits):
     def __len__(self) -> int:
         return self.n_rows
 
+    def __getitem__(self, rows: Any) -> TopK:
+        """Some of the rows: a slice, a mask or row numbers."""
+        return self.take(rows if isinstance(rows, slice) else np.atleast_1d(rows))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        raise TypeError(
+            "a TopK has no logit for its hidden classes, so it is no array. Use "
+            "`TopK.to_dense(fill=...)`."
+        )
+
     def __repr__(self) -> str:
         return (
             f"TopK({self.n_rows} rows, the best {self.n_columns} of {self.n_classes} classes, the "

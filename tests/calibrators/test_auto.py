@@ -129,8 +129,12 @@ def test_without_a_mistake_there_is_nothing_to_compare():
     right = logits.argmax(axis=1) == labels
     with pytest.warns(ConvergenceWarning, match="temperature"):
         cal = Calibrator().fit(logits[right], labels[right])
-    assert cal.chosen_ == "temps"
-    assert "0 mistakes" in cal.reason_
+    assert cal.chosen_ == "profile"
+    assert "without a mistake" in cal.reason_
+    softmax = make("uncalibrated").fit(logits, labels)
+    np.testing.assert_allclose(
+        cal.predict_confidence(logits), softmax.predict_confidence(logits), atol=1e-12
+    )
 
 
 def test_examples_without_weight_play_no_part():

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import expit, logit
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical import load
 from hokical.calibrators import Hoki, StabilityProfile, make
+from hokical.calibrators._profile_familiar import Familiar
 from hokical.calibrators._profile_link import PENALTIES, _shares, error_price, fit_link, log_losses
 from hokical.logits import as_logits
 from hokical.metrics import brier, log_loss
@@ -164,7 +166,7 @@ def test_it_finds_what_one_temperature_cannot() -> None:
     ours, theirs = (brier(c.predict_confidence(test[0]), right) for c in (cal, temps))
     assert ours - best < 0.25 * (theirs - best)
     assert cal.shares_[0] < 0.1
-    assert "most weight on penalty" in cal.message_
+    assert "a correction that moves the confidence by" in cal.message_
 
 
 @pytest.mark.parametrize("n", [100, 300])
@@ -216,13 +218,13 @@ def test_attributes(overconfident: Data) -> None:
     assert cal.shares_.sum() == pytest.approx(1.0)
     assert cal.penalty_ == cal.penalties_[cal.shares_.argmax()]
     assert cal.loo_log_loss_.shape == cal.penalties_.shape
-    assert cal.message_.startswith(f"temperature {cal.temperature_:.4g}; the correction counts")
+    assert cal.message_.startswith(f"temperature {cal.temperature_:.4g}; ")
 
 
 def test_no_mistake_to_learn_from() -> None:
     logits, _ = synthetic_logits(200, 5, seed=0)
     labels = logits.argmax(axis=1)
-    with pytest.warns(ConvergenceWarning, match="every validation label has the top logit"):
+    with pytest.warns(ConvergenceWarning, match="some of which are wrong"):
         cal = StabilityProfile().fit(logits, labels)
     assert cal.temperature_ == 1.0
     assert not cal.converged_
@@ -257,6 +259,47 @@ def test_a_class_alone_and_extreme_margins() -> None:
     np.testing.assert_array_equal(proba[0], [1.0, 0.0, 0.0])
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
     np.testing.assert_array_equal(cal.predict(odd), [0, 0, 0])
+
+
+def crowded_world(n: int, seed: int) -> Data:
+    """Labels that are right as the gap to the runner-up says, however many rivals crowd there.
+
+    The more certain ones have more rivals, so that the fitted correction falls with stability.
+    """
+    rng = np.random.default_rng(seed)
+    gap = rng.uniform(0.0, 8.0, size=n)
+    logits = np.where(np.arange(40) <= 5.0 * gap[:, None], 0.0, -15.0)
+    logits[:, 0] = gap
+    right = rng.random(n) < 1.0 / (1.0 + np.exp(-gap))
+    return logits, np.where(right, 0, 1)
+
+
+def test_labels_surer_than_any_seen_follow_the_softmax() -> None:
+    logits, labels = crowded_world(4000, 0)
+    cal = StabilityProfile().fit(logits, labels)
+    assert np.ptp(cal.range_) > 0.5  # the correction does something
+    beyond = np.zeros((4, 40))
+    beyond[:, 0] = [9.0, 16.0, 40.0, 400.0]
+    alone = np.full((1, 40), -np.inf)
+    alone[0, 0] = 0.0
+    confidence = cal.predict_confidence(np.vstack([beyond, alone]))
+    assert (np.diff(confidence) >= 0.0).all()
+    assert confidence[1:].min() > 0.99
+    few = np.where(np.arange(40) < 3, logits, -np.inf)  # most classes ruled out
+    softmax = expit(cal._features(as_logits(few))[:, 0])
+    assert (cal.predict_confidence(few) >= softmax - 0.5).all()
+
+
+def test_the_correction_stays_within_what_was_seen(overconfident: Data) -> None:
+    logits, labels = overconfident
+    cal = StabilityProfile().fit(logits[:1500], labels[:1500])
+    for values in (logits, 10.0 * logits, np.where(logits < 0.0, -np.inf, logits + 1e-3)):
+        rows = values[np.isfinite(values).any(axis=1)]
+        features = cal._features(as_logits(rows))
+        added = logit(cal.predict_confidence(rows)) - features[:, 0]
+        inside = np.abs(features[:, 0]) < 30.0
+        assert (added[inside] >= cal.range_[0] - 1e-2).all()
+        assert (added[inside] <= cal.range_[1] + 1e-2).all()
 
 
 @pytest.mark.parametrize("n_classes", [2, 20_000])
@@ -351,7 +394,14 @@ def test_saved_state_is_complete_and_checked(overconfident: Data, tmp_path: Path
     again = load(tmp_path / "cal.json")
     for name in vars(cal):
         if name.endswith("_") and name != "fit_scores_":
-            np.testing.assert_array_equal(getattr(again, name), getattr(cal, name))
+            mine, theirs = getattr(cal, name), getattr(again, name)
+            if isinstance(mine, Familiar):
+                mine, theirs = (list(one.to_dict().values()) for one in (mine, theirs))
+                mine, theirs = (
+                    np.hstack([np.ravel(x) for x in mine]),
+                    np.hstack([np.ravel(x) for x in theirs]),
+                )
+            np.testing.assert_array_equal(theirs, mine)
     state = cal._state()
     for name, bad, said in (
         ("temperature", 0.0, "temperature must be finite"),

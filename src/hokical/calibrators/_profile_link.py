@@ -8,8 +8,9 @@ at its optimum, and the answer is an average of all, the offset alone among them
 
 An average changes little where a choice of the best would jump; and what the added columns gain
 must exceed its own standard error to count. That error is itself known badly where mistakes are
-few: the price is 1 + 20/m, m the number of mistakes (or of right answers, if those are fewer). So
-with few examples the offset is what is left.
+few: the price is 1 + 20/m, m the number of mistakes (or of right answers, if those are fewer).
+Where the offset alone has more than half of the weight, it gets all of it: what is not worth more
+than chance is left out whole. So with few examples the offset is what is left.
 """
 
 from __future__ import annotations
@@ -196,4 +197,7 @@ def _shares(losses: list[FloatArray], counts: FloatArray, price: float) -> Float
         error = np.sqrt(np.sum(counts * (gain - mean) ** 2))
         costs.append(float(np.sum(counts * gain) + price * error) if price < np.inf else np.inf)
     shares = np.exp(np.min(costs) - np.array(costs))
-    return np.asarray(shares / shares.sum())
+    shares /= shares.sum()
+    if len(losses) > 1 and shares[0] > 0.5:
+        shares = np.eye(len(losses))[0]
+    return np.asarray(shares)

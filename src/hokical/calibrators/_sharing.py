@@ -11,6 +11,9 @@ from hokical.stability.exact import exact_distribution
 
 FloatArray = NDArray[np.float64]
 
+#: Shares that sum to less have lost their digits.
+_LEAST_TOTAL = 1e-290
+
 
 def share_rest(logits: Logits, confidence: FloatArray, noise: Noise) -> FloatArray:
     """Probabilities (n, classes): the confidence for the label, the rest by the switches of noise.
@@ -22,7 +25,7 @@ def share_rest(logits: Logits, confidence: FloatArray, noise: Noise) -> FloatArr
     rows = np.arange(logits.n_rows)
     shares[rows, logits.labels] = 0.0
     total = shares.sum(axis=1)
-    lost = np.flatnonzero((total == 0.0) & ~logits.single_choice)
+    lost = np.flatnonzero((total < _LEAST_TOTAL) & ~logits.single_choice)
     if lost.size:  # no other class within reach of the noise: share as a softmax would
         shares[lost] = _softmax_shares(logits.take(lost), noise.width)
         total[lost] = 1.0

@@ -115,7 +115,7 @@ class Calibrator(BaseCalibrator):
         too_little = _too_little(names, correct, n_folds)
         self.candidates_ = ()
         if too_little:
-            self.chosen_, self.reason_ = names[0], too_little
+            self.chosen_, self.reason_ = too_little
         else:
             fold = assign_folds(correct, n_folds, draw_seed(self.random_state))
             losses = {
@@ -158,13 +158,14 @@ class Calibrator(BaseCalibrator):
         self.calibrator_._restore(state["state"])
 
 
-def auto(logits: Any, labels: Any, sample_weight: Any = None, **options: Any) -> Calibrator:
+def auto(logits: Any, labels: Any = None, sample_weight: Any = None, **options: Any) -> Calibrator:
     """A calibrator that was chosen by, and fitted on, validation logits and labels.
 
     Parameters
     ----------
     logits : array-like of shape (n, classes)
     labels : array-like of shape (n,)
+        Left out where `logits` are chunks that bring theirs.
     sample_weight : array-like of shape (n,), optional
     options
         Of `Calibrator`: `candidates`, `n_folds`, `random_state`.
@@ -262,18 +263,25 @@ def choose(candidates: Sequence[Candidate]) -> tuple[str, str]:
     )
 
 
-def _too_little(names: list[str], correct: NDArray[np.bool_], n_folds: int) -> str:
-    """Why nothing can be compared, or nothing."""
+def _too_little(
+    names: list[str], correct: NDArray[np.bool_], n_folds: int
+) -> tuple[str, str] | None:
+    """What to take, and why, where nothing can be compared."""
     wrong = int(correct.size - correct.sum())
     if len(names) == 1:
-        return f"{names[0]} was chosen: it is the only candidate."
+        return names[0], f"{names[0]} was chosen: it is the only candidate."
+    if wrong == 0 and "profile" in names:
+        return "profile", (
+            "profile was chosen: without a mistake to learn from, it alone keeps the classifier's "
+            "own confidence."
+        )
     if correct.size < _FEWEST_EXAMPLES or min(wrong, correct.size - wrong) < n_folds:
-        return (
+        return names[0], (
             f"{names[0]} was chosen, the simplest: {correct.size} examples with {wrong} mistakes "
             f"are too few to compare methods on (at least {_FEWEST_EXAMPLES}, and {n_folds} right "
             "and wrong)."
         )
-    return ""
+    return None
 
 
 def _part(weights: FloatArray | None, rows: IntArray) -> FloatArray | None:

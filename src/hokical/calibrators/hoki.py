@@ -17,7 +17,7 @@ from hokical.guarantees.neighbours import accuracy_intervals
 from hokical.guarantees.promises import merged_scores
 from hokical.guarantees.score_table import ScoreTable
 from hokical.logits import Logits
-from hokical.noise import Noise
+from hokical.noise import Gaussian, Noise, Uniform
 from hokical.ranges import range_extremes
 from hokical.recursion import Curve, Ending, Schedule, learn_schedule
 from hokical.selection import NoiseSelection, select_noise
@@ -179,7 +179,8 @@ class Hoki(BaseCalibrator):
         What the label leaves is shared among the other classes as noise would switch the label to
         them. Rows sum to 1 and masked classes (-inf) get 0, so a row in which one class alone is
         possible gives it 1, whatever the confidence. Where the confidence is low, another class can
-        end up above the label; `predict` is the classifier's own label all the same.
+        end up above the label; `predict` is the classifier's own label all the same. Uniform noise
+        would rule out every class beyond its reach; Gaussian noise of the same deviation stands in.
         """
         return super().predict_proba(logits)
 
@@ -308,7 +309,7 @@ class Hoki(BaseCalibrator):
         return accuracy_intervals(count, correct, self._level(logits), level)
 
     def _proba(self, logits: Logits) -> FloatArray:
-        return share_rest(logits, self._confidence(logits), self.noise_)
+        return share_rest(logits, self._confidence(logits), _unbounded(self.noise_))
 
     def _identity(self) -> dict[str, Any]:
         """What two calibrators must share for their tables to add up."""
@@ -356,6 +357,13 @@ class Hoki(BaseCalibrator):
         self.table_ = _stored_table(state["table"], self.n_bins_, self.init_, self.draws_)
         self.accuracy_ = float(state["accuracy"])
         self._keep(_stored_schedule(state, self.n_bins_))
+
+
+def _unbounded(noise: Noise) -> Noise:
+    """Noise of the same deviation under which no possible class has chance 0."""
+    if isinstance(noise, Uniform):
+        return Gaussian(noise.width * noise.unit_deviation)
+    return noise
 
 
 def _stored_table(

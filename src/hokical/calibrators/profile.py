@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical._warnings import warn_user
 from hokical.bins import check_count
 from hokical.calibrators._profile_bounds import feature_ranges
+from hokical.calibrators._profile_familiar import Familiar
 from hokical.calibrators._profile_link import PENALTIES, LinkFit, fit_link
 from hokical.calibrators._sharing import share_rest
 from hokical.calibrators.base import BaseCalibrator
@@ -52,8 +53,8 @@ class StabilityProfile(BaseCalibrator):
 
     By default no one penalty is chosen: the corrections at penalties from 1000 to 0.1, and none at
     all, are averaged by their leave-one-out log loss plus the standard error of their gain over
-    temperature scaling (more than one of it where mistakes are few). With a few hundred examples
-    little of the correction is left, with thousands nearly all.
+    temperature scaling (more than one of it where mistakes are few). Where no correction at all has
+    more than half of the weight, there is none: the confidence is that of temperature scaling.
 
     Parameters
     ----------
@@ -73,6 +74,9 @@ class StabilityProfile(BaseCalibrator):
     intercept_ : the constant of the correction
     coef_ : (1 + 2 W,), the correction's coefficients: of the scaled softmax's log-odds, then of
         log gamma and log(1 - gamma) at each width
+    range_ : (2,), the least and the greatest correction on the validation set; none is beyond
+    familiar_ : Familiar, what the validation set was like: where features lie farther out than any
+        seen there, the correction fades, so that the confidence is that of the scaled softmax
     penalties_, shares_, loo_log_loss_ : (K,), the penalties tried, inf first; how much each counts
         in the average; and its mean leave-one-out log loss (nats) of the confidence
     penalty_ : the penalty that counts most
@@ -184,7 +188,12 @@ class StabilityProfile(BaseCalibrator):
             max_iterations=self.max_iterations,
         )
         self._keep(link, found.converged, found.n_iterations)
-        self.message_ = _message(self, link, found)
+        counts = np.ones(correct.size) if weights is None else weights
+        self.familiar_ = Familiar.of(features, counts)
+        counted = features[counts > 0.0]
+        corrections = self._linear(counted)
+        self.range_ = np.array([corrections.min(), corrections.max()])
+        self.message_ = _message(self, link, found, self._mean_change(counted))
         if not self.converged_:
             warn_user(f"StabilityProfile did not converge: {self.message_}", ConvergenceWarning)
 
@@ -196,22 +205,34 @@ class StabilityProfile(BaseCalibrator):
         self.converged_ = bool(link.converged and temperature_converged)
         self.n_iterations_ = link.n_iterations + n_iterations
 
+    def _linear(self, features: FloatArray) -> FloatArray:
+        """The correction (n,) as the regression has it."""
+        # einsum, not matmul: BLAS sums in an order that depends on the number of rows.
+        return np.asarray(np.einsum("np,p->n", features, self.coef_) + self.intercept_)
+
     def _from_features(self, features: FloatArray) -> FloatArray:
         """Confidence (n,) from features (n, 1 + 2 W)."""
-        # einsum, not matmul: BLAS sums in an order that depends on the number of rows.
-        correction = np.einsum("np,p->n", features, self.coef_) + self.intercept_
-        log_odds = features[:, 0] + correction
-        return np.asarray(expit(np.clip(log_odds, -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)))
+        correction = np.clip(self._linear(features), *self.range_)
+        return _chance(features[:, 0] + correction * self.familiar_.trust(features))
+
+    def _mean_change(self, features: FloatArray) -> float:
+        """How far the correction moves the confidence on average."""
+        return float(np.abs(self._from_features(features) - _chance(features[:, 0])).mean())
 
     def _confidence(self, logits: Logits) -> FloatArray:
         return self._from_features(self._features(logits))
 
     def _confidence_bounds(self, logits: TopK) -> tuple[FloatArray, FloatArray]:
-        """Confidence with every feature at that end of its range which lowers or raises it."""
+        """With every feature at that end of its range which lowers or raises the correction."""
         low, high = feature_ranges(logits, self._features, self.temperature_, self.widths_)
-        rises = np.concatenate([[1.0], np.zeros(self.coef_.size - 1)]) + self.coef_ > 0.0
-        lowest, highest = np.where(rises, low, high), np.where(rises, high, low)
-        return self._from_features(lowest), self._from_features(highest)
+        rises = self.coef_ > 0.0
+        ends = (np.where(rises, low, high), np.where(rises, high, low))
+        least, most = (np.clip(self._linear(end), *self.range_) for end in ends)
+        # What is trusted less lies between nothing and the whole correction.
+        return (
+            _chance(low[:, 0] + np.minimum(least, 0.0)),
+            _chance(high[:, 0] + np.maximum(most, 0.0)),
+        )
 
     def _proba(self, logits: Logits) -> FloatArray:
         return share_rest(logits, self._confidence(logits), Gumbel(self.temperature_))
@@ -222,6 +243,8 @@ class StabilityProfile(BaseCalibrator):
             "widths": self.widths_,
             "intercept": self.intercept_,
             "coef": self.coef_,
+            "range": self.range_,
+            "familiar": self.familiar_.to_dict(),
             "penalties": self.penalties_,
             "shares": self.shares_,
             "loo_log_loss": self.loo_log_loss_,
@@ -237,6 +260,8 @@ class StabilityProfile(BaseCalibrator):
         self.temperature_, self.widths_ = temperature, check_widths(state["widths"])
         link = _stored_link(state, self.widths_.size)
         self._keep(link, bool(state["converged"]), 0)
+        self.range_ = _stored_range(state["range"])
+        self.familiar_ = Familiar.from_dict(state["familiar"], self.coef_.size)
         self.message_ = str(state["message"])
 
 
@@ -278,21 +303,36 @@ def _usable(found: TemperatureFit, correct: BoolArray, weights: FloatArray | Non
     return 1.0 if counted.all() else found.temperature
 
 
-def _message(cal: StabilityProfile, link: LinkFit, found: TemperatureFit) -> str:
+def _chance(log_odds: FloatArray) -> FloatArray:
+    """Confidence from log-odds, never 0 or 1."""
+    return np.asarray(expit(np.clip(log_odds, -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)))
+
+
+def _message(cal: StabilityProfile, link: LinkFit, found: TemperatureFit, change: float) -> str:
     """What was chosen; and what went wrong, if anything did."""
     parts = [f"temperature {cal.temperature_:.4g}"]
-    alone = float(link.shares[link.penalties == np.inf].sum())
-    parts.append(
-        f"the correction counts {1.0 - alone:.0%} and temperature scaling alone {alone:.0%}"
-        + ("" if alone > 0.5 else f", most weight on penalty {cal.penalty_:.2g}")
-    )
+    if cal.penalty_ == np.inf:
+        parts.append("no correction: temperature scaling alone")
+    else:
+        parts.append(
+            f"a correction that moves the confidence by {change:.4f} on average, most of it with "
+            f"penalty {cal.penalty_:.2g}"
+        )
     if not found.converged:
-        parts.append(f"no temperature was found: {found.message}")
+        parts.append(
+            "no best temperature was found: use more validation examples, some of which are wrong"
+        )
     if not link.converged:
         parts.append(
             "a regression was broken off: raise `max_iterations`, or give a larger `penalty`"
         )
     return "; ".join(parts)
+
+
+def _stored_range(stored: FloatArray) -> FloatArray:
+    if stored.shape != (2,) or not np.isfinite(stored).all() or stored[0] > stored[1]:
+        raise ValueError(f"range must be two finite numbers, the smaller first; got {stored}")
+    return stored
 
 
 def _stored_link(state: dict[str, Any], n_widths: int) -> LinkFit:
