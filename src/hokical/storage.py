@@ -64,6 +64,11 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     return dict(body)
 
 
+def fingerprint(body: dict[str, Any]) -> str:
+    """A hash of what `write_document` would write: equal bodies, equal fingerprints."""
+    return _checksum(_encode(body))
+
+
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file so that a crash leaves either the old file or the new one."""
     with replacing(path) as stream:

@@ -124,6 +124,31 @@ def test_predicting_computes_nothing(data) -> None:
     assert read == [1000]
 
 
+def test_a_later_fit_changes_no_prediction(data) -> None:
+    logits, labels = data
+    cal = quiet_fit(Hoki(noise=Gaussian(4.0)), logits, labels)
+    lazy = da.from_array(logits, chunks=1000)
+    found, known = cal.predict_confidence(lazy), cal.predict_confidence(logits)
+    assert found.name == cal.predict_confidence(lazy).name  # so Dask computes it once
+    quiet_fit(cal, logits, np.roll(labels, 1))
+    assert_array_equal(found.compute(), known)
+
+
+@pytest.mark.parametrize("name", ["ece", "auroc", "sharpness"])
+def test_blocks_of_which_nothing_counts(name) -> None:
+    rng = np.random.default_rng(1)
+    confidence = rng.uniform(size=3000)
+    right = rng.uniform(size=3000) < confidence
+    weights = np.where(np.arange(3000) < 1000, 0.0, rng.integers(1, 4, size=3000))
+    arrays = [confidence] if name == "sharpness" else [confidence, right]
+    metric = getattr(metrics, name)
+    lazy = [da.from_array(part, chunks=500) for part in (*arrays, weights)]
+    found = metric(*lazy[:-1], sample_weight=lazy[-1])
+    assert found == pytest.approx(metric(*arrays, sample_weight=weights), abs=1e-5)
+    with pytest.raises(ValueError, match="with rows that count; got none"):
+        metric(*lazy[:-1], sample_weight=da.zeros(3000, chunks=500))
+
+
 def test_what_is_wrong_is_said(data) -> None:
     logits, labels = (da.from_array(part, chunks=1000) for part in data)
     cal = make("temps").fit(*data)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,17 @@ def cluster():
             processes=True,
             dashboard_address=None,
             silence_logs=50,
+        ) as running:
+            yield running
+
+
+@contextmanager
+def one_worker():
+    """A cluster of one worker, which its nanny starts again when it dies."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50
         ) as running:
             yield running
 
@@ -138,6 +150,26 @@ def test_applying_to_files_survives_the_death_of_a_worker(data, cluster, tmp_pat
         assert_array_equal(found, known)
     finished = [path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".parquet"]
     assert len(finished) == 10
+
+
+def test_the_only_worker_dies(data, tmp_path: Path) -> None:
+    logits, labels = (part[:3000] for part in data)
+    cal = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
+    (tmp_path / "in").mkdir()
+    write_parquet(tmp_path / "in", (logits, labels), n_files=6)
+    die = dies_once(str(tmp_path / "died"))
+
+    class Deadly(PartTask):
+        def _batches(self, file, schema):
+            if file.name == "part-3.parquet":
+                die()
+            yield from super()._batches(file, schema)
+
+    jobs = plan_parts(tmp_path / "in", tmp_path / "out")
+    with one_worker() as alone, on_cluster(alone.scheduler_address) as run:
+        results = apply_parts(Deadly(cal), jobs, run)
+    assert (tmp_path / "died").exists()
+    assert [result.n_rows for result in results] == [500] * 6
 
 
 def test_the_command_on_a_cluster(data, cluster, tmp_path: Path) -> None:

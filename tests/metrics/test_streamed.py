@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import metrics
-from hokical.metrics.sums import LEVELS, FullSums, MetricSums
+from hokical.calibrators import make
+from hokical.metrics.levels import N_LEVELS, confidence_level, level_confidence
+from hokical.metrics.sums import FullSums, MetricSums
+from hokical.streams import evaluate, from_arrays
 
 EXACT = ["ece", "mce", "debiased_ece", "brier", "refinement"]
 BY_LEVEL = ["auroc", "aurc", "selective_risk", "ks_error", "smooth_ece"]
@@ -41,10 +44,119 @@ def test_exact_ones_do_not_feel_the_chunks(name: str, seed: int, sizes: list[int
 def test_ordered_ones_are_exact_on_the_levels(name: str, seed: int) -> None:
     confidence, correct = scores(250, seed)
     metric = getattr(metrics, name)
-    levelled = np.rint(confidence * LEVELS) / LEVELS
+    levelled = level_confidence(confidence_level(confidence))
     assert metric(cut((confidence, correct), [70, 90])) == pytest.approx(
         metric(levelled, correct), abs=1e-9, nan_ok=True
     )
+
+
+def nearly_sure(n: int, seed: int, octaves: float = 53.0) -> np.ndarray:
+    """Confidences at all distances from 0 and 1, down to the last bit."""
+    rng = np.random.default_rng(seed)
+    distance = 2.0 ** -rng.uniform(1.0, octaves, size=n)
+    return np.where(rng.uniform(size=n) < 0.5, distance, 1.0 - distance)
+
+
+@given(seed=st.integers(0, 999))
+def test_levels_are_near_and_in_order(seed: int) -> None:
+    confidence = np.sort(np.concatenate([nearly_sure(300, seed), [0.0, 0.5, 1.0]]))
+    level = confidence_level(confidence)
+    assert (np.diff(level) >= 0).all()
+    assert (level[0], level[-1]) == (0, N_LEVELS - 1)
+    found = level_confidence(level)
+    assert (confidence_level(found) == level).all()
+    assert np.abs(found - confidence).max() <= 2.0**-19
+    distance = np.minimum(confidence, 1.0 - confidence)
+    assert (np.abs(found - confidence) <= 2.0**-11 * distance).all()
+
+
+@given(seed=st.integers(0, 99))
+def test_order_among_the_nearly_sure_is_kept(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    correct = rng.uniform(size=2000) < 0.8
+    # right: 1 - 1e-12 or so; wrong: 1 - 1e-9 or so, all of which 2^18 even steps would tie
+    confidence = 1.0 - 10.0 ** -np.where(correct, rng.normal(12, 1, 2000), rng.normal(9, 1, 2000))
+    for name, allowed in (("auroc", 1e-5), ("aurc", 1e-5), ("selective_risk", 1e-3)):
+        metric = getattr(metrics, name)
+        found, known = metric(cut((confidence, correct), [600])), metric(confidence, correct)
+        assert found == pytest.approx(known, abs=allowed), name
+
+
+@pytest.mark.parametrize("stretch", [1.0, 3.0])
+def test_ordered_metrics_of_an_overconfident_network(resnet110, stretch: float) -> None:
+    logits, labels = stretch * resnet110["test_logits"].astype(float), resnet110["test_labels"]
+    cal = make("uncalibrated").fit(logits, labels)
+    data = cal.predict_confidence(logits), cal.predict(logits) == labels
+    for name in BY_LEVEL:
+        metric = getattr(metrics, name)
+        assert metric(cut(data, [3000, 1000])) == pytest.approx(metric(*data), abs=2e-6), name
+
+
+def test_binned_metrics_build_no_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hokical.metrics.sums.confidence_level", None)
+    data = scores(100, 1)
+    for name in [*EXACT, "sharpness", "log_loss"]:
+        getattr(metrics, name)(cut(data, [40]))
+    with pytest.raises(TypeError):
+        metrics.auroc(cut(data, [40]))
+    bare = MetricSums.from_examples(*data, levels=False)
+    assert (bare + bare).levels is None
+    with pytest.raises(ValueError, match="made with `levels=True`"):
+        bare.rounded_examples()
+
+
+def test_chunks_in_a_list_or_from_a_function() -> None:
+    data = scores(400, 3)
+    chunks = list(cut(data, [150, 20]))
+    plain = [tuple(column.tolist() for column in chunk) for chunk in chunks]
+    for given_as in (chunks, tuple(chunks), plain, lambda: iter(chunks), lambda: chunks):
+        assert metrics.ece(given_as) == metrics.ece(*data)
+        assert metrics.auroc(given_as) == metrics.auroc(iter(chunks))
+    proba, labels = [[0.2, 0.8], [0.9, 0.1]], [1, 0]  # rows in a list are no chunks
+    known = metrics.brier_full(np.array(proba), labels)
+    assert metrics.brier_full(proba, labels) == known
+    assert metrics.brier_full([tuple(row) for row in proba], labels) == known
+    assert metrics.brier_full([(proba, labels)]) == pytest.approx(known)
+
+
+@pytest.mark.parametrize("name", [*EXACT, "auroc", "log_loss_full", "classwise_ece"])
+def test_chunks_of_which_nothing_counts(name: str) -> None:
+    rng = np.random.default_rng(5)
+    labels = rng.integers(3, size=300)
+    first = rng.dirichlet(np.ones(3), size=300) if name in (*FULL,) else rng.uniform(size=300)
+    second = labels if name in (*FULL,) else labels > 0
+    weights = np.where(np.arange(300) < 100, 0, rng.integers(1, 4, size=300))
+    metric = getattr(metrics, name)
+    known = metric(first, second, sample_weight=weights)
+    found = metric(cut((first, second, weights), [100, 50]))
+    assert found == pytest.approx(known, abs=1e-6)
+    empty = (first[:0], second[:0])
+    assert metric([empty, (first, second, weights), empty]) == pytest.approx(known, abs=1e-6)
+    with pytest.raises(ValueError, match="with rows that count; got none"):
+        metric([empty, (first, second, np.zeros(300))])
+
+
+def test_evaluating_blocks_of_which_nothing_counts(overconfident, monkeypatch) -> None:
+    logits, labels = overconfident
+    monkeypatch.setattr("hokical.streams.evaluation.block_rows", lambda n_classes: 500)
+    weights = np.where(np.arange(3000) < 1200, 0, 2)
+    cal = make("temps").fit(logits, labels)
+    found = evaluate(cal, from_arrays(logits, labels, weights), full=True)
+    known = evaluate(cal, from_arrays(logits[1200:], labels[1200:]), full=True)
+    assert found["ece"].value == known["ece"].value
+    assert found["brier_full"].value == pytest.approx(known["brier_full"].value, rel=1e-13)
+    with pytest.raises(ValueError, match="at least one row that counts"):
+        evaluate(cal, from_arrays(logits, labels, np.zeros(3000)))
+
+
+def test_rows_that_do_not_count_are_checked_all_the_same() -> None:
+    good = scores(10, 0)
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
+        metrics.ece([good, ([2.0], [True], [0.0])])
+    with pytest.raises(ValueError, match="one entry per example"):
+        metrics.ece([good, ([0.5, 0.5], [True, True], [0.0])])
+    with pytest.raises(ValueError, match="at least one entry"):
+        metrics.ece([good, ([], [True])])
 
 
 def test_weights_are_repetitions() -> None:
@@ -124,6 +236,12 @@ def test_what_is_wrong_is_said() -> None:
         metrics.ece(iter([data]), n_bins=0)
     with pytest.raises(TypeError, match="`proba` cannot be given with chunks"):
         metrics.summary(iter([data]), proba=np.eye(2))
+    with pytest.raises(TypeError, match=r"brier\(\) has no option `foo`; it has \['confidence'"):
+        metrics.brier(iter([data]), foo=1)
+    with pytest.raises(ValueError, match="`n_resamples` must be 0 or left out for chunks"):
+        metrics.summary(iter([data]), n_resamples=100)
+    with pytest.raises(TypeError, match="`seed` cannot be given with chunks"):
+        metrics.summary(iter([data]), n_resamples=0, seed=1)
     with pytest.raises(ValueError, match="equal-mass bins need all rows"):
         metrics.classwise_ece(iter([(np.eye(2), [0, 1])]), bins="mass")
     with pytest.raises(ValueError, match="same `n_bins`"):

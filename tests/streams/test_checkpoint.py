@@ -16,8 +16,6 @@ from hokical.streams import CheckpointError, fit, from_arrays, from_chunks
 from tests.streams import killed_fit
 
 ROWS_OF_A_BLOCK = 261
-#: How often the first chunk is looked at before the first pass.
-LOOKS = 2
 
 
 def run(*args: object) -> subprocess.CompletedProcess[str]:
@@ -39,7 +37,7 @@ def test_kill_minus_nine_loses_at_most_a_block(tmp_path: Path, method: str, deat
     assert not resumed.exists()
     with np.load(folder / "running.npz") as state:
         rows = int(state["position"][1])
-    read = killed_fit.CHUNK_ROWS * ((death - 1 - LOOKS) % killed_fit.N_CHUNKS)
+    read = killed_fit.CHUNK_ROWS * ((death - 1) % killed_fit.N_CHUNKS)
     assert 0 <= read - rows < ROWS_OF_A_BLOCK
     run_here(method, folder, resumed, 0)
     assert resumed.read_bytes() == whole.read_bytes()
@@ -54,7 +52,7 @@ def batches(examples, stop_at: list[int]):
     given = [0]
 
     def chunks():
-        for start in range(0, 4000, 500):
+        for start in range(0, len(examples[1]), 500):
             given[0] += 1
             if given[0] in stop_at:
                 raise Stopped
@@ -81,11 +79,15 @@ def test_broken_off_again_and_again(examples, tmp_path: Path, name: str) -> None
     )
 
 
-def test_a_finished_fit_is_there_at_once(examples, tmp_path: Path) -> None:
+def test_a_finished_fit_is_read_once_to_compare_the_rows(examples, tmp_path: Path) -> None:
     first = fit(make("temps"), batches(examples, []), checkpoint=tmp_path / "c")
-    # The source is looked at, but not gone through: one more chunk than the look would raise.
-    again = fit(make("temps"), batches(examples, [3]), checkpoint=tmp_path / "c")
+    again = fit(make("temps"), batches(examples, [9]), checkpoint=tmp_path / "c")
     assert again.temperature_ == first.temperature_
+    rows = from_arrays(*examples)
+    first = fit(make("temps"), rows, checkpoint=tmp_path / "d")
+    rows._slices = None  # type: ignore[attr-defined, assignment]  # arrays are hashed instead
+    rows.first_chunk = from_arrays(*examples).first_chunk  # type: ignore[method-assign]
+    assert fit(make("temps"), rows, checkpoint=tmp_path / "d").temperature_ == first.temperature_
 
 
 def test_every_so_often_is_often_enough(examples, tmp_path: Path) -> None:
@@ -133,3 +135,85 @@ def test_bad_options(examples, tmp_path: Path) -> None:
         fit(make("temps"), source, checkpoint=tmp_path / "c", every=-1.0)
     with pytest.raises(ValueError, match="`random_state` must be an integer"):
         fit(Hoki(noise=Gaussian(1.0), draws=9), source, checkpoint=tmp_path / "c")
+
+
+def changed_late(examples) -> tuple[np.ndarray, np.ndarray]:
+    """Other data that begin with the same 3000 rows."""
+    logits, labels = examples[0].copy(), examples[1].copy()
+    logits[3000:] *= 2.0
+    return logits, labels
+
+
+def in_function(examples):
+    return batches(examples, [])
+
+
+def in_list(examples):
+    return from_chunks(
+        [(examples[0][:1500], examples[1][:1500]), (examples[0][1500:], examples[1][1500:])]
+    )
+
+
+def in_iterator(examples):
+    return from_chunks(iter([examples]))
+
+
+@pytest.mark.parametrize("give", [in_function, in_list, in_iterator, lambda e: from_arrays(*e)])
+def test_rows_that_changed_late_are_refused(examples, tmp_path: Path, give) -> None:
+    cal = Hoki(noise=Gaussian(4.0))
+    fit(cal, give(examples), checkpoint=tmp_path / "c")
+    fit(cal, give(examples), checkpoint=tmp_path / "c")
+    shorter = examples[0][:-1], examples[1][:-1]
+    longer = tuple(np.concatenate([part, part[:1]]) for part in examples)
+    for other in (changed_late(examples), shorter, longer):
+        with pytest.raises(CheckpointError, match=r"rows from|belongs to another fit"):
+            fit(cal, give(other), checkpoint=tmp_path / "c")
+    fit(cal, give(examples), checkpoint=tmp_path / "c")
+
+
+def test_rows_that_changed_before_a_restart_are_refused(examples, tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        fit(make("temps"), batches(examples, [8]), checkpoint=tmp_path / "c")
+    with (tmp_path / "c" / "rows.txt").open("a") as stream:
+        stream.write("half a li")  # what a kill may leave
+    with pytest.raises(CheckpointError, match="begun with other data"):
+        fit(make("temps"), batches(changed_late(examples), []), checkpoint=tmp_path / "c")
+    cal = fit(make("temps"), batches(examples, []), checkpoint=tmp_path / "c")
+    assert cal.temperature_ == make("temps").fit(from_arrays(*examples)).temperature_
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_label_files_that_changed_are_refused(examples, tmp_path: Path, dtype) -> None:
+    np.save(tmp_path / "logits.npy", examples[0])
+    np.save(tmp_path / "labels.npy", examples[1].astype(dtype))
+    fit(make("temps"), str(tmp_path / "logits.npy"), checkpoint=tmp_path / "c")
+    late = examples[1].copy()
+    late[3000:] = 0
+    np.save(tmp_path / "labels.npy", late.astype(dtype))
+    with pytest.raises(CheckpointError, match="belongs to another fit: its source was"):
+        fit(make("temps"), str(tmp_path / "logits.npy"), checkpoint=tmp_path / "c")
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_zarr_stores_that_changed_are_refused(examples, tmp_path: Path, in_memory) -> None:
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(None if in_memory else str(tmp_path / "v.zarr"), mode="w")
+    group.create_array("logits", data=examples[0], chunks=(300, 5))
+    group.create_array("labels", data=examples[1], chunks=(1000,))
+    source = from_arrays(group["logits"], group["labels"])
+    fit(make("temps"), source, checkpoint=tmp_path / "c")
+    fit(make("temps"), source, checkpoint=tmp_path / "c")
+    group["labels"][3999] = (examples[1][3999] + 1) % 5
+    with pytest.raises(CheckpointError, match="belongs to another fit: its source was"):
+        fit(make("temps"), source, checkpoint=tmp_path / "c")
+
+
+def test_what_a_kill_left_half_written_is_swept(examples, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    folder.mkdir()
+    names = [f".{name}.0123456789ab" for name in ("about.json", "running.npz", "pass-0000.npz")]
+    for _ in range(2):  # in an empty folder, and in a checkpoint
+        for name in names:
+            (folder / name).write_text("{")
+        fit(make("temps"), from_arrays(*examples), checkpoint=folder)
+        assert not list(folder.glob(".*"))

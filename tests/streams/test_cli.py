@@ -9,7 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from hokical import Hoki, load
+from hokical.calibrators import make
 from hokical.cli import app
+from hokical.metrics import summary
 from tests.streams.test_sources import write_parquet
 
 pytest.importorskip("pyarrow")
@@ -69,3 +71,57 @@ def test_bad_usage_is_one_line(examples, tmp_path) -> None:
     other = run("fit", tmp_path, "-o", tmp_path / "c.json", "--checkpoint", tmp_path)
     assert other.exit_code != 0
     assert "something else in it" in other.output
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "npz"])
+def test_weights_count_the_same_however_they_are_read(examples, weights, tmp_path, kind) -> None:
+    logits, labels = examples
+    path, found = tmp_path / f"v.{kind}", {}
+    if kind == "npz":
+        np.savez(path, logits=logits, labels=labels, sample_weight=weights)
+    else:
+        columns = {f"logit_{k}": logits[:, k] for k in range(5)} | {"label": labels}
+        write_table(path, columns | {"weight": weights})
+    known = make("temps").fit(logits, labels, sample_weight=weights)
+    for way in ("at once", "in parts"):
+        output = tmp_path / f"{way}.json"
+        options = ["--checkpoint", tmp_path / "ckpt"] if way == "in parts" else []
+        done = run("fit", path, "-o", output, "--method", "temps", *options)
+        assert done.exit_code == 0, done.output
+        assert "Rows count by the weights in" in done.output
+        assert load(output).temperature_ == pytest.approx(known.temperature_, rel=1e-6)
+    known_ece = summary(
+        known.predict_confidence(logits),
+        known.predict(logits) == labels,
+        n_resamples=0,
+        sample_weight=weights,
+    )["ece"].value
+    places = [path, tmp_path / "*.parquet"] if kind == "parquet" else [path]
+    for place in places:
+        done = run("evaluate", place, "--calibrator", output, "--resamples", 0, "--json")
+        assert done.exit_code == 0, done.output
+        found = json.loads(done.stdout)["temps"]
+        assert "Rows count by the weights in" in done.stderr
+        assert ece_of(found) == pytest.approx(known_ece, rel=1e-5)
+
+
+def ece_of(found: dict) -> float:
+    return found["estimates"]["ece"]["value"]
+
+
+def write_table(path, columns: dict) -> None:
+    if path.suffix == ".csv":
+        table = np.column_stack(list(columns.values()))
+        header = ",".join(columns)
+        np.savetxt(path, table, delimiter=",", header=header, comments="", fmt="%.17g")
+        return
+    from pyarrow import parquet
+    from pyarrow import table as arrow_table
+
+    parquet.write_table(arrow_table(columns), path)
+
+
+def test_commands_that_do_not_use_weights_say_so(examples, weights, tmp_path) -> None:
+    np.savez(tmp_path / "v.npz", logits=examples[0], labels=examples[1], sample_weight=weights)
+    done = run("select", tmp_path / "v.npz", "--json")
+    assert "are not used here" in done.stderr

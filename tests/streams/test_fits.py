@@ -274,3 +274,10 @@ def test_memory_does_not_grow_with_the_rows(name: str) -> None:
 
     peak(2)  # imports
     assert peak(40) < 1.15 * peak(8)
+
+
+def test_too_little_memory_is_said_with_what_is_needed(examples, monkeypatch) -> None:
+    monkeypatch.setattr(gathering, "available_memory", lambda: 1000)
+    for name, needed in (("profile", r"needs \d+ bytes of every row"), ("irm", "needs all logits")):
+        with pytest.raises(MemoryError, match=f"{needed} in memory, about"):
+            make(name).fit(from_arrays(*examples))

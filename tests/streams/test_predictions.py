@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.exceptions import NotFittedError
 
-from hokical import Hoki
+from hokical import Hoki, TopK
 from hokical.calibrators import make
 from hokical.files import DataFileError
 from hokical.metrics import summary
@@ -142,3 +143,98 @@ def test_results_do_not_go_into_the_input_folder(examples, tmp_path) -> None:
     write_parquet(tmp_path, examples, n_files=1)
     with pytest.raises(DataFileError, match="is the input folder too"):
         plan_parts(tmp_path, tmp_path)
+
+
+def cut_short(examples, calibrator, path) -> None:
+    with pytest.raises(Stopped):
+        predict_to(calibrator, batches(examples, [6]), path)
+
+
+@pytest.mark.parametrize("left", [0, 10, 1000])
+def test_a_part_that_is_shorter_than_its_note_is_begun_anew(
+    examples, calibrator, tmp_path, left
+) -> None:
+    path = tmp_path / "out.npy"
+    cut_short(examples, calibrator, path)
+    with (tmp_path / "out.npy.part").open("r+b") as part:
+        part.truncate(left)
+    predict_to(calibrator, batches(examples, []), path)
+    assert_array_equal(np.load(path), calibrator.predict_confidence(examples[0]))
+
+
+def test_a_note_without_its_part_vouches_for_nothing(examples, calibrator, tmp_path) -> None:
+    path, note = tmp_path / "out.npy", tmp_path / "out.npy.part.json"
+    cut_short(examples, calibrator, path)
+    (tmp_path / "out.npy.part").unlink()  # as after a kill between two steps of the end
+    with pytest.raises(Stopped):
+        predict_to(calibrator, batches(examples, [1]), path)
+    with pytest.raises(Stopped):
+        predict_to(calibrator, batches(examples, [2]), path)
+    assert not note.exists()
+    (tmp_path / ".out.npy.part.json.0123456789ab").write_text("{")
+    predict_to(calibrator, batches(examples, []), path)
+    assert_array_equal(np.load(path), calibrator.predict_confidence(examples[0]))
+    assert [found.name for found in tmp_path.iterdir()] == ["out.npy"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": "x", "identity": 1}', "7"])
+def test_a_damaged_note_is_said(examples, calibrator, tmp_path, text) -> None:
+    cut_short(examples, calibrator, tmp_path / "out.npy")
+    (tmp_path / "out.npy.part.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"part\.json, which .*out\.npy\.part is, cannot be"):
+        predict_to(calibrator, batches(examples, []), tmp_path / "out.npy")
+
+
+def test_rows_that_changed_before_the_crash_are_refused(examples, calibrator, tmp_path) -> None:
+    cut_short(examples, calibrator, tmp_path / "out.npy")
+    other = examples[0].copy()
+    other[1200] += 1.0
+    with pytest.raises(CheckpointError, match="begun with other data"):
+        predict_to(calibrator, batches((other, examples[1]), []), tmp_path / "out.npy")
+
+
+@pytest.mark.parametrize("method", METHODS.values())
+def test_lists_and_functions_of_chunks(examples, calibrator, method) -> None:
+    logits, labels = examples
+    predict = getattr(calibrator, method)
+    pairs = [(logits[i : i + 900], labels[i : i + 900]) for i in range(0, 4000, 900)]
+    alone = [part for part, _ in pairs]
+    named = [{"logits": part} for part in alone]
+    for chunks in (pairs, alone, named, tuple(pairs), lambda: pairs, lambda: iter(alone)):
+        assert_array_equal(np.concatenate(list(predict(chunks))), predict(logits))
+    rows = logits[:3]
+    for array in (rows.tolist(), list(rows), tuple(rows)):
+        assert_array_equal(predict(array), predict(rows))
+
+
+def test_an_unfitted_calibrator_says_so_at_once(examples) -> None:
+    for work in (
+        lambda: Hoki().predict([examples]),
+        lambda: Hoki().predict_confidence(from_arrays(*examples)),
+        lambda: evaluate(Hoki(), from_arrays(*examples)),
+    ):
+        with pytest.raises(NotFittedError):
+            work()
+
+
+def test_an_iterator_is_evaluated_in_its_one_pass(examples, calibrator) -> None:
+    calls = []
+
+    def chunks():
+        calls.append(1)
+        return iter([examples])
+
+    known = evaluate(calibrator, from_arrays(*examples))
+    assert evaluate(calibrator, iter([examples])).estimates == known.estimates
+    assert evaluate(calibrator, chunks).estimates == known.estimates
+    assert len(calls) == 1
+
+
+def test_chunks_of_the_best_logits_are_refused(examples, calibrator) -> None:
+    top = TopK(np.zeros((3, 2)), np.tile([0, 1], (3, 1)), n_classes=5)
+    for work in (
+        lambda: Hoki(noise=Gaussian(4.0)).fit([(top, np.zeros(3, int))]),
+        lambda: list(calibrator.predict([top, top])),
+    ):
+        with pytest.raises(TypeError, match="got TopK, which can be used in memory only"):
+            work()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from hokical import Hoki
 from hokical.calibrators import make
 from hokical.files import DataFileError
 from hokical.noise import Gaussian
 from hokical.streams import Source, fit, from_arrays, from_chunks, open_source
-from hokical.streams.chunks import Chunk, reblocked, skipped
+from hokical.streams.chunks import Chunk, block_rows, reblocked, skipped
 from hokical.streams.datasets import ParquetSource
 from hokical.streams.sources import OneShotSource
 
@@ -142,11 +145,24 @@ def test_files_with_other_columns_are_named(examples, tmp_path) -> None:
         rows_of(ParquetSource(files))
 
 
-def test_spooled_chunks_must_be_of_one_kind(examples) -> None:
+def test_spooled_chunks_must_fit_into_one_file(examples) -> None:
     logits, labels = examples
-    mixed = iter([(logits, labels), (logits.astype(np.float32), labels)])
+    mixed = iter([(logits.astype(np.float32), labels), (logits, labels)])
     with pytest.raises(ValueError, match="`logits` of all chunks must be of one kind"):
         fit(make("temps"), mixed, spool=True)
+
+
+@pytest.mark.parametrize("kinds", [(np.int64, np.int32), (np.int32, np.int64), (np.uint8, np.int8)])
+def test_spooled_labels_may_be_of_several_whole_kinds(examples, kinds) -> None:
+    logits, labels = examples
+    mixed = iter(
+        [
+            (logits[:1000], labels[:1000].astype(kinds[0])),
+            (logits[1000:], labels[1000:].astype(kinds[1])),
+        ]
+    )
+    found = fit(make("temps"), mixed, spool=True)
+    assert found.temperature_ == make("temps").fit(from_arrays(*examples)).temperature_
 
 
 def test_zarr(examples, tmp_path) -> None:
@@ -194,11 +210,98 @@ def test_folders_without_data_and_patterns_without_files(tmp_path) -> None:
         open_source(tmp_path / "*.parquet")
 
 
+def test_a_shared_iterator_keeps_its_first_chunk(examples) -> None:
+    shared = iter(cut(examples, 500))
+    cal = Hoki(noise=Gaussian(4.0)).fit(lambda: shared)
+    assert cal.table_.total == 4000
+    with pytest.raises(ValueError, match="at least one row; got none"):
+        Hoki(noise=Gaussian(4.0)).fit(lambda: shared)
+
+
+def test_a_function_is_called_once_per_pass(examples) -> None:
+    calls = []
+
+    def chunks():
+        calls.append(1)
+        return iter(cut(examples, 500))
+
+    source = from_chunks(chunks)
+    assert source.n_classes == source.first_chunk().n_classes == 5
+    assert_array_equal(rows_of(source)[0], examples[0])
+    assert len(calls) == 1
+    assert_array_equal(rows_of(source)[0], examples[0])
+    assert len(calls) == 2
+
+
+def test_a_second_pass_with_fewer_rows_is_refused(examples) -> None:
+    shared = iter(cut(examples, 500))
+    with pytest.raises(ValueError, match="same rows in every pass; got 0 after 4000"):
+        make("temps").fit(lambda: shared)
+    lengths = iter([8, 7])
+    source = from_chunks(lambda: cut(examples, 500)[: next(lengths)])
+    rows_of(source)
+    with pytest.raises(ValueError, match=r"got 3500 after 4000.*must return a new iterator"):
+        rows_of(source)
+
+
+def test_readers_of_a_compressed_archive_do_not_meet(examples, tmp_path) -> None:
+    np.savez_compressed(tmp_path / "v.npz", val_logits=examples[0], val_labels=examples[1])
+    source = open_source(tmp_path / "v.npz")
+    source.chunk_rows = 50  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(4) as readers:
+        for logits, labels in readers.map(lambda _: rows_of(source), range(8)):
+            assert_array_equal(logits, examples[0])
+            assert_array_equal(labels, examples[1])
+
+
+def test_datasets_keep_their_filter_and_tables_are_taken(examples, tmp_path) -> None:
+    pytest.importorskip("pyarrow")
+    from pyarrow import RecordBatchReader, dataset
+
+    write_parquet(tmp_path, examples, n_files=3)
+    whole = dataset.dataset(tmp_path)
+    check_rows(open_source(whole.to_table()), examples)
+    kept = examples[1] != 2
+    source = open_source(whole.filter(dataset.field("label") != 2))
+    assert source.n_rows == kept.sum()
+    assert_array_equal(rows_of(source)[0], examples[0][kept])
+    assert_array_equal(rows_of(source, 700)[1], examples[1][kept][700:])
+    assert Hoki(noise=Gaussian(4.0)).fit(whole.to_table()).table_.total == 4000
+    batch = whole.to_table().combine_chunks().to_batches()[0]
+    check_rows(open_source(batch), examples)
+    reader = RecordBatchReader.from_batches(batch.schema, [batch])
+    with pytest.raises(TypeError, match="got RecordBatchReader"):
+        make("temps").fit(reader)
+
+
+def test_folders_called_name_is_value_are_columns(examples, tmp_path) -> None:
+    logits, labels = examples
+    pytest.importorskip("pyarrow")
+    from pyarrow import dataset
+
+    for name, rows in (("val", slice(0, 3000)), ("test", slice(3000, None))):
+        folder = tmp_path / f"split={name}" / "day=3"
+        folder.mkdir(parents=True)
+        write_parquet(folder, (logits[rows], labels[rows]), n_files=2)
+    for data in (tmp_path, dataset.dataset(tmp_path, partitioning="hive")):
+        assert_array_equal(rows_of(open_source(data))[0], logits[:3000])
+        assert_array_equal(rows_of(open_source(data, split="test"), 10)[1], labels[3010:])
+
+
+def test_lists_are_read_a_block_at_a_time(examples, tmp_path) -> None:
+    logits = np.tile(examples[0][:600], (1, 200))
+    write_parquet(tmp_path, (logits, examples[1][:600]), n_files=1, listed=True)
+    from pyarrow import dataset
+
+    for data in (tmp_path, dataset.dataset(tmp_path)):
+        source = open_source(data)
+        assert max(chunk.n_rows for chunk in source) <= block_rows(1000) < 600
+        assert_array_equal(rows_of(source)[0], logits)
+
+
 @settings(max_examples=10)
 @given(size=st.integers(1, 1500))
 def test_bad_rows_are_found_in_whatever_chunk(size: int) -> None:
-    from hokical import Hoki
-
     logits, labels = np.zeros((3000, 3)), np.zeros(3000, int)
     logits[2500, 1] = np.nan
     with pytest.raises(ValueError, match=r"got NaN in row \d+, column 1\..* from row \d+ of the"):

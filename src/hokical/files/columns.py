@@ -17,6 +17,8 @@ from hokical.files.names import (
     LABELS,
     LOGITS,
     PARTS,
+    WEIGHT_ARRAY,
+    WEIGHTS,
     first_known,
     normal,
     probabilities_among,
@@ -37,14 +39,26 @@ _WANTED = "columns logit_0, logit_1, ... and label"
 
 @dataclass(frozen=True)
 class Layout:
-    """Column indices: the logits in the order of the classes, the labels, the part."""
+    """Column indices: the logits in the order of the classes, the labels, the part, weights."""
 
     logits: list[int]
     labels: int | None
     split: int | None
+    weights: int | None = None
 
     def all(self) -> list[int]:
-        return [*self.logits, *(i for i in (self.labels, self.split) if i is not None)]
+        others = (self.labels, self.split, self.weights)
+        return [*self.logits, *(i for i in others if i is not None)]
+
+
+@dataclass(frozen=True, eq=False)
+class TableRows:
+    """Logits (n, classes), and labels, weights and parts (n,) where the table has them."""
+
+    logits: NDArray[Any]
+    labels: NDArray[Any] | None
+    weights: NDArray[Any] | None
+    parts: Sequence[Any] | None
 
 
 def find_layout(path: Path, header: Sequence[str]) -> Layout:
@@ -56,8 +70,10 @@ def find_layout(path: Path, header: Sequence[str]) -> Layout:
     index = {name: i for i, name in enumerate(names)}
     label, split = first_known(index, LABELS), index.get("split")
     labels = None if label is None else index[label]
-    rest = {name: i for name, i in index.items() if i not in (labels, split)}
-    return Layout(_logit_columns(path, rest), labels, split)
+    weight = first_known(index, WEIGHTS)
+    weights = None if weight is None else index[weight]
+    rest = {name: i for name, i in index.items() if i not in (labels, split, weights)}
+    return Layout(_logit_columns(path, rest), labels, split, weights)
 
 
 def _logit_columns(path: Path, rest: dict[str, int]) -> list[int]:
@@ -112,24 +128,23 @@ def _numbered_columns(path: Path, rest: dict[str, int]) -> list[int]:
     return [columns[number] for number in numbers]
 
 
-def split_rows(
-    path: Path, logits: NDArray[Any], labels: NDArray[Any] | None, parts: Sequence[Any] | None
-) -> Arrays:
-    """Arrays by name; where the table has a `split` column, one pair per part."""
-    both = {"logits": logits} if labels is None else {"logits": logits, "labels": labels}
-    if parts is None:
-        return both
-    names = np.array([normal(str(part)) for part in parts])
+def split_rows(path: Path, rows: TableRows) -> Arrays:
+    """Arrays by name; where the table has a `split` column, some for each part."""
+    named = {"logits": rows.logits, "labels": rows.labels, WEIGHT_ARRAY: rows.weights}
+    given = {name: array for name, array in named.items() if array is not None}
+    if rows.parts is None:
+        return given
+    names = np.array([normal(str(part)) for part in rows.parts])
     found = {part: np.isin(names, spellings) for part, spellings in PARTS.items()}
-    if not any(rows.any() for rows in found.values()):
+    if not any(kept.any() for kept in found.values()):
         raise DataFileError(
             path,
             f"expected `split` to be val or test; found {sorted(set(names.tolist()))[:5]}.",
             "Rename the values, or drop the column.",
         )
     return {
-        f"{part}_{name}": array[rows]
-        for part, rows in found.items()
-        if rows.any()
-        for name, array in both.items()
+        f"{part}_{name}": array[kept]
+        for part, kept in found.items()
+        if kept.any()
+        for name, array in given.items()
     }

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.files.columns import find_layout, split_rows
+from hokical.files.columns import TableRows, find_layout, split_rows
 from hokical.files.errors import DataFileError, damage_reported
 from hokical.files.lazy import NAMELESS, Arrays
 
@@ -33,15 +33,18 @@ def _named(path: Path, delimiter: str, header: list[str]) -> Arrays:
         raise DataFileError(path, f"expected {_KIND}; found other text.", "Name another file.")
     layout = find_layout(path, header)
     _check_width(path, header, _row(path, delimiter, 1))
-    wanted = [*layout.logits, *([] if layout.labels is None else [layout.labels])]
+    wanted = [column for column in layout.all() if column != layout.split]
     # All columns at once where all are numbers: then a row that is too long is noticed as well.
     columns = wanted if len(wanted) < len(header) else None
     values = _numbers(path, delimiter, skip=1, columns=columns)
     position = {c: i for i, c in enumerate(wanted if columns else range(len(header)))}
-    labels = None if layout.labels is None else values[:, position[layout.labels]]
+    labels, weights = (
+        None if column is None else values[:, position[column]]
+        for column in (layout.labels, layout.weights)
+    )
     logits = values[:, [position[column] for column in layout.logits]]
     parts = None if layout.split is None else _words(path, delimiter, layout.split)
-    return split_rows(path, logits, labels, parts)
+    return split_rows(path, TableRows(logits, labels, weights, parts))
 
 
 def _numbers(path: Path, delimiter: str, *, skip: int, columns: list[int] | None) -> NDArray[Any]:

@@ -18,6 +18,9 @@ LOGITS = ("logits", "logit", "scores", "outputs")
 #: The best values of each row, in files without the others.
 TOP_K = ("topk_values", "topk_log_probabilities")
 LABELS = ("labels", "label", "targets", "target", "y_true", "y", "class")
+#: Columns of a table that say how much a row counts, and how they are called as an array.
+WEIGHTS = ("sample_weight", "weight", "weights")
+WEIGHT_ARRAY = "sample_weight"
 PARTS: dict[str, tuple[str, ...]] = {
     "val": ("val", "valid", "validation", "cal", "calib", "calibration", "dev"),
     "test": ("test", "eval"),
@@ -41,6 +44,7 @@ class Chosen:
     logits: str
     labels: str | None
     part: Split | None
+    weights: str | None = None
 
 
 def choose(path: Path, names: Iterable[str], split: Split) -> Chosen:
@@ -52,7 +56,13 @@ def choose(path: Path, names: Iterable[str], split: Split) -> Chosen:
         logits = first_known(known, _spellings((*LOGITS, *TOP_K), part))
         if logits is not None:
             labels = first_known(known, _spellings(LABELS, part))
-            return Chosen(known[logits], None if labels is None else known[labels], part)
+            weights = first_known(known, _spellings((WEIGHT_ARRAY,), part))
+            return Chosen(
+                known[logits],
+                None if labels is None else known[labels],
+                part,
+                None if weights is None else known[weights],
+            )
     raise _no_logits(path, known, split)
 
 

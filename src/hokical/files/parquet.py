@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.files.columns import Layout, find_layout, split_rows
+from hokical.files.columns import Layout, TableRows, find_layout, split_rows
 from hokical.files.errors import DataFileError, damage_reported
 from hokical.files.lazy import Arrays
 
@@ -40,22 +40,23 @@ def parquet_library(path: Path) -> Any:
 
 
 def _arrays(path: Path, table: Any, layout: Layout, names: list[str]) -> Arrays:
-    return split_rows(path, *table_columns(path, table, layout, names))
+    return split_rows(path, table_rows(path, table, layout, names))
 
 
-def table_columns(
-    path: Path, table: Any, layout: Layout, names: list[str]
-) -> tuple[NDArray[Any], NDArray[Any] | None, list[Any] | None]:
-    """Logits (n, classes), labels (n,) and parts (n,) of a pyarrow table, where it has them."""
+def table_rows(path: Path, table: Any, layout: Layout, names: list[str]) -> TableRows:
+    """The rows of a pyarrow table."""
     columns = [table.column(names[index]) for index in layout.logits]
     logits = (
         _from_lists(path, columns[0])
         if len(columns) == 1 and "list" in str(columns[0].type)
         else np.stack([np.asarray(column.to_numpy()) for column in columns], axis=1)
     )
-    labels = None if layout.labels is None else table.column(names[layout.labels]).to_numpy()
+    labels, weights = (
+        None if index is None else table.column(names[index]).to_numpy()
+        for index in (layout.labels, layout.weights)
+    )
     parts = None if layout.split is None else table.column(names[layout.split]).to_pylist()
-    return logits, labels, parts
+    return TableRows(logits, labels, weights, parts)
 
 
 def _from_lists(path: Path, column: Any) -> NDArray[Any]:

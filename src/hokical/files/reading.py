@@ -22,9 +22,10 @@ from hokical.files.pickles import open_pickle
 from hokical.files.safetensors import open_safetensors
 from hokical.files.sniff import find_format
 from hokical.files.topk import is_top_k, read_top_k
-from hokical.logits import Fitted, Logits, as_labels, as_logits
+from hokical.logits import Fitted, Logits, as_labels, as_logits, as_weights
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 
 _OPENERS: dict[str, Callable[[Path], Arrays]] = {
     "npz": open_npz,
@@ -40,11 +41,12 @@ _EXACT = 2.0**53
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Checked logits, their labels (None where none were needed or found), and the part."""
+    """Checked logits, their labels and weights where needed and found, and the part."""
 
     logits: Logits
     labels: IntArray | None
     part: Split | None
+    weights: FloatArray | None = None
 
     @property
     def pair(self) -> tuple[Logits, IntArray | None]:
@@ -66,7 +68,8 @@ def read_examples(
     path : path
         .npz, .npy, .csv, .parquet, .safetensors, or a pickle of NumPy arrays. Where only the best
         logits of each row are known, `topk_values` (or `topk_log_probabilities`) and
-        `topk_indices`, (n, k) each, with `n_classes` give a `TopK`.
+        `topk_indices`, (n, k) each, with `n_classes` give a `TopK`. A column `sample_weight`,
+        `weight` or `weights` of a table, or an array `sample_weight`, says how much a row counts.
     split : {"val", "test"}
         Which part, if the file has parts (`val_logits`, `test_logits`, ...).
     labels : path, optional
@@ -84,13 +87,17 @@ def read_examples(
     labels_file = labels_beside(where, labels, nameless=chosen.logits == NAMELESS)
     if not need_labels:
         return Examples(logits, None, chosen.part)
+    weights = None if chosen.weights is None else arrays[chosen.weights]
+    counts = None if weights is None else _checked_weights(where, weights, logits)
     if labels_file is not None:
         others = _open(labels_file)
-        name = choose_labels(labels_file, others, split)
-        return Examples(logits, _checked_labels(labels_file, others[name], logits), chosen.part)
-    if chosen.labels is None:
+        found = others[choose_labels(labels_file, others, split)]
+        truth = _checked_labels(labels_file, found, logits)
+    elif chosen.labels is None:
         raise _no_labels(where, chosen.logits)
-    return Examples(logits, _checked_labels(where, arrays[chosen.labels], logits), chosen.part)
+    else:
+        truth = _checked_labels(where, arrays[chosen.labels], logits)
+    return Examples(logits, truth, chosen.part, counts)
 
 
 def _open(path: Path) -> Arrays:
@@ -131,6 +138,13 @@ def _checked_labels(path: Path, array: Any, logits: Logits) -> IntArray:
         one_more = array.ndim > 0 and len(array) == logits.n_rows + 1
         remedy = "If the first is a header, call it `label`." if one_more else ""
         raise DataFileError(path, str(error), remedy) from error
+
+
+def _checked_weights(path: Path, array: NDArray[Any], logits: Logits) -> FloatArray | None:
+    try:
+        return as_weights(array, logits.n_rows)
+    except (TypeError, ValueError) as error:
+        raise DataFileError(path, str(error), "Mend the weights, or drop them.") from error
 
 
 def tidy_labels(array: NDArray[Any]) -> NDArray[Any]:

@@ -2,14 +2,17 @@
 
 `fit(logits, labels)`, `predict...` and the metrics find their way here when they are given Dask
 arrays. Every task is a pure function of its blocks, so a scheduler may run it again on another
-worker when one dies: nothing is lost or counted twice. Hoki's table is a sum of whole numbers, and
-therefore the same to the bit however blocks are cut and wherever they are.
+worker when one dies: nothing is lost or counted twice. Hoki's table of unweighted rows is a sum of
+whole numbers, and therefore the same to the bit however blocks are cut and wherever they are. Other
+sums (fractional weights, the losses of `temps`, `vecs`, `ets`, `profile`) follow the blocks, and
+agree to rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import reduce
 from importlib import import_module
 from typing import Any
@@ -68,7 +71,7 @@ class DaskBlocks(Blocks):
         return tuple(np.asarray(array) for array in tree(self._results(work), combine))
 
     def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
-        check_room(sum(self.lengths) * row_bytes, who)
+        check_room(sum(self.lengths) * row_bytes, who, f"{row_bytes} bytes of every row")
         return joined(library().compute(*self._results(work)))
 
     def _results(self, work: Callable[[Block], State]) -> list[Any]:
@@ -109,7 +112,8 @@ def predict_lazily(calibrator: Any, method: str, logits: Any) -> Any:
     else:
         options |= {"drop_axis": 1, "meta": np.empty((0,), options["dtype"])}
     as_logits(np.zeros((1, int(logits.shape[1]))), fitted_by=calibrator)  # the number of classes
-    return whole.map_blocks(_predict, calibrator=calibrator, method=method, **options)
+    fitted = deepcopy(calibrator)  # a later fit must not change what is computed later
+    return whole.map_blocks(_predict, calibrator=fitted, method=method, **options)
 
 
 def reduce_arrays(
@@ -220,11 +224,16 @@ def on_cluster(address: str) -> Iterator[Callable[[Any, list[Any]], Iterator[Any
     with distributed.Client(address) as client:
 
         def run(task: Any, jobs: list[Any]) -> Iterator[Any]:
-            [shared] = client.scatter([task], broadcast=True)
-            # Not pure: whether a file is there already is for the worker to find out.
+            # Made by a task of its own, so that it can be made again when its worker dies. Not
+            # pure: whether a file is there already is for the worker to find out.
+            shared = client.submit(_itself, task, pure=False)
             yield from client.gather(client.map(_call, jobs, task=shared, pure=False))
 
         yield run
+
+
+def _itself(task: Any) -> Any:
+    return task
 
 
 def _call(job: Any, task: Callable[[Any], Any]) -> Any:

@@ -1,10 +1,11 @@
 """Metrics of calibration, of (confidence, correct) or of (proba, labels); see each function.
 
-Every metric also takes an iterable of chunks, each (confidence, correct) or (confidence, correct,
-sample_weight), in place of its first argument, and Dask arrays; see `chunked` and `sums`.
+Every metric also takes chunks, each (confidence, correct) or (confidence, correct, sample_weight),
+in place of its first argument: a list of them, an iterator, or a function that returns one; and
+Dask arrays. See `chunked` and `sums`.
 
 >>> chunks = [([0.9, 0.8], [True, False]), ([0.7], [True])]
->>> round(brier(iter(chunks)), 4)
+>>> round(brier(chunks), 4)
 0.2467
 """
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, reduce
-from operator import add
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from hokical.bins import check_count
+from hokical.logits import to_numpy
 from hokical.metrics.binned import BinnedSums, debiased_square
 from hokical.metrics.checks import check_norm
 from hokical.metrics.chunked import READERS, Reader, is_dask
@@ -18,17 +20,37 @@ from hokical.metrics.sums import FullSums, MetricSums
 
 def summed(make: Callable[..., Any], data: Any, others: tuple[Any, ...] = ()) -> Any:
     """The sums `make(...)` of all chunks; of Dask arrays, computed where their blocks are."""
+    make_if_any = partial(sums_if_any, make)
     if is_dask(data):
         from hokical.integrations.dask import reduce_arrays
 
-        return reduce_arrays(make, add, (data, *others))
-    if any(other is not None for other in others):
-        raise TypeError("chunks hold all that a metric needs; give nothing beside them.")
-    parts = (make(*_checked(chunk)) for chunk in data)
-    first = next(parts, None)
-    if first is None:
-        raise ValueError("there must be at least one chunk; got none.")
-    return reduce(add, parts, first)
+        found = reduce_arrays(make_if_any, plus, (data, *others))
+    else:
+        if any(other is not None for other in others):
+            raise TypeError("chunks hold all that a metric needs; give nothing beside them.")
+        chunks = data() if callable(data) else data
+        found = reduce(plus, (make_if_any(*_checked(chunk)) for chunk in chunks), None)
+    if found is None:
+        raise ValueError("there must be at least one chunk with rows that count; got none.")
+    return found
+
+
+def sums_if_any(make: Callable[..., Any], first: Any, second: Any, weight: Any = None) -> Any:
+    """The sums of a chunk, or None if it has no rows, or none of a weight above 0."""
+    if np.shape(first)[:1] == np.shape(second)[:1] == (0,):
+        return None
+    if weight is None:
+        return make(first, second)
+    weights = to_numpy(weight, "sample_weight")
+    if weights.any():
+        return make(first, second, weights)
+    make(first, second, np.ones(weights.shape))  # refuses what arrays in memory would
+    return None
+
+
+def plus(sums: Any, others: Any) -> Any:
+    """Sums of two chunks, either of which may be None."""
+    return others if sums is None else sums if others is None else sums + others
 
 
 def _checked(chunk: Any) -> tuple[Any, ...]:
@@ -46,13 +68,13 @@ def _sum_options(options: dict[str, Any]) -> dict[str, Any]:
     return {name: check(options[name]) for name, check in checks.items() if name in options}
 
 
-def _top(read: Callable[..., Any]) -> Reader:
+def _top(read: Callable[..., Any], *, levels: bool = False) -> Reader:
     """`read(metric, sums, **options)` from the sums of (confidence, correct)."""
 
     def reader(
         metric: Callable[..., Any], data: Any, others: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        make = partial(MetricSums.from_examples, **_sum_options(options))
+        make = partial(MetricSums.from_examples, levels=levels, **_sum_options(options))
         return read(metric, summed(make, data, others), **options)
 
     return reader
@@ -70,28 +92,40 @@ def _full(read: Callable[..., Any]) -> Reader:
     return reader
 
 
-def _by_levels(metric: Callable[..., Any], sums: MetricSums, **options: Any) -> Any:
-    """From counts at levels of confidence; see `sums.py`."""
+def _from_levels(metric: Callable[..., Any], sums: MetricSums, **options: Any) -> Any:
+    """From counts at levels of confidence; see `levels.py`."""
     confidence, correct, weight = sums.rounded_examples()
     return metric(confidence, correct, sample_weight=weight, **options)
+
+
+_by_levels = _top(_from_levels, levels=True)
 
 
 def _binned(read: Callable[..., Any]) -> Reader:
     """Exact for bins of equal width; equal-mass bins are read from the levels."""
 
-    def either(
-        metric: Callable[..., Any],
-        sums: MetricSums,
-        *,
-        bins: str = "width",
-        n_bins: int = 15,
-        **options: Any,
+    def exact(
+        metric: Any, sums: MetricSums, bins: str = "width", n_bins: int = 15, **options: Any
     ) -> Any:
-        if bins == "width":
-            return read(sums.binned, **options)
-        return _by_levels(metric, sums, n_bins=n_bins, bins=bins, **options)
+        return read(sums.binned, **options)
 
-    return _top(either)
+    by_width = _top(exact)
+
+    def either(
+        metric: Callable[..., Any], data: Any, others: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        reader = by_width if options.get("bins", "width") == "width" else _by_levels
+        return reader(metric, data, others, options)
+
+    return either
+
+
+def _sharpness(
+    metric: Callable[..., Any], data: Any, others: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    """Chunks are those of the other metrics; beside a Dask array nothing need be right or wrong."""
+    columns = (data > 1.0, *others) if is_dask(data) else others
+    return _top(lambda _, sums: sums.binned.sharpness())(metric, data, columns, options)
 
 
 def _debiased(sums: BinnedSums, squared: bool = False) -> float:
@@ -107,16 +141,26 @@ def _classwise(sums: FullSums, *, bins: str = "width", norm: float = 1, n_bins: 
     return sums.classwise_ece(check_norm(norm))
 
 
-def _summary(metric: Any, sums: MetricSums, n_bins: int = 15, **options: Any) -> Summary:
+def _summary(
+    metric: Callable[..., Any], data: Any, others: tuple[Any, ...], options: dict[str, Any]
+) -> Summary:
     """Without intervals: resampling would need all rows."""
-    kept = {name: options[name] for name in ("coverage", "clip", "delta") if name in options}
-    beside = sorted(set(options) - set(kept) - {"n_resamples", "seed", "level", "interval"})
+    if options.pop("n_resamples", 0) != 0:
+        raise ValueError(
+            "`n_resamples` must be 0 or left out for chunks, as intervals need all rows; the "
+            "proven bounds are given."
+        )
+    beside = sorted(set(options) - {"n_bins", "coverage", "clip", "delta"})
     if beside:
         raise TypeError(
-            f"`{beside[0]}` cannot be given with chunks of confidence; see "
-            "`hokical.streams.evaluate(..., full=True)`."
+            f"`{beside[0]}` cannot be given with chunks of confidence: there are no intervals, and "
+            "for `proba` see `hokical.streams.evaluate(..., full=True)`."
         )
-    return summarize_sums(sums, **kept)
+    return cast(Summary, _top(_summarized, levels=True)(metric, data, others, options))
+
+
+def _summarized(metric: Any, sums: MetricSums, n_bins: int = 15, **options: Any) -> Summary:
+    return summarize_sums(sums, **options)
 
 
 READERS.update(
@@ -126,15 +170,15 @@ READERS.update(
     brier_split=_binned(split_sums),
     refinement=_binned(lambda sums: split_sums(sums).refinement),
     brier=_top(lambda metric, sums: sums.binned.brier()),
-    sharpness=_top(lambda metric, sums: sums.binned.sharpness()),
+    sharpness=_sharpness,
     log_loss=_top(lambda metric, sums, clip=0.0: sums.log_loss / sums.binned.total_weight),
-    auroc=_top(_by_levels),
-    aurc=_top(_by_levels),
-    selective_risk=_top(_by_levels),
-    risk_coverage_curve=_top(_by_levels),
-    ks_error=_top(_by_levels),
-    smooth_ece=_top(_by_levels),
-    summary=_top(_summary),
+    auroc=_by_levels,
+    aurc=_by_levels,
+    selective_risk=_by_levels,
+    risk_coverage_curve=_by_levels,
+    ks_error=_by_levels,
+    smooth_ece=_by_levels,
+    summary=_summary,
     brier_full=_full(lambda sums: sums.brier()),
     log_loss_full=_full(lambda sums, clip=0.0: sums.log_loss()),
     classwise_ece=_full(_classwise),

@@ -3,8 +3,9 @@
 Binned metrics, the Brier score and accuracy come out as if all rows had been given at once, to the
 bit where rows are unweighted; the log loss to rounding. Metrics of the order of confidences (AUROC,
 AURC, selective risk, equal-mass bins, KS and smooth ECE) would need all of them: they are read from
-counts at 2^18 + 1 levels, so each confidence is off by at most 2e-6, and those at one level are
-ties (which may move a few examples from one equal-mass bin to the next).
+counts at levels that are fine near 0 and 1 (`levels.py`). Each confidence c is off by at most 2e-6,
+and by at most 0.05 % of min(c, 1 - c); those at one level are ties (which may move a few examples
+from one equal-mass bin to the next).
 """
 
 from __future__ import annotations
@@ -18,15 +19,13 @@ from numpy.typing import NDArray
 from hokical.bins import bin_index, sum_by
 from hokical.logits import iter_row_blocks
 from hokical.metrics.binned import BinnedSums, gap_norm
-from hokical.metrics.checks import Predictions, as_examples, as_predictions
+from hokical.metrics.checks import Examples, Predictions, as_examples, as_predictions
 from hokical.metrics.exact import exact_sums
+from hokical.metrics.levels import N_LEVELS, confidence_level, level_confidence
 from hokical.metrics.proper import full_losses, full_squares, top_losses
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-#: Levels of confidence at which examples are counted.
-LEVELS = 1 << 18
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,7 +38,7 @@ class MetricSums:
         Rows that count.
     weighted : bool
     binned : BinnedSums
-    levels : (2, LEVELS + 1) float64
+    levels : (2, N_LEVELS) float64, or None if they were not wanted
         Weight of the wrong and of the right examples at each level of confidence.
     log_loss : float
         Sum of the log losses.
@@ -55,7 +54,7 @@ class MetricSums:
     n_rows: int
     weighted: bool
     binned: BinnedSums
-    levels: FloatArray
+    levels: FloatArray | None
     log_loss: float
 
     @classmethod
@@ -67,12 +66,14 @@ class MetricSums:
         *,
         n_bins: int = 15,
         clip: float = 0.0,
+        levels: bool = True,
     ) -> MetricSums:
-        """Sums of a chunk: `confidence` (n,), `correct` (n,) and `sample_weight` (n,)."""
+        """Sums of a chunk: `confidence` (n,), `correct` (n,) and `sample_weight` (n,).
+
+        Without `levels` (6 MB, whatever the rows) there are no metrics of the order of confidences.
+        """
         rows = as_examples(confidence, correct, sample_weight)
         weight = rows.filled_weight()
-        level = np.rint(rows.confidence * LEVELS).astype(np.int64)
-        cells = sum_by(rows.correct * (LEVELS + 1) + level, weight, 2 * (LEVELS + 1))
         losses = top_losses(rows.confidence, rows.correct, clip)
         return cls(
             rows.n_rows,
@@ -80,18 +81,21 @@ class MetricSums:
             BinnedSums.from_examples(
                 rows.confidence, rows.correct, n_bins=n_bins, sample_weight=rows.weight
             ),
-            cells.reshape(2, LEVELS + 1),
+            _level_weights(rows, weight) if levels else None,
             float((weight * losses).sum()),
         )
 
     def __add__(self, other: object) -> MetricSums:
         if not isinstance(other, MetricSums):
             return NotImplemented
+        levels = None
+        if self.levels is not None and other.levels is not None:
+            levels = self.levels + other.levels
         return MetricSums(
             self.n_rows + other.n_rows,
             self.weighted or other.weighted,
             self.binned + other.binned,
-            self.levels + other.levels,
+            levels,
             self.log_loss + other.log_loss,
         )
 
@@ -100,8 +104,13 @@ class MetricSums:
 
     def rounded_examples(self) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
         """Confidence, correct and weight of the occupied levels, wrong before right."""
+        if self.levels is None:
+            raise ValueError(
+                "metrics of the order of confidences need sums made with `levels=True`; got "
+                "levels=False."
+            )
         right, level = np.nonzero(self.levels)
-        return level / LEVELS, right.astype(np.bool_), self.levels[right, level]
+        return level_confidence(level), right.astype(np.bool_), self.levels[right, level]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,6 +171,12 @@ class FullSums:
         """See `classwise_ece`."""
         gap = ((self.correct - self.words[0]) - self.words[1]) - self.words[2]
         return float(gap_norm(gap, self.weight, norm).mean())
+
+
+def _level_weights(rows: Examples, weight: FloatArray) -> FloatArray:
+    """Weight of the wrong and of the right examples at each level, (2, N_LEVELS)."""
+    cell = rows.correct * N_LEVELS + confidence_level(rows.confidence)
+    return sum_by(cell, weight, 2 * N_LEVELS).reshape(2, N_LEVELS)
 
 
 def _class_sums(

@@ -71,6 +71,7 @@ class PackedArray:
     """An array in a compressed member, from which slices of rows are unpacked in order.
 
     A slice that begins before the end of the last one starts again from the member's beginning.
+    Every reader needs a `reopened` one, because its place in the file is its own.
     """
 
     def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -83,6 +84,10 @@ class PackedArray:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def reopened(self) -> PackedArray:
+        """The same array for another reader, at its beginning."""
+        return PackedArray(self._path, self._name, self.shape, self.dtype)
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         start, stop, _ = rows.indices(self.shape[0])

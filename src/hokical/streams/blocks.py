@@ -138,7 +138,8 @@ class StreamBlocks(Blocks):
     def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
         parts: list[State] = []
         for block in self._blocks(0):
-            check_room((self._n_rows or block.n_rows) * row_bytes if not parts else 0, who)
+            needed = (self._n_rows or block.n_rows) * row_bytes if not parts else 0
+            check_room(needed, who, f"{row_bytes} bytes of every row")
             parts.append(work(block))
         return joined(parts)
 

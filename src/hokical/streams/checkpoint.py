@@ -22,7 +22,7 @@ from hokical.streams.blocks import State
 from hokical.streams.chunks import block_rows
 from hokical.streams.sources import Source
 
-_FORMAT = 1
+_FORMAT = 2
 #: Rows of the first chunk whose bytes are part of a source's identity.
 _LOOKED_AT = 1000
 
@@ -71,6 +71,8 @@ class FolderJournal:
         """Write down whose folder this is, or compare with what is written."""
         ours = json.loads(json.dumps({"format": _FORMAT} | identity))
         about = self.folder / "about.json"
+        for name in ("about.json", "running.npz", "pass-*.npz"):
+            remove_half_written(self.folder, name)
         if not about.exists():
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
                 raise CheckpointError(
@@ -88,6 +90,16 @@ class FolderJournal:
                 f"{self.folder} belongs to another fit: its {key} was {theirs.get(key)}, and is "
                 f"now {ours.get(key)}. Delete the folder to start afresh, or choose another."
             )
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a finished pass, which will not be gone through again."""
+        return self._finished(0).exists()
+
+    @property
+    def rows_file(self) -> Path:
+        """Where the hashes of rows are kept that cannot be told from others by their file."""
+        return self.folder / "rows.txt"
 
     def _finished(self, index: int) -> Path:
         return self.folder / f"pass-{index:04d}.npz"
@@ -111,6 +123,12 @@ class FolderJournal:
                 f"{path} cannot be read: {error} Delete the folder to start afresh."
             ) from error
         return index, rows, state
+
+
+def remove_half_written(folder: Path, pattern: str) -> None:
+    """Remove what a kill left of `storage.replacing`, for files whose names match."""
+    for path in folder.glob(f".{pattern}.{'[0-9a-f]' * 12}"):
+        path.unlink(missing_ok=True)
 
 
 def _parsed(path: Path) -> dict[str, Any]:

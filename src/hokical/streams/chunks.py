@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.files.names import LABELS, LOGITS, first_known
-from hokical.logits import rows_per_block, to_numpy
+from hokical.logits import Logits, rows_per_block, to_numpy
 
 _WEIGHTS = ("sample_weight", "weights", "weight")
 _WANTED = (
@@ -58,6 +58,11 @@ def as_chunk(item: Any) -> Chunk:
     if isinstance(item, Chunk):
         return item
     logits, labels, weights = _three(item)
+    if isinstance(logits, Logits):
+        raise TypeError(
+            f"`logits` of every chunk must be an array (n, classes); got {type(logits).__name__}, "
+            "which can be used in memory only: `fit(top_k, labels)`, `predict(top_k)`."
+        )
     values = to_numpy(logits, "logits")
     if values.ndim != 2:
         raise ValueError(
@@ -74,7 +79,7 @@ def _three(item: Any) -> tuple[Any, Any, Any]:
             return logits, labels, weights
     elif isinstance(item, (tuple, list)) and len(item) in (2, 3):
         return item[0], item[1], item[2] if len(item) == 3 else None
-    elif hasattr(item, "shape") or hasattr(item, "__dlpack__"):
+    elif isinstance(item, Logits) or hasattr(item, "shape") or hasattr(item, "__dlpack__"):
         return item, None, None
     raise TypeError(f"a chunk must be {_WANTED}; got {type(item).__name__}.")
 

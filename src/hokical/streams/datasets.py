@@ -1,8 +1,8 @@
-"""Parquet datasets (extra `parquet`): many files as one source, read a batch at a time."""
+"""Tables (extra `parquet`): Parquet files or a pyarrow Dataset as one source, a batch at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,39 +11,64 @@ import numpy as np
 
 from hokical.files.columns import find_layout
 from hokical.files.errors import DataFileError, damage_reported
-from hokical.files.names import PARTS, Split, first_known, normal
-from hokical.files.parquet import parquet_library, table_columns
+from hokical.files.names import PARTS, Split, normal
+from hokical.files.parquet import parquet_library, table_rows
 from hokical.files.reading import tidy_labels
 from hokical.streams.chunks import Chunk, block_rows, read_ahead, skipped
-from hokical.streams.sources import Source, file_identity
+from hokical.streams.identities import file_identity
+from hokical.streams.sources import Source
 
 _KIND = "a Parquet table"
-#: Rows read at a time where one column holds lists, whose length is not known before.
-_ROWS_OF_LISTS = 4096
-_WEIGHTS = ("sample_weight", "weight", "weights")
+#: How a dataset is called in errors.
+_DATASET = Path("pyarrow dataset")
 
 
-class ParquetSource(Source):
-    """Rows of Parquet files in the order of the files.
+class _TableSource(Source):
+    """Batches of tables that have the same columns.
 
     Parameters
     ----------
-    files : list of paths, or pyarrow Dataset
+    path : path
+        How the table is called in errors.
+    names : sequence of str
+        All columns. One called `sample_weight`, `weight` or `weights` says how much a row counts.
     split : {"val", "test"}
         Which rows, where a column `split` tells them apart.
-    weights : str, optional
-        The column of weights; by default one called `sample_weight`, `weight` or `weights`.
     """
 
-    def __init__(self, files: Any, *, split: Split = "val", weights: str | None = None) -> None:
-        self.files = [Path(file) for file in getattr(files, "files", files)]
+    def __init__(self, path: Path, names: Sequence[str], split: Split) -> None:
+        self.split = split
+        self._names = list(names)
+        self._layout = find_layout(path, self._names)
+
+    @property
+    def _columns(self) -> list[str]:
+        return [self._names[index] for index in self._layout.all()]
+
+    @property
+    def _logit_columns(self) -> list[str]:
+        return [self._names[index] for index in self._layout.logits]
+
+    def _chunk(self, path: Path, batch: Any) -> Chunk:
+        table = import_module("pyarrow").Table.from_batches([batch])
+        rows = table_rows(path, table, self._layout, self._names)
+        labels = None if rows.labels is None else tidy_labels(rows.labels)
+        chunk = Chunk(rows.logits, labels, rows.weights)
+        if rows.parts is None:
+            return chunk
+        return chunk.rows(np.isin([normal(str(part)) for part in rows.parts], PARTS[self.split]))
+
+
+class ParquetSource(_TableSource):
+    """Rows of Parquet files, a list of paths, in the order of the files."""
+
+    identified = True
+
+    def __init__(self, files: Sequence[Any], *, split: Split = "val") -> None:
+        self.files = [Path(file) for file in files]
         if not self.files:
             raise ValueError("`files` must name at least one Parquet file; got none.")
-        self.split = split
-        names = _column_names(self.files[0])
-        self.weights = first_known(names, _WEIGHTS) if weights is None else weights
-        self._names = [name for name in names if name != self.weights]
-        self._layout = find_layout(self.files[0], self._names)
+        super().__init__(self.files[0], _column_names(self.files[0]), split)
         if self._layout.split is None:
             self.n_rows = sum(_row_count(file) for file in self.files)
 
@@ -66,29 +91,89 @@ class ParquetSource(Source):
             start = max(0, start - seen)
 
     def _of_file(self, file: Path) -> Iterator[Chunk]:
-        layout = self._layout
-        columns = [self._names[index] for index in layout.all()]
-        columns += [] if self.weights is None else [self.weights]
-        missing = sorted(set(columns) - set(_column_names(file)))
+        missing = sorted(set(self._columns) - set(_column_names(file)))
         if missing:
             raise DataFileError(
                 file, f"expected the columns of {self.files[0].name}; `{missing[0]}` is missing."
             )
-        listed = len(layout.logits) == 1
-        size = _ROWS_OF_LISTS if listed else block_rows(len(layout.logits))
+        logits = self._logit_columns
         with damage_reported(file, _KIND):
             stored = parquet_library(file).ParquetFile(file)
-            for batch in stored.iter_batches(batch_size=size, columns=columns):
-                yield self._chunk(file, import_module("pyarrow").Table.from_batches([batch]))
+            size = _rows_at_once(logits, stored.iter_batches(batch_size=1, columns=logits))
+            # One group at a time: of all together, pyarrow keeps the bytes until the end.
+            for group in range(stored.num_row_groups):
+                for batch in stored.iter_batches(size, [group], self._columns):
+                    yield self._chunk(file, batch)
 
-    def _chunk(self, file: Path, table: Any) -> Chunk:
-        logits, labels, parts = table_columns(file, table, self._layout, self._names)
-        weights = None if self.weights is None else table.column(self.weights).to_numpy()
-        chunk = Chunk(logits, None if labels is None else tidy_labels(labels), weights)
-        if parts is None:
-            return chunk
-        kept = np.isin([normal(str(part)) for part in parts], PARTS[self.split])
-        return chunk.rows(kept)
+
+class DatasetSource(_TableSource):
+    """Rows of a pyarrow Dataset, with its filter and the columns of its partitions, or a Table."""
+
+    def __init__(self, data: Any, *, split: Split = "val") -> None:
+        arrow = import_module("pyarrow.dataset")
+        if not isinstance(data, arrow.Dataset):
+            data = arrow.dataset(_as_table(data))
+        self.dataset = data
+        super().__init__(_DATASET, data.schema.names, split)
+        if self._layout.split is None:
+            self.n_rows = int(data.count_rows())
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        return read_ahead(skipped(self._all(), start))
+
+    def _all(self) -> Iterator[Chunk]:
+        logits = self._logit_columns
+        with damage_reported(_DATASET, "a table"):
+            frugal = _frugal(self.dataset)
+            head = self.dataset.head(1, columns=logits, batch_size=1, **frugal).to_batches()
+            size = _rows_at_once(logits, iter(head))
+            for batch in self.dataset.to_batches(columns=self._columns, batch_size=size, **frugal):
+                yield self._chunk(_DATASET, batch)
+
+
+def _frugal(dataset: Any) -> dict[str, Any]:
+    """Options of a scan that reads little ahead, where pyarrow would hold many groups of rows."""
+    arrow = import_module("pyarrow.dataset")
+    options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
+    if isinstance(getattr(dataset, "format", None), arrow.ParquetFileFormat):
+        options["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(pre_buffer=False)
+    return options
+
+
+def is_arrow(data: Any) -> bool:
+    """Whether it is one of pyarrow's objects."""
+    return type(data).__module__.split(".")[0] == "pyarrow"
+
+
+def partitioned(files: list[Path], folder: Path) -> Any:
+    """The dataset of a folder whose folders are called `name=value`."""
+    parquet_library(folder)
+    return import_module("pyarrow.dataset").dataset(
+        [str(file) for file in files],
+        format="parquet",
+        partitioning="hive",
+        partition_base_dir=str(folder),
+    )
+
+
+def _as_table(data: Any) -> Any:
+    arrow = import_module("pyarrow")
+    if isinstance(data, arrow.RecordBatch):
+        return arrow.Table.from_batches([data])
+    if isinstance(data, arrow.Table):
+        return data
+    raise TypeError(
+        "of pyarrow, a Dataset, a Table or a RecordBatch is a source; got "
+        f"{type(data).__name__}. Read it into a Table with `.read_all()`, or name its files."
+    )
+
+
+def _rows_at_once(logits: list[str], rows: Iterator[Any]) -> int:
+    """As many rows as make a block; of lists, the first row tells how long they are."""
+    if len(logits) > 1:
+        return block_rows(len(logits))
+    first = next((batch.column(0)[0].as_py() for batch in rows if batch.num_rows), None)
+    return block_rows(len(first) if isinstance(first, list) else 1)
 
 
 def _column_names(file: Path) -> list[str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+from sklearn.utils.validation import check_is_fitted
+
+from hokical.logits import Logits
 from hokical.streams.blocks import Blocks, StreamBlocks
 from hokical.streams.checking import checked_logits
+from hokical.streams.chunks import Chunk
 from hokical.streams.opening import open_source
 from hokical.streams.sources import Source, from_arrays, from_chunks
 
@@ -47,9 +51,20 @@ def _chunked(data: Any) -> Source | None:
         return data
     if isinstance(data, (str, os.PathLike)) or _library(data) == "pyarrow":
         return open_source(data)
-    if isinstance(data, (list, tuple)) or any(hasattr(data, name) for name in _ARRAYS):
+    if isinstance(data, (list, tuple)):
+        return from_chunks(data) if _holds_chunks(data) else None
+    if any(hasattr(data, name) for name in _ARRAYS):
         return None
     return from_chunks(data) if callable(data) or isinstance(data, Iterable) else None
+
+
+def _holds_chunks(items: Sequence[Any]) -> bool:
+    """Whether a list is one of chunks: its first has a matrix, where a row would have a number."""
+    first = items[0] if items else None
+    if isinstance(first, (Chunk, Mapping)):
+        return True
+    logits = first[0] if isinstance(first, (list, tuple)) and first else first
+    return isinstance(logits, Logits) or len(getattr(logits, "shape", ())) == 2
 
 
 def _library(data: Any) -> str:
@@ -71,6 +86,7 @@ def also_out_of_core(method: Method) -> Method:
         source = as_source(logits)
         if source is None:
             return method(self, logits, *args, **options)
+        check_is_fitted(self, "n_classes_")
         return predicted_chunks(self, method.__name__, source)
 
     return cast(Method, call)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from sklearn.utils.validation import check_is_fitted
 
 from hokical.bins import check_count
+from hokical.metrics.streamed import plus, sums_if_any
 from hokical.metrics.summaries import Summary, summarize_sums
 from hokical.metrics.sums import FullSums, MetricSums
 from hokical.streams.checking import Block, checked_block
@@ -41,7 +45,7 @@ def evaluate(
     summary : Summary
         Without intervals. Binned metrics, accuracy and the Brier score are exact; what depends on
         the order of all confidences (AUROC, AURC, risk, equal-mass ECE, KS, smooth ECE) is read
-        from counts at 2^18 levels of confidence.
+        from counts at levels of confidence, fine near 0 and 1 (`hokical.metrics.levels`).
 
     Examples
     --------
@@ -56,32 +60,33 @@ def evaluate(
     600
     """
     check_count(n_bins)
+    check_is_fitted(calibrator, "n_classes_")
     known = as_source(source)
     rows = from_chunks(source) if known is None else known
     total: MetricSums | None = None
     every: FullSums | None = None
     first = 0
-    for chunk in reblocked(rows.chunks(), block_rows(rows.n_classes)):
+    for chunk in reblocked(rows.chunks(), block_rows(calibrator.n_classes_)):
         block = checked_block(chunk, first, calibrator.n_classes_)
-        found = top_sums(calibrator, block, n_bins)
-        total = found if total is None else total + found
+        total = plus(total, top_sums(calibrator, block, n_bins))
         if full:
-            wide = full_sums(calibrator, block, n_bins)
-            every = wide if every is None else every + wide
+            every = plus(every, full_sums(calibrator, block, n_bins))
         first += block.n_rows
     if total is None:
-        raise ValueError("a source must have at least one row; got none.")
+        raise ValueError("a source must have at least one row that counts; got none.")
     return summarize_sums(total, every, coverage=coverage, delta=delta)
 
 
-def top_sums(calibrator: BaseCalibrator, block: Block, n_bins: int) -> MetricSums:
-    """Sums of a block's confidence."""
+def top_sums(calibrator: BaseCalibrator, block: Block, n_bins: int) -> MetricSums | None:
+    """Sums of a block's confidence; None where no row counts."""
     correct = calibrator.predict(block.logits) == block.labels
     confidence = calibrator.predict_confidence(block.logits)
-    return MetricSums.from_examples(confidence, correct, block.weights, n_bins=n_bins)
+    make = partial(MetricSums.from_examples, n_bins=n_bins)
+    return cast("MetricSums | None", sums_if_any(make, confidence, correct, block.weights))
 
 
-def full_sums(calibrator: BaseCalibrator, block: Block, n_bins: int) -> FullSums:
-    """Sums of a block's probabilities."""
+def full_sums(calibrator: BaseCalibrator, block: Block, n_bins: int) -> FullSums | None:
+    """Sums of a block's probabilities; None where no row counts."""
     proba = calibrator.predict_proba(block.logits)
-    return FullSums.from_predictions(proba, block.labels, block.weights, n_bins=n_bins)
+    make = partial(FullSums.from_predictions, n_bins=n_bins)
+    return cast("FullSums | None", sums_if_any(make, proba, block.labels, block.weights))

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 import hokical
-from hokical.streams.blocks import Journal, StreamBlocks
+from hokical.streams.blocks import StreamBlocks
 from hokical.streams.checkpoint import FolderJournal, source_identity
 from hokical.streams.dispatch import as_source
 from hokical.streams.sources import Source, from_chunks
 from hokical.streams.spooling import spooled
+from hokical.streams.witness import WitnessedSource
 
 if TYPE_CHECKING:
     from hokical.calibrators.base import BaseCalibrator
@@ -40,7 +41,9 @@ def fit(
     checkpoint : path, optional
         A folder for what has been summed up. If it has a checkpoint of the same fit, the fit goes
         on from there and ends with the same numbers, to the bit; one of another fit (other
-        parameters, other data) is refused. Delete the folder when the fit is done.
+        parameters, other data) is refused. Files are told by size and time; the rows of functions
+        and iterators are compared, for which a fit that goes on reads them once more. Delete the
+        folder when the fit is done.
     every : float
         Seconds between two writes of the checkpoint. 0 writes after every block of about 30 MB, so
         at most one block is lost (a pass for `profile`, all for methods that gather).
@@ -70,8 +73,19 @@ def fit(
     chunks = _as_source(source)
     with _kept(chunks, spool) as kept:
         journal = _journal(calibrator, kept, checkpoint, every, spool)
-        calibrator.fit_blocks(StreamBlocks(kept, journal=journal, progress=progress))
+        rows = kept if journal is None else _witnessed(kept, journal)
+        calibrator.fit_blocks(StreamBlocks(rows, journal=journal, progress=progress))
     return calibrator
+
+
+def _witnessed(source: Source, journal: FolderJournal) -> Source:
+    """The source, compared with what is known of the rows that the checkpoint is made of."""
+    if source.identified:
+        return source
+    rows = WitnessedSource(source, journal.rows_file)
+    if journal.begun:
+        rows.check()
+    return rows
 
 
 def _as_source(data: Any) -> Source:
@@ -89,7 +103,7 @@ def _journal(
     folder: str | os.PathLike[str] | None,
     every: float,
     spool: bool,
-) -> Journal | None:
+) -> FolderJournal | None:
     if folder is None:
         return None
     if spool:

@@ -36,12 +36,12 @@ def gathered(
     return Logits(values, top), labels, np.concatenate(weights) if weights else None
 
 
-def check_room(needed: int, who: str) -> None:
+def check_room(needed: int, who: str, what: str = "all logits") -> None:
     """Raise MemoryError with a word of advice where so many bytes are not to be had."""
     free = available_memory()
     if free is not None and needed > free:
         raise MemoryError(
-            f"{who} needs all logits in memory, about {needed / 1e9:.1f} GB more, and "
+            f"{who} needs {what} in memory, about {needed / 1e9:.1f} GB more, and "
             f"{free / 1e9:.1f} GB are free. Give fewer rows, or use a method that streams: hoki, "
             "temps, vecs, ets."
         )

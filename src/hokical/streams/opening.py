@@ -15,7 +15,7 @@ from hokical.files.npy import open_npy
 from hokical.files.reading import labels_beside, read_examples, tidy_labels
 from hokical.files.sniff import find_format
 from hokical.streams.archives import open_members
-from hokical.streams.datasets import ParquetSource
+from hokical.streams.datasets import DatasetSource, ParquetSource, is_arrow, partitioned
 from hokical.streams.sources import ArraySource, Source
 
 _WILD = frozenset("*?[")
@@ -30,10 +30,11 @@ def open_source(
 
     Parameters
     ----------
-    data : path, list of paths or pyarrow Dataset
+    data : path, list of paths, pyarrow Dataset or Table
         `.npy` and `.npz` (mapped into memory where they are not compressed), a Zarr folder,
         `.parquet`: one file, a folder of them, or a pattern such as "scores/*.parquet". Formats
-        that cannot be read in parts (.csv, .safetensors, pickles) are read at once.
+        that cannot be read in parts (.csv, .safetensors, pickles) are read at once. A folder whose
+        folders are called `name=value` has these as columns; so `split=val` is the column `split`.
     split : {"val", "test"}
         Which part, if a file has parts.
     labels : path, optional
@@ -49,6 +50,8 @@ def open_source(
     >>> open_source(folder / "val_logits.npy").n_rows
     10
     """
+    if is_arrow(data):
+        return DatasetSource(data, split=split)
     if not isinstance(data, (str, os.PathLike)):
         return ParquetSource(data, split=split)
     path = Path(data)
@@ -62,7 +65,7 @@ def open_source(
     if kind in ("npy", "npz"):
         return _from_named(path, _named_arrays(path), split, labels)
     found = read_examples(path, split=split, labels=labels)
-    return ArraySource(found.logits.values, found.labels)
+    return ArraySource(found.logits.values, found.labels, found.weights)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -84,6 +87,8 @@ def _open_folder(path: Path, split: Split, labels: str | os.PathLike[str] | None
         raise DataFileError(
             path, "expected a folder of .parquet files or a Zarr store; found neither."
         )
+    if any("=" in part for part in files[0].relative_to(path).parts[:-1]):
+        return DatasetSource(partitioned(files, path), split=split)
     return ParquetSource(files, split=split)
 
 
@@ -118,4 +123,5 @@ def _from_named(
         truth = arrays[chosen.labels]
     if isinstance(truth, np.ndarray) and truth.dtype.kind not in "iub":
         truth = tidy_labels(truth)
-    return ArraySource(arrays[chosen.logits], truth)
+    weights = None if chosen.weights is None else arrays[chosen.weights]
+    return ArraySource(arrays[chosen.logits], truth, weights)

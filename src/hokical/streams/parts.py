@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,8 @@ from hokical.files.parquet import parquet_library
 from hokical.storage import replacing
 from hokical.streams.checking import checked_logits
 from hokical.streams.datasets import ParquetSource
+from hokical.streams.identities import file_identity
 from hokical.streams.opening import is_pattern, matching_files, parquet_files
-from hokical.streams.sources import file_identity
 from hokical.streams.stamps import calibrator_stamp
 
 if TYPE_CHECKING:
@@ -96,10 +97,14 @@ class PartTask:
             fields += [(f"probability_{k}", arrow.float64()) for k in range(count)]
         return arrow.schema(fields, metadata={_STAMP: stamp.encode()})
 
+    @cached_property
+    def _calibrator_stamp(self) -> str:
+        return calibrator_stamp(self.calibrator)
+
     def _stamp(self, job: PartJob) -> str:
         """What the output depends on."""
         known = {
-            "calibrator": calibrator_stamp(self.calibrator),
+            "calibrator": self._calibrator_stamp,
             "input": file_identity(job.input),
             "proba": self.proba,
             "split": self.split,
@@ -108,8 +113,11 @@ class PartTask:
 
 
 def plan_parts(data: str | os.PathLike[str], folder: str | os.PathLike[str]) -> list[PartJob]:
-    """One job per Parquet file of a folder or pattern; outputs keep the names, under `folder`."""
-    where, target = Path(data), Path(folder)
+    """One job per Parquet file of a folder or pattern; outputs keep the names, under `folder`.
+
+    Paths are absolute, as a worker may have been started in another folder.
+    """
+    where, target = Path(os.path.abspath(data)), Path(os.path.abspath(folder))
     if where.is_dir():
         files, base = parquet_files(where), where
     elif is_pattern(where):
@@ -117,11 +125,30 @@ def plan_parts(data: str | os.PathLike[str], folder: str | os.PathLike[str]) -> 
         base = Path(os.path.commonpath([file.parent for file in files]))
     else:
         files, base = [where], where.parent
+        if not where.exists():
+            raise DataFileError(where, "no such file or folder.", "Check the name.")
     if not files:
         raise DataFileError(where, "expected a folder with .parquet files; found none.")
-    if target.resolve() == base.resolve():
-        raise DataFileError(target, "is the input folder too.", "Choose another output folder.")
-    return [PartJob(file, target / file.relative_to(base)) for file in files]
+    jobs = [PartJob(file, target / file.relative_to(base)) for file in files]
+    _check_target(target, base, jobs, whole_folder=where.is_dir())
+    return jobs
+
+
+def _check_target(target: Path, base: Path, jobs: list[PartJob], *, whole_folder: bool) -> None:
+    """Results must not replace input, nor be taken for input by the next run."""
+    place, source = target.resolve(), base.resolve()
+    inputs = {job.input.resolve() for job in jobs}
+    if place.exists() and not place.is_dir():
+        raise DataFileError(
+            target, "is a file; results of several files go into a folder.", "Name a folder."
+        )
+    remedy = "Choose another output folder."
+    if place == source:
+        raise DataFileError(target, "is the input folder too.", remedy)
+    read_again = whole_folder or any(place in file.parents for file in inputs)
+    replaced = not inputs.isdisjoint(job.output.resolve() for job in jobs)
+    if replaced or (read_again and source in place.parents):
+        raise DataFileError(target, f"results would mix with the input files in {base}.", remedy)
 
 
 def apply_parts(

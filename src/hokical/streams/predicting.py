@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import json
 import os
@@ -13,10 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from hokical.files.writing import check_output
 from hokical.storage import write_text_atomically
-from hokical.streams.checkpoint import CheckpointError, source_identity
+from hokical.streams.checkpoint import CheckpointError, remove_half_written, source_identity
 from hokical.streams.dispatch import as_source, predicted_chunks
 from hokical.streams.sources import Source, from_chunks
 from hokical.streams.stamps import calibrator_stamp
+from hokical.streams.witness import WitnessedSource
 
 if TYPE_CHECKING:
     from hokical.calibrators.base import BaseCalibrator
@@ -36,7 +38,8 @@ def predict_to(
 
     The file appears under its name when it is complete. Until then the results are beside it, in
     `NAME.part`, with a note of how many rows are done: after a crash, the same call goes on from
-    there. (A one-shot iterator must be given from its beginning again; its first rows are skipped.)
+    there, and other data are refused. (A one-shot iterator must be given from its beginning again;
+    its first rows are skipped.)
 
     Parameters
     ----------
@@ -82,6 +85,7 @@ class _Writer:
         self, calibrator: BaseCalibrator, source: Source, target: Path, what: What
     ) -> None:
         self.calibrator, self.source, self.target, self.what = calibrator, source, target, what
+        self.hashes = target.with_name(target.name + ".part.rows")
         self.part = target.with_name(target.name + ".part")
         self.note = target.with_name(target.name + ".part.json")
         dtype = np.int64 if what == "labels" else np.float64
@@ -95,11 +99,13 @@ class _Writer:
 
     def run(self) -> int:
         rows = self._rows_done()
+        if not rows:  # a note that outlived its file must not vouch for a new one
+            self._forget()
         with self.part.open("r+b" if rows else "wb") as stream:
             stream.truncate(self._position(rows))
             stream.seek(self._position(rows))
             method = _METHODS[self.what]
-            for found in predicted_chunks(self.calibrator, method, self.source, rows):
+            for found in predicted_chunks(self.calibrator, method, self._compared(), rows):
                 stream.write(np.ascontiguousarray(found, self.dtype).data)
                 rows += len(found)
                 self._keep(stream, rows)
@@ -109,20 +115,41 @@ class _Writer:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(self.part, self.target)
-        self.note.unlink(missing_ok=True)
+        self._forget()
         return rows
+
+    def _forget(self) -> None:
+        self.note.unlink(missing_ok=True)
+        self.hashes.unlink(missing_ok=True)
+        remove_half_written(self.note.parent, glob.escape(self.note.name))
+
+    def _compared(self) -> Source:
+        """Rows that no file vouches for, compared with those of the earlier call."""
+        return self.source if self.source.identified else WitnessedSource(self.source, self.hashes)
 
     def _rows_done(self) -> int:
         """Rows of an earlier call that was cut short, if it was the same one."""
         if not (self.part.exists() and self.note.exists()):
             return 0
-        noted = json.loads(self.note.read_text(encoding="utf-8"))
-        if noted["identity"] != json.loads(json.dumps(self.identity)):
+        rows, identity = self._noted()
+        if identity != json.loads(json.dumps(self.identity)):
             raise CheckpointError(
                 f"{self.part} was begun with another calibrator or other data. Delete it to start "
                 "afresh, or choose another `path`."
             )
-        return int(noted["rows"])
+        whole = self.part.stat().st_size >= self._position(rows)
+        return rows if whole else 0
+
+    def _noted(self) -> tuple[int, Any]:
+        """Rows and identity of the earlier call."""
+        try:
+            noted = json.loads(self.note.read_text(encoding="utf-8"))
+            return int(noted["rows"]), noted["identity"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{self.note}, which says how far {self.part} is, cannot be read: {error!r}. "
+                "Delete both to start afresh."
+            ) from error
 
     def _keep(self, stream: IO[bytes], rows: int) -> None:
         """Rows count as done once they are on the disk."""

@@ -6,7 +6,6 @@ A `Source` can be gone through again and again, unless it says otherwise, and st
 from __future__ import annotations
 
 import itertools
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ import numpy as np
 
 from hokical.bins import check_count
 from hokical.streams.chunks import Chunk, as_chunk, block_rows, read_ahead, skipped
+from hokical.streams.identities import array_identity
 
 
 class Source(ABC):
@@ -24,6 +24,8 @@ class Source(ABC):
     repeatable: bool = True
     #: Rows in all, where that is known without reading.
     n_rows: int | None = None
+    #: Whether `identity` changes whenever any row does.
+    identified: bool = False
 
     @abstractmethod
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
@@ -54,6 +56,8 @@ class Source(ABC):
 
 class ArraySource(Source):
     """Slices of arrays: in memory, memory-mapped, Zarr, HDF5, anything with `shape` and slices."""
+
+    identified = True
 
     def __init__(
         self,
@@ -90,15 +94,14 @@ class ArraySource(Source):
 
     def _slices(self, start: int) -> Iterator[Chunk]:
         assert self.n_rows is not None
+        logits, *columns = map(_reopened, (self.logits, self.labels, self.weights))
         for first in range(start, self.n_rows, self.chunk_rows):
             rows = slice(first, min(first + self.chunk_rows, self.n_rows))
-            labels, weights = (
-                None if column is None else column[rows] for column in (self.labels, self.weights)
-            )
-            yield as_chunk((self.logits[rows], labels, weights))
+            labels, weights = (None if column is None else column[rows] for column in columns)
+            yield as_chunk((logits[rows], labels, weights))
 
     def identity(self) -> dict[str, Any]:
-        about = [_array_identity(array) for array in (self.logits, self.labels, self.weights)]
+        about = [array_identity(array) for array in (self.logits, self.labels, self.weights)]
         return super().identity() | {"arrays": about}
 
 
@@ -107,10 +110,31 @@ class ChunkSource(Source):
 
     def __init__(self, chunks: Sequence[Any] | Callable[[], Iterable[Any]]) -> None:
         self._chunks = chunks
+        self._begun: Iterator[Chunk] | None = None
+        self._most_rows = 0
 
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        begun, self._begun = self._begun, None
+        return skipped(self._new_pass() if begun is None else begun, start)
+
+    def first_chunk(self) -> Chunk:
+        """A look at it is the beginning of the next pass: the function is called once for both."""
+        first, self._begun = _looked_at(self.chunks())
+        return first
+
+    def _new_pass(self) -> Iterator[Chunk]:
         items = self._chunks() if callable(self._chunks) else self._chunks
-        return skipped((as_chunk(item) for item in items), start)
+        rows = 0
+        for chunk in map(as_chunk, items):
+            rows += chunk.n_rows
+            self._most_rows = max(rows, self._most_rows)
+            yield chunk
+        if rows < self._most_rows:
+            raise ValueError(
+                f"a source must give the same rows in every pass; got {rows} after "
+                f"{self._most_rows}. A function given as a source must return a new iterator "
+                "whenever it is called."
+            )
 
 
 class OneShotSource(Source):
@@ -131,12 +155,8 @@ class OneShotSource(Source):
         return skipped(rest, start)
 
     def first_chunk(self) -> Chunk:
-        rest = self.chunks()
-        for chunk in rest:
-            if chunk.n_rows:
-                self._rest = itertools.chain([chunk], rest)
-                return chunk
-        raise ValueError("a source must have at least one row; got none.")
+        first, self._rest = _looked_at(self.chunks())
+        return first
 
 
 def from_arrays(
@@ -203,6 +223,14 @@ def from_chunks(chunks: Any) -> Source:
     )
 
 
+def _looked_at(chunks: Iterator[Chunk]) -> tuple[Chunk, Iterator[Chunk]]:
+    """The first chunk that has rows, and all chunks from it on."""
+    for chunk in chunks:
+        if chunk.n_rows:
+            return chunk, itertools.chain([chunk], chunks)
+    raise ValueError("a source must have at least one row; got none.")
+
+
 def _sliced_rows(logits: Any, wanted: int | None) -> int:
     if wanted is not None:
         return check_count(wanted, name="chunk_rows")
@@ -216,19 +244,6 @@ def _sliceable(column: Any) -> Any:
     return column if column is None or hasattr(column, "shape") else np.asarray(column)
 
 
-def _array_identity(array: Any) -> dict[str, Any] | None:
-    """Shape, type, and the file where there is one, with its size and time."""
-    if array is None:
-        return None
-    found: dict[str, Any] = {
-        "shape": [int(length) for length in array.shape],
-        "dtype": str(array.dtype),
-    }
-    path = getattr(array, "filename", None)
-    return found | (file_identity(path) if isinstance(path, (str, os.PathLike)) else {})
-
-
-def file_identity(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What changes when a file does."""
-    known = os.stat(path)
-    return {"path": os.fspath(path), "bytes": known.st_size, "changed": known.st_mtime_ns}
+def _reopened(array: Any) -> Any:
+    """An array that keeps its place in a file, anew; others as they are."""
+    return array.reopened() if hasattr(array, "reopened") else array

@@ -40,7 +40,7 @@ def _written(source: Source, where: Path) -> list[NDArray[Any] | None]:
             for stream, name in zip(streams, names, strict=True):
                 part = getattr(chunk, name)
                 if part is not None:
-                    stream.write(np.ascontiguousarray(part).data)
+                    stream.write(np.ascontiguousarray(part, _stored_as(getattr(first, name))).data)
     finally:
         for stream in streams:
             stream.close()
@@ -50,15 +50,25 @@ def _written(source: Source, where: Path) -> list[NDArray[Any] | None]:
 def _mapped(path: Path, like: NDArray[Any] | None, n_rows: int) -> NDArray[Any] | None:
     if like is None:
         return None
-    return np.memmap(path, like.dtype, "r", shape=(n_rows, *like.shape[1:]))
+    return np.memmap(path, _stored_as(like), "r", shape=(n_rows, *like.shape[1:]))
+
+
+def _stored_as(first: NDArray[Any]) -> np.dtype[Any]:
+    """Whole numbers as int64, since frameworks mix int32 with it; others as they come first."""
+    return np.dtype(np.int64) if first.dtype.kind in "iub" else first.dtype
 
 
 def _check_alike(first: Chunk, chunk: Chunk) -> None:
-    """Numbers of one kind go into a file."""
+    """Numbers of one kind go into a file, and those that it holds exactly."""
     for name in ("logits", "labels", "weights"):
         one, other = getattr(first, name), getattr(chunk, name)
         kinds = [None if part is None else (part.dtype, part.shape[1:]) for part in (one, other)]
-        if kinds[0] != kinds[1]:
+        if one is None or other is None:
+            alike = one is other
+        else:
+            exact = np.can_cast(other.dtype, _stored_as(one), "safe")
+            alike = exact and one.shape[1:] == other.shape[1:]
+        if not alike:
             raise ValueError(
                 f"`{name}` of all chunks must be of one kind to be spooled; got {kinds[1]} after "
                 f"{kinds[0]} (dtype, columns)."
