@@ -56,6 +56,23 @@ def test_evidence_equals_its_slow_twin(n: int, known: bool) -> None:
     assert evidence.reading().log_e <= expected + 1e-12  # rounded down, never up
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_alarm_comes_with_the_very_example_that_calls_for_it(seed: int) -> None:
+    confidence, correct = stream(700, seed=seed, gap=0.15)
+    alarm = fed(confidence, correct, 0.01, 0.01).alarm
+    allowance = allowances(None, N_BINS, 0.01)
+    first = next(
+        n
+        for n in range(1, 701)
+        if slow_log_e(confidence[:n], correct[:n], allowance) >= math.log(100.0)
+    )
+    assert alarm is not None
+    assert alarm.n == first
+    assert alarm.since is not None
+    assert alarm.since % BLOCK == 0
+    assert alarm.since < first
+
+
 def test_nothing_seen_is_no_evidence() -> None:
     evidence = Evidence(allowances(None, N_BINS, 0.01), 0.01)
     assert evidence.reading().log_e == pytest.approx(0.0, abs=1e-8)
@@ -63,7 +80,7 @@ def test_nothing_seen_is_no_evidence() -> None:
 
 @pytest.mark.parametrize(("gap", "tolerance"), [(0.0, 0.0), (0.01, 0.01), (-0.01, 0.01)])
 def test_false_alarms_over_all_looks_are_rarer_than_alpha(gap: float, tolerance: float) -> None:
-    """On the very edge of what is allowed, looking 60 times: the worst case of the guarantee."""
+    """On the edge of what is allowed, with a look at every example: the guarantee's worst case."""
     alpha, streams = 0.2, 200
     alarms = 0
     for seed in range(streams):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import CalibrationMonitor
+from hokical import CalibrationMonitor, Hoki
 from hokical.monitoring import draw_history, prometheus_text, read_history
 from tests.conftest import synthetic_logits
 from tests.monitoring.streams import reference, stream
@@ -183,6 +183,24 @@ def test_command_needs_a_reference_for_other_methods(files: Path) -> None:
     assert "--reference" in one_line(hokical_command(*words))
     found = hokical_command(*words, "--reference", files / "data.npz", "--json").json
     assert found["inputs"]["shifted"] is False
+
+
+def test_command_refuses_another_calibrator(files: Path) -> None:
+    places = (files / "data.npz", "--state", files / "s.json")
+    assert hokical_command("monitor", files / "hoki.json", *places).code == 0
+    before = (files / "s.json").read_bytes()
+    refused = one_line(hokical_command("monitor", files / "temps.json", *places))
+    assert "made with (Hoki of 4 classes" in refused
+    assert "got TemperatureScaling" in refused
+    assert (files / "s.json").read_bytes() == before
+
+
+def test_command_needs_a_reference_for_a_hoki_of_weights(files: Path) -> None:
+    logits, labels = synthetic_logits(800, 4, seed=1)
+    Hoki().fit(logits, labels, np.full(800, 0.01)).save(files / "weighted.json")
+    words = ("monitor", files / "weighted.json", files / "data.npz")
+    assert "--reference" in one_line(hokical_command(*words))
+    assert hokical_command(*words, "--reference", files / "data.npz").code == 0
 
 
 def test_command_refuses_bad_options_and_files(files: Path) -> None:

@@ -101,6 +101,21 @@ def test_interval_holds_the_true_error() -> None:
     assert held / 300 >= 0.8
 
 
+@pytest.mark.parametrize("seed", [1, 10, 21])
+def test_an_alarm_stays_whenever_one_looks(seed: int) -> None:
+    """In these streams the evidence falls back in the middle of a block of 100."""
+    rng = np.random.default_rng(seed)
+    made, alarms = CalibrationMonitor(None), []
+    for _ in range(60):
+        confidence = rng.uniform(0.5, 1.0, size=10)
+        made.update(confidence, rng.random(10) < confidence - 0.12)
+        alarms.append(made.status().calibration.alarm)
+    first = next(place for place, alarm in enumerate(alarms) if alarm is not None)
+    assert alarms[first].n is not None
+    assert 10 * first < alarms[first].n <= 10 * (first + 1)
+    assert alarms[first:] == [alarms[first]] * (60 - first)
+
+
 # replicas
 
 
@@ -123,15 +138,18 @@ def test_replicas_share_their_evidence() -> None:
     """None has enough by itself; a window of time is that of one monitor for all."""
     parts = [
         CalibrationMonitor(None, window=HOUR).update(
-            *stream(300, seed=seed, gap=0.06), 1.7e9 + np.arange(300.0)
+            *stream(300, seed=seed, gap=0.05), 1.7e9 + np.arange(300.0)
         )
         for seed in range(10)
     ]
     assert all(part.status().calibration.alarm is None for part in parts)
     status = parts[0].merge(*parts[1:]).status()
     assert status.verdict.kind == "over-confident"
-    assert status.verdict.text.startswith("over-confident by about 6 points")
+    assert status.verdict.text.startswith("over-confident by about 5 points")
     assert status.n_window == 3000
+    calm = [CalibrationMonitor(None, window=HOUR).update(*stream(9000, seed=3), 1.7e9)] * 6
+    later = parts[0].merge(*parts[1:], *calm).status()
+    assert later.calibration.alarm is None  # what only all together show is of the moment
 
 
 def test_an_alarm_survives_merging() -> None:
@@ -351,10 +369,6 @@ def test_a_window_of_time_needs_timestamps() -> None:
     assert (made.n, made.status().n_observed) == (0, 0)
     made.update(CONFIDENCE, CORRECT, datetime.now(UTC))
     assert made.n == 1500
-
-
-def test_empty_batches_are_no_news() -> None:
-    assert exact_state(monitor().update([], []).observe([])) == exact_state(monitor())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sized
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ from hokical.metrics.checks import Examples, as_examples
 from hokical.monitoring.windows import Layout
 
 FloatArray = NDArray[np.float64]
+
+#: The last second that a datetime can name. Milliseconds since 1970 have been more since 1978.
+_LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+#: And the first.
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 
 
 def as_examples_or_none(confidence: Any, correct: Any) -> Examples | None:
@@ -25,8 +31,16 @@ def as_examples_or_none(confidence: Any, correct: Any) -> Examples | None:
     return as_examples(values, truth)
 
 
+def has_no_rows(batch: Any) -> bool:
+    """Whether an array, a `TopK` or a list holds nothing."""
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return tuple(shape[:1]) == (0,)
+    return isinstance(batch, Sized) and len(batch) == 0
+
+
 def as_times(timestamp: Any, n_rows: int, layout: Layout) -> FloatArray | None:
-    """Seconds since 1970 of each example (n,), from a number, a datetime or (n,) numbers."""
+    """Seconds since 1970 of each example (n,), from numbers or datetimes, one or (n,)."""
     if timestamp is None:
         if layout.timed:
             raise ValueError(
@@ -34,20 +48,41 @@ def as_times(timestamp: Any, n_rows: int, layout: Layout) -> FloatArray | None:
                 "window a number of examples."
             )
         return None
-    if isinstance(timestamp, datetime):
-        if timestamp.tzinfo is None:
-            raise ValueError(
-                f"`timestamp` must have a time zone; got {timestamp!r}. Use "
-                "`datetime.now(timezone.utc)`, or seconds since 1970."
-            )
-        timestamp = timestamp.timestamp()
-    array = np.asarray(timestamp)
+    array = _as_seconds(np.asarray(timestamp))
     if array.dtype.kind not in "fiu" or array.shape not in ((), (n_rows,)):
         raise ValueError(
-            "`timestamp` must be seconds since 1970 or a datetime, one for all or one per example "
+            "`timestamp` must be seconds since 1970 or datetimes, one for all or one per example "
             f"({n_rows}); got {timestamp!r}."
         )
     times = np.broadcast_to(array.astype(np.float64), (n_rows,))
-    if not np.isfinite(times).all():
-        raise ValueError(f"`timestamp` must be finite; got {timestamp!r}.")
+    _check_times(times)
     return times
+
+
+def _as_seconds(array: NDArray[Any]) -> NDArray[Any]:
+    """Datetimes, aware or datetime64, as seconds since 1970; anything else as it is."""
+    if array.dtype.kind == "M":
+        return np.asarray((array - np.datetime64(0, "s")) / np.timedelta64(1, "s"))
+    if array.dtype != object or not all(isinstance(one, datetime) for one in array.flat):
+        return array
+    naive = next((one for one in array.flat if one.tzinfo is None), None)
+    if naive is not None:
+        raise ValueError(
+            f"`timestamp` must have a time zone; got {naive!r}. Use "
+            "`datetime.now(timezone.utc)`, or seconds since 1970."
+        )
+    return np.array([one.timestamp() for one in array.flat]).reshape(array.shape)
+
+
+def _check_times(times: FloatArray) -> None:
+    """One wrong timestamp in the far future would empty a window of time for good."""
+    if not np.isfinite(times).all():
+        row = int(np.argmin(np.isfinite(times)))
+        raise ValueError(f"`timestamp` must be finite; got {times[row]} in row {row}.")
+    wrong = (times < _EARLIEST) | (times > _LATEST)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            "`timestamp` must be seconds since 1970, in the years 1 to 9999; got "
+            f"{times[row]:.6g} in row {row}. Divide milliseconds by 1e3, nanoseconds by 1e9."
+        )

@@ -3,13 +3,15 @@
 Somebody bets on `correct - confidence`, over all examples and in each bin, on either side, with
 several stakes. While every gap stays within its allowance no bet gains on average, so the mean of
 all fortunes (an e-process) has expectation at most 1, and by Ville's inequality the chance that it
-*ever* reaches 1/alpha is at most alpha: looking often costs nothing. In detail:
+*ever* reaches 1/alpha is at most alpha: looking often costs nothing. The alarm is raised by the
+very example that brings it there, whether anybody looks or not, and stays. In detail:
 
 - A fortune is the product of 1 + stake * payoff. Its logarithm is rounded down to a multiple of
   2^-30, which takes nothing from the guarantee and makes sums of integers: the same in any order.
 - A change may come late, and a long calm would ruin whoever had bet from the beginning. So new
   players enter at the start of each block p of 100 examples with 1/((p + 1)(p + 2)) of the money.
-- Fortunes of replicas multiply: their logarithms are added.
+- Fortunes of replicas multiply: their logarithms are added. Nobody saw how they came about
+  together, so what they show is of the moment.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ IntArray = NDArray[np.int64]
 Direction = Literal["over", "under"]
 DIRECTIONS: tuple[Direction, Direction] = ("over", "under")
 
-#: Labelled examples between two looks at the fortunes.
+#: Labelled examples between two entries of new players.
 BLOCK = 100
 
 #: Rows that are worked on at once.
-_ROWS = 1 << 17
+_ROWS = 1 << 14
 _STAKES = np.array([0.05, 0.1, 0.2, 0.4, 0.8])
 _UNITS = float(1 << 30)
 #: The share of the money that is bet on all examples; the bins have equal parts of the rest.
@@ -79,7 +81,7 @@ class Reading:
         return DIRECTIONS[side], group - 1 if group else None
 
     def found(self, alpha: float) -> Alarm | None:
-        """The alarm that was raised, or that the evidence of this very moment raises."""
+        """The alarm that a replica raised, or that the evidence of this very moment raises."""
         if self.alarm is None and self.log_e >= -math.log(alpha):
             return Alarm(*self.strongest(), None, None, None, None)
         return self.alarm
@@ -109,7 +111,6 @@ class Evidence:
         self._open = np.zeros(shape)  # whole numbers: the block that is not full yet
         self._since = np.zeros(shape, dtype=np.int64)
         self._since_time = np.full(shape, np.nan)
-        self._open_time = math.nan
 
     def add(
         self,
@@ -123,13 +124,11 @@ class Evidence:
         seconds = np.full(gap.shape, np.nan) if times is None else times
         for first in range(0, gap.shape[0], _ROWS):
             rows = slice(first, first + _ROWS)
-            self._add_rows(gap[rows], bins[rows], seconds[rows])
+            self._add_rows(self._gains(gap[rows], bins[rows]), bins[rows], seconds[rows])
 
     def reading(self) -> Reading:
         """The fortunes now, rounded down."""
-        log_tail = -math.log(self.n // BLOCK + 2)  # those who have yet to enter
-        units = np.floor(np.logaddexp(self._now(), log_tail) * _UNITS)
-        return Reading(units.astype(np.int64), self.alarm)
+        return self._reading(self._open)
 
     def to_dict(self) -> dict[str, Any]:
         """For storage."""
@@ -140,7 +139,6 @@ class Evidence:
             "open": self._open,
             "since": self._since,
             "since_time": self._since_time,
-            "open_time": self._open_time,
         }
 
     def restore(self, stored: dict[str, Any]) -> None:
@@ -149,58 +147,78 @@ class Evidence:
         self.alarm = None if stored["alarm"] is None else Alarm(**stored["alarm"])
         self._settled, self._open = stored["settled"], stored["open"]
         self._since, self._since_time = stored["since"], stored["since_time"]
-        self._open_time = stored["open_time"]
 
-    def _add_rows(self, gap: FloatArray, bins: IntArray, times: FloatArray) -> None:
-        block = (self.n % BLOCK + np.arange(gap.shape[0])) // BLOCK
+    def _add_rows(self, gains: FloatArray, bins: IntArray, times: FloatArray) -> None:
+        """Bet block by block: players enter before the first example of each."""
         done = 0
-        for gain in self._gains(gap, bins, block):
+        while done < bins.shape[0]:
             if self.n % BLOCK == 0:
-                self._open_time = float(times[done])
-            taken = min(BLOCK - self.n % BLOCK, gap.shape[0] - done)
-            self._open += gain
-            self.n, done = self.n + taken, done + taken
-            if self.n % BLOCK == 0:
-                self._close(float(times[done - 1]))
+                self._enter(float(times[done]))
+            rows = slice(done, done + BLOCK - self.n % BLOCK)
+            self._bet(gains[rows], bins[rows], times[rows])
+            done = rows.stop
 
-    def _gains(self, gap: FloatArray, bins: IntArray, block: IntArray) -> FloatArray:
-        """Log gains in units, whole numbers, (blocks, 2, 1 + J, stakes)."""
-        n_bins, n_blocks = self.allowance.shape[1] - 1, int(block[-1]) + 1
-        cell = block * n_bins + bins
-        gains = np.empty((n_blocks, 2, 1 + n_bins, _STAKES.shape[0]))
+    def _gains(self, gap: FloatArray, bins: IntArray) -> FloatArray:
+        """Log gains in units, whole numbers, (n, 2, 2, stakes): overall and in the own bin."""
+        gains = np.empty((gap.shape[0], 2, 2, _STAKES.shape[0]))
         for side, payoff in enumerate((-gap, gap)):
             overall, by_bin = self.allowance[side, 0], self.allowance[side, 1:][bins]
             for place, stake in enumerate(_STAKES):
-                units = _log_gain(payoff, overall, stake)
-                gains[:, side, 0, place] = np.bincount(block, units, n_blocks)
-                summed = np.bincount(cell, _log_gain(payoff, by_bin, stake), n_blocks * n_bins)
-                gains[:, side, 1:, place] = summed.reshape(n_blocks, n_bins)
+                gains[:, side, 0, place] = _log_gain(payoff, overall, stake)
+                gains[:, side, 1, place] = _log_gain(payoff, by_bin, stake)
         return gains
 
-    def _now(self) -> FloatArray:
-        """Log of what the players who have entered have, the open block included."""
-        entered = np.logaddexp(self._settled, _log_entry(self.n // BLOCK))
-        return np.asarray(entered + self._open / _UNITS)
+    def _enter(self, time: float) -> None:
+        """New players: where they have more than all before them, a change begins here."""
+        newer = _log_entry(self.n // BLOCK) > self._settled
+        self._since[newer], self._since_time[newer] = self.n, time
 
-    def _close(self, time: float) -> None:
-        """Settle the block that has just been filled, and look."""
-        block = self.n // BLOCK - 1
-        newer = _log_entry(block) > self._settled  # who enters now has more than all before
-        self._since[newer], self._since_time[newer] = block * BLOCK, self._open_time
-        self._settled = np.logaddexp(self._settled, _log_entry(block)) + self._open / _UNITS
-        self._open = np.zeros_like(self._open)
+    def _bet(self, gains: FloatArray, bins: IntArray, times: FloatArray) -> None:
+        """Bet on examples of one block, (m, 2, 2, stakes) and (m,), and look after each."""
+        steps = np.zeros((bins.shape[0], *self._open.shape))
+        steps[:, :, 0] = gains[:, :, 0]
+        steps[np.arange(bins.shape[0]), :, 1 + bins] = gains[:, :, 1]
+        steps[0] += self._open
+        walk = np.cumsum(steps, axis=0, out=steps)  # whole numbers: exact however it is cut
         if self.alarm is None:
-            self._look(time)
+            self._look(walk, times)
+        self._open = walk[-1].copy()
+        if (self.n + bins.shape[0]) % BLOCK == 0:
+            self._settled, self._open = self._now(self._open), np.zeros_like(self._open)
+        self.n += bins.shape[0]
 
-    def _look(self, time: float) -> None:
-        reading = self.reading()
-        if reading.log_e < -math.log(self.alpha):
-            return
+    def _look(self, walk: FloatArray, times: FloatArray) -> None:
+        """Raise the alarm at the first gains, (m, 2, 1 + J, stakes), that make enough."""
+        enough = 1.0 / self.alpha - 1.0 / (self.n // BLOCK + 2)  # less those who have yet to enter
+        if self._money(walk.max(axis=0, keepdims=True))[0] < enough:
+            return  # not even if all had been at their best at once
+        called = self._money(walk) >= enough
+        if called.any():
+            row = int(np.argmax(called))
+            self.alarm = self._alarm(self._reading(walk[row]), self.n + row + 1, float(times[row]))
+
+    def _money(self, gains: FloatArray) -> FloatArray:
+        """What all who have entered have together, (m,), at gains (m, 2, 1 + J, stakes)."""
+        with np.errstate(over="ignore"):
+            fortunes = np.exp(self._now(gains) + _log_shares(gains.shape[2]))
+        return np.asarray(fortunes.reshape(gains.shape[0], -1).sum(axis=1))
+
+    def _alarm(self, reading: Reading, n: int, time: float) -> Alarm:
         direction, bin_ = reading.strongest()
         group = (DIRECTIONS.index(direction), 0 if bin_ is None else 1 + bin_)
         stake = int(np.argmax(reading.units[group]))
         since, since_time = int(self._since[group][stake]), float(self._since_time[group][stake])
-        self.alarm = Alarm(direction, bin_, since, self.n, _known(since_time), _known(time))
+        return Alarm(direction, bin_, since, n, _known(since_time), _known(time))
+
+    def _now(self, open_: FloatArray) -> FloatArray:
+        """Log of what the players who have entered have, given the gains of the open block."""
+        entered = np.logaddexp(self._settled, _log_entry(self.n // BLOCK))
+        return np.asarray(entered + open_ / _UNITS)
+
+    def _reading(self, open_: FloatArray) -> Reading:
+        log_tail = -math.log(self.n // BLOCK + 2)  # those who have yet to enter
+        units = np.floor(np.logaddexp(self._now(open_), log_tail) * _UNITS)
+        return Reading(units.astype(np.int64), self.alarm)
 
 
 def allowances(reference: Reference | None, n_bins: int, tolerance: float) -> FloatArray:

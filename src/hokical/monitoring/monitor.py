@@ -13,12 +13,13 @@ import hokical
 from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.hoki import Hoki
 from hokical.metrics.binned import BinnedSums
-from hokical.monitoring.arrivals import as_examples_or_none, as_times
+from hokical.monitoring.arrivals import as_examples_or_none, as_times, has_no_rows
 from hokical.monitoring.drift import Alarm, allowances
 from hokical.monitoring.export import append_json_line, json_line, prometheus_text
 from hokical.monitoring.inputs import InputDrift, input_drift
 from hokical.monitoring.options import Options
 from hokical.monitoring.reference import Reference, judged
+from hokical.monitoring.stamp import Stamp
 from hokical.monitoring.status import CalibrationDrift, Status, window_numbers
 from hokical.monitoring.tally import Tally
 from hokical.monitoring.verdict import Facts, Verdict, verdict
@@ -90,10 +91,13 @@ class CalibrationMonitor:
         model: str = "model",
     ) -> None:
         self.options = Options.checked(window, n_bins, alpha, tolerance, level, min_labels, model)
-        self.calibrator: BaseCalibrator | None = reference if isinstance(reference, Hoki) else None
         self.reference = _as_reference(reference, self.options.n_bins)
         allowance = allowances(self.reference, self.options.n_bins, self.options.tolerance)
         self._tally = Tally(self.options, allowance)
+        self._calibrator: BaseCalibrator | None = None
+        self._stamp: Stamp | None = None
+        if isinstance(reference, Hoki):
+            self._watch(reference)
 
     @classmethod
     def from_validation(
@@ -107,7 +111,7 @@ class CalibrationMonitor:
         n_bins = options.get("n_bins", 15)
         reference = Reference.from_validation(calibrator, logits, labels, n_bins=n_bins)
         monitor = cls(reference, **options)
-        monitor.calibrator = calibrator
+        monitor._watch(calibrator)
         return monitor
 
     def update(
@@ -122,7 +126,8 @@ class CalibrationMonitor:
         correct : bool or array-like of shape (n,)
             Whether it was right.
         timestamp : float, datetime or array-like of shape (n,), optional
-            When, in seconds since 1970 or with a time zone. Needed if the window is a time.
+            When: seconds since 1970, a datetime with a time zone, or datetime64 (read as UTC).
+            Needed if the window is a time.
         observed : bool
             True if `observe` has seen these predictions already, before their labels came.
         """
@@ -139,7 +144,10 @@ class CalibrationMonitor:
         self, logits: Any, labels: Any, timestamp: Any = None, *, observed: bool = False
     ) -> Self:
         """`update` with the calibrator's confidence for logits (n, classes) and labels (n,)."""
-        confidence, correct = judged(self._known_calibrator(), logits, labels)
+        calibrator = self._known_calibrator()
+        if has_no_rows(logits) and has_no_rows(labels):
+            return self.update([], [])
+        confidence, correct = judged(calibrator, logits, labels)
         return self.update(confidence, correct, timestamp, observed=observed)
 
     def observe(self, confidence: Any, timestamp: Any = None) -> Self:
@@ -156,7 +164,15 @@ class CalibrationMonitor:
 
     def observe_logits(self, logits: Any, timestamp: Any = None) -> Self:
         """`observe` with the calibrator's confidence for logits (n, classes)."""
-        return self.observe(self._known_calibrator().predict_confidence(logits), timestamp)
+        calibrator = self._known_calibrator()
+        if has_no_rows(logits):
+            return self.observe([])
+        return self.observe(calibrator.predict_confidence(logits), timestamp)
+
+    @property
+    def calibrator(self) -> BaseCalibrator | None:
+        """Whose confidence is watched; None where that is not known."""
+        return self._calibrator
 
     @property
     def n(self) -> int:
@@ -167,7 +183,7 @@ class CalibrationMonitor:
         """Where things stand, up to the newest example."""
         options, tally, reading = self.options, self._tally, self._tally.reading()
         window = tally.labelled.total()
-        inputs, alarm = self._input_drift(), reading.found(options.alpha)
+        inputs, alarm = self._input_drift(), tally.alarm()
         return Status(
             model=options.model,
             n=tally.n,
@@ -188,10 +204,15 @@ class CalibrationMonitor:
         Sums add and evidence multiplies, to the bit the same in any order. A window of examples
         holds the last of *each* replica, one of time those of that time. The result is a reading:
         it can be saved, merged and exported, but the replicas are what is fed.
+
+        An alarm of a replica stays. One that only all together give is of the moment: it may be
+        gone when they are merged again later.
         """
         for other in others:
             self._check_mergeable(other)
         both = self._twin()
+        stamps = (monitor._stamp for monitor in (self, *others))
+        both._stamp = next((stamp for stamp in stamps if stamp is not None), None)
         both._tally = Tally.of_replicas([self._tally, *(other._tally for other in others)])
         return both
 
@@ -212,7 +233,10 @@ class CalibrationMonitor:
         write_text_atomically(path, self.to_prometheus())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all but the calibrator to a JSON file, atomically; `load` goes on from it."""
+        """Write all but the calibrator to a JSON file, atomically; `load` goes on from it.
+
+        The calibrator's stamp is kept, so that `load` knows it again.
+        """
         body = {"kind": _KIND, "library_version": hokical.__version__, "state": self._state()}
         write_document(path, body)
 
@@ -220,7 +244,10 @@ class CalibrationMonitor:
     def load(
         cls, path: str | os.PathLike[str], calibrator: BaseCalibrator | None = None
     ) -> CalibrationMonitor:
-        """A monitor as `save` left it; give the calibrator again if logits are to be fed."""
+        """A monitor as `save` left it; give the calibrator again if logits are to be fed.
+
+        Any other than the one it was made with is refused.
+        """
         document = read_document(path)
         if document.get("kind") != _KIND:
             raise CalibratorFileError(
@@ -230,7 +257,8 @@ class CalibrationMonitor:
             monitor = cls._from_state(document["state"])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise CalibratorFileError(f"{path} does not hold a usable {_KIND}: {error}") from error
-        monitor.calibrator = calibrator
+        if calibrator is not None:
+            monitor._watch(calibrator)
         return monitor
 
     def __repr__(self) -> str:
@@ -267,13 +295,23 @@ class CalibrationMonitor:
         merged = self._tally.merged is not None  # whose panes are counted from the newest
         return None if merged or alarm.since is None else alarm.since // int(layout.pane)
 
+    def _watch(self, calibrator: BaseCalibrator) -> None:
+        """Take a calibrator, unless another is watched."""
+        stamp = Stamp.of(calibrator)
+        if self._stamp is not None and self._stamp != stamp:
+            raise ValueError(
+                f"`calibrator` must be the one that this monitor was made with ({self._stamp}); "
+                f"got {stamp}. Give that one, or make a new monitor for the new calibrator."
+            )
+        self._calibrator, self._stamp = calibrator, stamp
+
     def _known_calibrator(self) -> BaseCalibrator:
-        if self.calibrator is None:
+        if self._calibrator is None:
             raise ValueError(
                 "this monitor has no calibrator for logits. Use `update(confidence, correct)`, or "
                 "make it with a fitted Hoki, `from_validation(...)` or `load(path, calibrator)`."
             )
-        return self.calibrator
+        return self._calibrator
 
     def _check_live(self) -> None:
         if self._tally.merged is not None:
@@ -290,6 +328,11 @@ class CalibrationMonitor:
                 "monitors must have the same options to be merged; got "
                 f"{self.options} and {other.options}."
             )
+        if self._stamp and other._stamp and self._stamp != other._stamp:
+            raise ValueError(
+                "monitors must watch the same calibrator to be merged; got "
+                f"{self._stamp} and {other._stamp}."
+            )
         if not np.array_equal(self._tally.evidence.allowance, other._tally.evidence.allowance):
             raise ValueError(
                 "monitors must have the same reference to be merged. Make each with the same "
@@ -299,19 +342,25 @@ class CalibrationMonitor:
     def _twin(self) -> CalibrationMonitor:
         """A monitor like this one that has seen nothing."""
         twin = CalibrationMonitor(self.reference, **self.options.as_arguments())
-        twin.calibrator = self.calibrator
+        twin._calibrator, twin._stamp = self._calibrator, self._stamp
         return twin
 
     def _state(self) -> dict[str, Any]:
         reference = None if self.reference is None else self.reference.to_dict()
-        options = self.options.to_dict()
-        return {"options": options, "reference": reference, "tally": self._tally.to_dict()}
+        return {
+            "options": self.options.to_dict(),
+            "calibrator": None if self._stamp is None else self._stamp.to_dict(),
+            "reference": reference,
+            "tally": self._tally.to_dict(),
+        }
 
     @classmethod
     def _from_state(cls, state: dict[str, Any]) -> CalibrationMonitor:
         stored = state["reference"]
         options = Options.from_dict(state["options"])
         monitor = cls(None if stored is None else Reference(**stored), **options.as_arguments())
+        stamp = state.get("calibrator")  # files of earlier versions have none
+        monitor._stamp = None if stamp is None else Stamp(**stamp)
         monitor._tally.restore(state["tally"])
         return monitor
 

@@ -46,8 +46,19 @@ class Reference:
 
     @classmethod
     def from_hoki(cls, calibrator: Hoki, *, n_bins: int = 15) -> Reference:
-        """From the table of the examples that a fitted Hoki was made of."""
+        """From the table of the examples that a fitted Hoki was made of.
+
+        A whole weight counts as so many examples, as in `fit`. Other weights are refused: how many
+        examples there were, and so how well a gap is known, cannot be told from their sums.
+        """
         check_is_fitted(calibrator, "n_classes_")
+        if calibrator.fit_scores_ is None:
+            raise ValueError(
+                "`calibrator` must have been fitted without weights, or with whole numbers of "
+                "examples, to be a reference: its sums of weights (or its file, of an earlier "
+                "version) do not tell how many examples there were. Use "
+                "`from_validation(calibrator, logits, labels)`."
+            )
         cells = calibrator.table_.occupied()
         start = (cells.start + 0.5) / calibrator.n_bins_
         if calibrator.init_ == "accuracy":

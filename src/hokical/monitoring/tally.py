@@ -12,7 +12,7 @@ from hokical.bins import bin_index
 from hokical.metrics.binned import BinnedSums
 from hokical.metrics.checks import Examples
 from hokical.monitoring import stored as pack
-from hokical.monitoring.drift import Evidence, Reading
+from hokical.monitoring.drift import Alarm, Evidence, Reading
 from hokical.monitoring.options import Options
 from hokical.monitoring.windows import Panes
 
@@ -41,6 +41,10 @@ class Tally:
     def reading(self) -> Reading:
         """The evidence now, of one stream or of all replicas."""
         return self.evidence.reading() if self.merged is None else self.merged
+
+    def alarm(self) -> Alarm | None:
+        """The alarm of this stream, which stays; or what all replicas together show now."""
+        return self.evidence.alarm if self.merged is None else self.merged.found(self.options.alpha)
 
     def count_inputs(self, confidence: FloatArray, times: FloatArray | None) -> None:
         """Add predictions (n,), labelled or not."""
