@@ -24,7 +24,7 @@ from hokical.cli.show import show_json
 from tests.conftest import synthetic_logits
 
 COMMANDS = (
-    "fit", "apply", "evaluate", "compare", "select", "bound", "monitor", "demo", "methods", "paper",
+    "fit", "apply", "evaluate", "compare", "select", "bound", "monitor", "demo", "methods",
 )  # fmt: skip
 FAST = ("--resamples", "20")
 
@@ -282,6 +282,7 @@ def test_help_documents_exit_codes_and_completion() -> None:
     shown = hokical_command("--help")
     assert "Exit codes: 0 done; 1" in shown.out
     assert "--install-completion" in shown.out
+    assert "paper" in shown.out
     for command in COMMANDS:
         assert command in shown.out
         page = hokical_command(command, "--help")

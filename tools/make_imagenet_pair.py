@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hokical.storage import replacing, write_text_atomically
+from hokical.paper.making.export import add_entry
+from hokical.storage import replacing
 
 NAME = "imagenet_efficientnet_lite0"
 LARGEST_FILE = 5_000_000
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("suite", type=Path, help="folder with (or for) manifest.json")
     given = parser.parse_args()
     entry = write_pair(given.source, given.suite)
-    add_entry(given.suite / "manifest.json", entry)
+    add_entry(given.suite, entry)
     print(f"{NAME}: test accuracy {entry['test_accuracy']:.4f}, files {list(entry['files'])}")
 
 
@@ -77,14 +77,6 @@ def refuse_sorted(labels: np.ndarray) -> None:
     """Halves of sorted labels would hold different classes."""
     if (np.diff(labels.astype(np.int64)) >= 0).mean() > 0.9:
         raise SystemExit("test_labels are sorted: halves would hold different classes. Shuffle.")
-
-
-def add_entry(manifest: Path, entry: dict[str, Any]) -> None:
-    """Put the entry into the manifest, in the place of an older one of its name."""
-    known = json.loads(manifest.read_text()) if manifest.exists() else {"format": 1, "pairs": []}
-    others = [pair for pair in known["pairs"] if pair["name"] != entry["name"]]
-    document = {**known, "pairs": [*others, entry]}
-    write_text_atomically(manifest, json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -21,8 +21,10 @@ _NO_TRANSFORMED = (
 )
 
 
-def load_examples(path: Path, part: Part, labels: Path | None = None, **options: Any) -> Examples:
-    """Logits and labels of a file, with a word on which part was taken."""
+def load_examples(
+    path: Path, part: Part, labels: Path | None = None, *, weighted: bool = False, **options: Any
+) -> Examples:
+    """Logits and labels of a file, with a word on which part was taken, and on weights."""
     from hokical.files import read_examples
 
     with waiting(f"Reading {path.name}"):
@@ -31,7 +33,14 @@ def load_examples(path: Path, part: Part, labels: Path | None = None, **options:
         )
     if examples.part is not None:
         say(f"Using the {examples.part} part of {path} ({examples.logits.n_rows} examples).")
+    if examples.weights is not None:
+        say_weighted(path) if weighted else say(f"The weights in {path} are not used here.")
     return examples
+
+
+def say_weighted(path: Path) -> None:
+    """That rows do not count alike must not go unseen."""
+    say(f"Rows count by the weights in {path}.")
 
 
 def in_many_files(path: Path) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hokical.cli.data import in_many_files, load_calibrator, load_examples
+from hokical.cli.data import in_many_files, load_calibrator, load_examples, say_weighted
 from hokical.cli.options import Bins, Json, Labels, Part, Resamples, Seed, Split
 from hokical.cli.show import interval, new_table, show_json, show_table
 from hokical.cli.waiting import waiting
@@ -67,7 +67,7 @@ def evaluate(
     if in_many_files(logits):
         _evaluate_in_parts(logits, fitted, full, bins, split, labels, as_json)
         return
-    examples = load_examples(logits, split, labels, fitted_by=fitted)
+    examples = load_examples(logits, split, labels, weighted=True, fitted_by=fitted)
     summaries: dict[str, Summary] = {}
     for judged in (_softmax(examples), *([] if fitted is None else [fitted])):
         with waiting(f"Measuring {judged.name}"):
@@ -90,6 +90,8 @@ def _evaluate_in_parts(
 
     source = open_source(logits, split="val" if split is Part.val else "test", labels=labels)
     head = source.first_chunk().rows(slice(1))
+    if head.weights is not None:
+        say_weighted(logits)
     plain = make("uncalibrated").fit(head.logits, head.labels)
     summaries = {}
     for judged in (plain, *([] if fitted is None else [fitted])):
@@ -125,6 +127,7 @@ def _measured(
         n_bins=bins,
         n_resamples=resamples,
         seed=seed,
+        sample_weight=examples.weights,
     )
 
 

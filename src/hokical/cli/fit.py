@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hokical.cli.data import check_method, in_many_files, load_examples
+from hokical.cli.data import check_method, in_many_files, load_examples, say_weighted
 from hokical.cli.options import Json, Labels, Part, Seed, Split, Validation
 from hokical.cli.show import options_checked, say, show_facts, show_json
 from hokical.cli.waiting import waiting
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def fit(
     val: Validation,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to save it (.json).")],
-    method: Annotated[str, typer.Option(help="Name from `hokical methods`.")] = "hoki",
+    method: Annotated[str, typer.Option(help="Name from `hokical methods`, or auto.")] = "hoki",
     noise: Annotated[
         str | None, typer.Option(help="For hoki: auto, gaussian:2.0, uniform:-2,4 or gumbel:1.5.")
     ] = None,
@@ -56,7 +56,7 @@ def fit(
     if checkpoint is not None or in_many_files(val):
         _fit_in_parts(calibrator, val, split, labels, checkpoint, output, as_json)
         return
-    examples = load_examples(val, split, labels)
+    examples = load_examples(val, split, labels, weighted=True)
     seconds = _fitted(calibrator, examples)
     calibrator.save(output)
     _show(calibrator, _counts(examples), seconds, output, as_json)
@@ -93,6 +93,8 @@ def _fit_in_parts(
     from hokical.streams import open_source
 
     source = open_source(val, split="val" if split is Part.val else "test", labels=labels)
+    if source.first_chunk().weights is not None:
+        say_weighted(val)
     # Every pass draws a progress bar of its own.
     seconds = _timed(lambda: fit_stream(calibrator, source, checkpoint=checkpoint))
     calibrator.save(output)
@@ -107,7 +109,7 @@ def _fitted(calibrator: BaseCalibrator, examples: Examples) -> float:
     # The choice of noise draws a progress bar of its own.
     searching = getattr(calibrator, "noise", None) == "auto"
     with nullcontext() if searching else waiting(f"Fitting {calibrator.name}"):
-        return _timed(lambda: calibrator.fit(examples.logits, examples.labels))
+        return _timed(lambda: calibrator.fit(*examples.pair, examples.weights))
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -138,12 +140,15 @@ def _show(
         "noise": None if noise is None else noise.to_dict(),
         "converged": bool(getattr(calibrator, "converged_", True)),
         "fit_seconds": seconds,
+        "chosen": getattr(calibrator, "chosen_", None),
+        "reason": getattr(calibrator, "reason_", None),
     }
     if as_json:
         show_json(facts)
         return
     rows = {"method": calibrator.name, "learned from": _data_in_words(facts)}
     rows |= {} if noise is None else {"noise": repr(noise)}
+    rows |= {} if facts["reason"] is None else {"chosen": facts["reason"]}
     show_facts(rows | {"took": f"{seconds:.2f} s", "saved to": str(output)})
 
 

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 
 from hokical.cli.options import Json
-from hokical.cli.show import show_json, show_table
+from hokical.cli.show import say, show_json, show_table
 
 
 def methods(as_json: Json = False) -> None:
@@ -26,6 +26,7 @@ def methods(as_json: Json = False) -> None:
     for info in table():
         shown.add_row(info.name, _labels(info.changes_labels), info.cost, info.reference)
     show_table("Calibration methods", shown)
+    say("With `--method auto`, fit chooses among temps, ets, profile and hoki on held-out folds.")
 
 
 def _labels(may_change: bool) -> str:

@@ -26,7 +26,9 @@ def monitor(
     ] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(help="Validation logits with labels; needed once, for methods but hoki."),
+        typer.Option(
+            help="Validation logits with labels; needed once, but for hoki without weights."
+        ),
     ] = None,
     log: Annotated[
         Path | None, typer.Option(help="File of JSON lines to append the status to.")
@@ -72,14 +74,16 @@ def _opened(
     from hokical.monitoring import CalibrationMonitor
 
     if state is not None and state.exists():
-        return CalibrationMonitor.load(state, fitted)
+        with options_checked("CALIBRATOR or --state"):
+            return CalibrationMonitor.load(state, fitted)
     if reference is not None:
         known = load_examples(reference, Part.val, fitted_by=fitted)
         with options_checked():
             return CalibrationMonitor.from_validation(fitted, known.logits, known.labels, **options)
-    if not isinstance(fitted, Hoki):
+    if not isinstance(fitted, Hoki) or fitted.fit_scores_ is None:
         raise typer.BadParameter(
-            f"{fitted.name} does not keep its fit-time examples; give them with --reference."
+            f"this {fitted.name} does not keep a count of its fit-time examples; give them with "
+            "--reference."
         )
     with options_checked():
         return CalibrationMonitor(fitted, **options)

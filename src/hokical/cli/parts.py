@@ -30,6 +30,10 @@ def apply_to_parts(
     """One output file per input file; those that are there already are left alone."""
     from hokical.streams.parts import PartTask, apply_parts, plan_parts
 
+    if output.suffix == ".npz":
+        raise typer.BadParameter(
+            f"{output}: results of a folder, {data}, go into a folder, not an .npz."
+        )
     fitted = load_calibrator(calibrator)
     jobs = plan_parts(data, output)
     task = PartTask(fitted, proba=proba, split="val" if split is Part.val else "test")
@@ -41,12 +45,13 @@ def apply_to_parts(
 def _cluster(scheduler: str | None) -> Any:
     if scheduler is None:
         return nullcontext()
-    from hokical.integrations.dask import on_cluster
+    from hokical.integrations.dask import library, on_cluster
 
     try:
-        return on_cluster(scheduler)
+        library("distributed")
     except ImportError as error:
-        raise typer.BadParameter(f"--scheduler: {error}") from error
+        raise typer.BadParameter(str(error), param_hint="--scheduler") from error
+    return on_cluster(scheduler)
 
 
 def _show(method: str, results: list[PartResult], output: Path, as_json: bool) -> None:

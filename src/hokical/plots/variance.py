@@ -69,6 +69,7 @@ def draw_variance(data: ErrorAgainstVariance, ax: Axes | None = None) -> Axes:
         if np.isfinite(ends).all():
             ax.vlines(x, *np.maximum(ends, floor), color=look["color"], linewidth=1, alpha=0.6)
     ax.set(yscale="log", xlabel="variance of confidence (more tells more)")
+    ax.locator_params(axis="x", nbins=5)
     ax.set_ylabel("ECE (less is better)")
     # Methods often lie on top of each other, so names stand beside the picture, not in it.
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

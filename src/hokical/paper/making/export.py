@@ -17,6 +17,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 #: No file of the suite is larger.
 LARGEST_FILE = 5_000_000
+_DATA_SET_ORDER = ("mnist", "cifar10", "cifar100", "imagenet")
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -75,9 +76,14 @@ def add_entry(folder: Path, entry: dict[str, Any]) -> None:
     """Put a pair's entry into the manifest, in the place of an older one."""
     manifest = read_manifest(folder)
     others = [old for old in manifest["pairs"] if old["name"] != entry["name"]]
-    manifest["pairs"] = sorted([*others, entry], key=lambda one: str(one["name"]))
+    manifest["pairs"] = sorted([*others, entry], key=_place)
     folder.mkdir(parents=True, exist_ok=True)
     write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+
+
+def _place(entry: dict[str, Any]) -> tuple[int, str]:
+    """Data sets in the order of the paper's tables, and their networks by name."""
+    return _DATA_SET_ORDER.index(entry["dataset"]), entry["network"]
 
 
 def _write(path: Path, arrays: Arrays) -> Path:
