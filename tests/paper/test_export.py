@@ -98,13 +98,13 @@ def test_large_pairs_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_manifest_keeps_one_entry_for_each_pair(tmp_path: Path) -> None:
-    for name, value in (("b", 1), ("a", 2), ("b", 3)):
-        export.add_entry(tmp_path, {"name": name, "value": value})
+    pairs = (("cifar100", "a", 1), ("cifar10", "b", 2), ("cifar10", "a", 3), ("cifar100", "a", 4))
+    for dataset, network, value in pairs:
+        names = {"name": f"{dataset}_{network}", "dataset": dataset, "network": network}
+        export.add_entry(tmp_path, names | {"value": value})
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest == {
-        "format": 1,
-        "pairs": [{"name": "a", "value": 2}, {"name": "b", "value": 3}],
-    }
+    assert manifest["format"] == 1
+    assert [entry["value"] for entry in manifest["pairs"]] == [3, 2, 4]  # the paper's order
     (tmp_path / "manifest.json").write_text('{"format": 9}')
     with pytest.raises(DataFileError, match="has format 9; expected 1"):
         export.read_manifest(tmp_path)
