@@ -18,6 +18,7 @@ from hokical.calibrators import vecs
 from hokical.calibrators._newton import minimize_convex
 from hokical.calibrators.temps import TemperatureScaling
 from hokical.calibrators.vecs import VectorScaling
+from hokical.likelihood import countable_examples
 from hokical.parallel import threads
 from tests.conftest import real_logits
 
@@ -82,7 +83,7 @@ def test_value_gradient_and_hessian_agree():
     logits, labels = simulated(1, 80, 4)
     logits[:5, 1] = -np.inf
     labels[:5] = 0
-    examples = vecs.countable_examples(vecs_logits(logits), labels, None)
+    examples = countable_examples(vecs_logits(logits), labels, None)
     problem = vecs._Problem(examples, 1e-2, 1.3, 0.7)
     theta = np.random.default_rng(1).normal(size=8)
     value, gradient, hessian = problem.evaluate(theta)

@@ -14,9 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical._warnings import warn_user
 from hokical.bins import check_count
 from hokical.calibrators._ensemble import Mixture, Quadratic, Slice, uniform_part
+from hokical.calibrators._log_loss import LogLossCalibrator
 from hokical.calibrators._newton import Point, descend
 from hokical.calibrators._simplex import GAIN, WEIGHT_STEPS, best_weights
-from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.temps import (
     BOUNDS,
     best_temperature,
@@ -24,13 +24,11 @@ from hokical.calibrators.temps import (
     ending_message,
     settle_ties,
 )
-from hokical.likelihood import ExampleSet, countable_examples, typical_spread
+from hokical.likelihood import ExampleSet, typical_spread
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
 from hokical.stability import gumbel
 from hokical.stability.bounds import gumbel_bounds
-from hokical.streams.blocks import Blocks
-from hokical.streams.examples import StreamedExamples
 from hokical.topk import TopK
 
 FloatArray = NDArray[np.float64]
@@ -53,7 +51,7 @@ _SAME_VALLEY = 0.1
 _ALONE = np.array([1.0, 0.0, 0.0])
 
 
-class EnsembleTemperatureScaling(BaseCalibrator):
+class EnsembleTemperatureScaling(LogLossCalibrator):
     """Mix the softmax at a temperature, the softmax as it is, and the uniform distribution.
 
     p = w_1 softmax(z/T) + w_2 softmax(z) + w_3 uniform, with weights that are not negative and
@@ -128,22 +126,11 @@ class EnsembleTemperatureScaling(BaseCalibrator):
         self.bounds = bounds
         self.max_iterations = max_iterations
 
-    def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
-        self._check_parameters()
-        self._fit_examples(countable_examples(logits, labels, weights))
-
     def _check_parameters(self) -> None:
         if self.loss not in ("mse", "log"):
             raise ValueError(f'`loss` must be "mse" or "log"; got {self.loss!r}.')
         check_bounds(self.bounds)
         check_count(self.max_iterations, name="max_iterations")
-
-    def _fit_blocks(self, blocks: Blocks) -> None:
-        self._check_parameters()
-        self._fit_examples(StreamedExamples(blocks))
-
-    def _fits_in_one_pass(self) -> bool:
-        return False
 
     def _fit_examples(self, examples: ExampleSet) -> None:
         bounds = check_bounds(self.bounds)

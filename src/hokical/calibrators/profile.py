@@ -128,9 +128,7 @@ class StabilityProfile(BaseCalibrator):
         return super().predict_proba(logits)
 
     def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
-        widths = check_widths(self.widths)
-        check_penalty(self.penalty)
-        check_count(self.max_iterations, name="max_iterations")
+        widths = self._checked_widths()
         correct = logits.labels == labels
         found = fit_temperature(logits, labels, weights, tolerance=_TOLERANCE)
         self._set_scales(_usable(found, correct, weights), widths)
@@ -138,9 +136,7 @@ class StabilityProfile(BaseCalibrator):
 
     def _fit_blocks(self, blocks: Blocks) -> None:
         """The temperature in passes; then the features, a few numbers per example, in memory."""
-        widths = check_widths(self.widths)
-        check_penalty(self.penalty)
-        check_count(self.max_iterations, name="max_iterations")
+        widths = self._checked_widths()
         found = best_temperature(StreamedExamples(blocks), tolerance=_TOLERANCE)
         (mistakes,) = blocks.total(_count_mistakes)
         self._set_scales(found.temperature if mistakes[0] else 1.0, widths)
@@ -149,6 +145,12 @@ class StabilityProfile(BaseCalibrator):
             self._block_features, row_bytes, type(self).__name__
         )
         self._fit_features(features, correct, None if np.isnan(weights).any() else weights, found)
+
+    def _checked_widths(self) -> FloatArray:
+        """The widths as an array, once all parameters have been checked."""
+        check_penalty(self.penalty)
+        check_count(self.max_iterations, name="max_iterations")
+        return check_widths(self.widths)
 
     def _fits_in_one_pass(self) -> bool:
         return False

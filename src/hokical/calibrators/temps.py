@@ -12,14 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hokical._warnings import warn_user
 from hokical.bins import check_count
+from hokical.calibrators._log_loss import LogLossCalibrator
 from hokical.calibrators._newton import Point, descend
-from hokical.calibrators.base import BaseCalibrator
 from hokical.likelihood import Examples, ExampleSet, countable_examples, softmax_moments
 from hokical.logits import Logits
 from hokical.stability import gumbel
 from hokical.stability.bounds import gumbel_bounds
-from hokical.streams.blocks import Blocks
-from hokical.streams.examples import StreamedExamples
 from hokical.topk import TopK
 
 FloatArray = NDArray[np.float64]
@@ -46,7 +44,7 @@ class TemperatureFit:
     message: str
 
 
-class TemperatureScaling(BaseCalibrator):
+class TemperatureScaling(LogLossCalibrator):
     """Divide all logits by one temperature, chosen by maximum likelihood.
 
     The most likely class stays what it was. The fit works on the logits as they are, with sums in
@@ -96,20 +94,9 @@ class TemperatureScaling(BaseCalibrator):
         self.bounds = bounds
         self.max_iterations = max_iterations
 
-    def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
-        self._check_parameters()
-        self._fit_examples(countable_examples(logits, labels, weights))
-
     def _check_parameters(self) -> None:
         check_bounds(self.bounds)
         check_count(self.max_iterations, name="max_iterations")
-
-    def _fit_blocks(self, blocks: Blocks) -> None:
-        self._check_parameters()
-        self._fit_examples(StreamedExamples(blocks))
-
-    def _fits_in_one_pass(self) -> bool:
-        return False
 
     def _fit_examples(self, examples: ExampleSet) -> None:
         bounds = check_bounds(self.bounds)

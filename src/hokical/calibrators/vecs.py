@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hokical._warnings import warn_user
 from hokical.bins import check_count
+from hokical.calibrators._log_loss import LogLossCalibrator
 from hokical.calibrators._newton import Evaluation, Minimum, minimize_convex
 from hokical.calibrators._vector_sums import (
     Shape,
@@ -25,19 +26,15 @@ from hokical.calibrators._vector_sums import (
     log_sums,
     masked_softmax,
 )
-from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.temps import best_temperature
 from hokical.likelihood import (
     FARTHEST,
     ExampleSet,
     Parts,
-    countable_examples,
     typical_spread,
 )
 from hokical.logits import Logits, rows_per_block
 from hokical.parallel import for_row_blocks
-from hokical.streams.blocks import Blocks
-from hokical.streams.examples import StreamedExamples
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -51,7 +48,7 @@ _LEAST_SPREAD = 1e-6
 _TEMPERATURES = (1e-5, 1e30)
 
 
-class VectorScaling(BaseCalibrator):
+class VectorScaling(LogLossCalibrator):
     """Scale and shift every class's log-probability: softmax(scale_k log p_k + bias_k).
 
     Chosen by maximum likelihood with a tiny ridge. The most likely class can change.
@@ -121,17 +118,6 @@ class VectorScaling(BaseCalibrator):
     def __init__(self, *, ridge: float = 1e-8, max_iterations: int = 200) -> None:
         self.ridge = ridge
         self.max_iterations = max_iterations
-
-    def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
-        self._check_parameters()
-        self._fit_examples(countable_examples(logits, labels, weights))
-
-    def _fit_blocks(self, blocks: Blocks) -> None:
-        self._check_parameters()
-        self._fit_examples(StreamedExamples(blocks))
-
-    def _fits_in_one_pass(self) -> bool:
-        return False
 
     def _fit_examples(self, examples: ExampleSet) -> None:
         spread = max(typical_spread(examples), _LEAST_SPREAD)
