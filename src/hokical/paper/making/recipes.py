@@ -54,8 +54,8 @@ _ALL = (
     Recipe("mnist", "lenet5", 20, learning_rate=0.05, warmup_epochs=1, augment=False, n_val=10_000),
     Recipe("cifar100", "wrn28_10", 56, weight_decay=5e-4),
     Recipe("cifar100", "densenet40", 48),
-    Recipe("cifar100", "resnet110", 64, batch_size=256, learning_rate=0.2),
-    Recipe("cifar100", "resnet110_sd", 64, batch_size=256, learning_rate=0.2),
+    Recipe("cifar100", "resnet110", 80, batch_size=256, learning_rate=0.2),
+    Recipe("cifar100", "resnet110_sd", 80, batch_size=256, learning_rate=0.2),
     Recipe("cifar100", "lenet5", 60, learning_rate=0.05),
 )
 
