@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_everything_at_once(
 ) -> None:
     from hokical.paper import output
 
-    monkeypatch.setattr(output, "draw_all", lambda _: {"ece_bars": ("A bar.", b"\x89PNG")})
+    monkeypatch.setattr(output, "draw_all", lambda *_: {"ece_bars": ("A bar.", b"\x89PNG")})
     done = runner.invoke(app, ["paper", "all", "-o", str(tmp_path / "out"), *cached])
     assert done.exit_code == 0, done.output
     written = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")}
@@ -93,3 +94,27 @@ def test_a_missing_suite_is_bad_usage(tmp_path: Path) -> None:
     done = runner.invoke(app, ["paper", "suite", "--suite", str(tmp_path)])
     assert done.exit_code == 2
     assert "no logit suite here" in done.stderr
+
+
+def test_wide_tables_are_not_cut_in_a_pipe(cached: list[str]) -> None:
+    """Reasons such as "not available" may wrap; the last column must be there in every row."""
+    done = runner.invoke(app, ["paper", "tables", "ece", *cached])
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    heads = next(line for line in lines if line.startswith("data set"))
+    assert heads.endswith("profile")
+    ours = [line for line in lines if " ours " in line]
+    assert len(ours) == 3
+    assert all(len(line) == len(heads) and line[-6:].strip()[0] == "0" for line in ours)
+
+
+@pytest.mark.parametrize("command", ["figures", "all"])
+def test_missing_matplotlib_is_said_before_anything_is_computed(
+    command: str, suite_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    words = ["paper", command, "--suite", str(suite_folder), "--cache", str(tmp_path / "cache")]
+    done = runner.invoke(app, [*words, "-o", str(tmp_path / "out")])
+    assert done.exit_code == 1
+    assert "pip install 'hokical[plot]'" in " ".join(done.output.split())
+    assert not (tmp_path / "cache").exists()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +243,24 @@ def test_pairs_of_a_data_set_stand_together(results: Results) -> None:
     suite: Suite = results.suite
     assert list(suite.datasets) == ["MNIST", "CIFAR-10", "ImageNet"]
     assert results.reason(suite["imagenet_small"], "recal") == "not available"
+
+
+def test_a_sigterm_leaves_no_processes_behind() -> None:
+    handler, others = signal.getsignal(signal.SIGTERM), set(multiprocessing.active_children())
+    children: set[Any] = set()
+
+    def be_terminated() -> None:
+        with running._pool(1) as pool:
+            assert pool.submit(abs, -1).result() == 1
+            children.update(set(multiprocessing.active_children()) - others)
+            pool.submit(time.sleep, 60)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+
+    with pytest.raises(SystemExit):
+        be_terminated()
+    assert len(children) == 1
+    for child in children:
+        child.join(30)
+        assert child.exitcode == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is handler

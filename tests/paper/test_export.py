@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hokical.files.errors import DataFileError
-from hokical.paper.making import export
+from hokical.paper.making import export, recal_pool
 from hokical.paper.making.recal_run import add_recal, fit_recal
 
 torch = pytest.importorskip("torch")
@@ -92,9 +95,6 @@ def test_large_pairs_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not (tmp_path / "a_b.npz").exists()
     again = export.read_pair(tmp_path, files)
     np.testing.assert_array_equal(again["val_logits"], arrays["val_logits"])
-    monkeypatch.setattr(export, "LARGEST_FILE", 1000)
-    with pytest.raises(ValueError, match=r"a_b_val.npz has \d+ bytes.*may have 1000"):
-        export.write_pair(tmp_path, "a_b", arrays)
 
 
 def test_manifest_keeps_one_entry_for_each_pair(tmp_path: Path) -> None:
@@ -218,6 +218,45 @@ def test_a_failing_pair_stops_no_other(tmp_path: Path, capfd: pytest.CaptureFixt
     assert failed == [NAME]
     assert f"{NAME}: failed, ValueError: `batch_size` must be" in capfd.readouterr().err
     assert (tmp_path / "checkpoints" / "mnist_lenet5.checkpoint.npz").exists()
+
+
+class _WaitsForRecal(Reporter):
+    """Lets ReCal on the first pair end in the second's first epoch; looks at its entry in later."""
+
+    def __init__(self, suite: Path, fits: ThreadPoolExecutor, go: Event) -> None:
+        super().__init__()
+        self.suite, self.fits, self.go = suite, fits, go
+        self.seen: list[object] = []
+
+    def epoch(self, recipe: Recipe, done: int, facts: str) -> None:
+        if recipe.name != NAME:
+            return
+        if done == 1:
+            self.go.set()
+            self.fits.submit(int).result()  # one thread, so ReCal is over
+        else:
+            entry = export.find_entry(self.suite, "mnist_lenet5")
+            self.seen.append(entry and entry["recal"])
+
+
+def test_recal_is_kept_while_other_pairs_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit that waited for the next pair's training to end would be lost with that training."""
+    go, fits = Event(), ThreadPoolExecutor(1)
+
+    def fit_later(*task: Any) -> dict[str, Any]:
+        assert go.wait(60.0)
+        return fit_recal(*task)
+
+    monkeypatch.setattr(recal_pool, "fit_recal", fit_later)
+    monkeypatch.setattr(recal_pool, "ProcessPoolExecutor", lambda *_, **__: fits)
+    reporter = _WaitsForRecal(tmp_path / "suite", fits, go)
+    recipes = [quick(RECIPES[name]) for name in ("mnist_lenet5", NAME)]
+    settings = Settings(out=tmp_path)
+    assert make_suite(recipes, None, settings, recal_workers=1, reporter=reporter) == []
+    assert len(reporter.seen) == 1
+    assert reporter.seen[0] is not None
 
 
 def test_data_or_quick_must_be_given(tmp_path: Path) -> None:

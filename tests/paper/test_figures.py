@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from hokical.paper import output
 from hokical.paper.figures import draw_bin_counts, draw_variances, figure_builders, to_png
 from hokical.paper.results import Results
 
@@ -72,3 +75,32 @@ def test_lines_over_bin_counts_are_means(results: Results) -> None:
     found = results.found["mnist_lenet5", "hoki"]
     assert line.get_ydata().tolist() == pytest.approx(list(found.ece_by_bins.values()))
     plt.close(figure)
+
+
+def test_figures_are_drawn_once(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+
+    def builders(shown: Results) -> dict[str, tuple[str, Callable[[], str]]]:
+        return {name: (name, lambda name=name: name) for name in ("a", "b")}  # type: ignore[misc]
+
+    def to_bytes(name: str) -> bytes:
+        drawn.append(name)
+        return name.encode()
+
+    monkeypatch.setattr(output, "figure_builders", builders)
+    monkeypatch.setattr(output, "to_png", to_bytes)
+    first = output.draw_all(results, tmp_path / "cache")
+    assert (
+        first
+        == output.draw_all(results, tmp_path / "cache")
+        == {"a": ("a", b"a"), "b": ("b", b"b")}
+    )
+    assert drawn == ["a", "b"]
+    key = next(iter(results.found))
+    changed = replace(results.found[key], ece_by_bins={5: 0.5})
+    output.draw_all(
+        replace(results, found=dict(results.found) | {key: changed}), tmp_path / "cache"
+    )
+    assert drawn == ["a", "b", "a", "b"]

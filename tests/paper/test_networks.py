@@ -96,9 +96,9 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize("name", IMAGENET_NETWORKS)
 def test_torchvision_knows_the_imagenet_networks(name: str) -> None:
     models = pytest.importorskip("torchvision").models
-    builder, weights = IMAGENET_NETWORKS[name]
-    assert builder in models.list_models()
-    assert models.get_weight(weights) is not None
+    kind = IMAGENET_NETWORKS[name]
+    assert kind.builder in models.list_models()
+    assert models.get_weight(kind.weights) is not None
 
 
 def test_imagenet_networks_say_when_torchvision_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from hokical.metrics import Estimate
 from hokical.paper.findings import findings
 from hokical.paper.methods import EXACT, INPUT, MIXED, SAMPLED
 from hokical.paper.published import (
@@ -22,7 +24,7 @@ from hokical.paper.render import to_csv, to_html, to_markdown, to_terminal
 from hokical.paper.results import Results
 from hokical.paper.table_data import Cell, Row, Table, marked, number
 from hokical.paper.tables import all_tables, deviation_of, wins_table
-from hokical.paper.wins import paper_methods, published_wins, wins
+from hokical.paper.wins import paper_methods, published_pairs, published_wins, wins
 
 PAIRS = [
     ("mnist", "lenet5"),
@@ -197,14 +199,17 @@ def test_wins_add_up_to_the_pairs(results: Results) -> None:
 
 
 def test_published_wins_count_common_pairs(results: Results) -> None:
-    won, common = published_wins(results.suite.pairs)
-    assert (won, common) == (1, 2)  # LeNet-5 on MNIST; ResNet-110 on CIFAR-10 is second there
+    common = published_pairs(results.suite.pairs)
+    assert [pair.dataset for pair in common] == ["mnist", "cifar10"]
+    assert published_wins(results.suite.pairs) == 1  # ResNet-110 on CIFAR-10 is second there
+    counts = wins(results, results.methods, "ece", common)
+    assert sum(counts.values()) == 2
 
 
 def test_inputs_are_set_beside_logits(results: Results) -> None:
     table = all_tables(results)["inputs"]
     assert [row.source for row in table.rows] == ["logits", "inputs", "both"] * 2
-    brier = table.columns.index("Brier")
+    brier = table.columns.index("Brier score")
     shown = [row.cells[brier].value for row in table.rows[:3]]
     pair = results.suite.pairs[0]
     assert shown == [results.score(pair, name, "brier") for name in (EXACT, INPUT, MIXED)]
@@ -217,3 +222,25 @@ def test_findings_tell_the_counts(results: Results) -> None:
     assert ("does not hold" in said[0]) == (won / 3 < 8 / 15)
     assert any(text.startswith("Input stability alone") for text in said)
     assert any(text.startswith("recal is missing on 1 pair") for text in said)
+    common = wins(results, paper_methods(), "ece", published_pairs(results.suite.pairs))[SAMPLED]
+    assert f"its Hoki is lowest on 1; ours is lowest on {common} as printed" in said[1]
+
+
+def test_findings_name_what_is_infinite(results: Results) -> None:
+    pair = results.suite.pairs[0]
+    temps = results.found[pair.name, "temps"]
+    scores = temps.scores | {"log_loss": Estimate(math.inf, math.nan, math.nan)}
+    found = dict(results.found) | {(pair.name, "temps"): replace(temps, scores=scores)}
+    boundless = replace(results, found=found)
+    told = [text for text in findings(boundless) if "log loss is infinite" in text]
+    assert len(told) == 1
+    assert f"temps on {pair.name}" in told[0]
+    assert not any(f"temps on {pair.name}" in text for text in findings(results))
+    row = all_tables(boundless)["log_loss"].rows[0]
+    cell = row.cells[results.methods.index("temps")]
+    assert (cell.text, cell.mark) == ("inf", "")
+
+
+def test_infinite_is_never_good() -> None:
+    cells = marked([number(math.inf), number(0.2), Cell()])
+    assert [cell.mark for cell in cells] == ["", "best", ""]

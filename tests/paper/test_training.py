@@ -229,9 +229,11 @@ def test_lanes_take_turns_and_do_everything() -> None:
             yield "drain" if piece == 1 else "launched"
 
     jobs: Iterator[Work | None] = iter([job("a", 3), job("b", 2), None, job("c", 1)])
-    run_in_lanes(lambda: next(jobs), 2, CPU)
+    rounds: list[int] = []  # how much was done before each
+    run_in_lanes(lambda: next(jobs), 2, CPU, every_round=lambda: rounds.append(len(diary)))
     assert sorted(diary) == ["a0", "a1", "a2", "b0", "b1", "c0"]
     assert diary.index("b0") < diary.index("a2")
+    assert rounds[:2] == [0, 2]
     with pytest.raises(ValueError, match="at least 1; got 0"):
         run_in_lanes(lambda: None, 0, CPU)
 

@@ -122,10 +122,13 @@ def figures(
     resamples: Resamples = 200,
 ) -> None:
     """Run what is not cached and draw the paper's figures."""
+    from hokical.paper.cache import Cache
+    from hokical.paper.figures import need_matplotlib
     from hokical.paper.output import draw_all, write_figures
 
+    need_matplotlib()
     results = _results(folder, cache, pairs, slow, jobs, resamples)
-    _say_written(write_figures(draw_all(results), out))
+    _say_written(write_figures(draw_all(results, Cache(cache).folder), out))
 
 
 @app.command("all", epilog=EXIT_CODES)
@@ -141,12 +144,15 @@ def everything(
     resamples: Resamples = 200,
 ) -> None:
     """Every table, figure and finding, and one HTML page with all of them."""
+    from hokical.paper.cache import Cache
+    from hokical.paper.figures import need_matplotlib
     from hokical.paper.findings import findings
     from hokical.paper.output import write_everything
     from hokical.paper.tables import builders
 
+    need_matplotlib()
     results = _results(folder, cache, pairs, slow, jobs, resamples)
-    written = write_everything(results, out)
+    written = write_everything(results, out, Cache(cache).folder)
     _show_tables({name: builders()[name](results) for name in ("ece", "wins")})
     for text in findings(results):
         typer.echo(f"- {text}")

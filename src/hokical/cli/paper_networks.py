@@ -1,4 +1,4 @@
-"""`hokical paper data|train|export`: fetch images, train the networks, write the logit suite."""
+"""`hokical paper data|train|export|imagenet`: fetch images, train networks, write the suite."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="Small networks, small synt
 
 def add_network_commands(app: typer.Typer) -> None:
     """Give an app the commands of this module."""
-    for command in (data, train, export):
+    for command in (data, train, export, imagenet):
         app.command(epilog=EXIT_CODES)(command)
 
 
@@ -112,6 +112,50 @@ def export(
     """Write the logits of trained networks into OUT/suite, and fit ReCal where it is missing."""
     changes = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
     _make(pairs, data, out, device, quick, changes=changes, train=False, recal=recal)
+
+
+def imagenet(
+    network: Annotated[
+        str, typer.Argument(help="densenet161, mobilenet_v2, resnet152 or wrn101_2.")
+    ],
+    images: Annotated[
+        Path, typer.Option(help="ImageNet as torchvision has it, or val/<class>/*.JPEG.")
+    ],
+    out: Out,
+    weights: Annotated[
+        Path | None, typer.Option(help="Torchvision's .pth file; else it finds or fetches it.")
+    ] = None,
+    device: Device = None,
+    count: Annotated[
+        int | None, typer.Option(min=2, help="Only so many images, drawn by the seed.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 100,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read images.")] = 4,
+    recal: Annotated[
+        bool, typer.Option(help="Ask about zoomed-out images too (20 times the work), for ReCal.")
+    ] = True,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split into halves.")] = 0,
+) -> None:
+    """Put one of the paper's ImageNet networks into OUT/suite, with torchvision's weights."""
+    with _torch_needed():
+        import torch
+
+        from hokical.paper.making.imagenet_run import ImageNetRun, add_imagenet_pair
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    entry = add_imagenet_pair(
+        ImageNetRun(
+            network, images, out, device=device, weights=weights, n_images=count,
+            batch_size=batch_size, workers=workers, views=recal, seed=seed,
+        )
+    )  # fmt: skip
+    show_facts(
+        {
+            "pair": entry["name"],
+            "validation": f"{entry['split']['val']:,} images, {entry['val_accuracy']:.2%} right",
+            "test": f"{entry['split']['test']:,} images, {entry['test_accuracy']:.2%} right",
+            "written": ", ".join(str(out / "suite" / name) for name in entry["files"]),
+        }
+    )
 
 
 def _make(

@@ -69,7 +69,11 @@ def _needed(console: Console, table: Table) -> int:
     for column in table.columns:
         cells = [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
         column.min_width = max(cell.maximum if column.no_wrap else cell.minimum for cell in cells)
-    return Measurement.get(console, options, table).minimum
+    measured = Measurement.get(console, options, table)
+    if measured.maximum > console.width:  # rich shrinks the widest below what we ask of them
+        for column in table.columns:
+            column.max_width = column.min_width
+    return measured.minimum
 
 
 def interval(low: float, high: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 
 _DPI = 130
 _UNCALIBRATED = "uncalibrated"
+_DIAMOND: dict[str, Any] = {
+    "marker": "D", "linestyle": "", "color": "white", "markeredgecolor": "black", "markersize": 4.5,
+}  # fmt: skip
+
+
+def need_matplotlib() -> None:
+    """Say at once that matplotlib is missing, and not when all results have been computed."""
+    if find_spec("matplotlib") is None:
+        raise ImportError(
+            "figures need matplotlib, which is not installed: pip install 'hokical[plot]'. "
+            "`hokical paper tables` does without it."
+        )
 
 
 def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figure]]]:
@@ -29,7 +42,8 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
     found: dict[str, tuple[str, Callable[[], Figure]]] = {
         "ece_bars": (
             "ECE with 15 bins of equal width: ours as bars with 95 % intervals, the paper's as "
-            "diamonds.",
+            "diamonds. A bar that runs out of its panel carries its value; diamonds out there are "
+            "not shown.",
             lambda: draw_bars(results),
         ),
         "ece_bins": (
@@ -68,6 +82,7 @@ def draw_variances(results: Results, pairs: list[Pair]) -> Figure:
         # A method that is missing here keeps its place, so that colours mean the same everywhere.
         draw_variance(_variance_data(results, pair), ax)
         _drop_legend(ax)
+        _plain_ticks(ax)
         ax.set_title(pair.title)
     _legend_panel(panels[len(pairs)], panels[0])
     return figure
@@ -105,15 +120,17 @@ def draw_bars(results: Results) -> Figure:
     figure, panels = _panels(len(pairs), columns=min(4, len(pairs)), width=3.3, height=3.1)
     places = np.arange(len(results.methods))
     for at, (pair, ax) in enumerate(zip(pairs, panels, strict=False)):
+        end = _right_end(results, pair)
         for place, method in zip(places, results.methods, strict=True):
-            _draw_bar(ax, int(place), results.get(pair, method), end=_right_end(results, pair))
-            _draw_published(ax, int(place), pair, method)
-        ax.set(title=f"{pair.dataset_title}, {pair.title}", xlim=(0, _right_end(results, pair)))
+            _draw_bar(ax, int(place), results.get(pair, method), end=end)
+            _draw_published(ax, int(place), _published(pair, method))
+        ax.set(title=f"{pair.dataset_title}, {pair.title}", xlim=(0, end), xlabel="ECE")
         names = [title_of(method) for method in results.methods]
         ax.set_yticks(places, names if at % 4 == 0 else [""] * len(names), fontsize=8)
         ax.invert_yaxis()
         ax.tick_params(axis="x", labelsize=8)
         ax.locator_params(axis="x", nbins=5)
+    _explain_bars(figure)
     return figure
 
 
@@ -134,6 +151,7 @@ def draw_bin_counts(results: Results) -> Figure:
         ax.set(xscale="log", yscale="log", title=title, xlabel="number of bins", ylabel="ECE")
         ax.set_xticks(BIN_COUNTS, [str(bins) for bins in BIN_COUNTS])
         ax.minorticks_off()
+        _plain_ticks(ax)
     _legend_panel(panels[len(datasets)], panels[0])
     return figure
 
@@ -166,18 +184,41 @@ def _draw_bar(ax: Axes, place: int, result: Result | None, *, end: float) -> Non
         ax.text(0.98 * end, place, f"{error.value:.3f}", color="white", weight="bold", **right)
 
 
-def _draw_published(ax: Axes, place: int, pair: Pair, method: str) -> None:
-    column = {EXACT: None, SAMPLED: "hoki"}.get(method, method)
-    if column is not None:
-        value = published_number("ece_15_bins", pair.dataset, pair.network, column)
-        if value is not None:
-            ax.plot([value], [place], "D", color="white", markeredgecolor="black", markersize=4.5)
+def _published(pair: Pair, method: str) -> float | None:
+    """The paper's ECE, where it has one; its Hoki is the sampled one."""
+    if method == EXACT:
+        return None
+    column = "hoki" if method == SAMPLED else method
+    return published_number("ece_15_bins", pair.dataset, pair.network, column)
+
+
+def _draw_published(ax: Axes, place: int, value: float | None) -> None:
+    if value is not None:
+        ax.plot([value], [place], **_DIAMOND)
+
+
+def _explain_bars(figure: Figure) -> None:
+    """What bars, lines and diamonds are, once for all panels."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    look = [
+        Patch(color=ORANGE, label="ours: Hoki"),
+        Patch(color=BLUE, label="ours: other methods"),
+        Line2D([], [], color="black", linewidth=1, label="95 % interval"),
+        Line2D([], [], label="paper", **_DIAMOND),
+    ]
+    figure.legend(handles=look, loc="outside lower center", ncols=len(look), frameon=False)
 
 
 def _right_end(results: Results, pair: Pair) -> float:
-    """Room for the calibrated methods; an uncalibrated one may run out of the panel."""
-    values = [r.score("ece") for r in results.of_pair(pair) if r.method != _UNCALIBRATED]
-    return 1.6 * float(np.quantile(values, 0.8)) if values else 1.0
+    """Room for the calibrated methods; those that calibrate nothing may run out of the panel."""
+    calibrated = [method for method in results.methods if method != _UNCALIBRATED]
+    values = [r.score("ece") for r in results.of_pair(pair) if r.method in calibrated]
+    theirs = [value for name in calibrated if (value := _published(pair, name)) is not None]
+    if not values:
+        return 1.0
+    return float(min(2.5 * np.median(values), 1.1 * max(values + theirs)))
 
 
 def _panels(
@@ -194,6 +235,15 @@ def _panels(
     for ax in panels[n:]:
         ax.set_axis_off()
     return figure, panels
+
+
+def _plain_ticks(ax: Axes) -> None:
+    """0.005 instead of 5 x 10^-3 on an axis of logarithms, and enough of them to read it."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _legend_panel(empty: Axes, drawn: Axes) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hokical.paper.methods import EXACT, INPUT, MIXED, SAMPLED, title_of
 from hokical.paper.published import CLAIM
 from hokical.paper.results import Result, Results
-from hokical.paper.wins import CONTESTS, paper_methods, published_wins, wins
+from hokical.paper.suite import Pair
+from hokical.paper.wins import CONTESTS, paper_methods, published_pairs, published_wins, wins
 
 #: A difference counts when it is this many standard errors from 0.
 _CLEAR = 2.0
+#: Methods with few parameters, to set Hoki beside.
+_STEADY = ("temps", "ets", "profile")
 
 
 def findings(results: Results) -> list[str]:
@@ -20,17 +24,30 @@ def findings(results: Results) -> list[str]:
 
 
 def _claim(results: Results) -> Iterator[str]:
-    """Whether Hoki's ECE is lowest as often as the paper says."""
-    n_pairs = len(results.suite.pairs)
-    won = wins(results, paper_methods(), "ece")[SAMPLED]
-    won_exact = wins(results, paper_methods(exact=True), "ece")[EXACT]
-    theirs, common = published_wins(results.suite.pairs)
-    holds = won / n_pairs >= CLAIM[0] / CLAIM[1]
-    known = f" (on the {common} of these pairs that it has: {theirs})" if common else ""
+    """Whether Hoki's ECE is lowest as often as the paper says, on all pairs and on common ones."""
+    pairs = results.suite.pairs
+    printed, exact = _hoki_wins(results, pairs)
+    holds = printed / len(pairs) >= CLAIM[0] / CLAIM[1]
     yield (
         f"The paper's claim, Hoki's 15-bin ECE lowest of ten methods on {CLAIM[0]} of {CLAIM[1]} "
-        f"pairs{known}, {'holds' if holds else 'does not hold'} on our networks: as printed it is "
-        f"lowest on {won} of {n_pairs}, exact on {won_exact} of {n_pairs}."
+        f"pairs, {'holds' if holds else 'does not hold'} on our networks: as printed it is lowest "
+        f"on {printed} of {len(pairs)}, exact on {exact} of {len(pairs)}."
+    )
+    common = published_pairs(pairs)
+    if common:
+        printed, exact = _hoki_wins(results, common)
+        yield (
+            f"On the {len(common)} pairs that the paper has too, its Hoki is lowest on "
+            f"{published_wins(common)}; ours is lowest on {printed} as printed and on {exact} "
+            "exact."
+        )
+
+
+def _hoki_wins(results: Results, pairs: Sequence[Pair]) -> tuple[int, int]:
+    """How often Hoki has the lowest ECE of the paper's ten: as printed, and exact."""
+    return (
+        wins(results, paper_methods(), "ece", pairs)[SAMPLED],
+        wins(results, paper_methods(exact=True), "ece", pairs)[EXACT],
     )
 
 
@@ -46,7 +63,7 @@ def _winners(results: Results) -> Iterator[str]:
 
 def _flattered(results: Results) -> Iterator[str]:
     """Equal-width ECE beside equal-mass ECE: Hoki's bins are few."""
-    methods = (EXACT, SAMPLED, "temps")
+    methods = [name for name in (EXACT, SAMPLED, *_STEADY) if name in results.methods]
     found = [[results.get(pair, name) for name in methods] for pair in results.suite.pairs]
     common = [row for row in found if None not in row]
     if not common:
@@ -106,7 +123,36 @@ def _inputs(results: Results) -> Iterator[str]:
         yield (
             f"Input stability {what}, against Hoki on logits: the Brier score is clearly lower (by "
             f"{_CLEAR:g} standard errors) on {better} of {len(found)} pairs and clearly higher on "
-            f"{worse}; it changes by {mean:+.4f} on average."
+            f"{worse}; it changes by {mean:+.4f} on average. The ECE is lower on "
+            f"{_lower_than_plain(results, method)} of {len(found)}."
+        )
+    weights = [result.facts["weight"] for result in _all(results, MIXED)]
+    if weights:
+        yield (
+            f"The mix gives the inputs no weight on {weights.count(0.0)} of {len(weights)} pairs, "
+            f"and at most {max(weights):g}."
+        )
+
+
+def _lower_than_plain(results: Results, method: str) -> int:
+    """On how many pairs a method's ECE is lower than that of Hoki on logits."""
+    pairs = [pair for pair in results.suite.pairs if results.get(pair, method) is not None]
+    return sum(
+        results.score(pair, method, "ece") < results.score(pair, EXACT, "ece") for pair in pairs
+    )
+
+
+def _boundless(results: Results) -> Iterator[str]:
+    """Where the log loss is infinite."""
+    told = []
+    for method in results.methods:
+        found = [r.pair for r in _all(results, method) if r.score("log_loss") == math.inf]
+        if found:
+            told.append(f"{title_of(method)} on {', '.join(found)}")
+    if told:
+        yield (
+            "The log loss is infinite, as a label with confidence 0 was right or one with "
+            f"confidence 1 was wrong, for {'; '.join(told)}."
         )
 
 
@@ -130,4 +176,4 @@ def _change(result: Result) -> float:
     return float(result.facts["brier_difference"]) / error if error > 0.0 else 0.0
 
 
-_PARTS = (_claim, _winners, _flattered, _beginning, _times, _inputs, _missing)
+_PARTS = (_claim, _winners, _flattered, _boundless, _beginning, _times, _inputs, _missing)

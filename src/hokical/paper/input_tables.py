@@ -5,8 +5,9 @@ from __future__ import annotations
 from hokical.paper.methods import EXACT, INPUT, MIXED
 from hokical.paper.results import Result, Results
 from hokical.paper.table_data import Cell, Row, Table, mark_columns, number
+from hokical.paper.wins import CONTESTS
 
-_SCORES = {"ece": "ECE", "ece_mass": "ECE, equal mass", "brier": "Brier", "log_loss": "log loss"}
+_SCORES = {name: CONTESTS[name] for name in ("ece", "ece_mass", "brier", "log_loss")}
 _SOURCES = {EXACT: "logits", INPUT: "inputs", MIXED: "both"}
 
 

@@ -9,6 +9,7 @@ from hokical.files.errors import DataFileError
 from hokical.paper.figures import figure_builders, to_png
 from hokical.paper.findings import findings
 from hokical.paper.page import render_page
+from hokical.paper.pictures import PictureCache
 from hokical.paper.render import to_csv, to_html, to_markdown
 from hokical.paper.results import Results
 from hokical.paper.table_data import Table
@@ -23,13 +24,15 @@ _ENDINGS = {"markdown": "md", "csv": "csv", "html": "html"}
 Figures = Mapping[str, tuple[str, bytes]]
 
 
-def draw_all(results: Results, *, progress: bool | None = None) -> dict[str, tuple[str, bytes]]:
-    """Caption and PNG of every figure."""
-    builders = figure_builders(results)
+def draw_all(
+    results: Results, cache: Path, *, progress: bool | None = None
+) -> dict[str, tuple[str, bytes]]:
+    """Caption and PNG of every figure; what was drawn before comes from the folder `cache`."""
+    builders, known = figure_builders(results), PictureCache(cache, results)
     drawn = {}
     for name in track(builders, "Drawing {}", len(builders), progress):
         caption, draw = builders[name]
-        drawn[name] = (caption, to_png(draw()))
+        drawn[name] = (caption, known.get(name, lambda draw=draw: to_png(draw())))  # type: ignore[misc]
     return drawn
 
 
@@ -56,10 +59,10 @@ def write_figures(figures: Figures, folder: Path) -> list[Path]:
     return written
 
 
-def write_everything(results: Results, folder: Path) -> list[Path]:
+def write_everything(results: Results, folder: Path, cache: Path) -> list[Path]:
     """Tables as Markdown and CSV, figures, findings, and the page as index.html."""
     _make(folder)
-    tables, figures = all_tables(results), draw_all(results)
+    tables, figures = all_tables(results), draw_all(results, cache)
     written = write_tables(tables, folder / "tables", "markdown")
     written += write_tables(tables, folder / "tables", "csv")
     written += write_figures(figures, folder / "figures")

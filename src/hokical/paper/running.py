@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -132,13 +134,27 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("spawn")  # forks of a threaded process may hang
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_die_quietly)
     try:
-        yield pool
-        pool.shutdown()
+        with _sigterm_raised():
+            yield pool
+            pool.shutdown()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
         raise
+
+
+@contextmanager
+def _sigterm_raised() -> Iterator[None]:
+    """A SIGTERM leaves the block as an exception: unheard, it would leave the processes behind."""
+    if threading.current_thread() is not threading.main_thread():  # others may not set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _die_quietly() -> None:

@@ -74,6 +74,7 @@ def marked(cells: Sequence[Cell], *, highest: bool = False) -> tuple[Cell, ...]:
     """The cells with the best and the second best marked; lower is better unless `highest`.
 
     Equal as shown is equal: a reader cannot see why one 0.0107 should be better than another.
+    What is infinite is never good.
 
     >>> [cell.mark for cell in marked([number(0.3), number(0.1), number(0.2), Cell()])]
     ['', 'best', 'second', '']
@@ -100,7 +101,7 @@ def mark_columns(
 
 
 def _counts(cell: Cell) -> bool:
-    return cell.value is not None and not math.isnan(cell.value)
+    return cell.value is not None and math.isfinite(cell.value)
 
 
 def _interval(cell: Cell) -> Cell:

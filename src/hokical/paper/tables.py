@@ -22,6 +22,7 @@ MENDED_NOTE = (
     + ", ".join(f"{here} was printed as {there}" for here, there in MENDED.items())
     + ")."
 )
+_INFINITE = "inf: a label with confidence 0 was right, or one with confidence 1 was wrong."
 _LOWER = "Lower is better."
 _SCORE_TITLES = {
     "ece_mass": "ECE, 15 bins of equal mass",
@@ -199,7 +200,8 @@ def wins_table(results: Results) -> Table:
 def _score_builder(score: str) -> Callable[[Results], Table]:
     def build(results: Results) -> Table:
         title, note = _SCORE_TITLES[score], f"{_LOWER} The paper does not report it."
-        return _by_method(results, score, title, lambda r: _estimate(r, score), None, (note,))
+        notes = (note, _INFINITE) if score == "log_loss" else (note,)
+        return _by_method(results, score, title, lambda r: _estimate(r, score), None, notes)
 
     return build
 

@@ -25,13 +25,24 @@ _WAIT_SECONDS = 0.05
 Source = Callable[[], Work | None]
 
 
-def run_in_lanes(source: Source, n_lanes: int, device: torch.device) -> None:
-    """Do all jobs that the source gives, `n_lanes` of them at a time."""
+def run_in_lanes(
+    source: Source,
+    n_lanes: int,
+    device: torch.device,
+    *,
+    every_round: Callable[[], None] = lambda: None,
+) -> None:
+    """Do all jobs that the source gives, `n_lanes` of them at a time.
+
+    `every_round` is called before each round of the lanes: thousands of times a second, so it
+    should mostly find nothing to do.
+    """
     if n_lanes < 1:
         raise ValueError(f"`n_lanes` must be at least 1; got {n_lanes}.")
     lanes = [_Lane(device) for _ in range(n_lanes)]
     more, ask_again = True, 0.0
     while more or any(lane.job is not None for lane in lanes):
+        every_round()
         for lane in lanes:
             if lane.job is None and more and time.monotonic() >= ask_again:
                 more = _assign(lane, source)

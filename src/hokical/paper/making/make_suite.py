@@ -68,7 +68,10 @@ class SuiteMaker:
         if self.recal is not None:
             self.recal.submit_missing()
         try:
-            run_in_lanes(self._next_job, n_lanes, torch.device(self.settings.device))
+            run_in_lanes(
+                self._next_job, n_lanes, torch.device(self.settings.device),
+                every_round=self._keep_fits,
+            )  # fmt: skip
             if self.recal is not None:
                 self.recal.collect(wait=True)
                 self.failed += self.recal.failed
@@ -77,6 +80,11 @@ class SuiteMaker:
             if self.recal is not None:
                 self.recal.close()
         return self.failed
+
+    def _keep_fits(self) -> None:
+        """ReCal fits go into the suite as soon as they are done: trainings may go on for hours."""
+        if self.recal is not None:
+            self.recal.collect()
 
     def _is_done(self, recipe: Recipe) -> bool:
         done = self.settings.export and find_entry(self.settings.suite, recipe.name) is not None
@@ -122,7 +130,6 @@ class SuiteMaker:
             yield from PairJob(recipe, data, self.settings, self.reporter).run()
             if self.settings.export and self.recal is not None:
                 self.recal.submit(recipe.name)
-                self.recal.collect()
         except Exception as error:
             self.failed.append(recipe.name)
             where = traceback.format_exc(limit=-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,10 @@ class RecalPool:
             self._fits[name].set_exception(error)
 
     def collect(self, *, wait: bool = False) -> None:
-        """Put finished fits into the suite; with `wait`, all of them."""
-        for name, fit in list(self._fits.items()):
-            if wait or fit.done():
-                self._finish(name, fit)
+        """Put finished fits into the suite; with `wait`, all of them, the first to finish first."""
+        names = {fit: name for name, fit in self._fits.items()}
+        for fit in as_completed(names) if wait else [fit for fit in names if fit.done()]:
+            self._finish(names[fit], fit)
 
     def close(self) -> None:
         """End the processes."""

@@ -2,43 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+import torch
+from torch import nn
 
-#: Our name: torchvision's builder and weights. The paper's accuracies are those of the first ones.
+from hokical.files.errors import DataFileError
+
+
+class ImageNetNetwork(NamedTuple):
+    """A title, and torchvision's names of the builder and of its weights."""
+
+    title: str
+    builder: str
+    weights: str
+
+
+#: The paper's accuracies are those of torchvision's first weights.
 IMAGENET_NETWORKS = {
-    "densenet161": ("densenet161", "DenseNet161_Weights.IMAGENET1K_V1"),
-    "mobilenet_v2": ("mobilenet_v2", "MobileNet_V2_Weights.IMAGENET1K_V1"),
-    "resnet152": ("resnet152", "ResNet152_Weights.IMAGENET1K_V1"),
-    "wrn101_2": ("wide_resnet101_2", "Wide_ResNet101_2_Weights.IMAGENET1K_V1"),
+    "densenet161": ImageNetNetwork(
+        "DenseNet-161", "densenet161", "DenseNet161_Weights.IMAGENET1K_V1"
+    ),
+    "mobilenet_v2": ImageNetNetwork(
+        "MobileNetV2", "mobilenet_v2", "MobileNet_V2_Weights.IMAGENET1K_V1"
+    ),
+    "resnet152": ImageNetNetwork("ResNet-152", "resnet152", "ResNet152_Weights.IMAGENET1K_V1"),
+    "wrn101_2": ImageNetNetwork(
+        "WRN-101-2", "wide_resnet101_2", "Wide_ResNet101_2_Weights.IMAGENET1K_V1"
+    ),
 }
+N_CLASSES = 1000
 
 
-def imagenet_network(name: str) -> tuple[nn.Module, Any]:
-    """A trained network in inference mode, and the transformation its images need."""
+def imagenet_network(name: str, weights_file: Path | None = None) -> tuple[nn.Module, Any]:
+    """A trained network in inference mode, and the transformation its images need.
+
+    Torchvision finds its weights in its cache, or fetches them; `weights_file` is such a file
+    (.pth) that lies elsewhere.
+    """
     torchvision = _torchvision()
     if name not in IMAGENET_NETWORKS:
         known = ", ".join(IMAGENET_NETWORKS)
         raise ValueError(f"`name` must be one of {known}; got {name!r}.")
-    builder, weights_name = IMAGENET_NETWORKS[name]
-    weights = torchvision.models.get_weight(weights_name)
-    network: nn.Module = torchvision.models.get_model(builder, weights=weights)
+    kind = IMAGENET_NETWORKS[name]
+    weights = torchvision.models.get_weight(kind.weights)
+    network: nn.Module
+    if weights_file is None:
+        network = torchvision.models.get_model(kind.builder, weights=weights)
+    else:
+        network = torchvision.models.get_model(kind.builder)
+        network.load_state_dict(torch.load(weights_file, map_location="cpu", weights_only=True))
     return network.eval(), weights.transforms()
 
 
-def imagenet_batches(
-    folder: Path, transform: Any, *, batch_size: int = 100, workers: int = 4
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of validation images and labels from torchvision's ImageNet folder, in order."""
-    from torch.utils.data import DataLoader
+def imagenet_images(folder: Path, transform: Any) -> Any:
+    """The validation images with their labels, as a torchvision data set.
 
-    torchvision = _torchvision()
-    data = torchvision.datasets.ImageNet(str(folder), split="val", transform=transform)
-    yield from DataLoader(data, batch_size=batch_size, num_workers=workers)
+    `folder` is torchvision's own (with `meta.bin`, or the archives as ImageNet gives them out), or
+    one with `val/<class>/*.JPEG`, or that folder `val` itself.
+    """
+    datasets = _torchvision().datasets
+    if (folder / "meta.bin").exists() or list(folder.glob("ILSVRC2012_devkit*")):
+        return datasets.ImageNet(str(folder), split="val", transform=transform)
+    home = folder / "val" if (folder / "val").is_dir() else folder
+    found = sum(path.is_dir() for path in home.iterdir()) if home.is_dir() else 0
+    if found != N_CLASSES:
+        raise DataFileError(
+            home,
+            f"expected ImageNet's validation images, a folder for each of {N_CLASSES} classes; "
+            f"found {found} folders.",
+            "Unpack the archives as torchvision's documentation of ImageNet says.",
+        )
+    return datasets.ImageFolder(str(home), transform=transform)
 
 
 def _torchvision() -> Any:
