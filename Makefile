@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 PEERS := .venv/.peers
 
-.PHONY: demo test lint bench docs test-peers clean
+.PHONY: demo test lint bench bench-gpu docs test-peers clean
 
 demo: $(READY)  ## calibrate the shipped network with every method
 	@$(BIN)/hokical demo
@@ -21,6 +21,9 @@ lint: $(READY)  ## style and types
 
 bench: $(PEERS)  ## speed and memory, as ratios within one run
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+bench-gpu: $(READY)  ## kernels, fits and predictions on a CUDA GPU; needs PyTorch
+	$(BIN)/python benchmarks/bench_gpu.py
 
 docs: $(READY)  ## build the site into site/
 	$(BIN)/python -m zensical build --strict --clean

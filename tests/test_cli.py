@@ -24,7 +24,8 @@ from hokical.cli.show import show_json
 from tests.conftest import synthetic_logits
 
 COMMANDS = (
-    "fit", "apply", "evaluate", "compare", "select", "bound", "monitor", "demo", "methods",
+    "fit", "apply", "evaluate", "compare", "select", "bound", "monitor", "export", "demo",
+    "methods",
 )  # fmt: skip
 FAST = ("--resamples", "20")
 
@@ -299,7 +300,7 @@ def test_version_and_help_load_nothing_heavy() -> None:
 
 def test_shell_completion_knows_the_commands() -> None:
     asked = {"_HOKICAL_COMPLETE": "complete_bash", "COMP_WORDS": "hokical e", "COMP_CWORD": "1"}
-    assert process(env=os.environ | asked).out.split() == ["evaluate"]
+    assert process(env=os.environ | asked).out.split() == ["evaluate", "export"]
 
 
 def test_unknown_commands_and_options() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hokical.calibrators import load as load
     from hokical.classifier import CalibratedClassifier as CalibratedClassifier
     from hokical.comparison import compare as compare
+    from hokical.dense import Dense as Dense
     from hokical.logits import from_binary_scores as from_binary_scores
     from hokical.logits import from_probabilities as from_probabilities
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
@@ -30,6 +31,7 @@ _HOMES = {
     "CalibratedClassifier": "hokical.classifier",
     "CalibrationMonitor": "hokical.monitoring",
     "Calibrator": "hokical.calibrators",
+    "Dense": "hokical.dense",
     "Hoki": "hokical.calibrators",
     "StabilityProfile": "hokical.calibrators",
     "TopK": "hokical.topk",
@@ -51,6 +53,7 @@ __all__ = list(_HOMES)
 _MODULES = {
     "bounds",
     "calibrators",
+    "dense",
     "metrics",
     "monitoring",
     "noise",

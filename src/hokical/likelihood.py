@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, singledispatch
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -118,7 +118,7 @@ class Examples(ExampleSet):
         return Whole(make(self))
 
     def coarse(self) -> Examples | None:
-        step = min(self.labels.size // COARSE_ROWS, self.logits.values.size // COARSE_SIZE)
+        step = min(self.labels.size // COARSE_ROWS, self.logits.size // COARSE_SIZE)
         return self.every(step) if step >= 4 else None
 
     def positive_median(self, values: Callable[[Examples], FloatArray]) -> float:
@@ -134,7 +134,7 @@ class Examples(ExampleSet):
     @property
     def small(self) -> bool:
         """Whether NumPy is done with a pass before the compiler has been imported."""
-        return self.logits.values.size < COMPILE_FROM
+        return self.logits.size < COMPILE_FROM
 
     def margins(self, rows: slice) -> FloatArray:
         """`Logits.margins`, made once where that costs little memory. Not to be written to."""
@@ -191,7 +191,12 @@ def typical_spread(examples: ExampleSet) -> float:
 
 def mean_margins(examples: Examples) -> FloatArray:
     """Mean margin of the possible classes that have a column, of each example, (n,)."""
-    logits = examples.logits
+    return mean_margins_of(examples.logits)
+
+
+@singledispatch
+def mean_margins_of(logits: Logits) -> FloatArray:
+    """The same of logits."""
     means = np.empty(logits.n_rows)
 
     def work(rows: slice) -> None:
@@ -206,7 +211,7 @@ def mean_margins(examples: Examples) -> FloatArray:
 
 def sum_over_blocks(logits: Logits, size: int, work: Callable[[slice], Any]) -> FloatArray:
     """The sum (size,) of `work(rows)` (size,) over all blocks of rows, always in their order."""
-    step = rows_per_block(logits.n_columns)
+    step = logits.rows_per_block
     parts = np.empty((-(-logits.n_rows // step), size))
 
     def one(rows: slice) -> None:
@@ -238,11 +243,17 @@ def _moments(examples: Examples, beta: float) -> FloatArray:
 
 def moment_sums(examples: Examples, rows: slice, beta: float) -> FloatArray:
     """sum_i x_i^r exp(-x_i) for r = 0, 1, 2 per row, (3, rows), over columns and tail."""
+    return moment_sums_of(examples.logits, examples, rows, beta)
+
+
+@singledispatch
+def moment_sums_of(logits: Logits, examples: Examples, rows: slice, beta: float) -> FloatArray:
+    """The same; how they are summed depends on where the examples' logits are."""
     if examples.small:
         sums = plain_moment_sums(examples.margins(rows), beta)
     else:
-        sums = compiled_moment_sums(examples.logits, rows, beta)
-    tail = examples.logits.tail
+        sums = compiled_moment_sums(logits, rows, beta)
+    tail = logits.tail
     if tail is not None:
         sums += tail.count[rows] * plain_moment_sums(tail.margin[rows, None], beta)
     return sums

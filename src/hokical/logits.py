@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hokical._tensors import is_tensor
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
@@ -61,6 +63,11 @@ class Logits:
         return int(self.values.shape[1])
 
     @property
+    def size(self) -> int:
+        """How many logits are stored in all."""
+        return self.n_rows * self.n_columns
+
+    @property
     def tail(self) -> Tail | None:
         """What stands for the classes without a column, None where all have one."""
         return None
@@ -82,6 +89,16 @@ class Logits:
             if masked.any():
                 out[rows] = self.possible_counts(rows) == 1
         return out
+
+    @property
+    def rows_per_block(self) -> int:
+        """How many rows are worked on at a time in sums over rows."""
+        return rows_per_block(self.n_columns)
+
+    @property
+    def gaps(self) -> FloatArray:
+        """How far the second largest logit lies below the largest in every row, (n,)."""
+        return np.concatenate([self.runner_up_gaps(rows) for rows in self.row_blocks()])
 
     def row_blocks(self) -> Iterator[slice]:
         """Slices that cut the rows into blocks small enough to convert one at a time."""
@@ -142,18 +159,23 @@ def as_logits(logits: Any, *, name: str = "logits", fitted_by: Fitted | None = N
     Parameters
     ----------
     logits : array-like of shape (n, classes), or TopK
-        NumPy array (any order, memory-mapped or not), or anything with `__array__` or
-        `__dlpack__`. -inf marks an impossible class. `TopK` where only the best are known.
+        NumPy array (any order, memory-mapped or not), torch tensor, or anything with `__array__`
+        or `__dlpack__`. -inf marks an impossible class. `TopK` where only the best are known.
+        A tensor on the host is read where it lies; one on another device stays there.
     name : str
         How the argument is called in error messages.
     fitted_by : optional
         A fitted calibrator, whose number of classes the columns must match.
     """
     if isinstance(logits, Logits):
-        _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
+        check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
         return logits.simplified()
+    if is_tensor(logits) and logits.device.type != "cpu":
+        from hokical.integrations.torch.tensors import checked_tensor_logits
+
+        return checked_tensor_logits(logits, name, fitted_by)
     values = as_float_matrix(logits, name)
-    _check_column_count(values.shape, name, fitted_by)
+    check_column_count(values.shape, name, fitted_by)
     return Logits(values, checked_row_maxima(values, name))
 
 
@@ -305,25 +327,30 @@ def as_float_matrix(logits: Any, name: str) -> NDArray[Any]:
             f"`{name}` must be floating point; got dtype {array.dtype}. Convert with "
             "`.astype('float32')`."
         )
-    if array.ndim != 2:
-        hint = (
-            " For binary scores use `from_binary_scores`. "
-            "Reshape your data if it is one example: `logits[None, :]`."
-            if array.ndim == 1
-            else " Flatten leading dimensions with `.reshape(-1, n_classes)`."
-        )
-        raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {array.shape}.{hint}")
-    if array.shape[0] == 0:
-        raise ValueError(
-            f"`{name}` must have at least one row: found array with 0 sample(s) (shape="
-            f"{array.shape}) while a minimum of 1 is required."
-        )
+    check_matrix_shape(array.shape, name)
     if array.dtype.kind != "f" or array.dtype.itemsize not in (2, 4, 8):
         array = array.astype(np.float64)
     return array
 
 
-def _check_column_count(shape: tuple[int, ...], name: str, fitted_by: Fitted | None) -> None:
+def check_matrix_shape(shape: tuple[int, ...], name: str) -> None:
+    """Two dimensions, and at least one row."""
+    if len(shape) != 2:
+        hint = (
+            " For binary scores use `from_binary_scores`. "
+            "Reshape your data if it is one example: `logits[None, :]`."
+            if len(shape) == 1
+            else " For maps and tokens use `hokical.Dense`, or `.reshape(-1, n_classes)`."
+        )
+        raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}.{hint}")
+    if shape[0] == 0:
+        raise ValueError(
+            f"`{name}` must have at least one row: found array with 0 sample(s) (shape={shape}) "
+            "while a minimum of 1 is required."
+        )
+
+
+def check_column_count(shape: tuple[int, ...], name: str, fitted_by: Fitted | None) -> None:
     """At least two classes; and as many as the calibrator was fitted with."""
     columns = shape[1]
     if fitted_by is not None and columns != fitted_by.n_classes_:
@@ -349,6 +376,10 @@ def to_numpy(data: Any, name: str) -> NDArray[Any]:
         raise TypeError(f"`{name}` must not be a masked array; fill it first{hint}.")
     if isinstance(data, np.ndarray):
         return np.asarray(data) if isinstance(data, np.matrix) else data
+    if is_tensor(data):
+        from hokical.integrations.torch.tensors import host_array
+
+        return host_array(data, name)
     if type(data).__module__.split(".")[0] == "scipy" and hasattr(data, "toarray"):
         raise TypeError(
             f"`{name}` must be dense; got a sparse {type(data).__name__}. Sparse data was passed, "
@@ -360,8 +391,7 @@ def to_numpy(data: Any, name: str) -> NDArray[Any]:
         return np.asarray(data)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise TypeError(
-            f"`{name}` of type {type(data).__name__} cannot be read as a NumPy array: {error} "
-            "For logits in a torch tensor pass `tensor.detach().float().cpu()`."
+            f"`{name}` of type {type(data).__name__} cannot be read as a NumPy array: {error}"
         ) from error
 
 
@@ -384,11 +414,11 @@ def checked_row_maxima(values: NDArray[Any], name: str) -> FloatArray:
     bad = ~np.isfinite(top)
     if bad.any():
         row = int(np.argmax(bad))
-        _raise_bad_row(values[row], row, name)
+        raise_bad_row(values[row], row, name)
     return top
 
 
-def _raise_bad_row(row_values: NDArray[Any], row: int, name: str) -> None:
+def raise_bad_row(row_values: NDArray[Any], row: int, name: str) -> None:
     remedy = "Mend or drop the row; -inf alone is allowed, for an impossible class."
     for word, found in (("NaN", np.isnan(row_values)), ("+inf", np.isposinf(row_values))):
         if found.any():

@@ -95,18 +95,48 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iterations: int) -> S
     several_starts = table.weight.shape[0] > 1
     confidence = np.full(cells.level.shape, table.accuracy)
     bins = cells.start if several_starts else bin_index(confidence, n_bins)
+    parts = _survival_parts(table.levels, cells)
+    runs = _Runs.of(bins)
     steps: list[_Step] = []
     seen: dict[bytes, int] = {}
     while len(steps) < max_iterations:
-        seen[_fingerprint(bins)] = len(steps)
-        alpha, beta = _bin_rates(table.levels, cells, bins, n_bins)
+        seen[runs.fingerprint()] = len(steps)
+        alpha, beta = survival_rates(*runs.sums(parts, n_bins))
         confidence = _step(alpha, beta, stability, confidence, bins)
         bins = bin_index(confidence, n_bins)
-        steps.append(_Step(alpha, beta, _ece(cells, confidence, bins, n_bins)))
-        first_seen = seen.get(_fingerprint(bins))
+        runs = _Runs.of(bins)
+        gaps = runs.sums((cells.weight * confidence - cells.correct)[None], n_bins)
+        steps.append(_Step(alpha, beta, float(np.abs(gaps).sum() / cells.weight.sum())))
+        first_seen = seen.get(runs.fingerprint())
         if first_seen is not None:
             return _end_of_round(steps, first_seen)
     return _schedule(steps, "limit")
+
+
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """Cells next to each other that share a bin: where each run begins, and its bin.
+
+    Neighbours in stability mostly stay together, so there are few runs for many cells.
+    """
+
+    start: IntArray
+    bin: IntArray
+
+    @classmethod
+    def of(cls, bins: IntArray) -> _Runs:
+        start = np.concatenate([[0], np.flatnonzero(bins[1:] != bins[:-1]) + 1])
+        return cls(start, bins[start])
+
+    def sums(self, values: FloatArray, n_bins: int) -> FloatArray:
+        """Sums of each row of `values` (k, cells) in every bin, (k, n_bins)."""
+        by_run = np.add.reduceat(values, self.start, axis=1)
+        return np.stack([sum_by(self.bin, row, n_bins) for row in by_run])
+
+    def fingerprint(self) -> bytes:
+        """The same for the same bins."""
+        data = self.start.tobytes() + self.bin.tobytes()
+        return hashlib.blake2b(data, digest_size=16).digest()
 
 
 class _Step(NamedTuple):
@@ -127,15 +157,6 @@ def _schedule(steps: list[_Step], ending: Ending) -> Schedule:
     return Schedule(np.array(alphas), np.array(betas), ending, eces[-1])
 
 
-def _ece(cells: Cells, confidence: FloatArray, bins: IntArray, n_bins: int) -> float:
-    gap = sum_by(bins, cells.weight * confidence - cells.correct, n_bins)
-    return float(np.abs(gap).sum() / cells.weight.sum())
-
-
-def _fingerprint(bins: IntArray) -> bytes:
-    return hashlib.blake2b(bins.tobytes(), digest_size=16).digest()
-
-
 def survival_rates(
     kept: FloatArray, switched: FloatArray, kept_correct: FloatArray, switched_correct: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -152,13 +173,15 @@ def survival_rates(
     return alpha, beta
 
 
-def _bin_rates(
-    levels: int, cells: Cells, bins: IntArray, n_bins: int
-) -> tuple[FloatArray, FloatArray]:
-    """alpha and beta of every bin; sums run over integer levels, so they are exact."""
+def _survival_parts(levels: int, cells: Cells) -> FloatArray:
+    """What alpha and beta are sums of, (4, cells): kept and switched, then of the correct ones.
+
+    Levels are integers, so the sums are exact (as long as weights are whole numbers).
+    """
     up, down = cells.level.astype(np.float64), (levels - cells.level).astype(np.float64)
-    parts = (up * cells.weight, down * cells.weight, up * cells.correct, down * cells.correct)
-    return survival_rates(*(sum_by(bins, part, n_bins) for part in parts))
+    return np.stack(
+        [up * cells.weight, down * cells.weight, up * cells.correct, down * cells.correct]
+    )
 
 
 def _step(

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +33,8 @@ IntArray = NDArray[np.int64]
 FAMILIES = ("gaussian", "uniform")
 #: Rows on which the width is located before it is refined on all of them.
 _SCOUT_ROWS = 2048
-_SCOUT_FROM = 4_000_000  # logits; below this all rows are looked at all the time
+#: Up to this many logits and rows, all rows are looked at all the time.
+_SCOUT_FROM, _SCOUT_FROM_ROWS = 4_000_000, 50_000
 _GRID_POINTS = 12
 _MATCHED_POINTS = 5
 _REFINE_TO = 0.03  # relative width at which the search on the scout rows stops
@@ -104,8 +106,8 @@ def select_noise(
     labels : array-like of shape (n,)
         Class indices.
     search : {"exact", "paper"}
-        "exact" refines the width of each family with exact stability; above 4 million logits it
-        locates it on 2048 evenly spaced rows first. "paper" walks the paper's
+        "exact" refines the width of each family with exact stability; above 4 million logits or
+        50,000 rows it locates it on 2048 evenly spaced rows first. "paper" walks the paper's
         grid: Gaussian means -20..20 and deviations 1..20, uniform intervals with whole ends in
         [-20, 20].
     families : sequence of str
@@ -170,6 +172,14 @@ def one_bin_sums(
     return np.array([total, kept, switched, *right, (w * (stability - mean) ** 2).sum()])
 
 
+@singledispatch
+def stability_sums(
+    logits: Logits, noise: Noise, correct: NDArray[np.bool_], weights: FloatArray | None
+) -> FloatArray:
+    """The `one_bin_sums` of exact stability under the noise."""
+    return one_bin_sums(exact_stability(logits, noise), correct, weights)
+
+
 def trial_from_sums(noise: Noise, sums: FloatArray, n_examples: int) -> Trial:
     """The trial that `one_bin_sums` belong to."""
     total, kept, switched, kept_right, switched_right, squares = sums
@@ -224,7 +234,8 @@ class Evaluator:
         return Evaluator(self.logits.take(rows), self.correct[rows], weights)
 
     def __call__(self, noise: Noise) -> Trial:
-        return self.judge(noise, exact_stability(self.logits, noise))
+        sums = stability_sums(self.logits, noise, self.correct, self.weights)
+        return self.keep(trial_from_sums(noise, sums, self.logits.n_rows))
 
     def judge(self, noise: Noise, stability: FloatArray) -> Trial:
         return self.keep(one_bin_trial(noise, stability, self.correct, self.weights))
@@ -240,14 +251,15 @@ def _scout(evaluate: Evaluator) -> Evaluator | None:
     weights = evaluate.weights
     n_rows = evaluate.logits.n_rows
     counting = np.arange(n_rows) if weights is None else np.flatnonzero(weights > 0.0)
-    if few_enough(evaluate.logits.values.size, counting.size):
+    if few_enough(evaluate.logits.size, counting.size):
         return None
     return evaluate.take(counting[evenly_spaced(counting.size)])
 
 
 def few_enough(n_logits: int, n_counting: int) -> bool:
     """Whether all rows can be looked at all the time."""
-    return n_logits <= _SCOUT_FROM or n_counting <= 2 * _SCOUT_ROWS
+    few = n_logits <= _SCOUT_FROM and n_counting <= _SCOUT_FROM_ROWS
+    return few or n_counting <= 2 * _SCOUT_ROWS
 
 
 def evenly_spaced(n_counting: int) -> IntArray:
@@ -284,8 +296,7 @@ def _matched_grid(kind: type[Noise], known: Noise) -> FloatArray:
 
 def _width_grid(evaluate: Evaluator) -> FloatArray:
     """Widths from far below the smallest usual gap between the best two logits to far above."""
-    logits, weights = evaluate.logits, evaluate.weights
-    gaps = np.concatenate([logits.runner_up_gaps(rows) for rows in logits.row_blocks()])
+    gaps, weights = evaluate.logits.gaps, evaluate.weights
     weights = np.ones_like(gaps) if weights is None else weights
     usual = np.isfinite(gaps) & (gaps > 0.0) & (weights > 0.0)
     if not usual.any():

@@ -69,7 +69,7 @@ def random_problem(seed, n=30, n_classes=3, masked=False):
 
 
 def value_at(examples, penalty, coef):
-    point = objective.point_at(examples, penalty, coef, objective.linear_scores(examples, coef))
+    point = objective.point_at(examples, penalty, coef, examples.scores(coef))
     return point.value, point.proba
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, singledispatch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,22 +150,9 @@ class MixturePart:
     @cached_property
     def _plain_sums(self) -> FloatArray:
         """sum_i exp(-d_i) and sum_i exp(-2 d_i), (2, n)."""
-        logits = self.examples.logits
-        out = np.empty((2, logits.n_rows))
-        tail = logits.tail
+        return plain_sums(self.examples.logits, self)
 
-        def work(rows: slice) -> None:
-            terms = self._plain_terms(rows)
-            out[0, rows] = terms.sum(axis=1)
-            out[1, rows] = np.einsum("ni,ni->n", terms, terms)
-            if tail is not None:
-                term = np.exp(-tail.margin[rows])
-                out[:, rows] += tail.count[rows] * np.stack([term, term * term])
-
-        for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_columns))
-        return out
-
-    def _plain_terms(self, rows: slice) -> FloatArray:
+    def plain_terms(self, rows: slice) -> FloatArray:
         """exp(-d) of a block, (rows, classes), made once where that costs little memory."""
         if self.examples.small:
             return self._all_plain_terms[rows]
@@ -188,7 +175,7 @@ class MixturePart:
         def work(rows: slice) -> None:
             true[:, rows] = self._true_class(rows, beta, moment_sums(self.examples, rows, beta))
 
-        for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_columns))
+        for_row_blocks(work, logits.n_rows, logits.rows_per_block)
         parts = np.stack([true[0], self.plain_true, self.uniform])
         return LogRows(parts, true[1], true[2], self.examples.weights)
 
@@ -215,7 +202,7 @@ class MixturePart:
 
     def _products(self, rows: slice, beta: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """a.a, a.q and a_true, each with its two derivatives by s, (3, rows); q = softmax(z)."""
-        moments, squared, crossed = self._product_sums(rows, beta)
+        moments, squared, crossed = product_sums(self.examples.logits, self, rows, beta)
         mean = moments[1] / moments[0]
         change = mean - (moments[2] / moments[0] - mean * mean)  # dm/ds
         with_self, first, second = squared / moments[0] ** 2
@@ -232,17 +219,6 @@ class MixturePart:
             self._true_class(rows, beta, moments),
         )
 
-    def _product_sums(self, rows: slice, beta: float) -> FloatArray:
-        if self.examples.small:
-            sums = plain_product_sums(self.examples.margins(rows), self._plain_terms(rows), beta)
-        else:
-            sums = compiled_product_sums(self.examples.logits, rows, beta)
-        tail = self.examples.logits.tail
-        if tail is not None:
-            margin = tail.margin[rows, None]
-            sums += tail.count[rows] * plain_product_sums(margin, np.exp(-margin), beta)
-        return sums
-
     def _true_class(self, rows: slice, beta: float, moments: FloatArray) -> FloatArray:
         """softmax(beta z) of the true class with its two derivatives by s, (3, rows)."""
         x = np.minimum(beta * self.examples.true_margins[rows], FAR)
@@ -253,6 +229,39 @@ class MixturePart:
         return np.stack([value, value * relative, value * (relative * (relative + 1.0) - variance)])
 
 
+@singledispatch
+def plain_sums(logits: Logits, part: MixturePart) -> FloatArray:
+    """sum_i exp(-d_i) and sum_i exp(-2 d_i) of every example, (2, n)."""
+    out = np.empty((2, logits.n_rows))
+    tail = logits.tail
+
+    def work(rows: slice) -> None:
+        terms = part.plain_terms(rows)
+        out[0, rows] = terms.sum(axis=1)
+        out[1, rows] = np.einsum("ni,ni->n", terms, terms)
+        if tail is not None:
+            term = np.exp(-tail.margin[rows])
+            out[:, rows] += tail.count[rows] * np.stack([term, term * term])
+
+    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_columns))
+    return out
+
+
+@singledispatch
+def product_sums(logits: Logits, part: MixturePart, rows: slice, beta: float) -> FloatArray:
+    """The sums of `plain_product_sums` over columns and tail, (3, 3, rows)."""
+    if part.examples.small:
+        sums = plain_product_sums(part.examples.margins(rows), part.plain_terms(rows), beta)
+    else:
+        sums = compiled_product_sums(logits, rows, beta)
+    tail = logits.tail
+    if tail is not None:
+        margin = tail.margin[rows, None]
+        sums += tail.count[rows] * plain_product_sums(margin, np.exp(-margin), beta)
+    return sums
+
+
+@singledispatch
 def uniform_part(logits: Logits) -> FloatArray:
     """1 / number of possible classes per row, (n,)."""
     out = np.empty(logits.n_rows)

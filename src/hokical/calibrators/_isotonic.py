@@ -15,6 +15,7 @@ The function is linear in the log-probability from the end of one step to the st
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,7 @@ class Tally:
         return Tally(self.mass + other.mass, np.maximum(self.last, other.last))
 
 
+@singledispatch
 def log_norms(logits: Logits, temperature: float) -> FloatArray:
     """Minus the log-probability of every row's label, (n,), precise for probabilities near 1."""
     out = np.empty(logits.n_rows)
@@ -85,10 +87,10 @@ def own_keys(
     logits: Logits, log_norm: FloatArray, classes: IntArray, temperature: float
 ) -> KeyArray:
     """The key of one given class per row, (n,)."""
-    chosen = logits.values[np.arange(logits.n_rows), classes].astype(np.float64)
-    return as_key(-((logits.top - chosen) / temperature + log_norm))
+    return as_key(-((logits.top - logits.of_class(classes)) / temperature + log_norm))
 
 
+@singledispatch
 def count_rows(
     logits: Logits, labels: IntArray, weights: FloatArray | None
 ) -> tuple[Logits, IntArray, FloatArray | None]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,14 +49,17 @@ MIN_BLOCK_SIZE = 1 << 15
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """What a fit sees.
+    """What a fit sees, and the sums over it that the solver asks for.
 
     `inputs` (n, classes + 1) scaled features and a column of ones, `masked` (n, classes) True for
     impossible classes or None without any, `labels` (n,), `weights` (n,) that sum to 1.
+
+    Inputs, scores and probabilities may live elsewhere (a subclass has them on another device);
+    what has (classes, classes + 1) numbers, or one per example, is NumPy.
     """
 
-    inputs: FloatArray
-    masked: BoolArray | None
+    inputs: Any
+    masked: Any
     labels: IntArray
     weights: FloatArray
 
@@ -74,15 +78,93 @@ class Examples:
         masked = None if self.masked is None else self.masked[rows]
         return Examples(self.inputs[rows], masked, self.labels[rows], weights / weights.sum())
 
+    def scores(self, coef: FloatArray) -> Any:
+        """Scores (n, classes) of a `coef` (classes, classes + 1)."""
+        out = np.empty((self.inputs.shape[0], self.n_classes))
+
+        def work(rows: slice) -> None:
+            np.matmul(self.inputs[rows], coef.T, out=out[rows])
+
+        for_row_blocks(work, out.shape[0], block_rows(*out.shape))
+        return out
+
+    def probabilities(self, scores: Any) -> tuple[Any, FloatArray]:
+        """Probabilities (n, classes) of scores, and the log loss (n,) of each row."""
+        proba = scores.copy()
+        return proba, log_loss_in_place(proba, self.masked, self.labels)
+
+    def slope(self, proba: Any) -> FloatArray:
+        """Derivative (classes, classes + 1) of the mean log loss: (P - Y)' X."""
+
+        def work(rows: slice) -> FloatArray:
+            residual = proba[rows].copy()
+            residual[np.arange(residual.shape[0]), self.labels[rows]] -= 1.0
+            residual *= self.weights[rows, None]
+            return np.asarray(residual.T @ self.inputs[rows])
+
+        return sum_over_blocks(self, work)
+
+    def curvature(self, proba: Any, direction: FloatArray) -> FloatArray:
+        """Its Hessian times `direction`, (classes, classes + 1), by two matrix products."""
+
+        def work(rows: slice) -> FloatArray:
+            chance = proba[rows]
+            change = self.inputs[rows] @ direction.T
+            change -= np.einsum("ij,ij->i", change, chance)[:, None]
+            change *= chance
+            change *= self.weights[rows, None]
+            return np.asarray(change.T @ self.inputs[rows])
+
+        return sum_over_blocks(self, work)
+
+    def moments(self, proba: Any) -> FloatArray:
+        """Sums of each class's variance times inputs, and times their squares, (2, C, C + 1)."""
+
+        def work(rows: slice) -> FloatArray:
+            inputs = self.inputs[rows]
+            variance = proba[rows] * (1.0 - proba[rows])
+            variance *= self.weights[rows, None]
+            return np.stack([variance.T @ inputs, variance.T @ np.square(inputs)])
+
+        return sum_over_blocks(self, work)
+
+    def feature_size(self) -> float:
+        """Weighted mean size of a feature."""
+        return float((self.weights @ np.abs(self.inputs[:, :-1])).mean())
+
+    def feature_losses(self, unit: float, size: float) -> FloatArray:
+        """Log loss (n,) with features, divided by `unit` and multiplied by `size`, as scores."""
+        scores = self.inputs[:, :-1] / unit  # first: the inverse of the unit may overflow
+        scores *= size
+        return log_loss_in_place(scores, self.masked, self.labels)
+
+    def multiply_features(self, factor: float) -> None:
+        """Change the units of the features, in place."""
+        self.inputs[:, :-1] *= factor
+
+    def all_right(self, diagonal: FloatArray) -> bool:
+        """Whether a scale per class (classes,) alone gets every example right.
+
+        The scores of classes without examples do not grow with the others: 0 stands for them.
+        """
+        scores = self.inputs[:, :-1] * diagonal
+        scores[:, self.absent] = 0.0
+        if self.masked is not None:
+            scores[self.masked] = -np.inf
+        rows = np.arange(scores.shape[0])
+        own = scores[rows, self.labels]
+        scores[rows, self.labels] = -np.inf
+        return bool((own > scores.max(axis=1)).all())
+
 
 @dataclass(frozen=True, eq=False)
 class Point:
     """A `coef` (classes, classes + 1), its scores and probabilities (n, classes), its objective."""
 
     coef: FloatArray
-    scores: FloatArray
+    scores: Any
     value: float
-    proba: FloatArray
+    proba: Any
 
 
 def identity(n_classes: int) -> FloatArray:
@@ -127,17 +209,6 @@ def sum_over_blocks(examples: Examples, work: Callable[[slice], FloatArray]) -> 
     return total
 
 
-def linear_scores(examples: Examples, coef: FloatArray) -> FloatArray:
-    """Scores (n, classes) of a `coef` (classes, classes + 1)."""
-    out = np.empty((examples.inputs.shape[0], examples.n_classes))
-
-    def work(rows: slice) -> None:
-        np.matmul(examples.inputs[rows], coef.T, out=out[rows])
-
-    for_row_blocks(work, out.shape[0], block_rows(*out.shape))
-    return out
-
-
 def softmax_in_place(scores: FloatArray, masked: BoolArray | None) -> None:
     """Turn scores (n, classes) into probabilities."""
 
@@ -178,47 +249,26 @@ def _normalised_exp(part: FloatArray) -> FloatArray:
     return np.asarray(total)
 
 
-def point_at(
-    examples: Examples, penalty: FloatArray, coef: FloatArray, scores: FloatArray
-) -> Point:
+def point_at(examples: Examples, penalty: FloatArray, coef: FloatArray, scores: Any) -> Point:
     """The objective, penalised mean log loss, at `coef` with its scores (n, classes)."""
-    proba = scores.copy()
-    loss = log_loss_in_place(proba, examples.masked, examples.labels)
+    proba, loss = examples.probabilities(scores)
     away = coef - identity(examples.n_classes)
     value = float(examples.weights @ loss + 0.5 * np.vdot(penalty * away, away))
     return Point(coef, scores, value, proba)
 
 
-def gradient(
-    examples: Examples, penalty: FloatArray, coef: FloatArray, proba: FloatArray
-) -> FloatArray:
-    """Derivative (classes, classes + 1) of the objective: (P - Y)' X and the penalty's."""
-
-    def work(rows: slice) -> FloatArray:
-        residual = proba[rows].copy()
-        residual[np.arange(residual.shape[0]), examples.labels[rows]] -= 1.0
-        residual *= examples.weights[rows, None]
-        return np.asarray(residual.T @ examples.inputs[rows])
-
-    slope = sum_over_blocks(examples, work)
+def gradient(examples: Examples, penalty: FloatArray, coef: FloatArray, proba: Any) -> FloatArray:
+    """Derivative (classes, classes + 1) of the objective: the log loss's and the penalty's."""
+    slope = examples.slope(proba)
     slope += penalty * (coef - identity(examples.n_classes))
     return slope
 
 
 def curvature_along(
-    examples: Examples, penalty: FloatArray, proba: FloatArray, direction: FloatArray
+    examples: Examples, penalty: FloatArray, proba: Any, direction: FloatArray
 ) -> FloatArray:
-    """The Hessian times `direction`, (classes, classes + 1), by two matrix products."""
-
-    def work(rows: slice) -> FloatArray:
-        chance = proba[rows]
-        change = examples.inputs[rows] @ direction.T
-        change -= np.einsum("ij,ij->i", change, chance)[:, None]
-        change *= chance
-        change *= examples.weights[rows, None]
-        return np.asarray(change.T @ examples.inputs[rows])
-
-    product = sum_over_blocks(examples, work)
+    """The Hessian times `direction`, (classes, classes + 1)."""
+    product = examples.curvature(proba, direction)
     product += penalty * direction
     return product
 
@@ -230,14 +280,8 @@ class Preconditioner:
     and the diagonal is left with the variance about it.
     """
 
-    def __init__(self, examples: Examples, penalty: FloatArray, proba: FloatArray) -> None:
-        def moments(rows: slice) -> FloatArray:
-            inputs = examples.inputs[rows]
-            variance = proba[rows] * (1.0 - proba[rows])
-            variance *= examples.weights[rows, None]
-            return np.stack([variance.T @ inputs, variance.T @ np.square(inputs)])
-
-        first, second = sum_over_blocks(examples, moments)
+    def __init__(self, examples: Examples, penalty: FloatArray, proba: Any) -> None:
+        first, second = examples.moments(proba)
         total = np.maximum(first[:, -1:], np.finfo(np.float64).tiny)  # the last input is 1
         self._diagonal = np.maximum(second - first**2 / total, 0.0) + penalty
         mean = first / np.sqrt(total)

@@ -5,19 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from hokical.calibrators._odir_objective import (
-    Examples,
-    identity,
-    linear_scores,
-    log_loss_in_place,
-    penalty_matrix,
-)
+from hokical.calibrators._odir_objective import Examples, identity, penalty_matrix
 from hokical.calibrators._odir_solver import minimise
 from hokical.logits import Logits
 
@@ -51,6 +46,7 @@ class Trial:
     coefs: list[FloatArray]
 
 
+@singledispatch
 def distinct_examples(logits: Logits, labels: IntArray) -> IntArray:
     """A number (n,) per example, the same for copies, counted by first appearance.
 
@@ -242,7 +238,7 @@ class PenaltySearch:
     def _held_out_loss(self, rows: BoolArray, coef: FloatArray) -> float:
         """The rows' part of the mean log loss over all examples."""
         part = self.examples.take(rows)
-        loss = log_loss_in_place(linear_scores(part, coef), part.masked, part.labels)
+        _, loss = part.probabilities(part.scores(coef))
         return float(self.examples.weights[rows] @ loss)
 
 

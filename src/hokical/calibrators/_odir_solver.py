@@ -7,6 +7,7 @@ Nothing is larger than about seven (n, classes) and a dozen (classes, classes) f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,6 @@ from hokical.calibrators._odir_objective import (
     Preconditioner,
     curvature_along,
     gradient,
-    linear_scores,
-    log_loss_in_place,
     point_at,
 )
 
@@ -53,7 +52,7 @@ def minimise(
 
     Converged means that a Newton step, solved to its accuracy, promised less than `tol`.
     """
-    point = point_at(examples, penalty, start, linear_scores(examples, start))
+    point = point_at(examples, penalty, start, examples.scores(start))
     for step in range(1, max_iterations + 1):
         slope = gradient(examples, penalty, point.coef, point.proba)
         direction, solved = newton_direction(examples, penalty, point.proba, slope, tol)
@@ -71,7 +70,7 @@ def lower_point(
     examples: Examples, penalty: FloatArray, point: Point, direction: FloatArray, promise: float
 ) -> Point | None:
     """The first of whole, half, quarter ... steps that lowers the objective enough, if any."""
-    change = linear_scores(examples, direction)
+    change = examples.scores(direction)
     # What rounding may add when there is hardly anything left to gain.
     slack = 1e-14 * max(1.0, abs(point.value))
     for halvings in range(40):
@@ -84,7 +83,7 @@ def lower_point(
 
 
 def newton_direction(
-    examples: Examples, penalty: FloatArray, proba: FloatArray, slope: FloatArray, tol: float
+    examples: Examples, penalty: FloatArray, proba: Any, slope: FloatArray, tol: float
 ) -> tuple[FloatArray, bool]:
     """Minus inverse Hessian times `slope` by conjugate gradients, and whether they got there.
 
@@ -116,15 +115,12 @@ def inverse_temperature(examples: Examples) -> float:
 
     A ridge on the size of the scores keeps it finite where every example is right.
     """
-    features = examples.inputs[:, :-1]
-    unit = float((examples.weights @ np.abs(features)).mean())  # weights equal repetition
+    unit = examples.feature_size()  # weights equal repetition
     if unit == 0.0:
         return 1.0
 
     def loss(log_size: float) -> float:
-        scores = features / unit  # first: the inverse of the unit may overflow
-        scores *= np.exp(log_size)
-        rows = log_loss_in_place(scores, examples.masked, examples.labels)
+        rows = examples.feature_losses(unit, float(np.exp(log_size)))
         return float(examples.weights @ rows) + TEMPERATURE_RIDGE * float(np.exp(2 * log_size))
 
     found = minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-7})
@@ -134,17 +130,9 @@ def inverse_temperature(examples: Examples) -> float:
 def has_no_finite_minimum(examples: Examples, coef: FloatArray) -> bool:
     """Whether the diagonal alone gets every example right, so that a larger one is always better.
 
-    True proves that only DIAGONAL_RIDGE holds the fit. The scores of classes without examples do
-    not grow with the others: 0 stands for them.
+    True proves that only DIAGONAL_RIDGE holds the fit.
     """
-    scores = examples.inputs[:, :-1] * np.diag(coef)
-    scores[:, examples.absent] = 0.0
-    if examples.masked is not None:
-        scores[examples.masked] = -np.inf
-    rows = np.arange(scores.shape[0])
-    own = scores[rows, examples.labels]
-    scores[rows, examples.labels] = -np.inf
-    return bool((own > scores.max(axis=1)).all())
+    return examples.all_right(np.diag(coef))
 
 
 def held_by_ridge(coef: FloatArray) -> IntArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, singledispatch
 from typing import Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ Ending = Literal["converged", "exhausted", "limit"]
 
 N_GROUPS = 4
 #: Probabilities are taken to be at least 1e-16 before their logarithm is multiplied.
-_LOWEST_LOG = math.log(1e-16)
+LOWEST_LOG = math.log(1e-16)
 #: A group's temperature before shrinking: where the authors' search starts, and all of ours.
 _BOUNDS = (0.1, 10.0)
 #: Newton's method on log temperature: longest step, last step, most evaluations.
@@ -30,9 +30,9 @@ _STEP_TOLERANCE = 1e-8
 _MOST_PASSES = 60
 #: Differences that rounding can make: in a calibration error, and relative in a probability.
 _ROUNDING = 1e-12
-_SAME = 1e-9
+SAME = 1e-9
 #: Margin of a masked class: its exponential is exactly 0, and products with it are not NaN.
-_FAR = 1e6
+FAR = 1e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class ScaledLogits:
 
     def clamped(self) -> ScaledLogits:
         """Probabilities below 1e-16 raised to it."""
-        return replace(self, cap=np.minimum(self.cap, -_LOWEST_LOG - self.log_norm))
+        return replace(self, cap=np.minimum(self.cap, -LOWEST_LOG - self.log_norm))
 
     def stretched(self, factor: FloatArray) -> ScaledLogits:
         """Log-probabilities multiplied."""
@@ -73,19 +73,18 @@ class ScaledLogits:
         possible = out < np.inf
         out *= self.scale[rows, None]
         np.minimum(out, self.cap[rows, None], out=out, where=possible)
-        out[~possible] = _FAR
+        out[~possible] = FAR
         return out
 
     def margin_of(self, classes: IntArray) -> FloatArray:
         """The margin of one given class per row, (n,); inf where it is masked."""
-        chosen = self.logits.values[np.arange(classes.size), classes].astype(np.float64)
-        raw = self.logits.top - chosen
+        raw = self.logits.top - self.logits.of_class(classes)
         return np.where(raw < np.inf, np.minimum(raw * self.scale, self.cap), np.inf)
 
     @cached_property
     def log_norm(self) -> FloatArray:
         """Minus the log-probability of each row's label, (n,)."""
-        return self._per_row(lambda margins: np.log(np.exp(-margins).sum(axis=1)))
+        return log_norms(self.logits, self)
 
     @property
     def confidence(self) -> FloatArray:
@@ -94,16 +93,17 @@ class ScaledLogits:
 
     def distribution(self) -> FloatArray:
         """All probabilities, (n, classes)."""
-        return self._per_row(_softmax_of_margins, (self.logits.n_classes,))
+        return self.per_row(_softmax_of_margins, (self.logits.n_classes,))
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the margins under the row's own probabilities, (n,) each."""
-        out = self._per_row(_moments_of_margins, (2,))
+        out = margin_moments(self.logits, self)
         return out[:, 0], out[:, 1]
 
-    def _per_row(
+    def per_row(
         self, of_margins: Callable[[FloatArray], FloatArray], shape: tuple[int, ...] = ()
     ) -> FloatArray:
+        """What a function makes of the margins of every row, (n, *shape)."""
         out = np.empty((self.logits.n_rows, *shape))
 
         def work(rows: slice) -> None:
@@ -111,6 +111,18 @@ class ScaledLogits:
 
         for_row_blocks(work, self.logits.n_rows, rows_per_block(self.logits.n_classes))
         return out
+
+
+@singledispatch
+def log_norms(logits: Logits, scaled: ScaledLogits) -> FloatArray:
+    """log sum_i exp(-margin_i) of scaled logits, (n,)."""
+    return scaled.per_row(lambda margins: np.log(np.exp(-margins).sum(axis=1)))
+
+
+@singledispatch
+def margin_moments(logits: Logits, scaled: ScaledLogits) -> FloatArray:
+    """Mean and variance of scaled margins under their own probabilities, (n, 2)."""
+    return scaled.per_row(_moments_of_margins, (2,))
 
 
 class Recursion:
@@ -194,7 +206,7 @@ def reaction_groups(current: ScaledLogits, other: ScaledLogits) -> IntArray:
     labels = current.logits.labels
     kept = other.logits.labels == labels
     after = np.exp(-other.margin_of(labels) - other.log_norm)
-    risen = after > current.confidence * (1.0 + _SAME)
+    risen = after > current.confidence * (1.0 + SAME)
     return np.asarray(2 * kept + ~risen, np.int64)
 
 
@@ -211,7 +223,7 @@ def _fit_groups(
     clamped = scaled.clamped()
     margin = clamped.margin_of(labels)
     counts = np.where(margin < np.inf, weights, 0.0)
-    observed = sum_by(group, counts * np.minimum(margin, _FAR), N_GROUPS)
+    observed = sum_by(group, counts * np.minimum(margin, FAR), N_GROUPS)
     at, done = np.zeros(N_GROUPS), np.zeros(N_GROUPS, np.bool_)
     low, high = np.full(N_GROUPS, -np.inf), np.full(N_GROUPS, np.inf)
     for _ in range(_MOST_PASSES):

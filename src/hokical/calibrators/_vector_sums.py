@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import reduce
+from functools import reduce, singledispatch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +60,7 @@ class VectorPart:
     def __init__(self, examples: Examples, shape: Shape) -> None:
         self.examples, self.shape = examples, shape
         self.offset = log_sums(examples.logits)
-        labels = examples.labels
-        values = examples.logits.values[np.arange(labels.size), labels].astype(np.float64)
+        values = examples.logits.of_class(examples.labels)
         self.true_features = np.asarray((values - self.offset) / shape.unit)
 
     def observed(self) -> FloatArray:
@@ -149,6 +148,18 @@ class VectorPart:
         return features, proba, loss
 
 
+def vector_part(examples: Examples, shape: Shape) -> VectorPart:
+    """Examples with their features, wherever the logits are."""
+    return vector_part_of(examples.logits, examples, shape)
+
+
+@singledispatch
+def vector_part_of(logits: Logits, examples: Examples, shape: Shape) -> VectorPart:
+    """The same, given the logits."""
+    return VectorPart(examples, shape)
+
+
+@singledispatch
 def log_sums(logits: Logits) -> FloatArray:
     """log sum_i exp z_i of every row, (n,): what turns logits into log-probabilities."""
     out = np.empty(logits.n_rows)

@@ -16,7 +16,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 import hokical
+from hokical._tensors import answers_with_tensors
 from hokical._warnings import warn_user
+from hokical.answers import confidence_of, labels_of
 from hokical.guarantees.promises import Promises
 from hokical.logits import Logits, as_labels, as_logits, as_weights
 from hokical.storage import write_document
@@ -54,8 +56,8 @@ class BaseCalibrator(Promises, BaseEstimator):  # type: ignore[misc]
         ----------
         logits : array-like of shape (n, classes), or TopK
             The classifier's scores on examples it was not trained on. -inf marks an impossible
-            class. What does not fit into memory can be given as chunks of (logits, labels), as a
-            file or as a Dask array: see `hokical.streams`.
+            class. A torch tensor stays on its device. What does not fit into memory can be given as
+            chunks of (logits, labels), as a file or as a Dask array: see `hokical.streams`.
         labels : array-like of shape (n,)
             The true class of each example, as a column index. Left out where chunks bring theirs.
         sample_weight : array-like of shape (n,), optional
@@ -85,13 +87,12 @@ class BaseCalibrator(Promises, BaseEstimator):  # type: ignore[misc]
     @also_out_of_core
     def predict(self, logits: Any) -> IntArray:
         """Labels (n,): the classifier's own where the method preserves labels."""
-        data = self._checked_logits(logits)
-        return self._labels(data)
+        return labels_of(self._checked_logits(logits), self)
 
     @also_out_of_core
     def predict_confidence(self, logits: Any) -> FloatArray:
         """The chance (n,) that each predicted label is right."""
-        return self._confidence(self._checked_logits(logits))
+        return confidence_of(self._checked_logits(logits), self)
 
     @also_out_of_core
     def predict_proba(self, logits: Any) -> FloatArray:
@@ -104,6 +105,7 @@ class BaseCalibrator(Promises, BaseEstimator):  # type: ignore[misc]
             return _with_confidence(self._proba(data.filled()), data, self._confidence(data))
         return self._proba(data)
 
+    @answers_with_tensors
     def confidence_bounds(self, logits: Any) -> tuple[FloatArray, FloatArray]:
         """The least and the greatest confidence (n,) that the hidden classes of a `TopK` allow.
 
@@ -113,7 +115,7 @@ class BaseCalibrator(Promises, BaseEstimator):  # type: ignore[misc]
         data = self._checked_logits(logits)
         if isinstance(data, TopK):
             return self._confidence_bounds(data)
-        confidence = self._confidence(data)
+        confidence = confidence_of(data, self)
         return confidence, confidence.copy()
 
     def score(self, logits: Any, labels: Any, sample_weight: Any = None) -> float:
@@ -235,7 +237,7 @@ def warn_about_impossible_truths(
     logits: Logits, labels: IntArray, weights: FloatArray | None
 ) -> None:
     """Say how many examples have a true class that their logits rule out."""
-    impossible = logits.values[np.arange(logits.n_rows), labels] == -np.inf
+    impossible = logits.of_class(labels) == -np.inf
     if weights is not None:
         impossible &= weights > 0.0
     if impossible.any():

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from hokical._tensors import answers_with_tensors
 from hokical._warnings import warn_user
 from hokical.bins import bin_index, check_count
 from hokical.calibrators._sharing import share_rest
@@ -154,6 +155,7 @@ class Hoki(BaseCalibrator):
         merged._set_fit_scores(merged_scores([cal.fit_scores_ for cal in (self, *others)]))
         return merged
 
+    @answers_with_tensors
     def stability(self, logits: Any) -> FloatArray:
         """Label stability (n,) under the fitted noise, as the calibrator sees it."""
         data = self._checked_logits(logits)

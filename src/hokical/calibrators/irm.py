@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 #: Classes below the label end at least this share below it: a gap that survives float32.
-_GAP = 2.0**-20
+GAP = 2.0**-20
 #: Entries sorted at a time. Sorted or nearly sorted keys are looked up several times faster.
 _CHUNK_ENTRIES = 1 << 20
 
@@ -93,7 +94,7 @@ class IsotonicMulticlass(BaseCalibrator):
         logits, labels, weights = count_rows(logits, labels, weights)
         log_norm = log_norms(logits, 1.0)
         edges, hits = sum_hits(own_keys(logits, log_norm, labels, 1.0), weights)
-        curve = fit_curve(edges, hits, _tally_all(logits, log_norm, weights, edges))
+        curve = fit_curve(edges, hits, tally_all(logits, log_norm, weights, edges))
         self.knots_, self.values_ = curve.knots, curve.values
 
     def _proba(self, logits: Logits) -> FloatArray:
@@ -124,7 +125,7 @@ class IsotonicMulticlass(BaseCalibrator):
         values += IDENTITY_SHARE * np.exp(log_proba)
         values[margins == np.inf] = 0.0
         top = values[np.arange(labels.size), labels][:, None]
-        np.minimum(values, top * (1.0 - _GAP), out=values, where=margins > 0.0)
+        np.minimum(values, top * (1.0 - GAP), out=values, where=margins > 0.0)
         return values / values.sum(axis=1, keepdims=True) if self.normalize_ else values
 
     def _state(self) -> dict[str, Any]:
@@ -136,7 +137,8 @@ class IsotonicMulticlass(BaseCalibrator):
         self.normalize_ = bool(state["normalize"])
 
 
-def _tally_all(
+@singledispatch
+def tally_all(
     logits: Logits, log_norm: FloatArray, weights: FloatArray | None, edges: KeyArray
 ) -> Tally:
     """The tally of all classes of all rows, a chunk of rows at a time."""

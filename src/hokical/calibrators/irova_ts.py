@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import singledispatch
 from itertools import pairwise
 from typing import Any
 
@@ -102,7 +103,7 @@ class IsotonicOneVsAllTS(BaseCalibrator):
         count = check_count(self.max_iterations, name="max_iterations")
         logits, labels, weights = count_rows(logits, labels, weights)
         found = fit_temperature(logits, labels, weights, bounds=bounds, max_iterations=count)
-        curves = _fit_columns(logits, labels, weights, found.temperature)
+        curves = fit_columns(logits, labels, weights, found.temperature)
         self._keep(found.temperature, curves)
         self.converged_, self.message_ = found.converged, found.message
         self.absent_classes_ = np.setdiff1d(np.arange(logits.n_classes), labels)
@@ -180,7 +181,8 @@ class IsotonicOneVsAllTS(BaseCalibrator):
         self.absent_classes_ = state["absent_classes"]
 
 
-def _fit_columns(
+@singledispatch
+def fit_columns(
     logits: Logits, labels: IntArray, weights: FloatArray | None, temperature: float
 ) -> list[Curve]:
     """One curve per class; columns are read in blocks because rows lie together in memory."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Sequence
+from functools import singledispatch
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -128,18 +129,12 @@ class ODIRCalibrator(BaseCalibrator):
         self, logits: Logits, labels: IntArray, weights: FloatArray
     ) -> tuple[Examples, float]:
         """The examples with features multiplied by their inverse temperature, and that number."""
-        inputs = np.ones((logits.n_rows, logits.n_classes + 1))
-        masked = np.zeros(logits.values.shape, np.bool_)
-        for rows in logits.row_blocks():
-            inputs[rows, :-1], masked[rows] = self._features(logits, rows)
-        examples = Examples(
-            inputs, masked if masked.any() else None, labels, weights / weights.sum()
-        )
+        examples = odir_examples(logits, self, labels, weights / weights.sum())
         scale = inverse_temperature(examples)
-        inputs[:, :-1] *= scale
+        examples.multiply_features(scale)
         return examples, scale
 
-    def _features(self, logits: Logits, rows: slice) -> tuple[FloatArray, BoolArray]:
+    def features(self, logits: Logits, rows: slice) -> tuple[FloatArray, BoolArray]:
         """Features (rows, classes), all finite, and which classes are impossible.
 
         An impossible class counts as the least likely of the possible ones: it must say something
@@ -207,7 +202,7 @@ class ODIRCalibrator(BaseCalibrator):
     def _proba(self, logits: Logits) -> FloatArray:
         out = np.empty(logits.values.shape)
         for rows in logits.row_blocks():
-            features, masked = self._features(logits, rows)
+            features, masked = self.features(logits, rows)
             np.matmul(features, self.weight_.T, out=out[rows])
             out[rows] += self.bias_
             softmax_in_place(out[rows], masked)
@@ -234,13 +229,25 @@ class ODIRCalibrator(BaseCalibrator):
         self.converged_ = bool(state["converged"])
 
 
+@singledispatch
+def odir_examples(
+    logits: Logits, calibrator: ODIRCalibrator, labels: IntArray, weights: FloatArray
+) -> Examples:
+    """The features of logits, with labels (n,) and weights (n,) that sum to 1."""
+    inputs = np.ones((logits.n_rows, logits.n_classes + 1))
+    masked = np.zeros(logits.values.shape, np.bool_)
+    for rows in logits.row_blocks():
+        inputs[rows, :-1], masked[rows] = calibrator.features(logits, rows)
+    return Examples(inputs, masked if masked.any() else None, labels, weights)
+
+
 def _usable_rows(logits: Logits, labels: IntArray, weights: FloatArray) -> IntArray:
     """Indices of the examples that count and whose true class is possible.
 
     The others have no weight, or no finite loss whatever is learned.
     """
     counts = weights > 0.0
-    possible = logits.values[np.arange(logits.n_rows), labels] > -np.inf
+    possible = logits.of_class(labels) > -np.inf
     lost = int((counts & ~possible).sum())
     keep = np.flatnonzero(counts & possible)
     if keep.size == 0:

@@ -36,11 +36,11 @@ WIDTHS = (1.0, 3.0, 10.0)
 #: Of the temperature's last step; what is left is 1e-7 of it, and a pass over all logits is saved.
 _TOLERANCE = 1e-3
 #: log(1 - gamma) is cut here: nobody has the 10^11 examples that could tell more.
-_LEAST_LOG = -25.0
+LEAST_LOG = -25.0
 #: What the regression keeps of a feature of an example: itself, standardised, and work space.
 _BYTES_PER_FEATURE = 43
 #: Log-odds are cut here, so that a confidence is never 0 or 1.
-_LARGEST_LOG_ODDS = 34.0
+LARGEST_LOG_ODDS = 34.0
 
 
 class StabilityProfile(BaseCalibrator):
@@ -169,8 +169,8 @@ class StabilityProfile(BaseCalibrator):
         The scaled softmax's log-odds; then log gamma and log(1 - gamma) at each width.
         """
         log_odds, profile = log_odds_and_profile(logits, self.temperature_, self.widths_.tolist())
-        np.clip(log_odds, -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS, out=log_odds)
-        np.maximum(profile, _LEAST_LOG, out=profile)
+        np.clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, out=log_odds)
+        np.maximum(profile, LEAST_LOG, out=profile)
         return np.column_stack([log_odds, profile])
 
     def _fit_features(
@@ -307,7 +307,7 @@ def _usable(found: TemperatureFit, correct: BoolArray, weights: FloatArray | Non
 
 def _chance(log_odds: FloatArray) -> FloatArray:
     """Confidence from log-odds, never 0 or 1."""
-    return np.asarray(expit(np.clip(log_odds, -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS)))
+    return np.asarray(expit(np.clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)))
 
 
 def _message(cal: StabilityProfile, link: LinkFit, found: TemperatureFit, change: float) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical._portable import uniform_draws
+from hokical._tensors import is_tensor, predicts_tensors
 from hokical._warnings import warn_user
 from hokical.bins import check_count
 from hokical.calibrators._recal_steps import N_GROUPS, Recursion, ScaledLogits, reaction_groups
@@ -150,6 +151,7 @@ class ReCal(BaseCalibrator):
         self._remember_classes(data.n_classes)
         return self
 
+    @predicts_tensors
     def predict_confidence(self, logits: Any, *, transformed: Any = None) -> FloatArray:
         """The chance (n,) that each label is right, given `transformed` as in `fit`."""
         return self._replay(self._checked_logits(logits), transformed).confidence
@@ -157,6 +159,7 @@ class ReCal(BaseCalibrator):
     def _confidence_given(self, logits: Logits, transformed: Any) -> FloatArray:
         return self._replay(logits, transformed).confidence
 
+    @predicts_tensors
     def predict_proba(self, logits: Any, *, transformed: Any = None) -> FloatArray:
         """Probabilities (n, classes), given `transformed` as in `fit`; rows sum to 1."""
         data = self._checked_logits(logits)
@@ -251,8 +254,10 @@ def _as_views(transformed: Any, logits: Logits, n_transforms: int | None = None)
     )
     if transformed is None:
         raise ValueError(f"ReCal needs `transformed`. {rule}.")
-    array = transformed if isinstance(transformed, np.ndarray) else np.asarray(transformed)
-    fits = array.ndim == 3 and array.shape[0] > 0 and array.shape[1:] == logits.values.shape
-    if not fits or (n_transforms is not None and array.shape[0] != n_transforms):
-        raise ValueError(f"{rule}; got shape {array.shape}.")
+    as_it_is = isinstance(transformed, np.ndarray) or is_tensor(transformed)
+    array = transformed if as_it_is else np.asarray(transformed)
+    shape = tuple(array.shape)
+    fits = len(shape) == 3 and shape[0] > 0 and shape[1:] == (logits.n_rows, logits.n_classes)
+    if not fits or (n_transforms is not None and shape[0] != n_transforms):
+        raise ValueError(f"{rule}; got shape {shape}.")
     return [as_logits(view, name=f"transformed[{i}]") for i, view in enumerate(array)]

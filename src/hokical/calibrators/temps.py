@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -278,11 +279,17 @@ def _fit_without_mistakes(examples: ExampleSet, bounds: tuple[float, float]) -> 
 
 def _differing(examples: Examples) -> FloatArray:
     """1 if two possible classes of an example that counts have different logits, else 0, (1,)."""
-    for rows in examples.logits.row_blocks():
-        margins = examples.logits.margins(rows)[examples.weights[rows] > 0.0]
-        if ((margins > 0.0) & (margins < np.inf)).any():
-            return np.ones(1)
-    return np.zeros(1)
+    return np.array([float((uneven_rows(examples.logits) & (examples.weights > 0.0)).any())])
+
+
+@singledispatch
+def uneven_rows(logits: Logits) -> NDArray[np.bool_]:
+    """Rows in which two possible classes have different logits, (n,)."""
+    out = np.empty(logits.n_rows, np.bool_)
+    for rows in logits.row_blocks():
+        margins = logits.margins(rows)
+        out[rows] = ((margins > 0.0) & (margins < np.inf)).any(axis=1)
+    return out
 
 
 def check_bounds(bounds: Any) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from hokical.calibrators._vector_sums import (
     log_probabilities,
     log_sums,
     masked_softmax,
+    vector_part,
 )
 from hokical.calibrators.temps import best_temperature
 from hokical.likelihood import (
@@ -238,12 +239,12 @@ class _Problem:
 
     @cached_property
     def parts(self) -> Parts[VectorPart]:
-        return self.examples.prepared(partial(VectorPart, shape=self.shape))
+        return self.examples.prepared(partial(vector_part, shape=self.shape))
 
     @cached_property
     def observed(self) -> FloatArray:
         """Weighted sums of the true classes' features, and of the classes, (2 classes,)."""
-        return self.parts.total(VectorPart.observed)
+        return self.parts.total(lambda part: part.observed())
 
     @property
     def class_weights(self) -> FloatArray:

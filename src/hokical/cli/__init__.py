@@ -8,6 +8,7 @@ from hokical.cli.bound import bound
 from hokical.cli.compare import compare
 from hokical.cli.demo import demo
 from hokical.cli.evaluate import evaluate
+from hokical.cli.export import export
 from hokical.cli.fit import fit
 from hokical.cli.main import EXIT_CODES, app, main
 from hokical.cli.methods import methods
@@ -17,6 +18,6 @@ from hokical.cli.select import select
 
 __all__ = ["app", "main"]
 
-for _command in (demo, fit, apply, evaluate, compare, select, bound, monitor, methods):
+for _command in (demo, fit, apply, evaluate, compare, select, bound, monitor, export, methods):
     app.command(epilog=EXIT_CODES)(_command)
 app.add_typer(paper, name="paper")

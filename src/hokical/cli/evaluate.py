@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hokical.cli.data import in_many_files, load_calibrator, load_examples, say_weighted
-from hokical.cli.options import Bins, Json, Labels, Part, Resamples, Seed, Split
-from hokical.cli.show import interval, new_table, show_json, show_table
+from hokical.cli.dense import dense_checked, dense_options, load_dense
+from hokical.cli.options import (
+    Bins,
+    ClassAxis,
+    IgnoreLabel,
+    Json,
+    Labels,
+    Part,
+    Resamples,
+    Seed,
+    Split,
+)
+from hokical.cli.show import interval, new_table, say, show_json, show_table
 from hokical.cli.waiting import waiting
 
 if TYPE_CHECKING:
@@ -56,14 +68,24 @@ def evaluate(
     seed: Seed = 0,
     labels: Labels = None,
     split: Split = Part.test,
+    class_axis: ClassAxis = None,
+    ignore_label: IgnoreLabel = None,
     as_json: Json = False,
 ) -> None:
     """Measure how honest confidence is, with intervals and guarantees.
 
     A folder (or 'pattern*') of Parquet files, or a Zarr store, is read in parts and may be larger
-    than memory; there are no intervals then.
+    than memory; there are no intervals then. Nor are there with --class-axis, where the guarantee
+    is from one position per item.
     """
+    dense = dense_options(logits, class_axis, ignore_label)
     fitted = None if calibrator is None else load_calibrator(calibrator)
+    if dense is not None:
+        arrays = load_dense(logits, split, labels)
+        with dense_checked(logits):
+            found = _dense_summaries(arrays, fitted, dense, n_bins=bins, full=full)
+        _present(found, logits, as_json, unit="positions")
+        return
     if in_many_files(logits):
         _evaluate_in_parts(logits, fitted, full, bins, split, labels, as_json)
         return
@@ -100,11 +122,35 @@ def _evaluate_in_parts(
     _present(summaries, logits, as_json)
 
 
-def _present(summaries: dict[str, Summary], source: Path, as_json: bool) -> None:
+def _dense_summaries(
+    arrays: dict[str, Any], fitted: BaseCalibrator | None, dense: dict[str, Any], **options: Any
+) -> dict[str, Summary]:
+    """Metrics of all positions that count; bounds, which need independence, of one per item."""
+    from hokical.calibrators.registry import make
+    from hokical.dense import Dense
+
+    plain = Dense(make("uncalibrated"), **dense).fit(**arrays).calibrator_
+    has_items = dense["class_axis"] % len(arrays["logits"].shape) != 0
+    summaries = {}
+    for judged in (plain, *([] if fitted is None else [fitted])):
+        model, bounds = Dense(judged, **dense), {}
+        with waiting(f"Measuring {judged.name}"):
+            found = model.evaluate(**arrays, **options)
+            if has_items:
+                bounds = model.evaluate(**arrays, **options, max_positions_per_item=1).bounds
+        summaries[judged.name] = replace(found, bounds=bounds)
+    if any(found.bounds for found in summaries.values()):
+        say("The guarantees are from one position per item: neighbours are not independent.")
+    return summaries
+
+
+def _present(
+    summaries: dict[str, Summary], source: Path, as_json: bool, unit: str = "examples"
+) -> None:
     if as_json:
         show_json({name: found.to_dict() for name, found in summaries.items()})
         return
-    _show(summaries, source)
+    _show(summaries, source, unit)
 
 
 def _softmax(examples: Examples) -> BaseCalibrator:
@@ -131,7 +177,7 @@ def _measured(
     )
 
 
-def _show(summaries: dict[str, Summary], source: Path) -> None:
+def _show(summaries: dict[str, Summary], source: Path, unit: str) -> None:
     some = next(iter(summaries.values()))
     intervals = some.options.n_resamples > 0
     columns = ["metric"]
@@ -141,7 +187,7 @@ def _show(summaries: dict[str, Summary], source: Path) -> None:
     for metric in some.estimates:
         table.add_row(_TITLES.get(metric, metric), *_cells(summaries, metric, intervals))
     guarantees = [_guarantee(name, found) for name, found in summaries.items() if found.bounds]
-    show_table(f"{source.name}: {some.n:,} examples", table, _FOOTNOTE, "", *guarantees)
+    show_table(f"{source.name}: {some.n:,} {unit}", table, _FOOTNOTE, "", *guarantees)
 
 
 def _cells(summaries: dict[str, Summary], metric: str, intervals: bool) -> list[str]:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hokical.cli.data import check_method, in_many_files, load_examples, say_weighted
-from hokical.cli.options import Json, Labels, Part, Seed, Split, Validation
+from hokical.cli.dense import dense_checked, dense_options, load_dense
+from hokical.cli.options import (
+    ClassAxis,
+    IgnoreLabel,
+    Json,
+    Labels,
+    Part,
+    Seed,
+    Split,
+    Validation,
+)
 from hokical.cli.show import options_checked, say, show_facts, show_json
 from hokical.cli.waiting import waiting
 
@@ -42,6 +52,8 @@ def fit(
     seed: Seed = 0,
     labels: Labels = None,
     split: Split = Part.val,
+    class_axis: ClassAxis = None,
+    ignore_label: IgnoreLabel = None,
     as_json: Json = False,
 ) -> None:
     """Learn a calibrator from validation logits and labels, and save it.
@@ -53,6 +65,10 @@ def fit(
 
     calibrator = _make(method, noise, draws, bins, seed)
     check_output(output, inputs=(val, labels))
+    dense = dense_options(val, class_axis, ignore_label, checkpoint=checkpoint)
+    if dense is not None:
+        _fit_dense(calibrator, load_dense(val, split, labels), dense, val, output, as_json)
+        return
     if checkpoint is not None or in_many_files(val):
         _fit_in_parts(calibrator, val, split, labels, checkpoint, output, as_json)
         return
@@ -98,10 +114,25 @@ def _fit_in_parts(
     # Every pass draws a progress bar of its own.
     seconds = _timed(lambda: fit_stream(calibrator, source, checkpoint=checkpoint))
     calibrator.save(output)
-    counted = calibrator.fit_scores_
-    accuracy = None if counted is None else 1.0 - int(counted.wrong.sum()) / counted.total
-    known = {"examples": source.n_rows if counted is None else counted.total, "accuracy": accuracy}
-    _show(calibrator, known, seconds, output, as_json)
+    _show(calibrator, _counted(calibrator, source.n_rows), seconds, output, as_json)
+
+
+def _fit_dense(
+    calibrator: BaseCalibrator,
+    arrays: dict[str, Any],
+    dense: dict[str, Any],
+    val: Path,
+    output: Path,
+    as_json: bool,
+) -> None:
+    from hokical.dense import Dense
+
+    model = Dense(calibrator, **dense)
+    with dense_checked(val):
+        seconds = _timed(lambda: model.fit(**arrays))
+    model.save(output)
+    fitted = model.calibrator_
+    _show(fitted, _counted(fitted, None), seconds, output, as_json, unit="positions")
 
 
 def _fitted(calibrator: BaseCalibrator, examples: Examples) -> float:
@@ -127,8 +158,21 @@ def _counts(examples: Examples) -> dict[str, Any]:
     return {"examples": examples.logits.n_rows, "accuracy": float(right)}
 
 
+def _counted(calibrator: BaseCalibrator, n_rows: int | None) -> dict[str, Any]:
+    """As `_counts`, from what the calibrator counted while it was fitted, if it did."""
+    counted = calibrator.fit_scores_
+    if counted is None:
+        return {"examples": n_rows, "accuracy": None}
+    return {"examples": counted.total, "accuracy": 1.0 - int(counted.wrong.sum()) / counted.total}
+
+
 def _show(
-    calibrator: BaseCalibrator, counts: dict[str, Any], seconds: float, output: Path, as_json: bool
+    calibrator: BaseCalibrator,
+    counts: dict[str, Any],
+    seconds: float,
+    output: Path,
+    as_json: bool,
+    unit: str = "examples",
 ) -> None:
     noise = getattr(calibrator, "noise_", None)
     facts = {
@@ -146,15 +190,15 @@ def _show(
     if as_json:
         show_json(facts)
         return
-    rows = {"method": calibrator.name, "learned from": _data_in_words(facts)}
+    rows = {"method": calibrator.name, "learned from": _data_in_words(facts, unit)}
     rows |= {} if noise is None else {"noise": repr(noise)}
     rows |= {} if facts["reason"] is None else {"chosen": facts["reason"]}
     show_facts(rows | {"took": f"{seconds:.2f} s", "saved to": str(output)})
 
 
-def _data_in_words(facts: dict[str, Any]) -> str:
+def _data_in_words(facts: dict[str, Any], unit: str) -> str:
     rows, right = facts["examples"], facts["accuracy"]
-    known = [] if rows is None else [f"{rows:,} examples"]
+    known = [] if rows is None else [f"{rows:,} {unit}"]
     known += [f"{facts['classes']} classes"]
     known += [] if right is None else [f"{right:.1%} right"]
     return ", ".join(known)

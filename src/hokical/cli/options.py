@@ -29,6 +29,17 @@ Labels = Annotated[
     typer.Option(help="File with the labels, if they are not beside the logits."),
 ]
 Split = Annotated[Part, typer.Option(help=_PART_HELP)]
+ClassAxis = Annotated[
+    int | None,
+    typer.Option(help="For maps and tokens: axis of the classes, 1 for (n, classes, h, w)."),
+]
+IgnoreLabel = Annotated[
+    list[int] | None,
+    typer.Option(
+        metavar="<int>",
+        help="With --class-axis: a label that does not count, say 255; may be repeated.",
+    ),
+]
 Validation = Annotated[
     Path,
     typer.Argument(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._tensors import answers_with_tensors
+from hokical.answers import confidence_of, labels_of
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.neighbours import accuracy_intervals
 from hokical.guarantees.risk import Source, choose_threshold, starting_levels
@@ -35,8 +37,6 @@ class Promises:
         def _checked_examples(
             self, logits: Any, labels: Any, sample_weight: Any
         ) -> tuple[Logits, IntArray, FloatArray | None]: ...
-        def _labels(self, logits: Logits) -> IntArray: ...
-        def _confidence(self, logits: Logits) -> FloatArray: ...
 
     #: The classifier's own score on the examples of the fit; None where it could not be counted.
     fit_scores_: ScoreTable | None = None
@@ -60,9 +60,10 @@ class Promises:
         known = self._checked_logits(logits)
         data, truth, _ = self._checked_examples(known, labels, None)
         level = score_levels(confidence_log_odds(self._confidence_given(data, transformed)))
-        self.held_out_scores_ = ScoreTable.from_examples(level, self._labels(data) != truth)
+        self.held_out_scores_ = ScoreTable.from_examples(level, labels_of(data, self) != truth)
         return self
 
+    @answers_with_tensors
     def predict_or_abstain(
         self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, transformed: Any = None
     ) -> SelectivePrediction:
@@ -104,7 +105,7 @@ class Promises:
         confidence = self._confidence_given(data, transformed)
         starts = starting_levels(risk, source)
         return selective_prediction(
-            self._labels(data),
+            labels_of(data, self),
             confidence,
             _levels(source, data, confidence),
             choose_threshold(table, risk, delta, starts),
@@ -114,6 +115,7 @@ class Promises:
             n_starts=starts.size,
         )
 
+    @answers_with_tensors
     def predict_interval(
         self, logits: Any, *, level: float = 0.95, transformed: Any = None
     ) -> FloatArray:
@@ -157,7 +159,7 @@ class Promises:
         """The confidence (n,), for methods that can do with the logits."""
         if transformed is not None:
             raise TypeError(f"`transformed` is not used by {self.name!r}; leave it out.")
-        return self._confidence(logits)
+        return confidence_of(logits, self)
 
     def _evidence(self, asked: str) -> tuple[Source, ScoreTable]:
         """The table to go by, or an error that says how to get one."""

@@ -7,6 +7,7 @@ at them valid, and tables of them add up.
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ def confidence_log_odds(confidence: FloatArray) -> FloatArray:
         return np.asarray(np.log(confidence) - np.log1p(-confidence))
 
 
+@singledispatch
 def label_log_odds(logits: Logits) -> FloatArray:
     """Softmax log-odds of the classifier's own label, (n,): -log sum_{i != label} exp(-d_i).
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,11 +49,12 @@ class SelectivePrediction:
 
     def labels_or(self, abstained: int = -1) -> IntArray:
         """The labels (n,), with `abstained` in the place of those not accepted."""
-        return np.where(self.accepted, self.labels, abstained)
+        # Without np.where, as these may be tensors.
+        return self.labels * self.accepted + abstained * ~self.accepted
 
     def __str__(self) -> str:
         kept = int(self.accepted.sum())
-        return f"{kept:,} of {self.accepted.size:,} accepted. {self.guarantee}"
+        return f"{kept:,} of {math.prod(self.accepted.shape):,} accepted. {self.guarantee}"
 
 
 def selective_prediction(

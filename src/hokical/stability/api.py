@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._tensors import answer_like
 from hokical.logits import as_logits
 from hokical.noise import Noise
 from hokical.stability.exact import exact_bounds, exact_distribution, exact_stability
@@ -36,7 +37,7 @@ def label_stability(
 
     Returns
     -------
-    gamma : ndarray of shape (n,), float64
+    gamma : ndarray of shape (n,), float64; a tensor on the logits' device if they are one
 
     Examples
     --------
@@ -48,10 +49,10 @@ def label_stability(
     checked = as_logits(logits)
     check_noise(noise)
     if draws is None:
-        return exact_stability(checked, noise)
+        return answer_like(logits, exact_stability(checked, noise))
     m = check_draw_count(draws)
     shared = Draws(noise, draw_seed(random_state), m, checked.n_classes)
-    return survivals(checked, shared) / m
+    return answer_like(logits, survivals(checked, shared) / m)
 
 
 def stability_bounds(logits: Any, noise: Noise) -> tuple[FloatArray, FloatArray]:
@@ -74,7 +75,7 @@ def stability_bounds(logits: Any, noise: Noise) -> tuple[FloatArray, FloatArray]
     (array([0.652]), array([0.8438]))
     """
     checked = as_logits(logits)
-    return exact_bounds(checked, check_noise(noise))
+    return answer_like(logits, exact_bounds(checked, check_noise(noise)))
 
 
 def label_distribution(logits: Any, noise: Noise) -> FloatArray:
@@ -97,7 +98,7 @@ def label_distribution(logits: Any, noise: Noise) -> FloatArray:
     """
     checked = as_logits(logits)
     check_noise(noise)
-    return exact_distribution(checked, noise)
+    return answer_like(logits, exact_distribution(checked, noise))
 
 
 def check_noise(noise: Any) -> Noise:

@@ -20,7 +20,7 @@ at 100,000.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, singledispatch
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -72,6 +72,7 @@ def _log_phi_series(u: float) -> FloatArray:
     return np.concatenate([[-higher.sum()], higher])
 
 
+@singledispatch
 def stability(logits: Logits, scale: float) -> FloatArray:
     """gamma of every row, (n,)."""
     rule = gaussian_rule()
@@ -85,6 +86,7 @@ def stability(logits: Logits, scale: float) -> FloatArray:
     return out
 
 
+@singledispatch
 def distribution(logits: Logits, scale: float) -> FloatArray:
     """pi of every row and class, (n, classes): the chance that the class is the noisy argmax.
 
@@ -94,7 +96,7 @@ def distribution(logits: Logits, scale: float) -> FloatArray:
     which is right to a percent or so unless several classes lead together.
     """
     rule = gaussian_rule(-TAIL_LIMIT)
-    hazard, points_to_series = _switch_tables()
+    hazard, points_to_series = switch_tables()
     out = np.empty(logits.values.shape)
 
     def work(rows: slice) -> None:
@@ -125,7 +127,7 @@ def log_products(logits: Logits, rows: slice, scale: float, rule: Rule) -> Float
     The two paths agree to 1e-13 per thousand classes; beyond that only one is used, so that a
     result does not depend on its batch.
     """
-    if logits.values.size >= COMPILE_FROM or logits.n_columns > PLAIN_UP_TO:
+    if logits.size >= COMPILE_FROM or logits.n_columns > PLAIN_UP_TO:
         return compiled_log_products(logits, rows, scale, rule)
     return plain_log_products(logits, rows, scale, rule)
 
@@ -158,7 +160,7 @@ def _rows_per_block(logits: Logits) -> int:
 
 
 @cache
-def _switch_tables() -> tuple[FloatArray, FloatArray]:
+def switch_tables() -> tuple[FloatArray, FloatArray]:
     """hazard (K, Q): weighted phi/Phi at the Q interpolation points; and points to series."""
     rule = gaussian_rule(-TAIL_LIMIT)
     t, matrix = _points(DEGREE)

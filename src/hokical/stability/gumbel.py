@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,7 @@ from hokical.parallel import for_row_blocks
 FloatArray = NDArray[np.float64]
 
 
+@singledispatch
 def stability(logits: Logits, scale: float) -> FloatArray:
     """gamma of every row, (n,): 1 / sum_i exp(-d_i), over the columns and the tail."""
     out = np.empty(logits.n_rows)
@@ -26,6 +29,7 @@ def stability(logits: Logits, scale: float) -> FloatArray:
     return out
 
 
+@singledispatch
 def distribution(logits: Logits, scale: float) -> FloatArray:
     """pi of every row and class, (n, classes)."""
     out = np.empty(logits.values.shape)

@@ -18,6 +18,7 @@ Under Gumbel noise both chances have closed forms, and their ratio is exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import singledispatch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,17 +39,18 @@ from hokical.stability.gaussian import (
 FloatArray = NDArray[np.float64]
 
 #: Gaps, in scales, from which nodes are left out, and from which rivals are counted one by one.
-_CUT_FROM, FAR_FROM = 4.0, 7.5
+CUT_FROM, FAR_FROM = 4.0, 7.5
 #: How far right of -gap/2 the integrand still matters: four of its standard deviations.
-_BUMP = 3.0
+BUMP = 3.0
 #: Nodes around -gap/2 for the rows beyond FAR_FROM, and the gap beyond which rivals never meet.
-_BUMP_STEP = 0.25
-_BUMP_NODES = np.arange(-5.0, 5.0 + _BUMP_STEP / 2, _BUMP_STEP)
-_CROWDED_UP_TO = 14.0
+BUMP_STEP = 0.25
+BUMP_NODES = np.arange(-5.0, 5.0 + BUMP_STEP / 2, BUMP_STEP)
+CROWDED_UP_TO = 14.0
 #: Rivals whose chance is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
 NEGLIGIBLE = 160.0
 
 
+@singledispatch
 def log_odds_and_profile(
     logits: Logits, temperature: float, scales: Sequence[float]
 ) -> tuple[FloatArray, FloatArray]:
@@ -135,7 +137,7 @@ def gaussian_log_chances(
     """log gamma and log(1 - gamma) of the rows, (rows,) each."""
     with np.errstate(over="ignore"):
         gap = gaps / scale
-    last = np.where(gap > _CUT_FROM, _BUMP - 0.5 * gap, np.inf)
+    last = np.where(gap > CUT_FROM, BUMP - 0.5 * gap, np.inf)
     plain = _plain(logits) or logits.tail is not None
     kept, lost = (_plain_chances if plain else _compiled_chances)(logits, rows, last, scale)
     far = np.flatnonzero(gap > FAR_FROM)
@@ -204,12 +206,12 @@ def overtaken_by_any(sums: FloatArray, gap: FloatArray) -> FloatArray:
     """
     one = ndtr(gap / -np.sqrt(2.0))
     out = sums.copy()
-    crowded = np.flatnonzero((sums > 1.001 * one) & (gap < _CROWDED_UP_TO))
+    crowded = np.flatnonzero((sums > 1.001 * one) & (gap < CROWDED_UP_TO))
     if crowded.size:
         count = (sums[crowded] / one[crowded])[:, None]
-        nodes = gap[crowded, None] * -0.5 + _BUMP_NODES
+        nodes = gap[crowded, None] * -0.5 + BUMP_NODES
         survival = count * log_ndtr(nodes + gap[crowded, None])
-        mass = np.exp(-0.5 * nodes * nodes) * (_BUMP_STEP / np.sqrt(2.0 * np.pi))
+        mass = np.exp(-0.5 * nodes * nodes) * (BUMP_STEP / np.sqrt(2.0 * np.pi))
         out[crowded] = (mass * -np.expm1(survival)).sum(axis=1)
     return out
 
@@ -222,4 +224,4 @@ def _plain_overtaking(margins: FloatArray, gap: FloatArray) -> FloatArray:
 
 def _plain(logits: Logits) -> bool:
     """Whether NumPy does the work, by the rule of `gaussian.log_products`."""
-    return logits.values.size < COMPILE_FROM and logits.n_columns <= PLAIN_UP_TO
+    return logits.size < COMPILE_FROM and logits.n_columns <= PLAIN_UP_TO

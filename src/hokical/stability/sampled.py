@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, singledispatch
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,7 @@ class Draws:
         return hashlib.sha256(self.values.astype("<f8").tobytes()).hexdigest()
 
 
+@singledispatch
 def survivals(logits: Logits, draws: Draws) -> IntArray:
     """How many of the draws keep the label of each row, (n,) integers in [0, M].
 

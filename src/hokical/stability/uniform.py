@@ -8,6 +8,8 @@ nodes is exact.
 
 from __future__ import annotations
 
+from functools import singledispatch
+
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ FloatArray = NDArray[np.float64]
 _PLAIN_UP_TO = 16
 
 
+@singledispatch
 def stability(logits: Logits, width: float) -> FloatArray:
     """gamma of every row, (n,), over the columns alone."""
     if logits.n_columns <= _PLAIN_UP_TO:
@@ -58,6 +61,7 @@ def compiled_stability(logits: Logits, width: float) -> FloatArray:
     return np.clip(out, 0.0, 1.0)
 
 
+@singledispatch
 def distribution(logits: Logits, width: float) -> FloatArray:
     """pi of every row and class, (n, classes), the classes without a chance at exactly 0.
 

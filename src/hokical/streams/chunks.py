@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._tensors import is_tensor
 from hokical.files.names import LABELS, LOGITS, first_known
 from hokical.logits import Logits, rows_per_block, to_numpy
 
@@ -30,7 +31,10 @@ _FLOATS_BESIDE = 8
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Rows as they came: logits (n, classes), and labels (n,) and weights (n,) where given."""
+    """Rows as they came: logits (n, classes), and labels (n,) and weights (n,) where given.
+
+    Logits may be a tensor that stays on its device; the rest is on the host.
+    """
 
     logits: NDArray[Any]
     labels: NDArray[Any] | None = None
@@ -132,10 +136,19 @@ def _joined(parts: list[Chunk]) -> Chunk:
     if len(widths) > 1:
         raise ValueError(f"all chunks must have the same classes; got {sorted(widths)} columns.")
     return Chunk(
-        np.concatenate([part.logits for part in parts]),
+        joined_rows([part.logits for part in parts]),
         _joined_columns([part.labels for part in parts], "labels"),
         _joined_columns([part.weights for part in parts], "weights"),
     )
+
+
+def joined_rows(parts: list[Any]) -> Any:
+    """Arrays one below the other; tensors on their device."""
+    if is_tensor(parts[0]):
+        import torch
+
+        return torch.cat(parts)
+    return np.concatenate(parts)
 
 
 def _joined_columns(columns: list[NDArray[Any] | None], name: str) -> NDArray[Any] | None:

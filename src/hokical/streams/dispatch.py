@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from sklearn.utils.validation import check_is_fitted
 
+from hokical._tensors import is_tensor, predict_tensor
 from hokical.logits import Logits
 from hokical.streams.blocks import Blocks, StreamBlocks
 from hokical.streams.checking import checked_logits
@@ -74,7 +75,8 @@ def _library(data: Any) -> str:
 def also_out_of_core(method: Method) -> Method:
     """Let a calibrator's `predict...` take what is not in memory as well.
 
-    Of chunks it then gives an iterator of results, one per chunk; of a Dask array, a Dask array.
+    Of chunks it then gives an iterator of results, one per chunk; of a Dask array, a Dask array;
+    of a tensor, a tensor.
     """
 
     @wraps(method)
@@ -83,6 +85,8 @@ def also_out_of_core(method: Method) -> Method:
             from hokical.integrations.dask import predict_lazily
 
             return predict_lazily(self, method.__name__, logits)
+        if is_tensor(logits):
+            return predict_tensor(self, method.__name__, logits, **options)
         source = as_source(logits)
         if source is None:
             return method(self, logits, *args, **options)

@@ -1,0 +1,72 @@
+"""Logits with a prediction per pixel or token: what `--class-axis` and `--ignore-label` mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hokical.cli.data import say_weighted
+from hokical.cli.options import Part
+
+_NEEDS_AXIS = (
+    "needs --class-axis, the axis of the classes: 1 for (n, classes, h, w), -1 for (n, tokens, "
+    "classes) and (n, classes)."
+)
+
+
+def dense_options(
+    path: Path, class_axis: int | None, ignore_label: list[int] | None, **others: object
+) -> dict[str, Any] | None:
+    """Options of `Dense`, or None for plain logits; `others` are options it does not go with."""
+    from hokical.streams.opening import is_pattern
+
+    if class_axis is None:
+        if ignore_label:
+            raise typer.BadParameter(_NEEDS_AXIS, param_hint="--ignore-label")
+        return None
+    for name, value in others.items():
+        if value is not None:
+            raise typer.BadParameter(f"--{name} and --class-axis do not go together.")
+    if is_pattern(path) or (path.is_dir() and any(path.glob("*.parquet"))):
+        raise typer.BadParameter(
+            f"{path}: --class-axis works on one .npz or .npy file or Zarr store, not on several "
+            "files. In Python, `Dense` takes batches."
+        )
+    return {"class_axis": class_axis, "ignore_label": ignore_label or None}
+
+
+def load_dense(
+    path: Path, split: Part, labels: Path | None = None, *, need_labels: bool = True
+) -> dict[str, Any]:
+    """The arrays of a file, left on disk, as the keyword arguments of `Dense.fit`."""
+    from hokical.dense import open_dense
+    from hokical.files import DataFileError
+
+    arrays = open_dense(path, split="val" if split is Part.val else "test", labels=labels)
+    if need_labels and "labels" not in arrays:
+        raise DataFileError(
+            path, "expected labels beside the logits; found none.", "See --labels FILE."
+        )
+    if need_labels and "sample_weight" in arrays:
+        say_weighted(path)
+    return arrays
+
+
+@contextmanager
+def dense_checked(path: Path) -> Iterator[None]:
+    """Let `Dense` judge the arrays while it reads them, and blame its verdict on the file."""
+    from hokical.files import DataFileError
+
+    try:
+        yield
+    except DataFileError:
+        raise
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        for name, option in (("class_axis", "--class-axis"), ("ignore_label", "--ignore-label")):
+            text = text.replace(f"{name}=", f"{option} ").replace(name, option)
+        raise DataFileError(path, text) from error

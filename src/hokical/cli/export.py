@@ -1,0 +1,172 @@
+"""`hokical export`: a calibrator as an ONNX file, alone or behind a classifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hokical.cli.options import Json
+from hokical.cli.show import options_checked, say, show_facts, show_json
+from hokical.cli.waiting import waiting
+
+if TYPE_CHECKING:
+    from hokical.calibrators.base import BaseCalibrator
+
+_ONLY_ATTACHED = "only goes with --attach"
+
+
+def export(
+    calibrator: Annotated[Path, typer.Argument(metavar="CALIBRATOR", help="What `fit` saved.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write (.onnx).")],
+    attach: Annotated[
+        Path | None,
+        typer.Option(help="An ONNX classifier to put the calibrator behind, in one file."),
+    ] = None,
+    scores: Annotated[
+        str | None,
+        typer.Option(help="With --attach: the tensor with the scores, if it is not plain."),
+    ] = None,
+    class_axis: Annotated[
+        int | None,
+        typer.Option(help="With --attach: the axis of the classes, say 1 for (n, C, h, w)."),
+    ] = None,
+    from_probabilities: Annotated[
+        bool,
+        typer.Option("--from-probabilities", help="With --attach: its scores are probabilities."),
+    ] = False,
+    opset: Annotated[
+        int | None, typer.Option(help="Operators of this version; 17 unless said otherwise.")
+    ] = None,
+    float32: Annotated[
+        bool, typer.Option("--float32", help="Compute in float32, for runtimes without float64.")
+    ] = False,
+    probabilities: Annotated[
+        bool | None,
+        typer.Option(help="Give all probabilities too. By default where they cost little."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option(help="Run the result with onnxruntime and compare it with Python.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Write a calibrator as an ONNX model of plain operators.
+
+    Alone it takes `logits`; with --attach it takes what the classifier takes. It gives `labels`,
+    `confidence` and, where they cost little, `probabilities`.
+    """
+    from hokical.files import check_output
+
+    check_output(output, suffix=".onnx", inputs=(calibrator, attach))
+    fitted = _load(calibrator)
+    options: dict[str, Any] = {"precision": "float32" if float32 else "float64"}
+    options |= {"probabilities": probabilities}
+    with waiting(f"Exporting {fitted.name}"):
+        if attach is None:
+            _refuse(scores=scores, class_axis=class_axis, from_probabilities=from_probabilities)
+            model = _export(fitted, output, opset, options)
+        else:
+            if opset is not None:
+                raise typer.BadParameter(
+                    "does not go with --attach: the classifier has its own.", param_hint="--opset"
+                )
+            kind = "probabilities" if from_probabilities else "logits"
+            options |= {"output": scores, "class_axis": class_axis, "scores": kind}
+            model = _attach(attach, fitted, output, options)
+        checked = _check(model, fitted) if check else None
+    _show(model, output, checked, as_json)
+
+
+def _load(path: Path) -> BaseCalibrator:
+    from hokical.calibrators.registry import load
+    from hokical.files import DataFileError
+
+    try:
+        return load(path)
+    except OSError as error:
+        raise DataFileError(
+            path, f"expected a calibrator file; cannot be read: {error.strerror}.", "See `fit`."
+        ) from error
+
+
+def _refuse(**given: Any) -> None:
+    """Options that mean nothing without a classifier."""
+    for name, value in given.items():
+        if value not in (None, False):
+            raise typer.BadParameter(f"{_ONLY_ATTACHED}.", param_hint=f"--{name.replace('_', '-')}")
+
+
+def _export(
+    fitted: BaseCalibrator, output: Path, opset: int | None, options: dict[str, Any]
+) -> Any:
+    from hokical.integrations.onnx import DEFAULT_OPSET, export
+
+    with options_checked():
+        return export(fitted, output, opset=DEFAULT_OPSET if opset is None else opset, **options)
+
+
+def _attach(model: Path, fitted: BaseCalibrator, output: Path, options: dict[str, Any]) -> Any:
+    from hokical.files import DataFileError
+    from hokical.integrations.onnx import attach
+
+    if not model.is_file():
+        raise DataFileError(model, "expected an ONNX model; there is no such file.")
+    with options_checked("--attach"):
+        return attach(model, fitted, output, **options)
+
+
+def _check(model: Any, fitted: BaseCalibrator) -> dict[str, Any]:
+    """What a run of the model says, or why there was none."""
+    from hokical.integrations.onnx import NotRunnable, check
+
+    try:
+        found = check(model, fitted)
+    except ImportError:
+        return {"check": "not run: onnxruntime is not installed"}
+    except NotRunnable as reason:
+        return {"check": f"not run: {reason}"}
+    if not found.agrees:
+        say(
+            f"The model differs from Python: {found.labels_differing} of {found.n_rows} labels, "
+            f"and confidences by up to {found.largest_difference:.1e}."
+        )
+    verdict = f"largest difference from Python {found.largest_difference:.1e}"
+    return {
+        "check": f"{verdict}, {found.labels_differing} labels differ, on {found.n_rows} rows",
+        "largest_difference": found.largest_difference,
+        "labels_differing": found.labels_differing,
+    }
+
+
+def _show(model: Any, output: Path, checked: dict[str, Any] | None, as_json: bool) -> None:
+    facts = {item.key: item.value for item in model.metadata_props}
+    size = output.stat().st_size
+    known = {
+        "output": str(output),
+        "method": facts["hokical_method"],
+        "classes": int(facts["hokical_n_classes"]),
+        "opset": int(facts["hokical_opset"]),
+        "precision": facts["hokical_precision"],
+        "inputs": [_described(item) for item in model.graph.input],
+        "outputs": [_described(item) for item in model.graph.output],
+        "bytes": size,
+    }
+    if as_json:
+        show_json(known | (checked or {}))
+        return
+    lines = {
+        "method": f"{known['method']}, {known['classes']} classes",
+        "inputs": ", ".join(_described(item) for item in model.graph.input),
+        "outputs": ", ".join(_described(item) for item in model.graph.output),
+        "opset": f"{known['opset']}, computed in {known['precision']}",
+        "written to": f"{output} ({size:,} bytes)",
+    }
+    show_facts(lines | ({} if checked is None else {"check": checked["check"]}))
+
+
+def _described(item: Any) -> str:
+    """Name, type and shape of an input or output."""
+    from hokical.integrations.onnx import described
+
+    return described(item)

@@ -1,0 +1,11 @@
+"""Outputs with more than one prediction per input: segmentation maps, tokens, anchors.
+
+`Dense` wraps a calibrator so that logits keep their shape; `from_dense` makes a source of the
+positions that count, for everything in `hokical.streams`, and `open_dense` reads files.
+"""
+
+from hokical.dense.estimator import Dense
+from hokical.dense.files import open_dense
+from hokical.dense.sources import from_dense
+
+__all__ = ["Dense", "from_dense", "open_dense"]

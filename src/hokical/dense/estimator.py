@@ -1,0 +1,320 @@
+"""`Dense`: any calibrator, for outputs with a prediction per pixel or token."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.exceptions import NotFittedError
+
+from hokical._tensors import is_tensor
+from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.registry import load, make
+from hokical.dense.fitting import fit_source
+from hokical.dense.positions import DenseBatch, Rules, check_rules, make_batch
+from hokical.dense.predicting import Answer, slab_results
+from hokical.dense.sources import dense_batches, dense_source, gathered_rows, holds_batches
+from hokical.guarantees.selective import SelectivePrediction
+from hokical.metrics.summaries import Summary
+from hokical.streams.evaluation import evaluate
+from hokical.streams.sources import Source
+
+
+class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Calibrate outputs that have a prediction at every position: segmentation maps, tokens.
+
+    Logits have any shape, with the classes on one of the axes; labels, masks and confidences have
+    the same shape without it. One calibrator is fitted on all positions that count. The arrays are
+    gone through in slabs of about 30 MB and never flattened as a whole, so the memory of a fit does
+    not grow with the number of items (for methods that stream; others gather the positions that
+    count).
+
+    Parameters
+    ----------
+    calibrator : BaseCalibrator or str
+        What to fit: a calibrator, which stays as it is, or a name in the registry. One that is
+        fitted already predicts without a `fit`.
+    class_axis : int
+        The axis of the classes: -1 for (n, h, w, classes), 1 for (n, classes, h, w).
+    ignore_label : int or several, optional
+        Positions whose label is one of these do not count: 255 in many segmentation sets, -100 for
+        tokens.
+    max_positions_per_item : int, optional
+        Fit on at most this many positions of each item (an entry of the first axis), chosen at
+        random from those that count. Neighbours are much alike, so most of what an image has to say
+        is in some hundred of its pixels.
+    random_state : int
+        Seed of that choice. It depends on nothing but the seed and the item's number.
+
+    Attributes
+    ----------
+    calibrator_ : the fitted calibrator, for logits (positions, classes)
+    n_classes_ : number of classes
+
+    Notes
+    -----
+    Positions of an item are not independent: neighbours are right and wrong together. A fit does
+    not mind, but whatever counts examples does: bounds on the calibration error, intervals,
+    promises about the error rate. They hold for one position per item; see `evaluate`, `certify`
+    and the page on dense outputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical import Hoki
+    >>> from hokical.dense import Dense
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(4, size=(6, 20, 20))
+    >>> logits = 3 * (rng.normal(size=(6, 4, 20, 20)) + 2 * np.moveaxis(np.eye(4)[labels], 3, 1))
+    >>> labels[:, :2] = 255
+    >>> cal = Dense(Hoki(), class_axis=1, ignore_label=255).fit(logits, labels)
+    >>> cal.predict_confidence(logits).shape
+    (6, 20, 20)
+    >>> cal.predict_proba(logits).shape
+    (6, 4, 20, 20)
+    """
+
+    def __init__(
+        self,
+        calibrator: BaseCalibrator | str = "hoki",
+        *,
+        class_axis: int = -1,
+        ignore_label: int | Sequence[int] | None = None,
+        max_positions_per_item: int | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.calibrator = calibrator
+        self.class_axis = class_axis
+        self.ignore_label = ignore_label
+        self.max_positions_per_item = max_positions_per_item
+        self.random_state = random_state
+
+    def fit(
+        self, logits: Any, labels: Any = None, *, mask: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Learn from the positions that count.
+
+        Parameters
+        ----------
+        logits : array of shape (n, ..., classes), or with the classes on `class_axis`
+            NumPy, memory-mapped, Zarr or HDF5 arrays, or torch tensors, in any order of memory.
+            Or batches: a list, a loader, a function that returns an iterator, or an iterator for
+            methods that need one pass. A batch is (logits, labels), (logits, labels,
+            sample_weight), or a mapping with these names and `mask`; batches may differ in shape.
+        labels : array of shape (n, ...)
+            The true class of each position. Left out where batches bring theirs.
+        mask : array of bool of shape (n, ...), optional
+            True where a position counts. Logits elsewhere may be anything.
+        sample_weight : array of shape (n, ...) or (n,), optional
+            How much each position counts, or each position of an item.
+        """
+        calibrator = _fresh(self.calibrator)
+        source = self._source(logits, labels, mask, sample_weight, self.max_positions_per_item)
+        fit_source(calibrator, source)
+        self.calibrator_ = calibrator
+        return self
+
+    def predict(self, logits: Any, *, mask: Any = None, fill: int = -1) -> Any:
+        """Labels (n, ...), int64; `fill` where the mask is False.
+
+        Of batches, this and the other predictions give an iterator of results, one per batch.
+        """
+        return self._predict("predict", logits, mask, fill, whole=True)
+
+    def predict_confidence(self, logits: Any, *, mask: Any = None, fill: float = np.nan) -> Any:
+        """The chance (n, ...) that each predicted label is right; `fill` where the mask is False.
+
+        Positions whose label is ignored in a fit are predicted like all others: labels are not
+        known here.
+        """
+        return self._predict("predict_confidence", logits, mask, fill)
+
+    def predict_proba(self, logits: Any, *, mask: Any = None, fill: float = np.nan) -> Any:
+        """Probabilities in the shape of the logits; they sum to 1 along `class_axis`."""
+        return self._predict("predict_proba", logits, mask, fill, of_classes=True)
+
+    def evaluate(
+        self,
+        logits: Any,
+        labels: Any = None,
+        *,
+        mask: Any = None,
+        sample_weight: Any = None,
+        max_positions_per_item: int | None = None,
+        **options: Any,
+    ) -> Summary:
+        """Every metric and bound on the positions that count, without predictions being kept.
+
+        Parameters
+        ----------
+        logits, labels, mask, sample_weight
+            As in `fit`.
+        max_positions_per_item : int, optional
+            Look at no more than this many positions of each item. The metrics are best with all of
+            them, the default. The bounds hold with 1, if the items are independent; with more they
+            are too tight, because neighbours are right and wrong together.
+        **options
+            `n_bins`, `full`, `coverage` and `delta` of `hokical.streams.evaluate`; `full` is for
+            logits on the host.
+        """
+        source = self._source(logits, labels, mask, sample_weight, max_positions_per_item)
+        if options.get("full") and is_tensor(source.first_chunk().logits):
+            raise TypeError(
+                "`full` scores the probabilities of all classes, which is done on the host; the "
+                "logits are on another device. Leave `full` out, or pass `logits.cpu()`."
+            )
+        return evaluate(self._fitted(), source, **options)
+
+    def score(
+        self, logits: Any, labels: Any = None, *, mask: Any = None, sample_weight: Any = None
+    ) -> float:
+        """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
+        summary = self.evaluate(logits, labels, mask=mask, sample_weight=sample_weight)
+        return -float(summary["brier"].value)
+
+    def certify(
+        self,
+        logits: Any,
+        labels: Any = None,
+        *,
+        mask: Any = None,
+        max_positions_per_item: int = 1,
+    ) -> Self:
+        """Count held-out positions, so that `predict_or_abstain` can promise an error rate.
+
+        Parameters
+        ----------
+        logits, labels, mask
+            Of items that neither the classifier nor this calibrator was fitted on.
+        max_positions_per_item : int
+            Positions that each item contributes. With 1 they are as independent as the items are,
+            and the promise holds; more make it bolder than it is true.
+        """
+        source = self._source(logits, labels, mask, None, max_positions_per_item)
+        rows, truth, _ = gathered_rows(source)
+        self._fitted().certify(rows, truth)
+        return self
+
+    def predict_or_abstain(
+        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, mask: Any = None
+    ) -> SelectivePrediction:
+        """Labels, and which of them are sure enough to be wrong at most at the rate `risk`.
+
+        The rate is that of a position drawn at random from a new item, given that it is accepted.
+        Arrays of the result have the shape of the positions; nothing is accepted, and the label is
+        -1, where the mask is False.
+        """
+        calibrator = self._fitted()
+        if calibrator.held_out_scores_ is None:
+            raise ValueError(
+                "`predict_or_abstain` has no positions to go by: those of the fit are not "
+                "independent of their neighbours, and prove nothing. Call `certify(logits, "
+                "labels)` first, with items that nothing was fitted on."
+            )
+        batch = self._batch(logits, mask)
+        labels = Answer(batch, -1, whole=True)
+        confidence = Answer(batch, np.nan)
+        accepted = Answer(batch, 0, whole=True)
+        found: SelectivePrediction | None = None
+        for index, keep, found in slab_results(
+            batch, lambda rows: calibrator.predict_or_abstain(rows, risk=risk, delta=delta)
+        ):
+            labels.put(index, keep, found.labels)
+            confidence.put(index, keep, found.confidence)
+            accepted.put(index, keep, found.accepted)
+        if found is None:
+            raise ValueError("at least one position must count; got none. See `mask`.")
+        return dataclasses.replace(
+            found,
+            labels=labels.values,
+            confidence=confidence.values,
+            accepted=accepted.values != 0,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted calibrator to a JSON file, atomically.
+
+        It is an ordinary calibrator's file, for `hokical.load`, the command line or an export. The
+        options of this wrapper are not in it; `Dense.load` takes them.
+        """
+        self._fitted().save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """A fitted `Dense` from a calibrator's file, with `class_axis` and other options."""
+        return cls(load(path), **options)
+
+    @property
+    def n_classes_(self) -> int:
+        return self._fitted().n_classes_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "calibrator_") or hasattr(self.calibrator, "n_classes_")
+
+    def _fitted(self) -> BaseCalibrator:
+        """The calibrator of the last fit, or the one given if that is fitted already."""
+        found = getattr(self, "calibrator_", self.calibrator)
+        if not isinstance(found, BaseCalibrator) or not hasattr(found, "n_classes_"):
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet. Call `fit` first, or give "
+                "a fitted calibrator."
+            )
+        return found
+
+    def _rules(self, per_item: int | None = None) -> Rules:
+        return check_rules(self.class_axis, self.ignore_label, per_item, self.random_state)
+
+    def _source(
+        self, logits: Any, labels: Any, mask: Any, weights: Any, per_item: int | None
+    ) -> Source:
+        return dense_source(logits, labels, mask, weights, self._rules(per_item))
+
+    def _batch(self, logits: Any, mask: Any) -> DenseBatch:
+        return self._of_known_classes(make_batch(logits, None, mask, None, self._rules()))
+
+    def _of_known_classes(self, batch: DenseBatch) -> DenseBatch:
+        """The same batch, if it has the classes of the fit."""
+        known = self._fitted().n_classes_
+        if batch.layout.n_classes != known:
+            raise ValueError(
+                f"`logits` must have the {known} classes of the fit on axis {batch.layout.axis}; "
+                f"got shape {batch.layout.shape}. `class_axis` says which axis is theirs."
+            )
+        return batch
+
+    def _predict(self, method: str, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
+        self._fitted()
+        if not holds_batches(logits):
+            return self._answer(method, self._batch(logits, mask), fill, kind)
+        if mask is not None:
+            raise TypeError("masks come with the batches, in a mapping; give none beside them.")
+        return self._answers(method, logits() if callable(logits) else logits, fill, kind)
+
+    def _answers(
+        self, method: str, batches: Any, fill: Any, kind: dict[str, bool]
+    ) -> Iterator[Any]:
+        for batch in dense_batches(batches, self._rules()):
+            unlabelled = dataclasses.replace(batch, labels=None)  # ignored ones are predicted too
+            yield self._answer(method, self._of_known_classes(unlabelled), fill, kind)
+
+    def _answer(self, method: str, batch: DenseBatch, fill: Any, kind: dict[str, bool]) -> Any:
+        answer = Answer(batch, fill, **kind)
+        for index, keep, found in slab_results(batch, getattr(self._fitted(), method)):
+            answer.put(index, keep, found)
+        return answer.values
+
+
+def _fresh(calibrator: Any) -> BaseCalibrator:
+    """An unfitted calibrator like the one given, or of that name."""
+    made = make(calibrator) if isinstance(calibrator, str) else calibrator
+    if not isinstance(made, BaseCalibrator) or made.needs_transformed:
+        raise TypeError(
+            "`calibrator` must be a calibrator that needs nothing but logits and labels, or the "
+            f"name of one; got {calibrator!r}."
+        )
+    fresh: BaseCalibrator = clone(made)
+    return fresh

@@ -1,0 +1,209 @@
+"""Which positions count, and their logits, labels and weights as rows, a slab at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.bins import check_count
+from hokical.dense.arrays import class_rows, fit_rows, on_host
+from hokical.dense.layout import Index, Layout, check_like_positions, find_layout, slabs
+from hokical.streams.chunks import Chunk, block_rows
+
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How dense arrays are read.
+
+    Attributes
+    ----------
+    class_axis : the axis of the classes
+    ignored : labels of positions that do not count
+    per_item : most positions of an item (an entry of the first axis) that count, None for all
+    seed : of the choice among them
+    """
+
+    class_axis: int
+    ignored: tuple[int, ...]
+    per_item: int | None
+    seed: int
+
+
+def check_rules(class_axis: Any, ignore_label: Any, per_item: Any, seed: Any) -> Rules:
+    """The options of a user, as `Rules`."""
+    if isinstance(class_axis, bool) or not isinstance(class_axis, (int, np.integer)):
+        raise TypeError(f"`class_axis` must be an integer; got {class_axis!r}.")
+    if per_item is not None:
+        per_item = check_count(per_item, name="max_positions_per_item")
+    seed = check_count(seed, name="random_state", least=0)
+    return Rules(int(class_axis), _ignored(ignore_label), per_item, seed)
+
+
+def _ignored(ignore_label: Any) -> tuple[int, ...]:
+    if ignore_label is None:
+        return ()
+    given = ignore_label if isinstance(ignore_label, Iterable) else [ignore_label]
+    labels = tuple(given)
+    for label in labels:
+        if isinstance(label, (bool, np.bool_)) or not isinstance(label, (int, np.integer)):
+            raise TypeError(
+                "`ignore_label` must be an integer, several of them, or None; got "
+                f"{ignore_label!r}."
+            )
+    return tuple(int(label) for label in labels)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseBatch:
+    """Dense logits and what goes with them; nothing of it has been looked at but the shapes.
+
+    Attributes
+    ----------
+    logits : the positions' shape, with the classes on the axis that `layout` says
+    labels, mask : the positions' shape, or None; a position counts where the mask is True
+    weights : the positions' shape, or one per item, or None
+    first_item : how many items there were before
+    """
+
+    logits: Any
+    labels: Any
+    mask: Any
+    weights: Any
+    layout: Layout
+    rules: Rules
+    first_item: int = 0
+
+    @property
+    def n_items(self) -> int:
+        return self.layout.positions[0]
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The positions that count, in order, as chunks of rows."""
+        for place, keep in self.kept():
+            yield self._chunk(place, keep)
+
+    def kept(self) -> Iterator[tuple[Index, BoolArray | None]]:
+        """Slabs, and which of their positions count (None: all)."""
+        limit = block_rows(self.layout.n_classes)
+        if self.rules.per_item is None:
+            for index in slabs(self.layout.positions, limit):
+                yield index, self._counting(index)
+            return
+        for item in range(self.n_items):
+            chosen = self._chosen(item, self.rules.per_item)
+            for inner in slabs(self.layout.positions[1:], limit) if chosen.ndim > 1 else [()]:
+                yield (slice(item, item + 1), *inner), chosen[(slice(None), *inner)]
+
+    def _counting(self, index: Index) -> BoolArray | None:
+        """Which positions of a slab are neither masked nor ignored; None for all."""
+        keep = None if self.mask is None else checked_mask(self.mask[index])
+        if self.rules.ignored and self.labels is not None:
+            known = ~np.isin(on_host(self.labels[index], "labels"), self.rules.ignored)
+            keep = known if keep is None else keep & known
+        return None if keep is None or keep.all() else keep
+
+    def _chosen(self, item: int, most: int) -> BoolArray:
+        """Which positions (1, ...) of an item count, at most `most`, drawn evenly by its seed."""
+        whole = tuple(slice(0, length) for length in self.layout.positions[1:])
+        shape = (1, *self.layout.positions[1:])
+        keep = self._counting((slice(item, item + 1), *whole))
+        places = np.arange(int(np.prod(shape))) if keep is None else np.flatnonzero(keep)
+        if places.size > most:
+            rng = np.random.default_rng([self.rules.seed, self.first_item + item])
+            places = rng.choice(places, most, replace=False, shuffle=False)
+        chosen = np.zeros(shape, np.bool_)
+        chosen.flat[places] = True
+        return chosen
+
+    def _chunk(self, index: Index, keep: BoolArray | None) -> Chunk:
+        rows = fit_rows(class_rows(self.logits, index, keep, self.layout))
+        labels = None if self.labels is None else self._labels(index, keep)
+        weights = None if self.weights is None else self._weights(index, keep)
+        return Chunk(rows, labels, weights)
+
+    def _labels(self, index: Index, keep: BoolArray | None) -> NDArray[Any]:
+        labels = on_host(self.labels[index], "labels")
+        self._check_labels(labels, index, keep)
+        return labels.reshape(-1) if keep is None else labels[keep]
+
+    def _check_labels(self, labels: NDArray[Any], index: Index, keep: BoolArray | None) -> None:
+        if labels.dtype.kind not in "iub":
+            raise TypeError(
+                "`labels` must be integers, the index of each position's class; got dtype "
+                f"{labels.dtype}. Convert with `.astype(int)`."
+            )
+        wrong = (labels < 0) | (labels >= self.layout.n_classes)
+        if keep is not None:
+            wrong &= keep
+        if wrong.any():
+            inside = np.argwhere(wrong)[0]
+            value = labels[tuple(inside)]
+            raise ValueError(
+                f"`labels` must lie in [0, {self.layout.n_classes - 1}], one index per class on "
+                f"axis {self.layout.axis} of the logits; got {value} at position "
+                f"{self.place(index, inside)}. If it marks positions that do not count, give "
+                f"`ignore_label={value}`."
+            )
+
+    def _weights(self, index: Index, keep: BoolArray | None) -> NDArray[Any]:
+        """Per position as they are; one per item for all of its positions."""
+        per_item = len(self.weights.shape) == 1 < len(index)
+        weights = on_host(self.weights[index[:1] if per_item else index], "sample_weight")
+        if per_item:
+            weights = weights.reshape(-1, *[1] * (len(index) - 1))
+            weights = np.broadcast_to(weights, [part.stop - part.start for part in index])
+        return weights.reshape(-1) if keep is None else weights[keep]
+
+    def place(self, index: Index, inside: Any) -> tuple[int, ...]:
+        """A place within a slab as one in the whole; items are counted over all batches."""
+        found = [part.start + int(shift) for part, shift in zip(index, inside, strict=True)]
+        return (found[0] + self.first_item, *found[1:])
+
+
+def make_batch(
+    logits: Any,
+    labels: Any,
+    mask: Any,
+    weights: Any,
+    rules: Rules,
+    first_item: int = 0,
+) -> DenseBatch:
+    """Arrays as they came, with shapes that fit together."""
+    logits, labels, mask, weights = map(_shaped, (logits, labels, mask, weights))
+    layout = find_layout(tuple(logits.shape), rules.class_axis)
+    if rules.per_item is not None and layout.axis == 0:
+        raise ValueError(
+            "`max_positions_per_item` needs items on the first axis of the logits, and that is "
+            "the axis of the classes. Give a single item as `logits[None]`, with `class_axis=1`."
+        )
+    for name, array in (("labels", labels), ("mask", mask)):
+        if array is not None:
+            check_like_positions(tuple(array.shape), layout, name)
+    if weights is not None and tuple(weights.shape) != layout.positions[:1]:
+        check_like_positions(tuple(weights.shape), layout, "sample_weight")
+    return DenseBatch(logits, labels, mask, weights, layout, rules, first_item)
+
+
+def checked_mask(mask: Any) -> BoolArray:
+    """True or False, or the same as 1 and 0."""
+    array = on_host(mask, "mask")
+    if array.dtype.kind == "b":
+        return array
+    if array.dtype.kind in "iu" and bool(((array == 0) | (array == 1)).all()):
+        return array.astype(np.bool_)
+    raise TypeError(
+        "`mask` must be True where a position counts and False elsewhere (or 1 and 0); got dtype "
+        f"{array.dtype}" + (" with other numbers." if array.dtype.kind in "iu" else ".")
+    )
+
+
+def _shaped(data: Any) -> Any:
+    """Anything with a shape as it is, so that a file stays on disk; lists as arrays."""
+    return data if data is None or hasattr(data, "shape") else np.asarray(data)

@@ -1,0 +1,117 @@
+"""Calibration at the end of a Lightning run, by `lightning` or `pytorch_lightning`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import chain
+from typing import Any
+
+from hokical._warnings import warn_user
+from hokical.calibrators.base import BaseCalibrator
+from hokical.integrations.torch.collecting import calibrate
+from hokical.integrations.torch.model import CalibratedModel
+
+_HOMES = ("lightning.pytorch", "pytorch_lightning")
+
+
+def _callback_class() -> Any:
+    """`Callback` of the Lightning in use: the one imported already, else the one installed."""
+    for home in sorted(_HOMES, key=lambda name: name not in sys.modules):
+        if find_spec(home.split(".")[0]) is not None:
+            return import_module(home).Callback
+    return object
+
+
+_Callback: Any = _callback_class()
+
+
+class CalibrationCallback(_Callback):  # type: ignore[misc]
+    """Calibrate the network on the validation set once training, or `trainer.validate`, ends.
+
+    The network, the LightningModule's `forward`, runs over the trainer's validation loaders once
+    more, in evaluation mode and without gradients, and a calibrator is fitted on the device, for
+    the weights that it has at that moment: after loading a better checkpoint, run
+    `trainer.validate` with this callback again.
+
+    In a run over several processes each of them calibrates on its own share of the validation set,
+    with a warning. To use all of it, run `trainer.validate` with one device afterwards.
+
+    Parameters
+    ----------
+    method : str or calibrator
+        As in `hokical.integrations.torch.calibrate`.
+    path : path, optional
+        Where to save the calibrator as JSON.
+    options
+        Of `calibrate`: `get_logits`, `class_axis`, `ignore_label`, ..., and of the method.
+
+    Attributes
+    ----------
+    calibrated : CalibratedModel, None before there is one
+    calibrator : the fitted calibrator, None before there is one
+
+    Examples
+    --------
+    A trainer takes it like any callback, `Trainer(callbacks=[callback])`; after `trainer.fit(...)`
+    `callback.calibrated(inputs)` gives logits, labels and confidence:
+
+        callback = CalibrationCallback("hoki", path="cal.json")
+    """
+
+    def __init__(
+        self,
+        method: str | BaseCalibrator = "auto",
+        *,
+        path: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        if _Callback is object:
+            raise ImportError("CalibrationCallback needs Lightning: pip install lightning.")
+        super().__init__()
+        self.method, self.path, self.options = method, path, options
+        self.calibrated: CalibratedModel | None = None
+
+    @property
+    def calibrator(self) -> BaseCalibrator | None:
+        return None if self.calibrated is None else self.calibrated.fitted
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """After the last step of `trainer.fit`."""
+        self._calibrate(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """After `trainer.validate`; validation during training is passed over."""
+        if trainer.state.fn == "validate":
+            self._calibrate(trainer, pl_module)
+
+    def _calibrate(self, trainer: Any, pl_module: Any) -> None:
+        loaders = _loaders(trainer.val_dataloaders)
+        if not loaders:
+            warn_user(
+                "CalibrationCallback did nothing: there is no validation loader. Give "
+                "`val_dataloaders` to the trainer.",
+                RuntimeWarning,
+            )
+            return
+        if trainer.world_size > 1:
+            warn_user(
+                f"CalibrationCallback: {trainer.world_size} processes calibrate on their own "
+                "shares of the validation set. Run `trainer.validate` with one device for all.",
+                RuntimeWarning,
+            )
+        batches = chain.from_iterable(loaders)
+        self.calibrated = calibrate(pl_module, batches, self.method, **self.options)
+        if self.path is not None and trainer.is_global_zero and self.calibrator is not None:
+            self.calibrator.save(self.path)
+
+
+def _loaders(found: Any) -> list[Any]:
+    """The validation loaders: none, one, or several in a list or by name."""
+    if found is None:
+        return []
+    if isinstance(found, dict):
+        return list(found.values())
+    return list(found) if isinstance(found, (list, tuple)) else [found]

@@ -1,0 +1,22 @@
+"""ONNX (extra `onnx`): calibrators as graphs of plain operators, alone or behind a classifier.
+
+- `export(calibrator, "cal.onnx")`: logits in; labels, confidence and probabilities out.
+- `attach("model.onnx", calibrator, "calibrated.onnx")`: one file that does both.
+- `check(model, calibrator)`: runs an exported model and compares it with Python.
+"""
+
+from hokical.integrations.onnx.attaching import attach
+from hokical.integrations.onnx.checking import Check, NotRunnable, check
+from hokical.integrations.onnx.exporting import DEFAULT_OPSET, OLDEST_OPSET, export
+from hokical.integrations.onnx.models import described
+
+__all__ = [
+    "DEFAULT_OPSET",
+    "OLDEST_OPSET",
+    "Check",
+    "NotRunnable",
+    "attach",
+    "check",
+    "described",
+    "export",
+]

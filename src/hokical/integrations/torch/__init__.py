@@ -1,0 +1,32 @@
+"""Calibrated networks in PyTorch. Needs `pip install "hokical[torch]"`.
+
+- `calibrate(model, val_loader)`: a calibrated model in one line
+- `CalibratedModel(model, calibrator)`: logits, labels and confidence in one forward
+- `collect_logits(model, loader)`: validation logits and labels, left on the device
+- `as_module(calibrator)`: a fitted calibrator as an `nn.Module`
+
+Calibrators themselves take tensors as well, in `fit` and in `predict`, and leave them where they
+are.
+"""
+
+try:
+    import torch as torch
+except ImportError as error:
+    raise ImportError(
+        'hokical.integrations.torch needs PyTorch: pip install "hokical[torch]".'
+    ) from error
+
+from hokical.integrations.torch.collecting import calibrate, collect_logits
+from hokical.integrations.torch.model import CalibratedModel, CalibratedOutput
+from hokical.integrations.torch.modules.base import CalibratorModule, Prediction
+from hokical.integrations.torch.modules.making import as_module
+
+__all__ = [
+    "CalibratedModel",
+    "CalibratedOutput",
+    "CalibratorModule",
+    "Prediction",
+    "as_module",
+    "calibrate",
+    "collect_logits",
+]

@@ -1,0 +1,227 @@
+"""Validation logits from a network and a data loader, and a calibrated network from both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from sklearn.base import clone
+from torch import Tensor, nn
+
+from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.registry import make
+from hokical.integrations.torch.model import CalibratedModel, device_of
+from hokical.integrations.torch.outputs import GetLogits, classes_last, find_logits
+from hokical.progress import progress_bar
+
+#: Under which names a batch that is a mapping has its labels.
+_LABELS = ("labels", "label")
+
+
+def collect_logits(
+    model: nn.Module,
+    loader: Any,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    progress: bool | None = None,
+    get_logits: GetLogits | None = None,
+    class_axis: int = -1,
+    ignore_label: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Run a network over a data loader: logits (n, classes) and labels (n,), on its device.
+
+    In evaluation mode and without gradients; every part of the network has its own mode back
+    afterwards, also after an error.
+
+    Parameters
+    ----------
+    model : nn.Module
+    loader : iterable of batches
+        (inputs, labels), or more inputs with the labels last; or mappings with "labels", whose
+        other entries are the network's keyword arguments.
+    device : optional
+        Where the inputs are sent: by default to where the network is.
+    dtype : torch.dtype, optional
+        What the logits are kept as; float16 takes half the room. By default as they come.
+    progress : bool, optional
+        Show a progress bar; None means: if stderr is a terminal.
+    get_logits : callable, optional
+        From what the network returns to the logits; see `CalibratedModel`.
+    class_axis : int
+        Where the classes are. Images and tokens are flattened: each position is a row.
+    ignore_label : int, optional
+        Positions with this label are left out, for example -100 or 255.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hokical.integrations.torch import collect_logits
+    >>> network = torch.nn.Linear(4, 3)
+    >>> batches = [(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])) for _ in range(3)]
+    >>> logits, labels = collect_logits(network, batches)
+    >>> logits.shape, labels.shape
+    (torch.Size([15, 3]), torch.Size([15]))
+    """
+    place = device_of(model) if device is None else torch.device(device)
+    pick = find_logits if get_logits is None else get_logits
+    total = len(loader) if hasattr(loader, "__len__") else 0
+    parts: list[tuple[Tensor, Tensor]] = []
+    with (
+        evaluating(model),
+        torch.no_grad(),
+        progress_bar("collecting logits", total, progress) as advance,
+    ):
+        for batch in loader:
+            args, kwargs, labels = split_batch(to_device(batch, place))
+            logits = classes_last(pick(model(*args, **kwargs)), class_axis)
+            parts.append(_as_rows(logits, labels, dtype, ignore_label))
+            advance()
+    if not sum(labels.numel() for _, labels in parts):
+        raise ValueError("`loader` must give at least one batch with a label that counts.")
+    logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+    return logits, labels
+
+
+def calibrate(
+    model: nn.Module,
+    val_loader: Any,
+    method: str | BaseCalibrator = "auto",
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    progress: bool | None = None,
+    get_logits: GetLogits | None = None,
+    class_axis: int = -1,
+    ignore_label: int | None = None,
+    **options: Any,
+) -> CalibratedModel:
+    """Collect validation logits, fit a calibrator, and return the network with it.
+
+    Parameters
+    ----------
+    model : nn.Module
+    val_loader : iterable of batches
+        Of examples that the network was not trained on; see `collect_logits`.
+    method : str or calibrator
+        A name (`hokical methods` lists them), with `options` for it; or a calibrator, of which a
+        copy is fitted. "auto" chooses among four.
+    device, dtype, progress, get_logits, class_axis, ignore_label
+        As in `collect_logits` and `CalibratedModel`.
+
+    Returns
+    -------
+    CalibratedModel
+        Its `fitted` is the calibrator: `fitted.save("cal.json")`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hokical.integrations.torch import calibrate
+    >>> _ = torch.manual_seed(0)
+    >>> inputs = torch.randn(600, 3)
+    >>> labels = (inputs + torch.randn(600, 3)).argmax(dim=1)
+    >>> network = torch.nn.Linear(3, 3, bias=False)
+    >>> network.weight = torch.nn.Parameter(5 * torch.eye(3))
+    >>> loader = torch.utils.data.DataLoader(list(zip(inputs, labels)), batch_size=100)
+    >>> calibrated = calibrate(network, loader, "temps")
+    >>> calibrated.fitted
+    TemperatureScaling()
+    """
+    calibrator = _new_calibrator(method, options)
+    if calibrator.needs_transformed:
+        raise ValueError(
+            f"`calibrate` cannot fit {calibrator.name}, which also needs logits of transformed "
+            "inputs: fit it with `transformed=`, then use `CalibratedModel(model, calibrator, "
+            "transforms=[...])`."
+        )
+    where: dict[str, Any] = {"get_logits": get_logits, "class_axis": class_axis}
+    logits, labels = collect_logits(
+        model,
+        val_loader,
+        device=device,
+        dtype=dtype,
+        progress=progress,
+        ignore_label=ignore_label,
+        **where,
+    )
+    return CalibratedModel(model, calibrator.fit(logits, labels), **where)
+
+
+def _new_calibrator(method: Any, options: dict[str, Any]) -> BaseCalibrator:
+    if isinstance(method, str):
+        return make(method, **options)
+    if not isinstance(method, BaseCalibrator):
+        raise TypeError(
+            "`method` must be a method's name or a calibrator; got "
+            f'{type(method).__name__}. For example `calibrate(model, loader, "hoki")`.'
+        )
+    if options:
+        raise TypeError(
+            f"options {sorted(options)} go with a method's name; set them on the calibrator itself."
+        )
+    return clone(method)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards every submodule is in the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def split_batch(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """Positional arguments, keyword arguments and labels of a batch.
+
+    >>> split_batch(("inputs", "labels"))
+    (('inputs',), {}, 'labels')
+    """
+    if isinstance(batch, Mapping):
+        for name in _LABELS:
+            if name in batch:
+                return (), {key: batch[key] for key in batch if key != name}, batch[name]
+    elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
+        return tuple(batch[:-1]), {}, batch[-1]
+    found = f"keys {list(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
+    raise TypeError(
+        'a batch must be (inputs, labels), or a mapping with "labels"; got '
+        f"{found}. Wrap the loader: `((batch.x, batch.y) for batch in loader)`."
+    )
+
+
+def to_device(data: Any, device: torch.device) -> Any:
+    """Tensors within tuples, lists and mappings, moved."""
+    if isinstance(data, Tensor):
+        return data.to(device, non_blocking=True)
+    if isinstance(data, Mapping):
+        return {key: to_device(value, device) for key, value in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(to_device(value, device) for value in data))
+    if isinstance(data, (tuple, list)):
+        return type(data)(to_device(value, device) for value in data)
+    return data
+
+
+def _as_rows(
+    logits: Tensor, labels: Any, dtype: torch.dtype | None, ignore_label: int | None
+) -> tuple[Tensor, Tensor]:
+    """Logits (rows, classes) and labels (rows,), without positions that do not count."""
+    truth = torch.as_tensor(labels, device=logits.device)
+    if truth.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"a batch's labels must have the shape of its logits without the classes, "
+            f"{tuple(logits.shape[:-1])}; got {tuple(truth.shape)}. Give `class_axis` if the "
+            "classes are not last."
+        )
+    rows, truth = logits.reshape(-1, logits.shape[-1]), truth.reshape(-1)
+    if ignore_label is not None:
+        counts = truth != ignore_label
+        rows, truth = rows[counts], truth[counts]
+    return rows if dtype is None else rows.to(dtype), truth

@@ -1,0 +1,136 @@
+"""A network and its calibrator as one module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import _register_namedtuple
+
+from hokical.calibrators.base import BaseCalibrator
+from hokical.integrations.torch.modules.base import CalibratorModule
+from hokical.integrations.torch.modules.making import as_module
+from hokical.integrations.torch.modules.recal import ReCalModule
+from hokical.integrations.torch.outputs import GetLogits, classes_last, find_logits
+
+
+class CalibratedOutput(NamedTuple):
+    """`logits` as the network gave them; `labels` and `confidence` without the class axis."""
+
+    logits: Tensor
+    labels: Tensor
+    confidence: Tensor
+
+
+_register_namedtuple(CalibratedOutput, serialized_type_name="hokical.CalibratedOutput")
+
+
+class CalibratedModel(nn.Module):
+    """A network whose forward gives logits, labels and confidence.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any network that returns logits. It is neither copied nor changed; training and evaluation
+        mode, device, gradients are as ever.
+    calibrator : a fitted calibrator, or a CalibratorModule
+    class_axis : int
+        Where the classes are in the logits: -1 for (n, classes) and (n, tokens, classes), 1 for
+        (n, classes, height, width).
+    get_logits : callable, optional
+        From what the network returns to the logits. By default: a tensor as it is, `.logits` or
+        `["logits"]`, or the first of a tuple.
+    transforms : sequence of callables, optional
+        For ReCal: the transformations used in its fit, in that order. Each takes the network's
+        first argument, and the network runs once more for each.
+
+    Attributes
+    ----------
+    model, calibrator : the two modules
+    fitted : the calibrator this was made with, for `fitted.save(...)`
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hokical import Hoki
+    >>> from hokical.integrations.torch import CalibratedModel
+    >>> _ = torch.manual_seed(0)
+    >>> labels = torch.randint(3, (500,))
+    >>> inputs = torch.nn.functional.one_hot(labels, 3) + 0.7 * torch.randn(500, 3)
+    >>> network = torch.nn.Linear(3, 3)
+    >>> _ = torch.nn.init.eye_(network.weight)
+    >>> with torch.no_grad():
+    ...     cal = Hoki().fit(5 * network(inputs), labels)
+    >>> calibrated = CalibratedModel(network, cal).eval()
+    >>> output = calibrated(inputs[:4])
+    >>> output.logits.shape, output.labels.shape, output.confidence.shape
+    (torch.Size([4, 3]), torch.Size([4]), torch.Size([4]))
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        calibrator: BaseCalibrator | CalibratorModule,
+        *,
+        class_axis: int = -1,
+        get_logits: GetLogits | None = None,
+        transforms: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"`model` must be an nn.Module; got {type(model).__name__}.")
+        if isinstance(calibrator, BaseCalibrator):
+            calibrator = as_module(calibrator)
+        self.model = model
+        self.calibrator = calibrator.to(device_of(model))
+        self.class_axis = class_axis
+        self.get_logits = find_logits if get_logits is None else get_logits
+        self.transforms = _checked_transforms(calibrator, transforms)
+        self.training = model.training  # of this module alone: the network keeps its modes
+
+    def forward(self, *args: Any, **kwargs: Any) -> CalibratedOutput:
+        """Logits, labels and confidence of what the network makes of its arguments."""
+        logits = self.get_logits(self.model(*args, **kwargs))
+        given = {}
+        if self.transforms:
+            first, *others = args
+            views = [
+                self.get_logits(self.model(transform(first), *others, **kwargs))
+                for transform in self.transforms
+            ]
+            given["transformed"] = classes_last(torch.stack(views), _after(self.class_axis))
+        answer = self.calibrator(classes_last(logits, self.class_axis), **given)
+        return CalibratedOutput(logits, answer.labels, answer.confidence)
+
+    @property
+    def fitted(self) -> BaseCalibrator | None:
+        """The calibrator this was made with, to be saved; None once a state dict was loaded."""
+        return self.calibrator.fitted
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of a network: that of its first parameter or buffer, else the host."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def _after(class_axis: int) -> int:
+    """The same axis with one more in front of all."""
+    return class_axis + 1 if class_axis >= 0 else class_axis
+
+
+def _checked_transforms(
+    module: CalibratorModule, transforms: Sequence[Callable[[Any], Any]] | None
+) -> list[Callable[[Any], Any]]:
+    """As many as ReCal was fitted with, and none for the others."""
+    found = [] if transforms is None else list(transforms)
+    wanted = module.n_transforms if isinstance(module, ReCalModule) else 0
+    if len(found) != wanted:
+        raise ValueError(
+            f"`transforms` must be the {wanted} transformations of the calibrator's fit, in that "
+            f"order; got {len(found)}. Only ReCal has any."
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Fitted calibrators as `nn.Module`s, one per method; `making.as_module` picks."""

@@ -1,0 +1,74 @@
+"""Running models, and every method in the forms that are written differently."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from hokical.calibrators import BaseCalibrator, make
+from hokical.noise import Gaussian, Gumbel, Uniform
+from tests.conftest import synthetic_logits
+
+#: By a name of its own: the method, and its options.
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "uncalibrated": ("uncalibrated", {}),
+    "temps": ("temps", {}),
+    "ets": ("ets", {}),
+    "vecs": ("vecs", {}),
+    "ms_odir": ("ms_odir", {"lambdas": 1.0}),
+    "dir_odir": ("dir_odir", {"lambdas": 1.0}),
+    "irm": ("irm", {}),
+    "irm_raw": ("irm", {"normalize": False}),
+    "irova_ts": ("irova_ts", {}),
+    "hoki": ("hoki", {}),
+    "hoki_gaussian": ("hoki", {"noise": Gaussian(2.0, mean=1.0)}),
+    "hoki_uniform": ("hoki", {"noise": Uniform(-4.0, 5.0)}),
+    "hoki_gumbel": ("hoki", {"noise": Gumbel(1.5)}),
+    "hoki_confidence": ("hoki", {"noise": Gaussian(3.0), "init": "confidence"}),
+    "hoki_sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 150, "random_state": 1}),
+    "hoki_sampled_uniform": ("hoki", {"noise": Uniform(0, 4), "draws": 70, "random_state": 1}),
+    "profile": ("profile", {}),
+    "profile_free": ("profile", {"penalty": 1.0}),
+    "profile_wide": ("profile", {"penalty": 10.0, "widths": (0.3, 2.0)}),
+    "auto": ("auto", {}),
+}
+
+
+def fit(method: str, logits: Any, labels: Any) -> BaseCalibrator:
+    """A method of the list above; that some do not converge does not matter here."""
+    name, options = METHODS[method]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make(name, **options).fit(logits, labels)
+
+
+@functools.cache
+def fitted(method: str, n_classes: int) -> BaseCalibrator:
+    """Fitted on synthetic logits."""
+    return fit(method, *synthetic_logits(1200, n_classes, seed=n_classes))
+
+
+def run(model: Any, **feed: Any) -> dict[str, np.ndarray]:
+    """All outputs by name."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, feed), strict=True))
+
+
+def differences(calibrator: BaseCalibrator, found: dict[str, Any], logits: Any, **extra: Any):
+    """Labels that differ, and the largest difference of confidence and of probabilities."""
+    confidence = np.abs(found["confidence"] - calibrator.predict_confidence(logits, **extra))
+    proba = 0.0
+    if "probabilities" in found:
+        proba = np.abs(found["probabilities"] - calibrator.predict_proba(logits, **extra))
+    wrong = int((found["labels"] != calibrator.predict(logits)).sum())
+    return wrong, float(np.max(confidence, initial=0.0)), float(np.max(proba, initial=0.0))

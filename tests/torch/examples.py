@@ -1,0 +1,93 @@
+"""Fitted calibrators of every method, and rows on which modules and the core must agree."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from hokical.calibrators import make
+from hokical.calibrators.base import BaseCalibrator
+from hokical.noise import Gaussian, Gumbel, Uniform
+
+SUITE = Path(__file__).resolve().parents[2] / "suite"
+
+_FIXED = {"lambdas": [1e-2], "mus": [1e-2]}
+#: What to call a calibrator, and how to make it.
+MAKERS: dict[str, Callable[[], BaseCalibrator]] = {
+    **{
+        name: (lambda name=name: make(name))
+        for name in ("uncalibrated", "temps", "vecs", "ets", "irm", "irova_ts", "profile", "auto")
+    },
+    "ms_odir": lambda: make("ms_odir", **_FIXED),
+    "dir_odir": lambda: make("dir_odir", **_FIXED),
+    "recal": lambda: make("recal", random_state=0),
+    "irm not normalised": lambda: make("irm", normalize=False),
+    "hoki gaussian": lambda: make("hoki", noise=Gaussian(2.0)),
+    "hoki uniform": lambda: make("hoki", noise=Uniform(-3.0, 3.0)),
+    "hoki gumbel": lambda: make("hoki", noise=Gumbel(1.5)),
+    "hoki from confidence": lambda: make("hoki", noise=Gaussian(2.0), init="confidence"),
+    "hoki sampled": lambda: make("hoki", noise=Gaussian(2.0), draws=100, random_state=3),
+    "hoki sampled from confidence": lambda: make(
+        "hoki", noise=Uniform(-3.0, 3.0), draws=100, init="confidence", random_state=3
+    ),
+}
+NAMES = list(MAKERS)
+
+
+def synthetic_logits(
+    n: int, n_classes: int, *, seed: int, stretch: float = 3.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of an overconfident classifier, and true classes."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(n_classes, size=n)
+    logits = rng.normal(size=(n, n_classes)) + 2.0 * np.eye(n_classes)[labels]
+    return stretch * logits, labels
+
+
+def views(logits: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Logits as of two transformed inputs, (2, n, classes): flatter, and with some labels moved."""
+    rng = np.random.default_rng(seed)
+    moved = 0.9 * logits + 0.5 * rng.normal(size=logits.shape)
+    return np.where(np.isfinite(logits), np.stack([0.7 * logits, moved]), logits)
+
+
+def given(calibrator: BaseCalibrator, logits: np.ndarray) -> dict[str, Any]:
+    """What a method needs beside the logits."""
+    return {"transformed": views(logits)} if calibrator.needs_transformed else {}
+
+
+def fitted_on(name: str, logits: np.ndarray, labels: np.ndarray) -> BaseCalibrator:
+    calibrator = MAKERS[name]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return calibrator.fit(logits, labels, **given(calibrator, logits))
+
+
+@cache
+def fitted(name: str, seed: int = 0, n_classes: int = 5) -> BaseCalibrator:
+    """On synthetic logits; do not change it."""
+    return fitted_on(name, *synthetic_logits(800, n_classes, seed=seed))
+
+
+def awkward(logits: np.ndarray) -> np.ndarray:
+    """The rows (20 or more), some now masked, tied, huge, tiny, shifted, with one class left."""
+    rng = np.random.default_rng(1)
+    rows = logits.astype(np.float64)
+    masked = rng.random((8, rows.shape[1])) < 0.5
+    masked[np.arange(8), np.arange(8) % rows.shape[1]] = False
+    rows[:8][masked] = -np.inf
+    rows[8] = 0.0
+    rows[9, :3] = rows[9].max()
+    rows[10, 1:] = -np.inf
+    rows[11, :-1] = -np.inf
+    rows[12] *= 1e3
+    rows[13] *= 1e-12
+    rows[14] += 1e4
+    rows[15, 0], rows[15, 1:] = 0.0, -1e300
+    return rows

@@ -1,0 +1,64 @@
+"""Modules, models and calibrators on a GPU: the same numbers, and nothing leaves it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.torch.examples import NAMES, awkward, fitted, given, synthetic_logits
+
+torch = pytest.importorskip("torch")
+
+from hokical.integrations.torch import CalibratedModel, as_module, calibrate  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+def on_gpu(name: str, dtype: Any = torch.float64) -> tuple[Any, Any, dict[str, Any]]:
+    logits = torch.tensor(awkward(synthetic_logits(60, 5, seed=9)[0])).to(dtype)
+    extra = given(fitted(name), logits.double().numpy())
+    return logits, logits.cuda(), {key: torch.tensor(value).cuda() for key, value in extra.items()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_module_gives_the_numbers_of_the_host(name: str) -> None:
+    logits, there, extra = on_gpu(name)
+    module = as_module(fitted(name))
+    here = {key: value.cpu() for key, value in extra.items()}
+    wanted, proba = module(logits, **here), module.proba(logits, **here)
+    module = module.cuda()
+    got = module(there, **extra)
+    assert got.labels.is_cuda
+    assert got.confidence.is_cuda
+    np.testing.assert_array_equal(got.labels.cpu(), wanted.labels)
+    torch.testing.assert_close(got.confidence.cpu(), wanted.confidence, rtol=0, atol=1e-10)
+    torch.testing.assert_close(module.proba(there, **extra).cpu(), proba, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_calibrators_answer_on_the_gpu(name: str, dtype: Any) -> None:
+    logits, there, extra = on_gpu(name, dtype)
+    arrays = {key: value.cpu().numpy() for key, value in extra.items()}
+    wide = logits.float().numpy() if dtype == torch.bfloat16 else logits.numpy()
+    confidence = fitted(name).predict_confidence(there, **extra)
+    assert confidence.is_cuda
+    wanted = fitted(name).predict_confidence(wide, **arrays)
+    np.testing.assert_allclose(confidence.cpu(), wanted, rtol=0.0, atol=1e-5)
+    assert fitted(name).predict(there).is_cuda
+
+
+def test_networks_are_calibrated_on_the_gpu() -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Linear(5, 5).cuda()
+    inputs, labels = synthetic_logits(400, 5, seed=0)
+    batches = [(torch.tensor(inputs).float(), torch.tensor(labels))]
+    model = calibrate(network, batches, "hoki")
+    with torch.autocast("cuda", torch.bfloat16):
+        output = model(batches[0][0].cuda())
+    assert all(part.is_cuda for part in output)
+    assert output.logits.dtype == torch.bfloat16
+    again = CalibratedModel(network, model.fitted)
+    assert all(tensor.is_cuda for tensor in again.state_dict().values())

@@ -1,0 +1,81 @@
+"""Modules as graphs: exported with a batch of any size, saved, and compiled."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hokical.calibrators import make
+from tests.torch.examples import NAMES, awkward, fitted, synthetic_logits, views
+
+torch = pytest.importorskip("torch")
+
+from hokical.integrations.torch import CalibratedModel, as_module  # noqa: E402
+
+#: Profile is exported with one width: a graph of each costs seconds.
+EXPORTED = [name for name in NAMES if name not in ("profile", "auto", "recal")]
+
+
+def exported(module: Any, logits: torch.Tensor, **options: Any) -> Any:
+    batch = {0: torch.export.Dim("batch")}
+    program = torch.export.export(module, (logits[:7],), dynamic_shapes=(batch,), **options)
+    return program.module()
+
+
+@pytest.fixture(scope="module")
+def logits() -> torch.Tensor:
+    return torch.tensor(awkward(synthetic_logits(30, 5, seed=9)[0]))
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_exported_module_gives_the_same(name: str, logits: torch.Tensor) -> None:
+    module = as_module(fitted(name))
+    wanted, got = module(logits), exported(module, logits)(logits)
+    assert torch.equal(got.labels, wanted.labels)
+    torch.testing.assert_close(got.confidence, wanted.confidence, rtol=0, atol=1e-12)
+
+
+def test_exported_profile_gives_the_same(logits: torch.Tensor) -> None:
+    calibrator = make("profile", widths=(1.0,)).fit(*synthetic_logits(800, 5, seed=0))
+    module = as_module(calibrator)
+    got = exported(module, logits)(logits).confidence
+    torch.testing.assert_close(got, module(logits).confidence, rtol=0, atol=1e-12)
+
+
+def test_exported_recal_gives_the_same(logits: torch.Tensor) -> None:
+    module = as_module(fitted("recal"))
+    transformed = torch.tensor(views(logits.numpy()))
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(
+        module,
+        (logits[:7],),
+        {"transformed": transformed[:, :7].clone()},
+        dynamic_shapes={"logits": {0: batch}, "transformed": {1: batch}},
+    )
+    got = program.module()(logits, transformed=transformed).confidence
+    wanted = module(logits, transformed=transformed).confidence
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
+
+
+def test_exported_network_can_be_saved_and_loaded() -> None:
+    model = CalibratedModel(torch.nn.Linear(4, 5), fitted("hoki gumbel")).eval()
+    inputs = torch.randn(6, 4)
+    program = torch.export.export(model, (inputs,))
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    got, wanted = torch.export.load(file).module()(inputs), model(inputs)
+    np.testing.assert_array_equal(got.labels, wanted.labels)
+    torch.testing.assert_close(got.confidence, wanted.confidence)
+
+
+@pytest.mark.parametrize("name", ["temps", "vecs", "irm", "hoki gumbel", "hoki sampled"])
+def test_compiled_as_one_graph(name: str, logits: torch.Tensor) -> None:
+    module = as_module(fitted(name))
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    got, wanted = compiled(logits), module(logits)
+    assert torch.equal(got.labels, wanted.labels)
+    torch.testing.assert_close(got.confidence, wanted.confidence, rtol=0, atol=1e-12)
