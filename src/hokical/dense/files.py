@@ -14,6 +14,7 @@ from hokical.files.names import Chosen, Split, choose, choose_labels
 from hokical.files.npy import open_npy
 from hokical.files.reading import labels_beside
 from hokical.files.sniff import find_format
+from hokical.files.topk import is_top_k
 from hokical.streams.archives import PackedArray, open_members
 from hokical.streams.zarrs import zarr_arrays
 
@@ -58,6 +59,11 @@ def open_dense(
     where = Path(path)
     arrays = _named_arrays(where)
     chosen = choose(where, arrays, split)
+    if is_top_k(chosen.logits):  # their columns are ranks, not classes
+        raise DataFileError(
+            where,
+            f"dense logits must be of all classes; found `{chosen.logits}`, the best of them.",
+        )
     found = {
         "logits": _sliceable(arrays[chosen.logits]),
         "labels": _labels(where, arrays, chosen, split, labels),
