@@ -49,9 +49,42 @@ def test_core_dependencies_are_few() -> None:
     assert {"plot", "torch", "onnx", "dask", "parquet", "paper", "all"} <= extras
 
 
-@pytest.mark.parametrize("word", ["import torch", "import matplotlib", "import pandas"])
+#: Packages for PyTorch, which nothing else imports before it has met a tensor.
+WITH_TORCH = ("paper/making", "integrations/torch")
+
+
+@pytest.mark.parametrize(
+    "word", ["import torch", "from torch", "import matplotlib", "import pandas", "import onnx"]
+)
 def test_optional_libraries_are_imported_inside_functions(word: str) -> None:
     package = ROOT / "src" / "hokical"
-    for path in set(package.rglob("*.py")) - set((package / "paper" / "making").rglob("*.py")):
+    exempt = {path for name in WITH_TORCH for path in (package / name).rglob("*.py")}
+    for path in set(package.rglob("*.py")) - exempt:
         lines = path.read_text().splitlines()
         assert not [line for line in lines if line.startswith(word)], path
+
+
+WITHOUT_TORCH = """
+import importlib, pkgutil, sys
+import numpy as np
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "onnx", "onnxruntime", "triton", "lightning"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import hokical
+away = ("hokical.paper.making", "hokical.integrations.torch", "hokical.__main__")
+found = pkgutil.walk_packages(hokical.__path__, "hokical.", onerror=lambda name: None)
+names = [module.name for module in found if not module.name.startswith(away)]
+for name in names:
+    importlib.import_module(name)
+x = np.random.default_rng(0).normal(size=(500, 3))
+cal = hokical.Hoki(noise=hokical.noise.Gumbel(1.0)).fit(x, x.argmax(1) * (x.max(1) > 0.5))
+print(len(names) > 100, cal.predict_confidence(x).shape)
+"""
+
+
+def test_everything_else_works_without_torch_and_onnx() -> None:
+    assert run(WITHOUT_TORCH) == "True (500,)"
