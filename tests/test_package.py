@@ -75,7 +75,7 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 import hokical
-away = ("hokical.paper.making", "hokical.integrations.torch", "hokical.__main__")
+away = tuple(f"hokical.{n}" for n in ("paper.making", "integrations.torch", "integrations.lightning"))
 found = pkgutil.walk_packages(hokical.__path__, "hokical.", onerror=lambda name: None)
 names = [module.name for module in found if not module.name.startswith(away)]
 for name in names:

@@ -347,3 +347,14 @@ def test_agrees_with_probmetrics_on_real_logits(name):
     their_loss = mean_log_loss(theirs, labels)
     assert_allclose(cal.log_loss_, their_loss, atol=1e-4)
     assert cal.log_loss_ <= their_loss + 1e-5
+
+
+@pytest.mark.parametrize("offset", [1e12, -1e12])
+def test_a_constant_far_from_zero_changes_nothing(offset: float) -> None:
+    rng = np.random.default_rng(3)
+    logits = 2.0 * rng.integers(-8, 9, size=(300, 4))  # sums with the offset are exact
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    cal = VectorScaling().fit(logits, labels)
+    np.testing.assert_array_equal(cal.predict_proba(logits + offset), cal.predict_proba(logits))
+    shifted = VectorScaling().fit(logits + offset, labels)
+    np.testing.assert_array_equal(shifted.scale_, cal.scale_)

@@ -60,8 +60,7 @@ class VectorPart:
     def __init__(self, examples: Examples, shape: Shape) -> None:
         self.examples, self.shape = examples, shape
         self.offset = log_sums(examples.logits)
-        values = examples.logits.of_class(examples.labels)
-        self.true_features = np.asarray((values - self.offset) / shape.unit)
+        self.true_features = np.asarray((examples.true_margins + self.offset) / -shape.unit)
 
     def observed(self) -> FloatArray:
         """Weighted sums of the true classes' features, and of the classes, (2 classes,)."""
@@ -161,11 +160,15 @@ def vector_part_of(logits: Logits, examples: Examples, shape: Shape) -> VectorPa
 
 @singledispatch
 def log_sums(logits: Logits) -> FloatArray:
-    """log sum_i exp z_i of every row, (n,): what turns logits into log-probabilities."""
+    """Minus the log-probability of every row's label, (n,): log sum_i exp -(top - z_i).
+
+    Margins plus this are minus the log-probabilities. Logits themselves may lie far from 0, where
+    a sum with a small number loses its digits.
+    """
     out = np.empty(logits.n_rows)
 
     def work(rows: slice) -> None:
-        out[rows] = logits.top[rows] + np.log(np.exp(-logits.margins(rows)).sum(axis=1))
+        out[rows] = np.log(np.exp(-logits.margins(rows)).sum(axis=1))
 
     for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
     return out
@@ -178,8 +181,9 @@ def log_probabilities(
 
     A masked class must stay masked whatever its scale, and -inf * 0 is not a number.
     """
-    out = logits.values[rows].astype(np.float64)
-    out -= offset[rows, None]
+    out = logits.margins(rows)
+    out += offset[rows, None]
+    np.negative(out, out=out)
     masked = out == -np.inf
     if not masked.any():
         return out, None

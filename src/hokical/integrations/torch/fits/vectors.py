@@ -88,7 +88,8 @@ class TensorVectorPart(VectorPart):
         step = max(1, CHUNK_SIZE // (_TEMPORARIES * self._logits.n_classes))
         for start in range(0, self._logits.n_rows, step):
             rows = slice(start, start + step)
-            features = self._logits.values[rows].double() - self._device_offset[rows, None]
+            below = self._logits.values[rows].double() - self._logits.device_top[rows, None]
+            features = below - self._device_offset[rows, None]
             masked = features == -torch.inf
             features = features.masked_fill_(masked, 0.0) / self.shape.unit
             scores = (features * slope + bias).masked_fill_(masked, -torch.inf)
@@ -110,5 +111,4 @@ def _vector_part(logits: TensorLogits, examples: Examples, shape: Shape) -> Vect
 
 @log_sums.register
 def _log_sums(logits: TensorLogits) -> FloatArray:
-    sums = per_row(logits, lambda margins: torch.logsumexp(-margins, dim=1))
-    return to_host(logits.device_top + sums)
+    return to_host(per_row(logits, lambda margins: torch.logsumexp(-margins, dim=1)))
