@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hokical.calibrators import make
 from hokical.dense import Dense, open_dense
+from hokical.noise import Gaussian
 from tests.test_cli import hokical_command, one_line
 
 AXIS = ("--class-axis", 1)
@@ -102,6 +104,34 @@ def test_labels_from_another_file(tmp_path: Path, calibrator: Path) -> None:
     assert path.read_bytes() == calibrator.read_bytes()
 
 
+def test_fit_takes_some_positions_of_each_item(tmp_path: Path, val: Path) -> None:
+    path = tmp_path / "cal.json"
+    words = ("fit", val, "-o", path, *DENSE, *FAST, "--max-positions-per-item", 7, "--seed", 3)
+    ran = hokical_command(*words)
+    assert "210 positions" in ran.out, ran.err
+    twin = Dense(
+        make("hoki", noise=Gaussian(2.5)),
+        class_axis=1,
+        ignore_label=255,
+        max_positions_per_item=7,
+        random_state=3,
+    ).fit(**maps(0))
+    logits = maps(1)["logits"]
+    found = Dense.load(path, class_axis=1).predict_confidence(logits)
+    np.testing.assert_array_equal(found, twin.predict_confidence(logits))
+
+
+def test_the_part_that_was_chosen_is_said(tmp_path: Path, calibrator: Path) -> None:
+    parts = {f"val_{name}": array for name, array in maps(0).items()}
+    parts |= {f"test_{name}": array for name, array in maps(1, n=9).items()}
+    path = save(tmp_path / "both.npz", **parts)
+    fitted = hokical_command("fit", path, "-o", tmp_path / "new.json", *DENSE, *FAST)
+    assert f"Using the val part of {path} (logits of shape (30, 4, 6, 5))." in fitted.err
+    applied = hokical_command("apply", calibrator, path, "-o", tmp_path / "out.npz", *AXIS)
+    assert f"Using the test part of {path} (logits of shape (9, 4, 6, 5))." in applied.err
+    assert "part of" not in hokical_command("evaluate", tmp_path / "val.npz", *DENSE).err
+
+
 def test_evaluate_measures_all_positions_and_bounds_by_one_per_item(
     held_out: Path, calibrator: Path
 ) -> None:
@@ -188,6 +218,21 @@ def test_a_risk_needs_a_certified_calibrator(tmp_path: Path, calibrator: Path) -
     assert found["accepted_share"] > 0
     with np.load(out) as arrays:
         assert np.array_equal(arrays["accepted"], twin.accepted)
+    save(path, logits=maps(1)["logits"], mask=np.zeros_like(mask))
+    assert hokical_command(*words).json["accepted_share"] is None
+
+
+def test_bad_logits_are_not_blamed_on_the_risk(tmp_path: Path, calibrator: Path) -> None:
+    model = Dense.load(calibrator, class_axis=1, ignore_label=255).certify(**maps(2, n=300))
+    model.save(calibrator)
+    logits = maps(1)["logits"]
+    logits[0, 2, 3, 4] = np.nan
+    path = save(tmp_path / "bad.npz", logits=logits)
+    words = ("apply", calibrator, path, "-o", tmp_path / "out.npz", *AXIS, "--risk")
+    said = one_line(hokical_command(*words, 0.3))
+    assert "at position (0, 3, 4)" in said
+    assert "--risk" not in said
+    assert "--risk / --delta" in one_line(hokical_command(*words, 1.5))
 
 
 def test_a_zarr_store_is_one_file(tmp_path: Path, calibrator: Path) -> None:
@@ -210,6 +255,15 @@ def test_a_zarr_store_is_one_file(tmp_path: Path, calibrator: Path) -> None:
         ("fit val.npz -o new.json --ignore-label 255", "needs --class-axis"),
         ("evaluate val.npz --ignore-label 255", "needs --class-axis"),
         ("apply cal.json val.npz -o new.npz --ignore-label 255", "needs --class-axis"),
+        ("fit val.npz -o new.json --max-positions-per-item 9", "needs --class-axis"),
+        ("fit val.npz -o new.json", "have --class-axis, the axis"),
+        ("fit bare.npz -o new.json", "have --class-axis, the axis"),
+        ("evaluate val.npz", "found shape (30, 4, 6, 5)"),
+        ("apply cal.json val.npz -o new.npz", "have --class-axis, the axis"),
+        (
+            "fit val.npz -o new.json --class-axis 0 --max-positions-per-item 9",
+            "`--max-positions-per-item` needs items",
+        ),
         ("fit val.npz -o new.json --class-axis 1", "give `--ignore-label 255`"),
         ("fit val.npz -o new.json --class-axis -1 --ignore-label 255", "fit `--class-axis 1`"),
         ("fit val.npz -o new.json --class-axis 4", "from -4 to 3"),

@@ -16,9 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 from hokical import Hoki, load
 from hokical.calibrators import make
 from hokical.dense import Dense, from_dense, open_dense
+from hokical.dense.sources import gathered_rows
 from hokical.noise import Gaussian, Uniform
 from hokical.streams import chunks, evaluate, from_arrays
 from hokical.streams import fit as fit_stream
+from hokical.streams.blocks import StreamBlocks
 
 GATHERING = ["irm", "irova_ts", "ms_odir", "dir_odir"]
 STREAMING = ["uncalibrated", "temps", "vecs", "ets", "profile"]
@@ -260,6 +262,24 @@ def test_memory_of_a_prediction_is_that_of_the_answer() -> None:
     assert peak(lambda: cal.predict_confidence(shaped)) < 1.5 * labels.nbytes
 
 
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("per_item", [None, 600])
+def test_positions_that_are_gathered_are_there_once(per_item) -> None:
+    """Counted first, then copied into one array."""
+    logits, labels = maps(30, 40, 50, 8)
+    source = from_dense(logits, labels, ignore_label=255, max_positions_per_item=per_item)
+    rows = logits[labels != 255] if per_item is None else None
+    size = source.count_rows() * 8 * 8
+    for gather in (lambda: StreamBlocks(source).gather("irm"), lambda: gathered_rows(source)):
+        found = gather()
+        assert size < peak(gather) < 1.6 * size
+        values = getattr(found[0], "values", found[0])
+        assert values.nbytes == size
+        if rows is not None:
+            assert_array_equal(values, rows)
+            assert_array_equal(found[1], labels[labels != 255])
+
+
 def test_it_is_an_estimator() -> None:
     logits, labels = maps()
     dense = Dense(make("ets"), class_axis=1, ignore_label=255, max_positions_per_item=100)
@@ -345,6 +365,16 @@ def test_files_are_opened_and_not_read(tmp_path) -> None:
     assert list(open_dense(tmp_path / "plain.npz", split="test")) == ["logits"]
 
 
+@pytest.mark.parametrize("prefix", ["", "val_", "valid_", "Validation-"])
+@pytest.mark.parametrize("name", ["mask", "attention_mask"])
+def test_masks_of_files_have_the_names_of_batches(tmp_path, prefix, name) -> None:
+    logits, labels = maps()
+    mask = labels != 1
+    arrays = {"logits": logits, "labels": labels, name: mask}
+    np.savez(tmp_path / "x.npz", **{prefix + key: array for key, array in arrays.items()})
+    assert_array_equal(open_dense(tmp_path / "x.npz")["mask"], mask)
+
+
 def test_labels_are_found_beside_and_elsewhere(tmp_path) -> None:
     logits, labels = maps()
     expected = quick_fit(logits=logits, labels=labels)
@@ -371,71 +401,3 @@ def test_zarr_stores(tmp_path) -> None:
         stored[:] = array
     found = quick_fit(**open_dense(tmp_path / "maps.zarr"))
     assert found == quick_fit(logits=logits, labels=labels)
-
-
-LOGITS, LABELS = maps(n=2, h=5, w=6)
-
-
-@pytest.mark.parametrize(
-    ("fit", "message"),
-    [
-        (lambda: Dense().fit(LOGITS), "`labels` must be given"),
-        (lambda: Dense().fit(LOGITS, LABELS), r"got 255 at position \(0, 0, 0\).*ignore_label=255"),
-        (lambda: Dense().fit(LOGITS, LABELS + 0.5), "must be integers.*float64"),
-        (lambda: Dense().fit(LOGITS[0, 0, 0], LABELS), "at least one of positions"),
-        (lambda: Dense(class_axis=4).fit(LOGITS, LABELS), "from -4 to 3.*got 4"),
-        (lambda: Dense(class_axis=1.0).fit(LOGITS, LABELS), "`class_axis` must be an integer"),
-        (lambda: Dense(class_axis=1).fit(LOGITS, LABELS), "would fit `class_axis=3`"),
-        (lambda: Dense().fit(LOGITS, LABELS[:, :3]), r"\(2, 5, 6\); got \(2, 3, 6\)"),
-        (lambda: Dense().fit(LOGITS, LABELS, mask=LABELS[0]), "`mask` must have the shape"),
-        (lambda: Dense().fit(LOGITS, LABELS, mask=LABELS), "`mask` must be True"),
-        (lambda: Dense().fit(LOGITS, LABELS, mask=LABELS > 300), "at least one position"),
-        (lambda: Dense(ignore_label=255).fit(LOGITS, LABELS * 0 + 255), "at least one position"),
-        (lambda: Dense().fit(LOGITS, LABELS, sample_weight=[1.0]), "`sample_weight` must have"),
-        (lambda: Dense(ignore_label="sky").fit(LOGITS, LABELS), "`ignore_label` must be"),
-        (lambda: Dense(max_positions_per_item=0).fit(LOGITS, LABELS), "`max_positions_per_item`"),
-        (lambda: Dense(random_state=None).fit(LOGITS, LABELS), "`random_state`"),
-        (lambda: Dense("recal").fit(LOGITS, LABELS), "nothing but logits"),
-        (lambda: Dense("hokey").fit(LOGITS, LABELS), "one of"),
-        (lambda: Dense().fit([(LOGITS, LABELS)], mask=LABELS > 300), "come with the batches"),
-        (lambda: Dense().fit([{"x": LOGITS}]), "a batch must be"),
-        (lambda: Dense().fit(LOGITS[..., :1], LABELS), "at least two classes"),
-        (
-            lambda: Dense(class_axis=0, max_positions_per_item=1).fit(LOGITS, LABELS),
-            "needs items on the first axis",
-        ),
-    ],
-)
-def test_what_cannot_be_fitted(fit, message) -> None:
-    with pytest.raises((ValueError, TypeError), match=message):
-        fit()
-
-
-@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, r"\+inf")])
-def test_bad_logits_are_named_by_their_position(value, word) -> None:
-    logits, labels = maps()
-    cal = Dense("temps", class_axis=1, ignore_label=255)
-    shaped = np.moveaxis(logits, -1, 1).copy()
-    cal.fit(shaped, labels)
-    shaped[4, 3, 7, 9] = value
-    for work in (lambda: cal.fit(shaped, labels), lambda: cal.predict(shaped)):
-        with pytest.raises(ValueError, match=rf"{word} for class 3 at position \(4, 7, 9\)"):
-            work()
-    shaped[4, :, 7, 9] = -np.inf
-    with pytest.raises(ValueError, match=r"-inf for every class at position \(4, 7, 9\)"):
-        cal.predict_confidence(shaped)
-
-
-def test_what_cannot_be_predicted() -> None:
-    logits, labels = maps()
-    cal = Dense("temps", ignore_label=255).fit(logits, labels)
-    with pytest.raises(ValueError, match=r"4 classes of the fit on axis 3.*`class_axis`"):
-        cal.predict(np.moveaxis(logits, -1, 1))
-    with pytest.raises(TypeError, match="`fill` must be a number"):
-        cal.predict(logits, fill=None)
-    with pytest.raises(ValueError, match="whole number"):
-        cal.predict(logits, fill=0.5)
-    with pytest.raises(TypeError, match="masks come with the batches"):
-        cal.predict([logits], mask=labels > 0)
-    with pytest.raises(ValueError, match="Call `certify"):
-        cal.predict_or_abstain(logits)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from hokical.calibrators import make
-from hokical.dense import Dense, from_dense
+from hokical.dense import Dense, choice, from_dense
 from hokical.dense.layout import slabs
 from hokical.streams import chunks
 
@@ -96,8 +96,54 @@ def test_rows_are_the_flattened_positions_that_count(
         assert_array_equal(found_weights, np.broadcast_to(whole, positions)[counts])
 
 
+def key_of(seed: int, item: int, place: int) -> int:
+    """SplitMix64 with whole numbers of Python."""
+
+    def mixed(x: int) -> int:
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
+        return x ^ (x >> 31)
+
+    step = 0x9E3779B97F4A7C15
+    start = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+    return mixed((mixed((start + item * step) % 2**64) + place * step) % 2**64)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 5), st.integers(1, 30)),
+    most=st.integers(1, 20),
+    seed=st.integers(0, 2**70),
+    first_item=st.integers(0, 10**6),
+)
+def test_those_of_the_smallest_keys_are_taken(shape, most, seed, first_item) -> None:
+    counting = np.random.default_rng(seed).random(shape) < 0.6
+    found = choice.chosen_positions(counting, most, seed, first_item)
+    for item, (row, chosen) in enumerate(zip(counting, found, strict=True), first_item):
+        ranked = sorted(np.flatnonzero(row), key=lambda place, i=item: key_of(seed, i, int(place)))
+        taken = ranked if row.size <= most else ranked[:most]
+        assert_array_equal(np.flatnonzero(chosen), sorted(taken))
+
+
+def test_many_items_make_few_chunks() -> None:
+    """A chunk for each item would cost far more than what is done with it."""
+    logits, labels = np.zeros((5000, 4, 3)), np.zeros((5000, 4), np.int64)
+    found = list(from_dense(logits, labels, max_positions_per_item=1).chunks())
+    assert sum(chunk.n_rows for chunk in found) == 5000
+    assert len(found) <= 2
+
+
+few_or_many = pytest.mark.parametrize("few", [0, 2048])
+
+
+@few_or_many
 @given(per_item=st.integers(1, 12), cut=st.integers(1, 5), seed=st.integers(0, 1000))
-def test_a_choice_per_item_does_not_depend_on_batches(per_item, cut, seed) -> None:
+def test_a_choice_per_item_does_not_depend_on_batches(few, per_item, cut, seed) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "_FEW", few)
+        check_choice_of_batches(per_item, cut, seed)
+
+
+def check_choice_of_batches(per_item, cut, seed) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(6, 3, 4, 2))
     labels = np.arange(6 * 12).reshape(6, 3, 4) % 2
@@ -107,13 +153,19 @@ def test_a_choice_per_item_does_not_depend_on_batches(per_item, cut, seed) -> No
     parts = [slice(0, cut), slice(cut, None)]
     batches = [{"logits": logits[p], "labels": labels[p], "mask": mask[p]} for p in parts]
     assert_array_equal(rows_of(from_dense(batches, **options))[0], whole[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "_KERNEL_BLOCKS", 1)
+        patch.setattr(chunks, "_FLOATS_BESIDE", 2**15)  # an item is more than a slab
+        assert_array_equal(rows_of(from_dense(logits, labels, mask=mask, **options))[0], whole[0])
     counts = np.minimum(mask.sum(axis=(1, 2)), per_item)
     assert whole[0].shape[0] == counts.sum()
     known = {tuple(row) for row in logits[mask]}
     assert len({tuple(row) for row in whole[0]} & known) == counts.sum()
 
 
-def test_a_choice_is_even_and_changes_with_the_seed_and_the_item() -> None:
+@few_or_many
+def test_a_choice_is_even_and_changes_with_the_seed_and_the_item(few, monkeypatch) -> None:
+    monkeypatch.setattr(choice, "_FEW", few)
     numbers = np.tile(np.arange(20.0), (500, 1))
     logits = np.stack([numbers, -numbers], axis=-1)
     taken = []
@@ -179,8 +231,38 @@ def test_what_is_accepted_keeps_the_shape() -> None:
     assert (found.labels_or()[~mask] == -1).all()
     assert found.guarantee == flat.guarantee
     assert str(found).startswith(f"{flat.accepted.sum():,} of 12,600 accepted.")
-    with pytest.raises(ValueError, match="at least one position"):
-        cal.predict_or_abstain(logits, mask=np.zeros_like(mask))
+    nothing = cal.predict_or_abstain(logits, risk=0.1, mask=np.zeros_like(mask))
+    assert not nothing.accepted.any()
+    assert np.isnan(nothing.confidence).all()
+    assert nothing.guarantee == flat.guarantee
+
+
+def test_batches_are_accepted_one_by_one() -> None:
+    rng = np.random.default_rng(2)
+    labels = rng.integers(3, size=(300, 6, 7))
+    logits = 2 * (rng.normal(size=(300, 6, 7, 3)) + 2 * np.eye(3)[labels])
+    cal = Dense("temps").fit(logits, labels).certify(logits, labels)
+    mask = rng.random((100, 6, 7)) < 0.5
+    batches = [(logits[:100], labels[:100]), {"logits": logits[100:200], "mask": mask}]
+    for given_batches in (batches, iter(batches), lambda: iter(batches)):
+        one, two = cal.predict_or_abstain(given_batches, risk=0.1)
+        assert_array_equal(one.accepted, cal.predict_or_abstain(logits[:100], risk=0.1).accepted)
+        assert not two.accepted[~mask].any()
+        assert two.accepted[mask].any()
+    with pytest.raises(ValueError, match="`risk` must lie"):
+        cal.predict_or_abstain(batches, risk=2.0)  # at once, and not with the first batch
+
+
+def test_certifying_leaves_the_given_calibrator_alone() -> None:
+    data = correct_together(50, np.random.default_rng(0), 0.9)
+    given_calibrator = make("uncalibrated").fit(data[0].reshape(-1, 2), data[1].ravel())
+    cal = Dense(given_calibrator).certify(*data)
+    assert given_calibrator.held_out_scores_ is None
+    assert cal.calibrator_.held_out_scores_.total == 50
+    before = cal.calibrator_
+    with pytest.raises(ValueError, match="NaN"):
+        cal.certify(data[0] * np.nan, data[1])
+    assert cal.calibrator_ is before
 
 
 def test_a_fit_takes_the_chosen_positions() -> None:

@@ -347,3 +347,13 @@ def test_real_logits(resnet110: dict[str, np.ndarray]) -> None:
     sampled = Hoki(noise=Gaussian(3.0), draws=1000, random_state=0)
     sampled.fit(resnet110["val_logits"], resnet110["val_labels"])
     assert slow_twins.ece(sampled.predict_confidence(test), correct) < 0.012
+
+
+@pytest.mark.parametrize("noise", [Gaussian(1.0), Gumbel(1.5), Uniform(-1.0, 1.0)])
+def test_margins_that_overflow_leave_probabilities_that_sum_to_one(noise) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=500)
+    logits = rng.normal(size=(500, 3)) + 2 * np.eye(3)[labels]
+    largest = np.finfo(np.float64).max
+    proba = Hoki(noise=noise).fit(logits, labels).predict_proba([[largest, -largest, -largest]])
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)

@@ -75,7 +75,8 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 import hokical
-away = tuple(f"hokical.{n}" for n in ("paper.making", "integrations.torch", "integrations.lightning"))
+away = "paper.making", "integrations.torch", "integrations.lightning"
+away = tuple(f"hokical.{name}" for name in away)
 found = pkgutil.walk_packages(hokical.__path__, "hokical.", onerror=lambda name: None)
 names = [module.name for module in found if not module.name.startswith(away)]
 for name in names:

@@ -180,10 +180,11 @@ def test_errors():
         attach(network(names=("a", "b")), calibrator)
     with pytest.raises(ValueError, match=r"`output` must name a tensor.*got 'c'"):
         attach(network(), calibrator, output="c")
-    with pytest.raises(ValueError, match="as many classes as the model; it has 3, and 'scores'"):
-        attach(network(), fitted("temps", 3), output="scores")
+    for output in ("scores", None):
+        with pytest.raises(ValueError, match=r"it has 3, and 'scores' of shape \(n, 4\) has 4 in"):
+            attach(network(), fitted("temps", 3), output=output)
     with pytest.raises(ValueError, match="0 of"):
-        attach(network(), fitted("temps", 3))
+        attach(network(names=("a", "b")), fitted("temps", 3))
     with pytest.raises(ValueError, match="`class_axis` must be an axis of 'scores'"):
         attach(network(), calibrator, output="scores", class_axis=2)
     with pytest.raises(ValueError, match='`scores` must be "logits" or "probabilities"'):

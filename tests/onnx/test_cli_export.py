@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 from hokical.calibrators import ReCal  # noqa: E402
 from hokical.cli import app  # noqa: E402
@@ -83,6 +83,51 @@ def test_a_network_that_cannot_be_run_is_written_all_the_same(saved, tmp_path):
     assert output.exists()
 
 
+def test_an_opset_too_new_for_the_runtime_is_written_all_the_same(saved, tmp_path, monkeypatch):
+    def refuse(*args, **options):
+        raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : /src/model.cc:2 F(int&) Too new")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", refuse)
+    output = tmp_path / "cal.onnx"
+    done = command(saved, "-o", output, "--opset", onnx.defs.onnx_opset_version())
+    assert done.exit_code == 0, done.stderr
+    assert f"written to  {output}" in done.stdout
+    assert f"not run: onnxruntime {onnxruntime.__version__} cannot load it: Too new" in done.stdout
+    assert onnx.load(output) == export(fitted("hoki", 4), opset=onnx.defs.onnx_opset_version())
+
+
+def test_scores_before_a_softmax_called_logits(saved, tmp_path):
+    net, output = tmp_path / "net.onnx", tmp_path / "both.onnx"
+    model = network("Softmax")
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = ["logits" if name == "inner" else name for name in names]
+    onnx.save(model, net)
+    done = command(saved, "-o", output, "--attach", net, "--scores", "logits")
+    assert done.exit_code == 0, done.stderr
+    assert "0 labels differ, on 64 rows" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_softmax_is_warned_of_in_options(saved, tmp_path):
+    net, output = tmp_path / "net.onnx", tmp_path / "both.onnx"
+    onnx.save(network("Softmax"), net)
+    done = command(saved, "-o", output, "--attach", net)
+    assert done.exit_code == 0
+    assert done.stderr == (
+        "Warning: 'scores' comes from a softmax or sigmoid, so it holds probabilities, and is "
+        "taken for logits. Pass --from-probabilities, or the name of the logits as --scores.\n"
+    )
+
+
+def test_another_number_of_classes(saved, tmp_path):
+    net = tmp_path / "net.onnx"
+    onnx.save(network(n_classes=7), net)
+    done = command(saved, "-o", tmp_path / "both.onnx", "--attach", net)
+    assert done.exit_code == 2
+    assert "it has 4, and 'scores' of shape (n, 7) has 7 in axis 1" in done.stderr
+
+
 def test_recal(tmp_path):
     logits, labels = synthetic_logits(400, 4, seed=3)
     views = logits + np.random.default_rng(0).normal(size=(2, *logits.shape))
@@ -105,7 +150,7 @@ def test_errors(saved, tmp_path):
         ((saved, "-o", output, "--class-axis", 1), "--class-axis: only goes with --attach"),
         ((saved, "-o", output, "--attach", tmp_path / "no.onnx"), "there is no such file"),
         ((saved, "-o", output, "--attach", saved), "`model` must be an ONNX file"),
-        ((saved, "-o", output, "--attach", net), "`output` must say which output"),
+        ((saved, "-o", output, "--attach", net), "--scores must say which output"),
         ((saved, "-o", output, "--attach", net, "--opset", 17), "the classifier has its own"),
         ((saved, "-o", net, "--attach", net, "--scores", "a"), "is an input too"),
     ]

@@ -27,6 +27,7 @@ from hokical import Hoki  # noqa: E402
 from hokical.calibrators import make  # noqa: E402
 from hokical.integrations.torch import as_module  # noqa: E402
 from hokical.integrations.torch.kernels import (  # noqa: E402
+    chebyshev,
     gaussian,
     gumbel,
     profile,
@@ -107,6 +108,41 @@ def test_sampled(values: np.ndarray, noise: Noise) -> None:
     expected = core_sampled.survivals(as_logits(values), draws)
     for there in tensors(values):
         assert off(expected, sampled.survivals(there, draws)) == 0.0
+
+
+@pytest.mark.parametrize("n_draws", [1, 256, 257, 700])
+def test_sampled_with_any_number_of_draws(n_draws: int) -> None:
+    for name in ("awkward", "ten"):
+        draws = core_sampled.Draws(Gaussian(2.0), 5, n_draws, CASES[name].shape[1])
+        expected = core_sampled.survivals(as_logits(CASES[name]), draws)
+        for there in tensors(CASES[name]):
+            assert off(expected, sampled.survivals(there, draws)) == 0.0
+
+
+def test_one_row(values: np.ndarray) -> None:
+    core, there = as_logits(values[7:8]), torch.from_numpy(values[7:8]).cuda()
+    draws = core_sampled.Draws(Gaussian(2.0), 5, 150, values.shape[1])
+    assert off(core_sampled.survivals(core, draws), sampled.survivals(there, draws)) == 0.0
+    assert off(core_gaussian.stability(core, 2.0), gaussian.stability(there, 2.0)) < 1e-11
+    assert off(core_gumbel.stability(core, 2.0), gumbel.stability(there, 2.0)) < 1e-14
+    assert off(core_uniform.stability(core, 2.0), uniform.stability(there, 2.0)) < 5e-7
+    step = torch.tensor(0.2, dtype=torch.float64)
+    for plain in (False, True):
+        totals = chebyshev.sums(there, step, plain=plain)
+        expected = chebyshev.sums(there.cpu(), step)
+        np.testing.assert_allclose(totals.cpu(), expected, rtol=1e-11, atol=1e-11)
+
+
+def test_torch_func() -> None:
+    there = torch.from_numpy(normal(6, 30, 2.0)).cuda()
+    leaf = there.clone().requires_grad_()
+    for kernel in (gaussian.stability, gumbel.stability):
+        expected = kernel(there, 2.0)
+        got = torch.func.vmap(lambda row, kernel=kernel: kernel(row[None], 2.0)[0])(there)
+        torch.testing.assert_close(got, expected, rtol=0.0, atol=1e-11)
+        (slope,) = torch.autograd.grad(kernel(leaf, 2.0).sum(), leaf)
+        got = torch.func.grad(lambda z, kernel=kernel: kernel(z, 2.0).sum())(there)
+        torch.testing.assert_close(got, slope, rtol=0.0, atol=1e-11)
 
 
 def test_sampled_ties() -> None:

@@ -96,6 +96,42 @@ def test_state_dict_round_trip(inputs: torch.Tensor) -> None:
     assert target.fitted is None
 
 
+def test_numbers_of_the_network_alone_leave_the_calibrator(inputs: torch.Tensor) -> None:
+    model = CalibratedModel(torch.nn.Linear(4, 5), fitted("irm"))
+    others = {f"model.{key}": value for key, value in torch.nn.Linear(4, 5).state_dict().items()}
+    model.load_state_dict(others, strict=False)
+    assert model.fitted is fitted("irm")
+    expected = fitted("irm").predict_confidence(model.model(inputs).detach().numpy())
+    np.testing.assert_allclose(model(inputs).confidence.detach(), expected, atol=1e-6)
+
+
+def test_calibrator_follows_the_logits(
+    inputs: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = CalibratedModel(torch.nn.Linear(4, 5), fitted("temps"))
+    wanted = model(inputs).confidence
+    kept = as_module(fitted("temps")).state_dict()
+    model.calibrator.to("meta")  # the one other device there is everywhere; it holds no numbers
+    moves = []
+
+    def to(self: Any, device: Any) -> None:
+        moves.append(device)
+        self._buffers.update(kept)
+
+    monkeypatch.setattr(type(model.calibrator), "to", to)
+    for _ in range(2):
+        assert torch.equal(model(inputs).confidence, wanted)
+    assert moves == [inputs.device]
+
+
+def test_plain_tuples_on_request(inputs: torch.Tensor) -> None:
+    network = torch.nn.Linear(4, 5)
+    named = CalibratedModel(network, fitted("temps"))(inputs)
+    plain = CalibratedModel(network, fitted("temps"), as_tuple=True)(inputs)
+    assert type(plain) is tuple
+    assert all(torch.equal(one, other) for one, other in zip(plain, named, strict=True))
+
+
 def test_copies_pickles_and_half_precision(inputs: torch.Tensor) -> None:
     model = CalibratedModel(torch.nn.Linear(4, 5), fitted("hoki gaussian"))
     wanted = model(inputs).confidence

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from hokical.integrations.torch import calibrate, collect_logits  # noqa: E402
+from hokical.integrations.torch.collecting import to_device  # noqa: E402
 
 
 @pytest.fixture
@@ -83,6 +84,25 @@ def test_forms_of_batches(network: Any, data: Any, batch: Any) -> None:
     assert logits.shape == (600, 3)
 
 
+def test_networks_may_take_arrays(network: Any, data: Any) -> None:
+    class Converting(torch.nn.Module):
+        def forward(self, inputs: np.ndarray) -> torch.Tensor:
+            return network(torch.from_numpy(inputs))
+
+    logits, _ = collect_logits(Converting().eval(), [(data[0].numpy(), data[1])])
+    assert logits.shape == (300, 3)
+
+
+def test_only_a_gpu_is_sent_to_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda self, device, non_blocking: asked.append(non_blocking)
+    )
+    for place in ("cpu", "cuda"):
+        to_device([torch.zeros(1)], torch.device(place))
+    assert asked == [False, True]
+
+
 def test_several_inputs_come_before_the_labels(data: Any) -> None:
     class Sum(torch.nn.Module):
         def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -116,6 +136,11 @@ def test_errors_name_the_remedy(network: Any, data: Any) -> None:
         collect_logits(network, [{"input": inputs}])
     with pytest.raises(ValueError, match=r"\(300,\); got \(299,\).*class_axis"):
         collect_logits(network, [(inputs, labels[1:])])
+    with pytest.raises(ValueError, match=r"\(300,\); got \(300, 1\). Use `labels.squeeze\(-1\)`"):
+        collect_logits(network, [(inputs, labels[:, None])])
+    for batch in ((inputs.numpy(), labels), {"input": inputs.numpy(), "labels": labels}):
+        with pytest.raises(TypeError, match=r"must be tensors.*got a NumPy.*torch.from_numpy"):
+            collect_logits(network, [batch])
     with pytest.raises(ValueError, match="at least one batch"):
         collect_logits(network, [])
     with pytest.raises(ValueError, match="at least one batch"):

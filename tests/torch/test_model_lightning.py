@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from hokical import load
+from hokical.calibrators import make
+from hokical.noise import Gaussian
 
 torch = pytest.importorskip("torch")
 with warnings.catch_warnings():
@@ -18,6 +20,7 @@ with warnings.catch_warnings():
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from hokical.integrations.lightning import CalibrationCallback  # noqa: E402
+from hokical.integrations.torch import collect_logits  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -47,7 +50,7 @@ def data() -> DataLoader:
     return DataLoader(TensorDataset(inputs, labels), batch_size=50)
 
 
-def trainer(folder: Path, callback: Any) -> Any:
+def trainer(folder: Path, callback: Any, **options: Any) -> Any:
     return lightning.Trainer(
         max_epochs=2,
         callbacks=[callback],
@@ -57,6 +60,7 @@ def trainer(folder: Path, callback: Any) -> Any:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        **options,
     )
 
 
@@ -66,7 +70,63 @@ def test_calibrates_when_training_ends(tmp_path: Path) -> None:
     trainer(tmp_path, callback).fit(model, data(), data())
     assert callback.calibrated.model is model
     assert callback.calibrator.temperature_ == load(tmp_path / "cal.json").temperature_
-    assert callback.calibrated(torch.randn(5, 4)).confidence.shape == (5,)
+    assert callback.calibrated.training
+    assert callback.calibrated.eval()(torch.randn(5, 4)).confidence.shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("precision", "inside", "dtype"),
+    [
+        ("bf16-mixed", torch.bfloat16, torch.float32),
+        ("bf16-true", None, torch.bfloat16),
+        ("64-true", None, torch.float64),
+    ],
+)
+def test_fits_logits_of_the_trainers_precision(
+    tmp_path: Path, precision: str, inside: Any, dtype: Any
+) -> None:
+    callback, model = CalibrationCallback("temps"), Small()
+    trainer(tmp_path, callback, precision=precision).fit(model, data(), data())
+    batches = [(inputs.to(dtype), labels) for inputs, labels in data()]
+    with torch.autocast("cpu", inside, enabled=inside is not None):
+        logits, labels = collect_logits(model, batches)
+    assert logits.dtype == (inside or dtype)
+    assert callback.calibrator.temperature_ == make("temps").fit(logits, labels).temperature_
+    assert model.layer.weight.dtype == dtype
+    assert torch.get_default_dtype() == torch.float32
+
+
+class Hooked(Small):
+    """Its batches are mappings, made into pairs on the way."""
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return {**batch, "x": batch["x"] * 2.0}
+
+    def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
+        return batch["x"].to(device), batch["y"].to(device)
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return batch[0] + 1.0, batch[1]
+
+
+def test_batches_go_through_the_modules_hooks(tmp_path: Path) -> None:
+    pairs = data().dataset
+    loader = DataLoader([{"x": x, "y": y} for x, y in pairs], batch_size=50)
+    callback, model = CalibrationCallback("temps"), Hooked()
+    trainer(tmp_path, callback).fit(model, loader, loader)
+    inputs, labels = pairs.tensors
+    with torch.no_grad():
+        expected = make("temps").fit(model(inputs * 2.0 + 1.0), labels)
+    assert callback.calibrator.temperature_ == pytest.approx(expected.temperature_, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", [make("temps"), make("hoki", noise=Gaussian(2.0))])
+def test_gradients_flow_after_validate(tmp_path: Path, method: Any) -> None:
+    callback, model = CalibrationCallback(method), Small()
+    trainer(tmp_path, callback).validate(model, data(), verbose=False)
+    assert not any(buffer.is_inference() for buffer in callback.calibrated.buffers())
+    callback.calibrated(torch.randn(5, 4)).confidence.sum().backward()
+    assert model.layer.weight.grad is not None
 
 
 def test_calibrates_after_validate_on_all_loaders(tmp_path: Path) -> None:

@@ -143,6 +143,20 @@ def test_state_dict_carries_the_whole_fit(name: str) -> None:
     assert wanted.fitted is not None
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_narrow_numbers_are_widened_also_when_assigned(name: str) -> None:
+    module = as_module(fitted(name))
+    kinds = {key: value.dtype for key, value in module.state_dict().items()}
+    state = {
+        key: value.float() if value.is_floating_point() else value
+        for key, value in module.state_dict().items()
+    }
+    module.load_state_dict(state, assign=True)
+    assert {key: value.dtype for key, value in module.state_dict().items()} == kinds
+    logits, extra = tensors(fitted(name), synthetic_logits(20, 5, seed=9)[0])
+    assert module(logits, **extra).confidence.dtype == torch.float64
+
+
 def test_state_dict_goes_through_a_file_into_a_module_from_json(tmp_path: Path) -> None:
     calibrator = fitted("hoki sampled")
     calibrator.save(tmp_path / "cal.json")

@@ -50,6 +50,18 @@ def test_calibrators_answer_on_the_gpu(name: str, dtype: Any) -> None:
     assert fitted(name).predict(there).is_cuda
 
 
+def test_calibrator_follows_a_network_that_moves_alone() -> None:
+    network = torch.nn.Linear(4, 5).cuda()
+    model = CalibratedModel(network, fitted("hoki gaussian"))
+    inputs = torch.randn(6, 4)
+    there = model(inputs.cuda()).confidence
+    network.cpu()  # as Lightning does when training has ended
+    with torch.inference_mode():
+        here = model(inputs).confidence
+    torch.testing.assert_close(here, there.cpu(), rtol=0, atol=1e-4)
+    assert not any(buffer.is_inference() for buffer in model.buffers())
+
+
 def test_networks_are_calibrated_on_the_gpu() -> None:
     torch.manual_seed(0)
     network = torch.nn.Linear(5, 5).cuda()

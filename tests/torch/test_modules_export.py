@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,6 +73,21 @@ def test_exported_network_can_be_saved_and_loaded() -> None:
     got, wanted = torch.export.load(file).module()(inputs), model(inputs)
     np.testing.assert_array_equal(got.labels, wanted.labels)
     torch.testing.assert_close(got.confidence, wanted.confidence)
+
+
+def test_exported_tuples_are_loaded_without_this_package(tmp_path: Path) -> None:
+    model = CalibratedModel(torch.nn.Linear(4, 5), fitted("temps"), as_tuple=True).eval()
+    program = torch.export.export(model, (torch.zeros(6, 4),))
+    torch.export.save(program, tmp_path / "model.pt2")
+    code = (
+        "import sys, torch; "
+        "answer = torch.export.load(sys.argv[1]).module()(torch.zeros(6, 4)); "
+        "assert 'hokical' not in sys.modules; "
+        "print(type(answer).__name__, answer[2].tolist())"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "model.pt2")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"tuple {model(torch.zeros(6, 4))[2].tolist()}"
 
 
 @pytest.mark.parametrize("name", ["temps", "vecs", "irm", "hoki gumbel", "hoki sampled"])

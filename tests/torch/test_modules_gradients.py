@@ -106,6 +106,25 @@ def test_gradients_are_finite_on_masked_tied_and_huge_rows(name: str) -> None:
         assert (slope[logits == -torch.inf] == 0.0).all()
 
 
+@pytest.mark.parametrize("name", ["temps", "ets", *STEPS])
+def test_torch_func_gives_what_autograd_gives(name: str) -> None:
+    module = as_module(fitted(name))
+    logits = torch.tensor(synthetic_logits(6, 5, seed=9, stretch=1.0)[0]).requires_grad_()
+    answer = module(logits).confidence
+    (slope,) = torch.autograd.grad(answer.sum(), logits)
+    assert slope.abs().max() > 1e-3
+    plain = logits.detach()
+
+    def of_row(row: torch.Tensor) -> torch.Tensor:
+        return module(row).confidence
+
+    close = {"rtol": 0.0, "atol": 1e-12}
+    torch.testing.assert_close(torch.func.vmap(of_row)(plain), answer.detach(), **close)
+    got = torch.func.grad(lambda z: module(z).confidence.sum())(plain)
+    torch.testing.assert_close(got, slope, **close)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(of_row))(plain), slope, **close)
+
+
 def test_confidence_can_train_a_network() -> None:
     torch.manual_seed(0)
     network = torch.nn.Linear(4, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from typing import Any
@@ -89,6 +90,13 @@ def test_a_refit_makes_a_new_module() -> None:
     second = predict_tensors(calibrator, "predict_confidence", tensor)
     assert not torch.equal(first, second)
     np.testing.assert_allclose(second.detach(), calibrator.predict_confidence(logits[:5]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_module_is_made_once(name: str) -> None:
+    calibrator = copy.deepcopy(fitted(name))
+    first = predicting._module_on(calibrator, torch.device("cpu"))
+    assert predicting._module_on(calibrator, torch.device("cpu")) is first
 
 
 def test_calibrators_are_forgotten() -> None:

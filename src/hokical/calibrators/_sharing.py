@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical.likelihood import FARTHEST
 from hokical.logits import Logits
 from hokical.noise import Noise
 from hokical.stability.exact import exact_distribution
@@ -38,6 +39,8 @@ def share_rest(logits: Logits, confidence: FloatArray, noise: Noise) -> FloatArr
 def _softmax_shares(logits: Logits, scale: float) -> FloatArray:
     """Softmax over the classes other than the label, (n, classes), 0 at the label."""
     margins = logits.margins(slice(0, logits.n_rows)) / scale
+    # A margin that overflowed is large, not that of an impossible class.
+    np.minimum(margins, FARTHEST, out=margins, where=logits.values > -np.inf)
     margins[np.arange(logits.n_rows), logits.labels] = np.inf
     weights = np.exp(margins.min(axis=1, keepdims=True) - margins)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -91,6 +91,8 @@ def apply(
         given: dict[str, Any] = {"logits": examples.logits}
     else:
         model, given = _dense_model(fitted, logits, split, dense, risk)
+    if risk is not None:
+        _check_risk(fitted, risk, delta)
     checked = nullcontext() if dense is None else dense_checked(logits)
     with waiting(f"Applying {fitted.name}"), checked:
         arrays, facts = _results(model, given, proba, risk, delta)
@@ -109,6 +111,12 @@ def _dense_model(
     arrays = load_dense(logits, split, need_labels=False)
     given = {name: array for name, array in arrays.items() if name in ("logits", "mask")}
     return Dense(fitted, **dense), given
+
+
+def _check_risk(fitted: BaseCalibrator, risk: float, delta: float) -> None:
+    """Whether the calibrator can go by them, whatever the logits; those are not to blame."""
+    with options_checked("--risk / --delta"):
+        fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)), risk=risk, delta=delta)
 
 
 def _results(
@@ -136,11 +144,11 @@ def _select(
     fitted: BaseCalibrator | Dense, given: dict[str, Any], risk: float, delta: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What to write, and what to say of it, where labels are accepted at a risk."""
-    with options_checked("--risk / --delta"):
-        found = fitted.predict_or_abstain(**given, risk=risk, delta=delta)
+    found = fitted.predict_or_abstain(**given, risk=risk, delta=delta)
     names = ("labels", "confidence", "accepted")
     arrays = {name: getattr(found, name) for name in names}
-    share = float(found.accepted[~np.isnan(found.confidence)].mean())
+    known = found.accepted[~np.isnan(found.confidence)]  # NaN where a mask is 0
+    share = float(known.mean()) if known.size else float("nan")
     return arrays, {"accepted_share": share, "guarantee": found.guarantee}
 
 

@@ -13,7 +13,8 @@ from hokical.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from hokical.calibrators.base import BaseCalibrator
-    from hokical.files import Examples
+    from hokical.files import DataFileError, Examples
+    from hokical.files.names import Split
 
 _NO_TRANSFORMED = (
     "{name} also needs the logits of transformed inputs, which files cannot give here; use "
@@ -25,17 +26,38 @@ def load_examples(
     path: Path, part: Part, labels: Path | None = None, *, weighted: bool = False, **options: Any
 ) -> Examples:
     """Logits and labels of a file, with a word on which part was taken, and on weights."""
-    from hokical.files import read_examples
+    from hokical.files import DataFileError, read_examples
 
-    with waiting(f"Reading {path.name}"):
-        examples = read_examples(
-            path, split="val" if part is Part.val else "test", labels=labels, **options
-        )
+    split: Split = "val" if part is Part.val else "test"
+    try:
+        with waiting(f"Reading {path.name}"):
+            examples = read_examples(path, split=split, labels=labels, **options)
+    except DataFileError as error:
+        raise _of_maps(path, split) or error from error.__cause__
     if examples.part is not None:
         say(f"Using the {examples.part} part of {path} ({examples.logits.n_rows} examples).")
     if examples.weights is not None:
         say_weighted(path) if weighted else say(f"The weights in {path} are not used here.")
     return examples
+
+
+def _of_maps(path: Path, split: Split) -> DataFileError | None:
+    """The error for logits of maps or tokens, if a file has them; None if it has not."""
+    from hokical.dense import open_dense
+    from hokical.files import DataFileError
+
+    try:
+        shape = tuple(open_dense(path, split=split)["logits"].shape)
+    except DataFileError:
+        return None
+    if len(shape) < 3:
+        return None
+    return DataFileError(
+        path,
+        f"expected logits (n, classes); found shape {shape}.",
+        "For maps and tokens `fit`, `evaluate` and `apply` have --class-axis, the axis of the "
+        "classes: 1 for (n, classes, h, w), -1 for (n, tokens, classes).",
+    )
 
 
 def say_weighted(path: Path) -> None:

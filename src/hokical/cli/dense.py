@@ -11,6 +11,7 @@ import typer
 
 from hokical.cli.data import say_weighted
 from hokical.cli.options import Part
+from hokical.cli.show import say
 
 _NEEDS_AXIS = (
     "needs --class-axis, the axis of the classes: 1 for (n, classes, h, w), -1 for (n, tokens, "
@@ -19,7 +20,11 @@ _NEEDS_AXIS = (
 
 
 def dense_options(
-    path: Path, class_axis: int | None, ignore_label: list[int] | None, **others: object
+    path: Path,
+    class_axis: int | None,
+    ignore_label: list[int] | None,
+    per_item: int | None = None,
+    **others: object,
 ) -> dict[str, Any] | None:
     """Options of `Dense`, or None for plain logits; `others` are options it does not go with."""
     from hokical.streams.opening import is_pattern
@@ -27,6 +32,8 @@ def dense_options(
     if class_axis is None:
         if ignore_label:
             raise typer.BadParameter(_NEEDS_AXIS, param_hint="--ignore-label")
+        if per_item is not None:
+            raise typer.BadParameter(_NEEDS_AXIS, param_hint="--max-positions-per-item")
         return None
     for name, value in others.items():
         if value is not None:
@@ -36,17 +43,24 @@ def dense_options(
             f"{path}: --class-axis works on one .npz or .npy file or Zarr store, not on several "
             "files. In Python, `Dense` takes batches."
         )
-    return {"class_axis": class_axis, "ignore_label": ignore_label or None}
+    return {
+        "class_axis": class_axis,
+        "ignore_label": ignore_label or None,
+        "max_positions_per_item": per_item,
+    }
 
 
 def load_dense(
     path: Path, split: Part, labels: Path | None = None, *, need_labels: bool = True
 ) -> dict[str, Any]:
     """The arrays of a file, left on disk, as the keyword arguments of `Dense.fit`."""
-    from hokical.dense import open_dense
+    from hokical.dense.files import open_part
     from hokical.files import DataFileError
 
-    arrays = open_dense(path, split="val" if split is Part.val else "test", labels=labels)
+    arrays, part = open_part(path, "val" if split is Part.val else "test", labels)
+    if part is not None:
+        shape = tuple(arrays["logits"].shape)
+        say(f"Using the {part} part of {path} (logits of shape {shape}).")
     if need_labels and "labels" not in arrays:
         raise DataFileError(
             path, "expected labels beside the logits; found none.", "See --labels FILE."
@@ -67,6 +81,7 @@ def dense_checked(path: Path) -> Iterator[None]:
         raise
     except (TypeError, ValueError) as error:
         text = str(error)
-        for name, option in (("class_axis", "--class-axis"), ("ignore_label", "--ignore-label")):
+        for name in ("class_axis", "ignore_label", "max_positions_per_item"):
+            option = "--" + name.replace("_", "-")
             text = text.replace(f"{name}=", f"{option} ").replace(name, option)
         raise DataFileError(path, text) from error

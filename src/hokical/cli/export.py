@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from hokical.calibrators.base import BaseCalibrator
 
 _ONLY_ATTACHED = "only goes with --attach"
+#: What the library's words are called here.
+_OPTIONS = {
+    '`scores="probabilities"`': "--from-probabilities",
+    "`output`": "--scores",
+    "`class_axis`": "--class-axis",
+    "`calibrator`": "the calibrator",
+}
 
 
 def export(
@@ -55,6 +63,8 @@ def export(
 
     Alone it takes `logits`; with --attach it takes what the classifier takes. It gives `labels`,
     `confidence` and, where they cost little, `probabilities`.
+
+    A model that cannot be run here is written all the same, and `check` says why it was not run.
     """
     from hokical.files import check_output
 
@@ -112,8 +122,22 @@ def _attach(model: Path, fitted: BaseCalibrator, output: Path, options: dict[str
 
     if not model.is_file():
         raise DataFileError(model, "expected an ONNX model; there is no such file.")
-    with options_checked("--attach"):
-        return attach(model, fitted, output, **options)
+    with options_checked("--attach"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            both = attach(model, fitted, output, **options)
+        except ValueError as error:
+            raise ValueError(_in_options(str(error))) from error
+    for warning in caught:
+        say(f"Warning: {_in_options(str(warning.message))}")
+    return both
+
+
+def _in_options(message: str) -> str:
+    """A message of the library in the words of the command line."""
+    for word, option in _OPTIONS.items():
+        message = message.replace(word, option)
+    return message
 
 
 def _check(model: Any, fitted: BaseCalibrator) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from hokical.cli.options import (
     Json,
     Labels,
     Part,
+    PositionsPerItem,
     Seed,
     Split,
     Validation,
@@ -54,6 +55,7 @@ def fit(
     split: Split = Part.val,
     class_axis: ClassAxis = None,
     ignore_label: IgnoreLabel = None,
+    max_positions_per_item: PositionsPerItem = None,
     as_json: Json = False,
 ) -> None:
     """Learn a calibrator from validation logits and labels, and save it.
@@ -65,8 +67,11 @@ def fit(
 
     calibrator = _make(method, noise, draws, bins, seed)
     check_output(output, inputs=(val, labels))
-    dense = dense_options(val, class_axis, ignore_label, checkpoint=checkpoint)
+    dense = dense_options(
+        val, class_axis, ignore_label, max_positions_per_item, checkpoint=checkpoint
+    )
     if dense is not None:
+        dense["random_state"] = seed
         _fit_dense(calibrator, load_dense(val, split, labels), dense, val, output, as_json)
         return
     if checkpoint is not None or in_many_files(val):

@@ -40,6 +40,12 @@ IgnoreLabel = Annotated[
         help="With --class-axis: a label that does not count, say 255; may be repeated.",
     ),
 ]
+PositionsPerItem = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="With --class-axis: learn from at most so many positions of an item, say 300."
+    ),
+]
 Validation = Annotated[
     Path,
     typer.Argument(

@@ -31,14 +31,6 @@ def fit_rows(rows: Any) -> Any:
     return rows.detach() if stays_on_device(rows) else on_host(rows, "logits")
 
 
-def row_maxima(rows: Any) -> NDArray[Any]:
-    """The largest number of each row, (rows,), NaN where one is NaN."""
-    if is_tensor(rows):
-        return on_host(rows.detach().amax(dim=1), "logits")
-    with np.errstate(invalid="ignore"):
-        return np.asarray(rows.max(axis=1))
-
-
 def class_rows(logits: Any, index: Index, keep: Any, layout: Layout) -> Any:
     """The logits (rows, classes) of a slab's positions, or of those to keep.
 

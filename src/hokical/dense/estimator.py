@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,9 +18,14 @@ from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.registry import load, make
 from hokical.dense.fitting import fit_source
 from hokical.dense.positions import DenseBatch, Rules, check_rules, make_batch
-from hokical.dense.predicting import Answer, slab_results
-from hokical.dense.sources import dense_batches, dense_source, gathered_rows, holds_batches
-from hokical.guarantees.selective import SelectivePrediction
+from hokical.dense.predicting import answered, selected
+from hokical.dense.sources import (
+    check_labelled,
+    dense_batches,
+    dense_source,
+    gathered_rows,
+    holds_batches,
+)
 from hokical.metrics.summaries import Summary
 from hokical.streams.evaluation import evaluate
 from hokical.streams.sources import Source
@@ -189,24 +196,30 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         logits, labels, mask
-            Of items that neither the classifier nor this calibrator was fitted on.
+            Of items that neither the classifier nor this calibrator was fitted on. The calibrator
+            given at the start stays as it is; `calibrator_` is a copy that has counted.
         max_positions_per_item : int
             Positions that each item contributes. With 1 they are as independent as the items are,
             and the promise holds; more make it bolder than it is true.
         """
+        certified = copy.deepcopy(self._fitted())
         source = self._source(logits, labels, mask, None, max_positions_per_item)
         rows, truth, _ = gathered_rows(source)
-        self._fitted().certify(rows, truth)
+        self.calibrator_ = certified.certify(rows, truth)
         return self
 
     def predict_or_abstain(
         self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, mask: Any = None
-    ) -> SelectivePrediction:
+    ) -> Any:
         """Labels, and which of them are sure enough to be wrong at most at the rate `risk`.
 
         The rate is that of a position drawn at random from a new item, given that it is accepted.
-        Arrays of the result have the shape of the positions; nothing is accepted, and the label is
-        -1, where the mask is False.
+        Arrays of the result have the shape of the positions; nothing is accepted, the label is -1
+        and the confidence NaN where the mask is False.
+
+        Returns
+        -------
+        prediction : SelectivePrediction, or of batches an iterator of them
         """
         calibrator = self._fitted()
         if calibrator.held_out_scores_ is None:
@@ -215,25 +228,9 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 "independent of their neighbours, and prove nothing. Call `certify(logits, "
                 "labels)` first, with items that nothing was fitted on."
             )
-        batch = self._batch(logits, mask)
-        labels = Answer(batch, -1, whole=True)
-        confidence = Answer(batch, np.nan)
-        accepted = Answer(batch, 0, whole=True)
-        found: SelectivePrediction | None = None
-        for index, keep, found in slab_results(
-            batch, lambda rows: calibrator.predict_or_abstain(rows, risk=risk, delta=delta)
-        ):
-            labels.put(index, keep, found.labels)
-            confidence.put(index, keep, found.confidence)
-            accepted.put(index, keep, found.accepted)
-        if found is None:
-            raise ValueError("at least one position must count; got none. See `mask`.")
-        return dataclasses.replace(
-            found,
-            labels=labels.values,
-            confidence=confidence.values,
-            accepted=accepted.values != 0,
-        )
+        rule = partial(calibrator.predict_or_abstain, risk=risk, delta=delta)
+        promise = rule(np.zeros((1, calibrator.n_classes_)))  # the same whatever the logits
+        return self._each(logits, mask, lambda batch: selected(batch, rule, promise))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator to a JSON file, atomically.
@@ -271,7 +268,9 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _source(
         self, logits: Any, labels: Any, mask: Any, weights: Any, per_item: int | None
     ) -> Source:
-        return dense_source(logits, labels, mask, weights, self._rules(per_item))
+        source = dense_source(logits, labels, mask, weights, self._rules(per_item))
+        check_labelled(source)
+        return source
 
     def _batch(self, logits: Any, mask: Any) -> DenseBatch:
         return self._of_known_classes(make_batch(logits, None, mask, None, self._rules()))
@@ -287,25 +286,21 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return batch
 
     def _predict(self, method: str, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
-        self._fitted()
+        work = getattr(self._fitted(), method)
+        return self._each(logits, mask, lambda batch: answered(batch, work, fill, **kind))
+
+    def _each(self, logits: Any, mask: Any, work: Callable[[DenseBatch], Any]) -> Any:
+        """`work` of an array; of batches, an iterator of what it makes of each."""
         if not holds_batches(logits):
-            return self._answer(method, self._batch(logits, mask), fill, kind)
+            return work(self._batch(logits, mask))
         if mask is not None:
             raise TypeError("masks come with the batches, in a mapping; give none beside them.")
-        return self._answers(method, logits() if callable(logits) else logits, fill, kind)
+        return map(work, self._batches(logits() if callable(logits) else logits))
 
-    def _answers(
-        self, method: str, batches: Any, fill: Any, kind: dict[str, bool]
-    ) -> Iterator[Any]:
+    def _batches(self, batches: Any) -> Iterator[DenseBatch]:
         for batch in dense_batches(batches, self._rules()):
             unlabelled = dataclasses.replace(batch, labels=None)  # ignored ones are predicted too
-            yield self._answer(method, self._of_known_classes(unlabelled), fill, kind)
-
-    def _answer(self, method: str, batch: DenseBatch, fill: Any, kind: dict[str, bool]) -> Any:
-        answer = Answer(batch, fill, **kind)
-        for index, keep, found in slab_results(batch, getattr(self._fitted(), method)):
-            answer.put(index, keep, found)
-        return answer.values
+            yield self._of_known_classes(unlabelled)
 
 
 def _fresh(calibrator: Any) -> BaseCalibrator:

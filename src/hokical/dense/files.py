@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from hokical.dense.positions import MASKS
 from hokical.files.errors import DataFileError
 from hokical.files.lazy import NAMELESS, Arrays
-from hokical.files.names import Chosen, Split, choose, choose_labels
+from hokical.files.names import Chosen, Split, choose, choose_labels, find_name
 from hokical.files.npy import open_npy
 from hokical.files.reading import labels_beside
 from hokical.files.sniff import find_format
@@ -31,8 +32,9 @@ def open_dense(
     ----------
     path : path
         A `.npz` archive or a Zarr store with `logits` and, where there are such, `labels`, `mask`
-        and `sample_weight` (or `val_logits`, `test_logits` and so on); or a `.npy` file of logits.
-        Arrays are mapped into memory; members of a compressed archive are unpacked as a whole.
+        (or `attention_mask`) and `sample_weight` (or `val_logits`, `test_logits`, `val_mask` and
+        so on); or a `.npy` file of logits. Arrays are mapped into memory; members of a compressed
+        archive are unpacked as a whole.
     split : {"val", "test"}
         Which part, if a file has parts.
     labels : path, optional
@@ -56,7 +58,13 @@ def open_dense(
     >>> cal.predict(open_dense(path)["logits"]).shape
     (4, 8, 8)
     """
-    where = Path(path)
+    return open_part(Path(path), split, labels)[0]
+
+
+def open_part(
+    where: Path, split: Split, labels: str | os.PathLike[str] | None
+) -> tuple[dict[str, Any], Split | None]:
+    """`open_dense`, and which part was chosen, None where a file has no parts."""
     arrays = _named_arrays(where)
     chosen = choose(where, arrays, split)
     if is_top_k(chosen.logits):  # their columns are ranks, not classes
@@ -70,7 +78,7 @@ def open_dense(
         "mask": _mask(arrays, chosen),
         "sample_weight": None if chosen.weights is None else _sliceable(arrays[chosen.weights]),
     }
-    return {name: array for name, array in found.items() if array is not None}
+    return {name: array for name, array in found.items() if array is not None}, chosen.part
 
 
 def _named_arrays(path: Path) -> Arrays:
@@ -103,8 +111,8 @@ def _labels(
 
 
 def _mask(arrays: Arrays, chosen: Chosen) -> Any:
-    name = "mask" if chosen.part is None else f"{chosen.part}_mask"
-    return _sliceable(arrays[name]) if name in arrays else None
+    name = find_name(arrays, MASKS, chosen.part)
+    return None if name is None else _sliceable(arrays[name])
 
 
 def _sliceable(array: Any) -> Any:

@@ -5,24 +5,16 @@ from __future__ import annotations
 from hokical._tensors import is_tensor
 from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.hoki import Hoki
-from hokical.dense.predicting import bad_position_named
-from hokical.dense.sources import DenseSource, gathered_rows
+from hokical.dense.sources import gathered_rows
 from hokical.streams.sources import Source
 
 
 def fit_source(calibrator: BaseCalibrator, source: Source) -> None:
-    """Fit on a source; errors say which position is at fault."""
-    batch = source.batch if isinstance(source, DenseSource) else None
-    if batch is not None and batch.labels is None:
-        raise ValueError(
-            "`labels` must be given beside an array of logits: the true class of each position, "
-            f"of shape {batch.layout.positions}."
-        )
-    with bad_position_named(batch):
-        if is_tensor(source.first_chunk().logits) and not _streams_tensors(calibrator):
-            calibrator.fit(*gathered_rows(source))
-        else:
-            calibrator.fit(source)
+    """Fit on a source that has labels."""
+    if is_tensor(source.first_chunk().logits) and not _streams_tensors(calibrator):
+        calibrator.fit(*gathered_rows(source))
+    else:
+        calibrator.fit(source)
 
 
 def _streams_tensors(calibrator: BaseCalibrator) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,15 @@ from numpy.typing import NDArray
 
 from hokical.bins import check_count
 from hokical.dense.arrays import class_rows, fit_rows, on_host
+from hokical.dense.choice import chosen_positions
+from hokical.dense.finite import first_bad_row
 from hokical.dense.layout import Index, Layout, check_like_positions, find_layout, slabs
 from hokical.streams.chunks import Chunk, block_rows
 
 BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
+
+#: What a mask is called in files and batches, the most usual first.
+MASKS = ("mask", "attention_mask")
 
 
 @dataclass(frozen=True)
@@ -91,15 +96,50 @@ class DenseBatch:
 
     def kept(self) -> Iterator[tuple[Index, BoolArray | None]]:
         """Slabs, and which of their positions count (None: all)."""
-        limit = block_rows(self.layout.n_classes)
+        positions, limit = self.layout.positions, block_rows(self.layout.n_classes)
         if self.rules.per_item is None:
-            for index in slabs(self.layout.positions, limit):
+            for index in slabs(positions, limit):
                 yield index, self._counting(index)
             return
-        for item in range(self.n_items):
-            chosen = self._chosen(item, self.rules.per_item)
-            for inner in slabs(self.layout.positions[1:], limit) if chosen.ndim > 1 else [()]:
-                yield (slice(item, item + 1), *inner), chosen[(slice(None), *inner)]
+        step = max(1, limit // max(1, math.prod(positions[1:])))
+        for first in range(0, self.n_items, step):  # whole items, as many as make a slab
+            items = slice(first, min(first + step, self.n_items))
+            chosen = self._chosen(items, self.rules.per_item)
+            for index in slabs(chosen.shape, limit):
+                place = slice(first + index[0].start, first + index[0].stop)
+                yield (place, *index[1:]), chosen[index]
+
+    def known_rows(self) -> int | None:
+        """How many positions count, where the shapes say it."""
+        rules = self.rules
+        if self.mask is not None or (rules.ignored and self.labels is not None):
+            return None
+        each = math.prod(self.layout.positions[1:])
+        return self.n_items * (each if rules.per_item is None else min(each, rules.per_item))
+
+    def count_rows(self) -> int:
+        """How many positions count, from labels and masks alone."""
+        known = self.known_rows()
+        if known is not None:
+            return known
+        return sum(
+            math.prod(part.stop - part.start for part in index) if keep is None else int(keep.sum())
+            for index, keep in self.kept()
+        )
+
+    def rows(self, index: Index, keep: BoolArray | None) -> Any:
+        """The logits (rows, classes) of a slab's positions that count, checked."""
+        rows = class_rows(self.logits, index, keep, self.layout)
+        bad = first_bad_row(rows)
+        if bad is None:
+            return rows
+        flat = bad[0] if keep is None else int(np.flatnonzero(keep)[bad[0]])
+        inside = np.unravel_index(flat, [part.stop - part.start for part in index])
+        raise ValueError(
+            "`logits` must not hold NaN or +inf, nor -inf for every class; got "
+            f"{bad[1]} at position {self.place(index, inside)}. If the position does not count, "
+            "give `mask` with False there; -inf alone is allowed, for an impossible class."
+        )
 
     def _counting(self, index: Index) -> BoolArray | None:
         """Which positions of a slab are neither masked nor ignored; None for all."""
@@ -109,21 +149,18 @@ class DenseBatch:
             keep = known if keep is None else keep & known
         return None if keep is None or keep.all() else keep
 
-    def _chosen(self, item: int, most: int) -> BoolArray:
-        """Which positions (1, ...) of an item count, at most `most`, drawn evenly by its seed."""
-        whole = tuple(slice(0, length) for length in self.layout.positions[1:])
-        shape = (1, *self.layout.positions[1:])
-        keep = self._counting((slice(item, item + 1), *whole))
-        places = np.arange(int(np.prod(shape))) if keep is None else np.flatnonzero(keep)
-        if places.size > most:
-            rng = np.random.default_rng([self.rules.seed, self.first_item + item])
-            places = rng.choice(places, most, replace=False, shuffle=False)
-        chosen = np.zeros(shape, np.bool_)
-        chosen.flat[places] = True
-        return chosen
+    def _chosen(self, items: slice, most: int) -> BoolArray:
+        """Which positions (items, ...) are taken, at most `most` of each item."""
+        lengths = self.layout.positions[1:]
+        shape = (items.stop - items.start, *lengths)
+        keep = self._counting((items, *(slice(0, length) for length in lengths)))
+        counting = np.ones(shape, np.bool_) if keep is None else keep
+        flat = counting.reshape(shape[0], math.prod(lengths))
+        first_item = self.first_item + items.start
+        return chosen_positions(flat, most, self.rules.seed, first_item).reshape(shape)
 
     def _chunk(self, index: Index, keep: BoolArray | None) -> Chunk:
-        rows = fit_rows(class_rows(self.logits, index, keep, self.layout))
+        rows = fit_rows(self.rows(index, keep))
         labels = None if self.labels is None else self._labels(index, keep)
         weights = None if self.weights is None else self._weights(index, keep)
         return Chunk(rows, labels, weights)

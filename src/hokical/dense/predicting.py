@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from hokical._tensors import is_tensor
-from hokical.dense.arrays import as_index, class_rows, classes_last, filled, on_host, row_maxima
+from hokical.dense.arrays import as_index, classes_last, filled
 from hokical.dense.layout import Index
 from hokical.dense.positions import DenseBatch
+from hokical.guarantees.selective import SelectivePrediction
 
 
 class Answer:
@@ -37,54 +37,46 @@ class Answer:
             target[as_index(keep, target)] = found.to(target.dtype) if is_tensor(found) else found
 
 
+def answered(batch: DenseBatch, work: Callable[[Any], Any], fill: Any, **kind: bool) -> Any:
+    """Predictions in the shape of a batch: `work` where a position counts, `fill` elsewhere."""
+    answer = Answer(batch, fill, **kind)
+    for index, keep, found in slab_results(batch, work):
+        answer.put(index, keep, found)
+    return answer.values
+
+
+def selected(
+    batch: DenseBatch, rule: Callable[[Any], SelectivePrediction], promise: SelectivePrediction
+) -> SelectivePrediction:
+    """`promise` for the positions of a batch; -1, NaN and False where they do not count."""
+    labels, accepted = (Answer(batch, fill, whole=True) for fill in (-1, 0))
+    confidence = Answer(batch, np.nan)
+    for index, keep, found in slab_results(batch, rule):
+        labels.put(index, keep, found.labels)
+        confidence.put(index, keep, found.confidence)
+        accepted.put(index, keep, found.accepted)
+    return dataclasses.replace(
+        promise,
+        labels=labels.values,
+        confidence=confidence.values,
+        accepted=accepted.values != 0,
+    )
+
+
 def slab_results(batch: DenseBatch, work: Callable[[Any], Any]) -> Iterator[tuple[Index, Any, Any]]:
     """Slab by slab: index, which positions count, and `work` of their logits (rows, classes)."""
-    with bad_position_named(batch):
-        for index, keep in batch.kept():
-            rows = class_rows(batch.logits, index, keep, batch.layout)
-            if rows.shape[0]:
-                yield index, keep, work(rows)
-
-
-@contextmanager
-def bad_position_named(batch: DenseBatch | None) -> Iterator[None]:
-    """Errors speak of rows; where it is the logits of a position, say which."""
-    try:
-        yield
-    except ValueError:
-        if batch is not None:
-            check_finite(batch)
-        raise
-
-
-def check_finite(batch: DenseBatch) -> None:
-    """Raise for the first position that counts and has NaN, +inf or nothing but -inf."""
     for index, keep in batch.kept():
-        rows = class_rows(batch.logits, index, keep, batch.layout)
-        bad = ~np.isfinite(row_maxima(rows))
-        if bad.any():
-            row = int(np.argmax(bad))
-            flat = row if keep is None else int(np.flatnonzero(keep)[row])
-            shape = [part.stop - part.start for part in index]
-            place = batch.place(index, np.unravel_index(flat, shape))
-            found = _what(on_host(rows[row], "logits"))
-            raise ValueError(
-                "`logits` must not hold NaN or +inf, nor -inf for every class; got "
-                f"{found} at position {place}. If the position does not count, give `mask` with "
-                "False there; -inf alone is allowed, for an impossible class."
-            )
-
-
-def _what(row: Any) -> str:
-    for word, found in (("NaN", np.isnan(row)), ("+inf", np.isposinf(row))):
-        if found.any():
-            return f"{word} for class {int(np.argmax(found))}"
-    return "-inf for every class"
+        rows = batch.rows(index, keep)
+        if rows.shape[0]:
+            yield index, keep, work(rows)
 
 
 def _checked_fill(fill: Any, whole: bool) -> float:
     if isinstance(fill, bool) or not isinstance(fill, (int, float, np.integer, np.floating)):
         raise TypeError(f"`fill` must be a number; got {fill!r}.")
-    if whole and (not math.isfinite(fill) or int(fill) != fill):
-        raise ValueError(f"`fill` must be a whole number in the place of labels; got {fill!r}.")
+    if whole and (not -(2**63) <= fill < 2**63 or int(fill) != fill):
+        raise ValueError(
+            "`fill` must be a whole number of 64 bits in the place of labels, such as -1; got "
+            f"{fill!r}."
+        )
     return int(fill) if whole else float(fill)

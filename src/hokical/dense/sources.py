@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
 
-from hokical.dense.positions import DenseBatch, Rules, check_rules, make_batch
+from hokical.dense.positions import MASKS, DenseBatch, Rules, check_rules, make_batch
 from hokical.files.names import LABELS, LOGITS, WEIGHTS, first_known
-from hokical.streams.chunks import Chunk, reblocked, skipped
+from hokical.streams.chunks import Chunk, joined_columns, reblocked, skipped
+from hokical.streams.gathering import stacked
 from hokical.streams.identities import array_identity
 from hokical.streams.sources import Source, from_chunks
 
-_MASKS = ("mask", "attention_mask")
 _WANTED = (
     "logits, a tuple (logits, labels) or (logits, labels, sample_weight), or a mapping with these "
     "names and `mask`"
@@ -27,6 +28,7 @@ class DenseSource(Source):
 
     def __init__(self, batch: DenseBatch) -> None:
         self.batch = batch
+        self.n_rows = batch.known_rows()
 
     @property
     def n_classes(self) -> int:
@@ -34,6 +36,9 @@ class DenseSource(Source):
 
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
         return skipped(_counted(self.batch.chunks()), start)
+
+    def count_rows(self) -> int:
+        return self.batch.count_rows()
 
     def identity(self) -> dict[str, Any]:
         batch = self.batch
@@ -97,11 +102,17 @@ def from_dense(
 
 def dense_source(logits: Any, labels: Any, mask: Any, weights: Any, rules: Rules) -> Source:
     """`from_dense`, with rules that have been checked."""
+    beside = any(part is not None for part in (labels, mask, weights))
     if isinstance(logits, Source):
+        if beside or rules.per_item is not None:
+            raise TypeError(
+                "a source has its rows already: labels, masks, weights and "
+                "`max_positions_per_item` go to `from_dense`, which makes one."
+            )
         return logits
     if not holds_batches(logits, labels):
         return DenseSource(make_batch(logits, labels, mask, weights, rules))
-    if any(part is not None for part in (labels, mask, weights)):
+    if beside:
         raise TypeError(
             "labels, masks and weights come with the batches, as (logits, labels, sample_weight) "
             "or a mapping; they cannot be given beside them."
@@ -111,11 +122,41 @@ def dense_source(logits: Any, labels: Any, mask: Any, weights: Any, rules: Rules
 
 def holds_batches(logits: Any, labels: Any = None) -> bool:
     """Whether it is batches, and not one array or lists of numbers that make one."""
+    _check_kind(logits)
     if not isinstance(logits, (list, tuple)):
         return not hasattr(logits, "shape") and (callable(logits) or isinstance(logits, Iterable))
     first = logits[0] if logits and labels is None else None
     inner = first[0] if isinstance(first, (list, tuple)) and first else first
     return isinstance(first, Mapping) or hasattr(inner, "shape")
+
+
+def _check_kind(logits: Any) -> None:
+    """Raise for what looks like batches, and is something else that users have at hand."""
+    wanted = "`logits` must be an array (n, ..., classes) or batches; got "
+    if isinstance(logits, (str, bytes, os.PathLike)):
+        raise TypeError(
+            f"{wanted}{logits!r}. For a file use `open_dense(path)`, whose arrays are the "
+            "arguments of `fit`."
+        )
+    if isinstance(logits, Mapping):
+        raise TypeError(
+            f"{wanted}a mapping, which is one batch. Give its arrays by name, "
+            "`fit(logits=..., labels=...)`, or a list of such batches."
+        )
+    if isinstance(logits, (list, tuple)) and not logits:
+        raise ValueError(f"{wanted}an empty {type(logits).__name__}.")
+    if isinstance(logits, (list, tuple)) and _is_pair(logits):
+        raise TypeError(
+            f"{wanted}logits and labels in one {type(logits).__name__}, which is one batch. Give "
+            "them one by one, `fit(logits, labels)`, or a list of such batches."
+        )
+
+
+def _is_pair(items: Any) -> bool:
+    """Whether two or three arrays are a batch: labels have one axis less than logits."""
+    if len(items) not in (2, 3) or not all(hasattr(item, "shape") for item in items):
+        return False
+    return len(items[1].shape) == len(items[0].shape) - 1
 
 
 def _from_batches(batches: Any, rules: Rules) -> Source:
@@ -143,7 +184,7 @@ def dense_batches(batches: Iterable[Any], rules: Rules) -> Iterator[DenseBatch]:
 def batch_parts(item: Any) -> tuple[Any, Any, Any, Any]:
     """Logits, labels, mask and weights of a batch, None where it has none."""
     if isinstance(item, Mapping):
-        spellings = (LOGITS, LABELS, _MASKS, WEIGHTS)
+        spellings = (LOGITS, LABELS, MASKS, WEIGHTS)
         names = [first_known(item, known) for known in spellings]
         logits, labels, mask, weights = (None if name is None else item[name] for name in names)
         if logits is not None:
@@ -168,11 +209,41 @@ def _counted(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         )
 
 
+def check_labelled(source: Source) -> None:
+    """Raise unless the positions of a source have labels."""
+    if isinstance(source, DenseSource):
+        if source.batch.labels is None:
+            raise ValueError(
+                "`labels` must be given beside an array of logits: the true class of each "
+                f"position, of shape {source.batch.layout.positions}."
+            )
+    elif source.first_chunk().labels is None:
+        raise ValueError(
+            "batches must have labels: give each as (logits, labels), (logits, labels, "
+            "sample_weight), or a mapping with these names."
+        )
+
+
 def gathered_rows(source: Source) -> tuple[Any, NDArray[Any], NDArray[Any] | None]:
-    """Logits (rows, classes), labels (rows,) and weights of all rows; tensors on their device."""
-    chunks = [chunk for chunk in source.chunks() if chunk.n_rows]
-    if any(chunk.labels is None for chunk in chunks):
-        raise ValueError("`labels` must be given: the true class of each position.")
-    (whole,) = reblocked(chunks, sum(chunk.n_rows for chunk in chunks))
-    assert whole.labels is not None
-    return whole.logits, whole.labels, whole.weights
+    """Logits (rows, classes), labels (rows,) and weights of all rows; tensors on their device.
+
+    Where rows can be counted, logits are there once; else twice while they are joined.
+    """
+    count = source.count_rows()
+    if count is None:
+        held = [chunk for chunk in source.chunks() if chunk.n_rows]
+        (whole,) = reblocked(held, sum(chunk.n_rows for chunk in held))
+        assert whole.labels is not None
+        return whole.logits, whole.labels, whole.weights
+    labels, weights = [], []
+
+    def logits() -> Iterator[Any]:
+        for chunk in source.chunks():
+            labels.append(chunk.labels)
+            weights.append(chunk.weights)
+            yield chunk.logits
+
+    rows = stacked(logits(), count)
+    truth = joined_columns(labels, "labels")
+    assert truth is not None
+    return rows, truth, joined_columns(weights, "weights")

@@ -11,8 +11,12 @@ class DataFileError(ValueError):
     """A file that cannot be used: which, what was expected, what was found, what to do."""
 
     def __init__(self, path: Path, problem: str, remedy: str = "") -> None:
-        self.path = path
+        self.path, self._said = path, (path, problem, remedy)
         super().__init__(_one_line(f"{path}: {problem} {remedy}"))
+
+    def __reduce__(self) -> tuple[type[DataFileError], tuple[Path, str, str]]:
+        """So that it reaches the reader from another process."""
+        return type(self), self._said
 
 
 @contextmanager

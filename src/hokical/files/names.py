@@ -80,6 +80,13 @@ def choose_labels(path: Path, names: Iterable[str], split: Split) -> str:
     )
 
 
+def find_name(names: Iterable[str], words: tuple[str, ...], part: Split | None) -> str | None:
+    """The array of a file that is called one of the words, in the part that was chosen."""
+    known = {normal(name): name for name in names}
+    found = first_known(known, _spellings(words, part))
+    return None if found is None else known[found]
+
+
 def first_known(known: Container[str], spellings: Iterable[str]) -> str | None:
     return next((name for name in spellings if name in known), None)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import chain
 from typing import Any
 
 from hokical._warnings import warn_user
 from hokical.calibrators.base import BaseCalibrator
+from hokical.integrations.torch import torch
 from hokical.integrations.torch.collecting import calibrate
 from hokical.integrations.torch.model import CalibratedModel
 
@@ -32,9 +33,14 @@ class CalibrationCallback(_Callback):  # type: ignore[misc]
     """Calibrate the network on the validation set once training, or `trainer.validate`, ends.
 
     The network, the LightningModule's `forward`, runs over the trainer's validation loaders once
-    more, in evaluation mode and without gradients, and a calibrator is fitted on the device, for
-    the weights that it has at that moment: after loading a better checkpoint, run
-    `trainer.validate` with this callback again.
+    more, in evaluation mode, without gradients, in the trainer's precision and with the module's
+    (or data module's) hooks for batches. A calibrator is fitted on the device, for the weights that
+    the network has at that moment: after loading a better checkpoint, run `trainer.validate` with
+    this callback again.
+
+    Afterwards the network has its modes back: call `callback.calibrated.eval()` before predicting.
+    Under mixed precision predict within the same autocast, under "bf16-true" and the like with
+    inputs of that type, as ever.
 
     In a run over several processes each of them calibrates on its own share of the validation set,
     with a warning. To use all of it, run `trainer.validate` with one device afterwards.
@@ -56,7 +62,7 @@ class CalibrationCallback(_Callback):  # type: ignore[misc]
     Examples
     --------
     A trainer takes it like any callback, `Trainer(callbacks=[callback])`; after `trainer.fit(...)`
-    `callback.calibrated(inputs)` gives logits, labels and confidence:
+    `callback.calibrated.eval()(inputs)` gives logits, labels and confidence:
 
         callback = CalibrationCallback("hoki", path="cal.json")
     """
@@ -102,10 +108,35 @@ class CalibrationCallback(_Callback):  # type: ignore[misc]
                 "shares of the validation set. Run `trainer.validate` with one device for all.",
                 RuntimeWarning,
             )
-        batches = chain.from_iterable(loaders)
-        self.calibrated = calibrate(pl_module, batches, self.method, **self.options)
+        with torch.inference_mode(False):  # of `validate`; its tensors would bar gradients for good
+            runner = _InItsPrecision(trainer, pl_module)
+            calibrated = calibrate(runner, _batches(trainer, loaders), self.method, **self.options)
+        calibrated.model = pl_module
+        self.calibrated = calibrated
         if self.path is not None and trainer.is_global_zero and self.calibrator is not None:
             self.calibrator.save(self.path)
+
+
+class _InItsPrecision(torch.nn.Module):
+    """The network as the trainer runs it: its `forward` in the trainer's precision."""
+
+    def __init__(self, trainer: Any, module: Any) -> None:
+        super().__init__()
+        self.module, self.precision = module, trainer.precision_plugin
+        self.training = module.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with self.precision.forward_context():
+            return self.module(*args, **kwargs)
+
+
+def _batches(trainer: Any, loaders: list[Any]) -> Iterator[Any]:
+    """The batches of all loaders, made ready as the trainer makes them ready for a step."""
+    for index, loader in enumerate(loaders):
+        for batch in loader:
+            batch = trainer.precision_plugin.convert_input(batch)
+            batch = trainer.lightning_module._on_before_batch_transfer(batch, index)
+            yield trainer.strategy.batch_to_device(batch, dataloader_idx=index)
 
 
 def _loaders(found: Any) -> list[Any]:

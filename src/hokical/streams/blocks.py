@@ -133,7 +133,8 @@ class StreamBlocks(Blocks):
         return state
 
     def gather(self, who: str) -> tuple[Logits, IntArray, FloatArray | None]:
-        return gathered(self._blocks(0), self._n_rows, who)
+        count = self.source.count_rows() if self._n_rows is None else self._n_rows
+        return gathered(self._blocks(0), count, who)
 
     def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
         parts: list[State] = []

@@ -137,8 +137,8 @@ def _joined(parts: list[Chunk]) -> Chunk:
         raise ValueError(f"all chunks must have the same classes; got {sorted(widths)} columns.")
     return Chunk(
         joined_rows([part.logits for part in parts]),
-        _joined_columns([part.labels for part in parts], "labels"),
-        _joined_columns([part.weights for part in parts], "weights"),
+        joined_columns([part.labels for part in parts], "labels"),
+        joined_columns([part.weights for part in parts], "weights"),
     )
 
 
@@ -151,7 +151,8 @@ def joined_rows(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _joined_columns(columns: list[NDArray[Any] | None], name: str) -> NDArray[Any] | None:
+def joined_columns(columns: list[NDArray[Any] | None], name: str) -> NDArray[Any] | None:
+    """Labels or weights of all chunks, or None where no chunk has them."""
     given = [column for column in columns if column is not None]
     if len(given) < len(columns):
         if given:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hokical._tensors import is_tensor
 from hokical.logits import Logits
 from hokical.streams.checking import Block, FloatArray, IntArray
+from hokical.streams.chunks import joined_rows
 
+_NO_ROWS = "a source must have at least one row; got none."
 #: Maximum, label and weight of a row.
 _BYTES_BESIDE = 24
 
@@ -17,23 +22,69 @@ _BYTES_BESIDE = 24
 def gathered(
     blocks: Iterator[Block], n_rows: int | None, who: str
 ) -> tuple[Logits, IntArray, FloatArray | None]:
-    """Logits, labels and weights of all blocks, if memory allows."""
-    held: list[Block] = []
-    size = 0
-    for block in blocks:
-        per_row = block.logits.n_classes * block.logits.values.dtype.itemsize + _BYTES_BESIDE
-        size += block.n_rows * per_row
-        # Parts are joined into a new array, so at the end everything is there twice.
-        more = n_rows * per_row if n_rows is not None and not held else 0
-        check_room(2 * max(more, size) - (size if held else 0), who)
-        held.append(block)
-    if not held:
-        raise ValueError("a source must have at least one row; got none.")
-    values = np.concatenate([block.logits.values for block in held])
-    top = np.concatenate([block.logits.top for block in held])
-    labels = np.concatenate([block.labels for block in held])
-    weights = [block.weights for block in held if block.weights is not None]
+    """Logits, labels and weights of all blocks, if memory allows.
+
+    Where the number of rows is known, logits are there once; else twice while they are joined.
+    """
+    beside: list[tuple[Any, IntArray, FloatArray | None]] = []
+
+    def logits() -> Iterator[NDArray[Any]]:
+        size = 0
+        for block in blocks:
+            values = block.logits.values
+            per_row = block.logits.n_classes * values.dtype.itemsize + _BYTES_BESIDE
+            size += block.n_rows * per_row
+            if n_rows is None:  # what is held already takes its room once more
+                check_room(size if beside else 2 * size, who)
+            elif not beside:
+                check_room(n_rows * per_row, who)
+            beside.append((block.logits.top, block.labels, block.weights))
+            yield values
+
+    values = stacked(logits(), n_rows)
+    top = np.concatenate([part[0] for part in beside])
+    labels = np.concatenate([part[1] for part in beside])
+    weights = [part[2] for part in beside if part[2] is not None]
     return Logits(values, top), labels, np.concatenate(weights) if weights else None
+
+
+def stacked(parts: Iterable[Any], n_rows: int | None) -> Any:
+    """Rows one below the other, tensors on their device; in place if their number is known."""
+    if n_rows is not None:
+        return _filled(parts, n_rows)
+    held = list(parts)
+    if not held:
+        raise ValueError(_NO_ROWS)
+    return joined_rows(held)
+
+
+def _filled(parts: Iterable[Any], n_rows: int) -> Any:
+    whole, rows = None, 0
+    for part in parts:
+        whole = _room_for(part, n_rows) if whole is None else _as_wide(whole, part)
+        stop = rows + part.shape[0]
+        if stop <= n_rows:
+            whole[rows:stop] = part
+        rows = stop
+    if whole is None:
+        raise ValueError(_NO_ROWS)
+    if rows != n_rows:
+        raise ValueError(
+            f"a source must give the same rows in every pass; got {rows}, expected {n_rows}."
+        )
+    return whole
+
+
+def _room_for(part: Any, n_rows: int) -> Any:
+    shape = (n_rows, *part.shape[1:])
+    return part.new_empty(shape) if is_tensor(part) else np.empty(shape, part.dtype)
+
+
+def _as_wide(whole: Any, part: Any) -> Any:
+    """The array with a type that holds both; files of a folder may differ."""
+    if is_tensor(whole) or whole.dtype == part.dtype:
+        return whole
+    return whole.astype(np.promote_types(whole.dtype, part.dtype), copy=False)
 
 
 def check_room(needed: int, who: str, what: str = "all logits") -> None:

@@ -43,6 +43,10 @@ class Source(ABC):
                 return chunk
         raise ValueError("a source must have at least one row; got none.")
 
+    def count_rows(self) -> int | None:
+        """Rows in all, where counting them is much less work than reading them."""
+        return self.n_rows
+
     def identity(self) -> dict[str, Any]:
         """What tells this source from others, as far as can be told without reading it all."""
         return {"kind": type(self).__name__, "rows": self.n_rows}

@@ -21,6 +21,7 @@ from hokical.integrations.onnx.models import (
     free_prefix,
     opset_of,
     read_model,
+    shape_in_words,
 )
 from hokical.integrations.onnx.rows import Rows
 from hokical.integrations.onnx.writing import write_model
@@ -182,10 +183,13 @@ def _checked_axis(found: Scores, class_axis: int | None, n_classes: int) -> tupl
             f"`class_axis` must be an axis of {found.name!r}, which has {rank}; got {class_axis}."
         )
     axis %= rank
-    length = None if found.shape is None else found.shape[axis]
+    if found.shape is None:
+        return axis, rank
+    length = found.shape[axis]
     if isinstance(length, int) and length != n_classes:
         raise ValueError(
             f"`calibrator` must have as many classes as the model; it has {n_classes}, and "
-            f"{found.name!r} has {length} in axis {axis}, of shape {found.shape}."
+            f"{found.name!r} of shape {shape_in_words(found.shape)} has {length} in axis {axis}. "
+            "Fit it on this model's scores, or name another tensor as `output`."
         )
     return axis, rank

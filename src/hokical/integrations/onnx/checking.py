@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hokical.calibrators import BaseCalibrator
 from hokical.integrations.onnx.library import library
+from hokical.integrations.onnx.models import float_tensors, load_model
 from hokical.logits import from_probabilities
 
 _TYPES: dict[str, type[np.floating[Any]]] = {
@@ -18,10 +19,13 @@ _TYPES: dict[str, type[np.floating[Any]]] = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
 }
+_FLOAT, _BFLOAT16 = 1, 16
+#: Under which the classifier's scores are put out for a check.
+_SCORES = "hokical/checked/scores"
 
 
 class NotRunnable(ValueError):
-    """The model's inputs say too little to make some up."""
+    """The model cannot be run here, or its inputs say too little to make some up."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ def check(
     random_state : int
         Seed of the input.
 
+    Raises
+    ------
+    NotRunnable
+        Where onnxruntime cannot run the model, or no input can be made up for it.
+
     Examples
     --------
     >>> from hokical.calibrators import Uncalibrated
@@ -62,23 +71,23 @@ def check(
     >>> check(export(cal), cal).agrees
     True
     """
-    proto = library().load(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else model
+    proto = load_model(model)
     facts = {item.key: item.value for item in proto.metadata_props}
+    names = _public_names(proto)
     rng = np.random.default_rng(random_state)
-    scores = facts.get("hokical_scores", "logits")
-    names = _output_names(proto)
-    session = _session(_with_output(proto, scores) if scores != "logits" else proto)
-    feed = {item.name: _made_up(item, n_rows, rng) for item in session.get_inputs()}
-    if "hokical_scores" in facts:
-        wanted = [names["labels"], names["confidence"], scores]
-        labels, confidence, found = session.run(wanted, feed)
-        axis = int(facts["hokical_class_axis"])
-        logits = np.moveaxis(found, axis, -1).reshape(-1, found.shape[axis])
-        if facts["hokical_scores_are"] == "probabilities":
-            logits = from_probabilities(logits)
-    else:
+    scores = facts.get("hokical_scores")
+    session = _session(proto if scores is None else _rehearsed(proto, scores))
+    feed = {
+        item.name: _made_up(item, n_rows, rng, batch_axis=int(item.name == names["transformed"]))
+        for item in session.get_inputs()
+    }
+    if scores is None:
         logits = feed["logits"] = _telling(feed["logits"])
-        labels, confidence = session.run(["labels", "confidence"], feed)
+        labels, confidence = _run(session, ["labels", "confidence"], feed)
+    else:
+        wanted = [names["labels"], names["confidence"], _SCORES]
+        labels, confidence, found = _run(session, wanted, feed)
+        logits = _rows_of(found, facts)
     extra = {"transformed": feed[names["transformed"]]} if calibrator.needs_transformed else {}
     expected = calibrator.predict_confidence(logits, **extra)
     return Check(
@@ -91,15 +100,34 @@ def check(
 def _session(model: Any) -> Any:
     runtime = library("onnxruntime")
     options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    return runtime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    options.log_severity_level = 4
+    try:
+        return runtime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # onnxruntime's own have no common class
+        reason = _without_places(str(error))
+        raise NotRunnable(f"onnxruntime {runtime.__version__} cannot load it: {reason}") from error
 
 
-def _output_names(proto: Any) -> dict[str, str]:
+def _run(session: Any, outputs: list[str], feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    try:
+        return list(session.run(outputs, feed))
+    except Exception as error:  # as above
+        reason = _without_places(str(error))
+        raise NotRunnable(f"onnxruntime cannot run it on made-up inputs: {reason}") from error
+
+
+def _without_places(message: str) -> str:
+    """A message of onnxruntime's in one line, without codes and places in its source."""
+    line = " ".join(message.split())
+    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
+    return re.sub(r"\S+\.(cc|h):\d+ .*?\) (?=[A-Z])", "", line)
+
+
+def _public_names(proto: Any) -> dict[str, str]:
     """The names under which the calibrator's inputs and outputs go: the last that end so."""
-    names = {}
+    names = {"transformed": ""}
     for item in (*proto.graph.input, *proto.graph.output):
         for wanted in ("labels", "confidence", "transformed"):
             if item.name == wanted or item.name.startswith(f"hokical_{wanted}"):
@@ -107,26 +135,43 @@ def _output_names(proto: Any) -> dict[str, str]:
     return names
 
 
-def _with_output(proto: Any, name: str) -> Any:
-    """A copy that also puts out a tensor from within."""
-    if any(item.name == name for item in proto.graph.output):
-        return proto
-    onnx = library()
-    copy = onnx.ModelProto()
+def _rehearsed(proto: Any, scores: str) -> Any:
+    """A copy that also puts out the scores; bfloat16, which NumPy lacks, goes as float32."""
+    helper = library("onnx.helper")
+    copy = library().ModelProto()
     copy.CopyFrom(proto)
-    known = onnx.shape_inference.infer_shapes(copy).graph.value_info
-    copy.graph.output.append(next(item for item in known if item.name == name))
+    for item in copy.graph.input:
+        if item.type.tensor_type.elem_type == _BFLOAT16:
+            item.type.tensor_type.elem_type = _FLOAT
+            inner, item.name = item.name, f"{_SCORES}/{item.name}"
+            node = helper.make_node("Cast", [item.name], [inner], to=_BFLOAT16)
+            copy.graph.node.insert(0, node)
+    dtype = float_tensors(proto)[scores].dtype
+    wide = np.dtype("float32" if dtype == "bfloat16" else dtype)
+    kind = helper.np_dtype_to_tensor_dtype(wide)
+    copy.graph.node.append(helper.make_node("Cast", [scores], [_SCORES], to=kind))
+    copy.graph.output.append(helper.make_tensor_value_info(_SCORES, kind, None))
     return copy
 
 
-def _made_up(item: Any, n_rows: int, rng: np.random.Generator) -> NDArray[Any]:
+def _rows_of(found: NDArray[Any], facts: dict[str, str]) -> NDArray[Any]:
+    """Logits (rows, classes) from an attached model's scores."""
+    axis = int(facts["hokical_class_axis"])
+    rows = np.moveaxis(found, axis, -1).reshape(-1, found.shape[axis])
+    logits = from_probabilities(rows) if facts["hokical_scores_are"] == "probabilities" else rows
+    top = logits.max(axis=1)
+    if not np.isfinite(top).all():
+        raise NotRunnable("the classifier gives NaN or infinite scores for made-up inputs")
+    return np.asarray(logits)
+
+
+def _made_up(item: Any, n_rows: int, rng: np.random.Generator, *, batch_axis: int) -> NDArray[Any]:
     """Normal numbers of an input's shape; the batch is the only length that may be open."""
     if item.type not in _TYPES:
         raise NotRunnable(f"input {item.name!r} is of {item.type}, not of floats")
     shape = list(item.shape)
-    place = 1 if item.name.endswith("transformed") else 0
-    if shape and not isinstance(shape[place], int):
-        shape[place] = n_rows
+    if shape and not isinstance(shape[batch_axis], int):
+        shape[batch_axis] = n_rows
     if not all(isinstance(length, int) for length in shape):
         raise NotRunnable(f"input {item.name!r} has shape {item.shape}")
     return np.asarray(rng.normal(size=shape), dtype=_TYPES[item.type])

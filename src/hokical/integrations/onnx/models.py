@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from hokical.integrations.onnx.exporting import DEFAULT_OPSET, OLDEST_OPSET
 from hokical.integrations.onnx.library import library
+from hokical.integrations.onnx.writing import check_size
 
+#: Both names of the domain of ONNX's own operators.
+_DEFAULT_DOMAIN = ("", "ai.onnx")
 #: Nodes through which a softmax is still a softmax.
 _PASSING_ON = ("Identity", "Cast", "Reshape", "Squeeze", "Flatten")
 _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
@@ -16,20 +20,35 @@ _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 
 def read_model(model: Any) -> Any:
     """A copy of a ModelProto, or what a file holds, at an opset that calibrators can be put in."""
+    copy = library().ModelProto()
+    copy.CopyFrom(load_model(model))
+    if not copy.graph.output:
+        raise ValueError("`model` must have outputs; got a graph without any.")
+    check_size(copy)
+    return _modernised(copy)
+
+
+def load_model(model: Any) -> Any:
+    """A ModelProto itself, or what a file holds, with all its weights."""
     onnx = library()
     if isinstance(model, (str, os.PathLike)):
         try:
-            copy = onnx.load(os.fspath(model), format="protobuf")
+            return onnx.load(os.fspath(model), format="protobuf")
         except (library("google.protobuf.message").DecodeError, TypeError) as error:
             raise ValueError(f"`model` must be an ONNX file; {model} is not: {error}") from error
-    elif isinstance(model, onnx.ModelProto):
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-    else:
+        except onnx.checker.ValidationError as error:
+            raise ValueError(
+                f"`model` must lie beside its external data; {model} does not: {error}"
+            ) from error
+    if not isinstance(model, onnx.ModelProto):
         raise TypeError(f"`model` must be a path or a ModelProto; got {type(model).__name__}.")
-    if not copy.graph.output:
-        raise ValueError("`model` must have outputs; got a graph without any.")
-    return _modernised(copy)
+    absent = [tensor.name for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL]
+    if absent:
+        raise ValueError(
+            f"`model` must hold its weights; {len(absent)} tensors, {absent[0]!r} among them, are "
+            "in files that were not loaded. Give the path, or load it with its external data."
+        )
+    return model
 
 
 def opset_of(model: Any) -> int | None:
@@ -38,23 +57,78 @@ def opset_of(model: Any) -> int | None:
 
 
 def _modernised(model: Any) -> Any:
-    """At least the oldest opset that a calibrator can be written in."""
+    """With one name for the default domain, of an opset that a calibrator can be written in."""
+    _name_default_domain(model)
     found = opset_of(model)
+    newest = library("onnx.defs").onnx_opset_version()
     if found is None:
         model.opset_import.append(library("onnx.helper").make_opsetid("", DEFAULT_OPSET))
+    elif found > newest:
+        raise ValueError(
+            f"`model` must have opset {newest} at most, the newest this `onnx` knows; it has "
+            f"{found}. Install a newer `onnx`, or export the model again with an older opset."
+        )
     elif found < OLDEST_OPSET:
-        try:
-            model = library("onnx.version_converter").convert_version(model, DEFAULT_OPSET)
-        except RuntimeError as error:
-            raise ValueError(
-                f"`model` must have opset {OLDEST_OPSET} or later; it has {found} and cannot be "
-                f"converted: {error}. Export it again with a newer opset."
-            ) from error
+        model = _converted(model, found)
     needed = library("onnx.helper").find_min_ir_version_for(
         [item for item in model.opset_import if item.domain == ""]
     )
     model.ir_version = max(model.ir_version, needed)
     return model
+
+
+def _converted(model: Any, found: int) -> Any:
+    try:
+        return library("onnx.version_converter").convert_version(model, DEFAULT_OPSET)
+    except RuntimeError as error:
+        raise ValueError(
+            f"`model` must have opset {OLDEST_OPSET} or later; it has {found} and cannot be "
+            f"converted: {error}. Export it again with a newer opset."
+        ) from error
+
+
+def _name_default_domain(model: Any) -> None:
+    """Call the default domain "" everywhere; "ai.onnx" is its other name."""
+    for owner in (model, *model.functions):
+        versions = {item.version for item in owner.opset_import if item.domain in _DEFAULT_DOMAIN}
+        if len(versions) > 1:
+            raise ValueError(
+                f"`model` must have one opset of the default domain; it has {sorted(versions)}."
+            )
+        others = [item for item in owner.opset_import if item.domain not in _DEFAULT_DOMAIN]
+        default = [library("onnx.helper").make_opsetid("", version) for version in versions]
+        del owner.opset_import[:]
+        owner.opset_import.extend([*default, *others])
+    for node in _nodes(model):
+        if node.domain in _DEFAULT_DOMAIN:
+            node.domain = ""
+
+
+def _graphs(nodes: Iterable[Any]) -> Iterator[Any]:
+    """The graphs within nodes, as of If, Loop and Scan, at any depth."""
+    for node in nodes:
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                if graph.node or graph.output:
+                    yield graph
+                    yield from _graphs(graph.node)
+
+
+def _nodes(model: Any) -> Iterator[Any]:
+    """Every node of the model, of graphs within nodes and of functions."""
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        yield from nodes
+        for graph in _graphs(nodes):
+            yield from graph.node
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    """Every stored tensor."""
+    for graph in (model.graph, *_graphs(model.graph.node)):
+        yield from graph.initializer
+    for node in _nodes(model):
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
 
 
 @dataclass(frozen=True)
@@ -68,10 +142,10 @@ class Scores:
 
 def find_scores(model: Any, output: str | None, class_axis: int | None, n_classes: int) -> Scores:
     """The tensor called `output`, or the only output that could be the scores."""
-    described = _describe(model)
+    described = float_tensors(model)
     outputs = [item.name for item in model.graph.output]
     if output is not None:
-        if output not in _all_names(model):
+        if output not in _names(model.graph):
             raise ValueError(
                 f"`output` must name a tensor of the model, say one of {outputs}; got {output!r}."
             )
@@ -83,11 +157,11 @@ def find_scores(model: Any, output: str | None, class_axis: int | None, n_classe
         return described[output]
     axis = 1 if class_axis is None else class_axis
     rank = 2 if class_axis is None else None
-    fitting = [
-        described[name]
-        for name in outputs
-        if name in described and _may_hold(described[name], rank, axis, n_classes)
-    ]
+    known = [described[name] for name in outputs if name in described]
+    shaped = [item for item in known if _has_axis(item, rank, axis)]
+    fitting = [item for item in shaped if _may_hold(item, axis, n_classes)]
+    if not fitting and len(shaped) == 1:
+        return shaped[0]  # whoever asked compares the classes, and says what is wrong
     if len(fitting) != 1:
         raise ValueError(
             f"`output` must say which output has the scores of {n_classes} classes: "
@@ -97,7 +171,7 @@ def find_scores(model: Any, output: str | None, class_axis: int | None, n_classe
     return fitting[0]
 
 
-def _describe(model: Any) -> dict[str, Scores]:
+def float_tensors(model: Any) -> dict[str, Scores]:
     """Every tensor of floats whose type is known."""
     inferred = library("onnx.shape_inference").infer_shapes(model).graph
     found = {}
@@ -132,26 +206,41 @@ def described(item: Any) -> str:
     shape = shape_of(tensor)
     if shape is None:
         return f"{item.name} {kind}"
-    return f"{item.name} {kind} ({', '.join('?' if d is None else str(d) for d in shape)})"
+    return f"{item.name} {kind} {shape_in_words(shape)}"
 
 
-def _may_hold(scores: Scores, rank: int | None, axis: int, n_classes: int) -> bool:
+def shape_in_words(shape: tuple[int | str | None, ...]) -> str:
+    """A shape without quotation marks: (batch, 10)."""
+    return f"({', '.join('?' if length is None else str(length) for length in shape)})"
+
+
+def _has_axis(scores: Scores, rank: int | None, axis: int) -> bool:
     if scores.shape is None:
         return True
     length = len(scores.shape)
-    fits = length == rank if rank is not None else -length <= axis < length and length >= 2
-    return fits and (not isinstance(scores.shape[axis], int) or scores.shape[axis] == n_classes)
+    return length == rank if rank is not None else -length <= axis < length and length >= 2
 
 
-def _all_names(model: Any) -> set[str]:
-    graph = model.graph
+def _may_hold(scores: Scores, axis: int, n_classes: int) -> bool:
+    length = None if scores.shape is None else scores.shape[axis]
+    return not isinstance(length, int) or length == n_classes
+
+
+def _names(graph: Any) -> set[str]:
+    """The tensors of a graph."""
     names = {name for node in graph.node for name in (*node.output, *node.input)}
-    return names | {item.name for item in (*graph.input, *graph.output, *graph.initializer)}
+    names |= {item.name for item in (*graph.input, *graph.output, *graph.initializer)}
+    return names | {item.values.name for item in graph.sparse_initializer}
+
+
+def _taken_names(model: Any) -> set[str]:
+    """The tensors of the graph and of those within: they must not have the same names."""
+    return _names(model.graph).union(*map(_names, _graphs(model.graph.node)))
 
 
 def free_name(model: Any, wanted: str) -> str:
     """The name itself, or one with a prefix where the model has it already."""
-    taken = _all_names(model)
+    taken = _taken_names(model)
     candidates = [wanted, f"hokical_{wanted}"]
     candidates += [f"hokical_{wanted}_{k}" for k in range(2, len(taken) + 3)]
     return next(name for name in candidates if name not in taken)
@@ -159,7 +248,7 @@ def free_name(model: Any, wanted: str) -> str:
 
 def free_prefix(model: Any) -> str:
     """What no name of the model begins with."""
-    taken = _all_names(model) | {node.name for node in model.graph.node}
+    taken = _taken_names(model) | {node.name for node in _nodes(model)}
     prefix = "hokical/"
     while any(name.startswith(prefix) for name in taken):
         prefix = f"hokical/{prefix}"

@@ -15,7 +15,11 @@ LARGEST_FILE = (1 << 31) - (1 << 20)
 def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
     """Check a model and, if there is a path, write it there."""
     check_size(model)
-    library("onnx.checker").check_model(model, full_check=True)
+    errors = library("onnx.checker").ValidationError, library("onnx.shape_inference").InferenceError
+    try:
+        library("onnx.checker").check_model(model, full_check=True)
+    except errors as error:
+        raise ValueError(f"the model must be valid ONNX; onnx's checker says: {error}") from error
     if path is not None:
         with replacing(path) as stream:
             stream.write(model.SerializeToString())
@@ -23,10 +27,13 @@ def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
 
 def check_size(model: Any) -> None:
     """Refuse what does not fit into one file."""
-    size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
-    if size > LARGEST_FILE:
+    try:
+        fits = model.ByteSize() <= LARGEST_FILE
+    except library("google.protobuf.message").EncodeError:  # it cannot even be measured
+        fits = False
+    if not fits:
         raise ValueError(
-            f"the model must be at most 2 GB to be one file; got {size / 1e9:.1f} GB. Export the "
+            "the model must be at most 2 GB to be one file; got a larger one. Export the "
             "calibrator by itself and run it on the network's output, or store the network in "
             "float16."
         )

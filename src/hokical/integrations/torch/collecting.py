@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from sklearn.base import clone
 from torch import Tensor, nn
@@ -76,7 +77,7 @@ def collect_logits(
     ):
         for batch in loader:
             args, kwargs, labels = split_batch(to_device(batch, place))
-            logits = classes_last(pick(model(*args, **kwargs)), class_axis)
+            logits = classes_last(pick(_run(model, args, kwargs)), class_axis)
             parts.append(_as_rows(logits, labels, dtype, ignore_label))
             advance()
     if not sum(labels.numel() for _, labels in parts):
@@ -114,7 +115,8 @@ def calibrate(
     Returns
     -------
     CalibratedModel
-        Its `fitted` is the calibrator: `fitted.save("cal.json")`.
+        Its `fitted` is the calibrator: `fitted.save("cal.json")`. The network has the modes it
+        came with: call `.eval()` before predicting, as below, or dropout stays on.
 
     Examples
     --------
@@ -126,9 +128,11 @@ def calibrate(
     >>> network = torch.nn.Linear(3, 3, bias=False)
     >>> network.weight = torch.nn.Parameter(5 * torch.eye(3))
     >>> loader = torch.utils.data.DataLoader(list(zip(inputs, labels)), batch_size=100)
-    >>> calibrated = calibrate(network, loader, "temps")
+    >>> calibrated = calibrate(network, loader, "temps").eval()
     >>> calibrated.fitted
     TemperatureScaling()
+    >>> calibrated(inputs[:4]).confidence.shape
+    torch.Size([4])
     """
     calibrator = _new_calibrator(method, options)
     if calibrator.needs_transformed:
@@ -196,10 +200,23 @@ def split_batch(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     )
 
 
+def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return model(*args, **kwargs)
+    except (TypeError, AttributeError) as error:
+        if any(isinstance(value, np.ndarray) for value in (*args, *kwargs.values())):
+            raise TypeError(
+                "a batch's inputs must be tensors, unless the network takes arrays; got a NumPy "
+                f"array ({error}). Convert with `torch.from_numpy`."
+            ) from error
+        raise
+
+
 def to_device(data: Any, device: torch.device) -> Any:
     """Tensors within tuples, lists and mappings, moved."""
     if isinstance(data, Tensor):
-        return data.to(device, non_blocking=True)
+        # Towards the host the numbers would be read before they are there.
+        return data.to(device, non_blocking=device.type == "cuda")
     if isinstance(data, Mapping):
         return {key: to_device(value, device) for key, value in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):
@@ -215,10 +232,15 @@ def _as_rows(
     """Logits (rows, classes) and labels (rows,), without positions that do not count."""
     truth = torch.as_tensor(labels, device=logits.device)
     if truth.shape != logits.shape[:-1]:
+        column = truth.ndim == logits.ndim and truth.shape[-1] == 1
+        remedy = (
+            "Use `labels.squeeze(-1)`"
+            if column
+            else "Give `class_axis` if the classes are not last"
+        )
         raise ValueError(
             f"a batch's labels must have the shape of its logits without the classes, "
-            f"{tuple(logits.shape[:-1])}; got {tuple(truth.shape)}. Give `class_axis` if the "
-            "classes are not last."
+            f"{tuple(logits.shape[:-1])}; got {tuple(truth.shape)}. {remedy}."
         )
     rows, truth = logits.reshape(-1, logits.shape[-1]), truth.reshape(-1)
     if ignore_label is not None:

@@ -34,7 +34,8 @@ class CalibratedModel(nn.Module):
     ----------
     model : nn.Module
         Any network that returns logits. It is neither copied nor changed; training and evaluation
-        mode, device, gradients are as ever.
+        mode, device, gradients are as ever. A network in training mode therefore stays in it:
+        call `.eval()` before predicting.
     calibrator : a fitted calibrator, or a CalibratorModule
     class_axis : int
         Where the classes are in the logits: -1 for (n, classes) and (n, tokens, classes), 1 for
@@ -45,10 +46,13 @@ class CalibratedModel(nn.Module):
     transforms : sequence of callables, optional
         For ReCal: the transformations used in its fit, in that order. Each takes the network's
         first argument, and the network runs once more for each.
+    as_tuple : bool
+        Return a plain tuple instead of a `CalibratedOutput`, so that an exported program can be
+        loaded where hokical is not installed.
 
     Attributes
     ----------
-    model, calibrator : the two modules
+    model, calibrator : the two modules; the calibrator goes to where the logits are
     fitted : the calibrator this was made with, for `fitted.save(...)`
 
     Examples
@@ -77,6 +81,7 @@ class CalibratedModel(nn.Module):
         class_axis: int = -1,
         get_logits: GetLogits | None = None,
         transforms: Sequence[Callable[[Any], Any]] | None = None,
+        as_tuple: bool = False,
     ) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -88,11 +93,16 @@ class CalibratedModel(nn.Module):
         self.class_axis = class_axis
         self.get_logits = find_logits if get_logits is None else get_logits
         self.transforms = _checked_transforms(calibrator, transforms)
+        self.as_tuple = as_tuple
         self.training = model.training  # of this module alone: the network keeps its modes
 
-    def forward(self, *args: Any, **kwargs: Any) -> CalibratedOutput:
-        """Logits, labels and confidence of what the network makes of its arguments."""
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits, labels and confidence of what the network makes of its arguments.
+
+        A `CalibratedOutput`, or with `as_tuple` a plain tuple.
+        """
         logits = self.get_logits(self.model(*args, **kwargs))
+        self._bring_calibrator_to(logits.device)
         given = {}
         if self.transforms:
             first, *others = args
@@ -102,7 +112,16 @@ class CalibratedModel(nn.Module):
             ]
             given["transformed"] = classes_last(torch.stack(views), _after(self.class_axis))
         answer = self.calibrator(classes_last(logits, self.class_axis), **given)
-        return CalibratedOutput(logits, answer.labels, answer.confidence)
+        output = CalibratedOutput(logits, answer.labels, answer.confidence)
+        return (*output,) if self.as_tuple else output
+
+    def _bring_calibrator_to(self, device: torch.device) -> None:
+        """The network may have been moved without this module, or lie on several devices."""
+        if torch.compiler.is_compiling() or device.type == "meta":
+            return
+        if self.calibrator.kind.device != device:
+            with torch.inference_mode(False):  # or its numbers could not take part in a gradient
+                self.calibrator.to(device)
 
     @property
     def fitted(self) -> BaseCalibrator | None:

@@ -76,18 +76,22 @@ def _checked_views(views: Any, logits: Tensor, name: str) -> Tensor:
 
 
 def _module_on(calibrator: BaseCalibrator, device: torch.device) -> CalibratorModule:
-    """The calibrator's module on a device, made again once it has been fitted again."""
+    """The calibrator's module on a device, made again once it has been fitted again.
+
+    That is seen by the identity of its attributes: arrays changed in place go unnoticed.
+    """
     if isinstance(calibrator, Calibrator):
         return _module_on(calibrator.calibrator_, device)
-    state = dict(vars(calibrator))
-    known = _modules.get(calibrator)
-    if known is None or not _same(known[0], state):
-        known = _modules[calibrator] = (state, {})
-    if device not in known[1]:
+    state, modules = _modules.get(calibrator, ({}, {}))
+    if not _same(state, dict(vars(calibrator))):
+        modules = {}
+    if device not in modules:
         module = as_module(calibrator).to(device)
         module.fitted = None  # or the calibrator would never be forgotten
-        known[1][device] = module
-    return known[1][device]
+        # Only now: making a module can leave a cached attribute on the calibrator.
+        _modules[calibrator] = dict(vars(calibrator)), {**modules, device: module}
+        return module
+    return modules[device]
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -88,7 +88,7 @@ class TensorLogits(Logits):
     @cached_property
     def all_possible_counts(self) -> IntArray:
         """How many classes of each row are possible (above -inf), (n,)."""
-        return to_host((self.values > -torch.inf).sum(dim=1))
+        return to_host(row_kernels.possible_counts(self.values))
 
     @cached_property
     def single_choice(self) -> NDArray[np.bool_]:

@@ -42,12 +42,17 @@ def _sums(values: Tensor, step: float | Tensor) -> Tensor:
 
 
 class _Sums(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, values: Tensor, step: Tensor, plain: bool) -> Tensor:
-        ctx.save_for_backward(values, step)
-        if not plain and fused.usable(values):
-            return fused.chebyshev_sums(values, step)
+    def forward(values: Tensor, step: Tensor, plain: bool) -> Tensor:
+        if not plain and (totals := fused.chebyshev_sums(values, step)) is not None:
+            return totals
         return _sums(values, step)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:

@@ -15,8 +15,9 @@ _NO_CHANCE = 1e3
 
 def stability(values: Tensor, scale: float | Tensor, *, plain: bool = False) -> Tensor:
     """gamma of every row, (n,) float64."""
-    if not plain and fused.usable(values, scale):
-        return fused.gaussian_stability(values, 2.0 / (REACH * scale))
+    step = 2.0 / (REACH * scale)
+    if not plain and (gamma := fused.gaussian_stability(values, step)) is not None:
+        return gamma
     table = tables.standard(values.device)
 
     def work(chunk: Tensor) -> Tensor:

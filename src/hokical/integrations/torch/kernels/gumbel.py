@@ -10,8 +10,8 @@ from hokical.integrations.torch.kernels import fused, rows
 
 def stability(values: Tensor, scale: float | Tensor, *, plain: bool = False) -> Tensor:
     """gamma of every row, (n,) float64."""
-    if not plain and fused.usable(values, scale):
-        return fused.gumbel_stability(values, scale)
+    if not plain and (gamma := fused.gumbel_stability(values, scale)) is not None:
+        return gamma
 
     def work(chunk: Tensor) -> Tensor:
         return 1.0 / torch.exp(rows.finite_margins(chunk) / -scale).sum(dim=1)

@@ -43,6 +43,11 @@ def runner_up_gaps(values: Tensor) -> Tensor:
     return best[:, 0] - best[:, 1]
 
 
+def possible_counts(values: Tensor) -> Tensor:
+    """How many classes of each row are possible (above -inf), (n,) int64."""
+    return by_chunks(lambda chunk: (chunk > -torch.inf).sum(dim=1), values, values.shape[1])
+
+
 def row_chunks(values: Tensor, floats_per_row: int) -> Iterator[Tensor]:
     """The rows in chunks whose temporaries, of so many numbers per row, stay bounded.
 

@@ -22,8 +22,8 @@ def survivals(values: Tensor, draws: Draws | Tensor, *, plain: bool = False) -> 
     `draws` may also be the noise itself, (draws, classes) on the device of the logits.
     """
     noise = _noise(draws, values)
-    if not plain and fused.usable(values):
-        return fused.survivals(values, rows.labels(values), noise)
+    if not plain and (counts := fused.survivals(values, noise)) is not None:
+        return counts
     return rows.by_chunks(lambda chunk: _count(chunk, noise), values, values.shape[1])
 
 

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hokical.integrations.torch.kernels import rows
+
 _ROWS, _DRAWS, _WARPS = 4, 256, 2
 
 
@@ -49,14 +51,14 @@ def _kernel(
     tl.store(out + tl.program_id(1).to(tl.int64) * n_rows + rows, count, mask=inside)
 
 
-def survivals(values: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
+def survivals(values: Tensor, noise: Tensor) -> Tensor:
     """How many of the draws keep the label, (n,) int64; noise (draws, classes)."""
     n_rows, n_draws = values.shape[0], noise.shape[0]
     by_class = noise.T.contiguous()
     grid = (triton.cdiv(n_rows, _ROWS), triton.cdiv(n_draws, _DRAWS))
     counts = torch.empty(grid[1], n_rows, dtype=torch.int32, device=values.device)
     _kernel[grid](
-        values, labels, by_class, counts, *values.shape, n_draws, *values.stride(),
+        values, rows.labels(values), by_class, counts, *values.shape, n_draws, *values.stride(),
         _ROWS, _DRAWS, num_warps=_WARPS,
     )  # fmt: skip
     return counts.sum(dim=0)

@@ -14,7 +14,7 @@ from torch import Tensor
 from hokical.integrations.torch.kernels import uniform as plain
 
 _PIECES, _ORDER = 16, 16
-_LAST_NODES, _BLOCK = 128, 4
+_LAST_NODES, _BLOCK = 256, 2
 
 
 @triton.jit

@@ -7,8 +7,9 @@ exp(-21) the piece is cut, and Gauss-Legendre does the rest. Below the last of t
 classes are multiplied, at the nodes of a composite rule on the way over which the product falls
 by exp(-21).
 
-Off from the core by at most 2e-8 where no more than NEAREST rivals matter, and by 2e-7 where more
-do.
+Exact to 1e-10 where no more than NEAREST rivals matter, where the core is exact to 2e-8. Where more
+do, off by 3e-8 on real logits, and by up to 5e-7 if hundreds of classes all but tie: the rule sees
+no bend of the product between two of its nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CUT_OFF = 21.0
 NEGLIGIBLE = 1e-9
 #: Newton's steps to the end of the last piece. Any end beyond the true one is right.
 END_STEPS = 6
-_ORDER, _PANELS = 16, 8
+_ORDER, _PANELS = 16, 16
 _TINY = 1e-300
 
 
@@ -50,8 +51,8 @@ LAST_RULE = _unit_rule(_ORDER, _PANELS)
 
 def stability(values: Tensor, width: float | Tensor, *, plain: bool = False) -> Tensor:
     """gamma of every row, (n,) float64."""
-    if not plain and fused.usable(values, width):
-        return fused.uniform_stability(values, width)
+    if not plain and (gamma := fused.uniform_stability(values, width)) is not None:
+        return gamma
     nearest = min(values.shape[1] - 1, NEAREST)
 
     def work(chunk: Tensor) -> Tensor:

@@ -140,13 +140,24 @@ class CalibratorModule(nn.Module):
                 '`as_module(hokical.load("cal.json"))`.'
             )
             return
-        for name in self.free_sizes:
-            buffer, other = self._buffers.get(name), state_dict.get(prefix + name)
-            if buffer is not None and other is not None and other.ndim == buffer.ndim:
-                setattr(self, name, buffer.new_empty(other.shape))
-        self.fitted = None
-        super()._load_from_state_dict(state_dict, prefix, *args, **options)
-        self._refresh()
+        given = self._in_own_dtypes(state_dict, prefix)
+        for name in self.free_sizes & given.keys():
+            buffer = getattr(self, name)
+            if given[name].ndim == buffer.ndim:
+                setattr(self, name, buffer.new_empty(given[name].shape))
+        own = {prefix + name: value for name, value in given.items()}
+        super()._load_from_state_dict({**state_dict, **own}, prefix, *args, **options)
+        if given:  # and not the network's numbers alone
+            self.fitted = None
+            self._refresh()
+
+    def _in_own_dtypes(self, state_dict: dict[str, Any], prefix: str) -> dict[str, Tensor]:
+        """What there is for the buffers, by name: also where it is assigned, not copied."""
+        return {
+            name: state_dict[prefix + name].to(buffer.dtype)
+            for name, buffer in self._buffers.items()
+            if buffer is not None and isinstance(state_dict.get(prefix + name), Tensor)
+        }
 
     def _refresh(self) -> None:
         """After other numbers have been loaded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -56,20 +57,20 @@ class ReCalModule(CalibratorModule):
         """Probabilities of logits (..., classes), given `transformed` as in `forward`."""
         values, views = self._checked(logits), self._views(logits, transformed)
         parts = [
-            marked(settle_ties(torch.softmax(-scaled.margins, dim=1), chunk), chunk)
+            marked(settle_ties(torch.softmax(-scaled.margins, dim=1), chunk), chunk).to(
+                result_dtype(logits)
+            )
             for chunk, _, scaled in self._replayed(values, views)
         ]
-        return joined(parts).to(result_dtype(logits)).reshape(logits.shape)
+        return joined(parts).reshape(logits.shape)
 
-    def _replayed(self, values: Tensor, views: Tensor) -> list[tuple[Tensor, Tensor, _Scaled]]:
+    def _replayed(self, values: Tensor, views: Tensor) -> Iterator[tuple[Tensor, Tensor, _Scaled]]:
         """Chunks of rows with their labels, after all recorded steps."""
-        out = []
         start = 0
         for chunk in rows.row_chunks(values, self.n_classes * (1 + self.n_transforms)):
             part = views if chunk is values else views[:, start : start + chunk.shape[0]]
             start += chunk.shape[0]
-            out.append((chunk, rows.labels(chunk), self._replay(chunk, part)))
-        return out
+            yield chunk, rows.labels(chunk), self._replay(chunk, part)
 
     def _replay(self, values: Tensor, views: Tensor) -> _Scaled:
         current = _Scaled.start(values)

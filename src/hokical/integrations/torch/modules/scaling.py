@@ -11,7 +11,7 @@ from hokical.calibrators.uncalibrated import Uncalibrated
 from hokical.calibrators.vecs import VectorScaling
 from hokical.integrations.torch.kernels import gumbel, rows
 from hokical.integrations.torch.modules.base import CalibratorModule
-from hokical.integrations.torch.modules.sharing import possible_counts, settle_ties
+from hokical.integrations.torch.modules.sharing import settle_ties
 
 
 class TemperatureModule(CalibratorModule):
@@ -54,12 +54,12 @@ class EnsembleModule(CalibratorModule):
         return (
             scaled * gumbel.stability(values, self.temperature)
             + plain * gumbel.stability(values, 1.0)
-            + uniform / possible_counts(values)
+            + uniform / rows.possible_counts(values)
         )
 
     def _proba(self, values: Tensor) -> Tensor:
         scaled, plain, uniform = self.weights
-        flat = uniform / possible_counts(values)[:, None]
+        flat = uniform / rows.possible_counts(values)[:, None]
         mixed = (
             scaled * gumbel.distribution(values, self.temperature)
             + plain * gumbel.distribution(values, 1.0)

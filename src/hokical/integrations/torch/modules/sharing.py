@@ -19,7 +19,7 @@ def share_rest(values: Tensor, confidence: Tensor, shares: Tensor, width: Tensor
     class alone is possible it gets 1.
     """
     labels = rows.labels(values)[:, None]
-    alone = possible_counts(values) == 1
+    alone = rows.possible_counts(values) == 1
     own = torch.where(alone, 1.0, confidence)[:, None]
     shares = shares.scatter(1, labels, 0.0)
     total = shares.sum(dim=1, keepdim=True)
@@ -36,11 +36,6 @@ def _softmax_shares(values: Tensor, labels: Tensor, width: Tensor) -> Tensor:
     weights = torch.exp((others.amin(dim=1, keepdim=True) - others) / width)
     weights = torch.where(values == -torch.inf, 0.0, weights)
     return weights / weights.sum(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
-
-
-def possible_counts(values: Tensor) -> Tensor:
-    """How many classes of each row are possible (above -inf), (n,)."""
-    return (values > -torch.inf).sum(dim=1)
 
 
 def settle_ties(proba: Tensor, values: Tensor) -> Tensor:
