@@ -9,17 +9,14 @@ random, so the rows are cut in the middle and not shuffled.
 from __future__ import annotations
 
 import argparse
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hokical.paper.making.export import add_entry
-from hokical.storage import replacing
+from hokical.paper.making.export import add_entry, write_pair
 
 NAME = "imagenet_efficientnet_lite0"
-LARGEST_FILE = 5_000_000
 N_PARAMETERS = 4_652_008
 
 
@@ -28,29 +25,23 @@ def main() -> None:
     parser.add_argument("source", type=Path, help=".npz with test_logits and test_labels")
     parser.add_argument("suite", type=Path, help="folder with (or for) manifest.json")
     given = parser.parse_args()
-    entry = write_pair(given.source, given.suite)
+    entry = add_pair(given.source, given.suite)
     add_entry(given.suite, entry)
     print(f"{NAME}: test accuracy {entry['test_accuracy']:.4f}, files {list(entry['files'])}")
 
 
-def write_pair(source: Path, suite: Path) -> dict[str, Any]:
-    """Write both files into the suite; their entry of the manifest."""
+def add_pair(source: Path, suite: Path) -> dict[str, Any]:
+    """Write the files into the suite; their entry of the manifest."""
     with np.load(source) as file:
         logits, labels = file["test_logits"].astype(np.float16), file["test_labels"]
     refuse_sorted(labels)
     half = labels.shape[0] // 2
     parts = {"val": slice(0, half), "test": slice(half, None)}
-    files = {}
+    arrays: dict[str, Any] = {}
     for part, rows in parts.items():
-        path = suite / f"{NAME}_{part}.npz"
-        arrays = {f"{part}_logits": logits[rows], f"{part}_labels": labels[rows].astype(np.int16)}
-        with replacing(path) as stream:
-            np.savez_compressed(stream, **arrays)
-        if path.stat().st_size > LARGEST_FILE:
-            raise SystemExit(
-                f"{path} is {path.stat().st_size} bytes; a suite's files stay below {LARGEST_FILE}."
-            )
-        files[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        arrays[f"{part}_logits"] = logits[rows]
+        arrays[f"{part}_labels"] = labels[rows].astype(np.int16)
+    files = write_pair(suite, NAME, arrays)
     right = logits.argmax(axis=1) == labels
     return {
         "name": NAME,

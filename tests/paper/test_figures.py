@@ -10,7 +10,10 @@ import pytest
 
 from hokical.paper import output
 from hokical.paper.figures import draw_bin_counts, draw_variances, figure_builders, to_png
+from hokical.paper.looks import look_of
+from hokical.paper.methods import method_names
 from hokical.paper.results import Results
+from hokical.paper.suite import Pair
 
 pytest.importorskip("matplotlib")
 
@@ -40,11 +43,56 @@ def test_a_figure_is_a_picture(results: Results, name: str) -> None:
     assert caption.endswith(".")
 
 
+def moved(results: Results, pair: Pair, method: str, to: str | float) -> Results:
+    """The results with a method's variance on a pair changed, to another method's or a number."""
+    result = results.found[pair.name, method]
+    value = results.score(pair, to, "sharpness") if isinstance(to, str) else to
+    scores = result.scores | {"sharpness": replace(result.scores["sharpness"], value=value)}
+    found = dict(results.found) | {(pair.name, method): replace(result, scores=scores)}
+    return replace(results, found=found)
+
+
+@pytest.mark.parametrize("variance", [0.0001, 5.0])
+def test_what_is_far_aside_does_not_rule_the_axis(results: Results, variance: float) -> None:
+    import matplotlib.pyplot as plt
+
+    pair = results.suite.pairs[0]
+    results = moved(results, pair, "recal", "temps")  # made up, and aside as well
+    figure = draw_variances(moved(results, pair, "uncalibrated", variance), [pair])
+    ax = figure.axes[0]
+    others = [
+        results.score(pair, name, "sharpness") for name in results.methods if name != "uncalibrated"
+    ]
+    low, high = ax.get_xlim()
+    assert high - low < 1.5 * (max(others) - min(others))
+    assert low < min(others) < max(others) < high
+    (note,) = ax.texts
+    assert f"variance {variance:.3f}" in note.get_text()
+    assert ("\N{RIGHTWARDS ARROW}" in note.get_text()) == (variance > 1.0)
+    error = results.score(pair, "uncalibrated", "ece")
+    assert ax.get_ylim()[0] < error < ax.get_ylim()[1]
+    names = [text.get_text() for text in figure.axes[-1].get_legend().get_texts()]
+    assert "uncalibrated" in names
+    plt.close(figure)
+
+
+def test_twelve_looks_differ() -> None:
+    """In marker and filling, so that they do on a grey print; ours in colour besides."""
+    looks = {name: look_of(name) for name in method_names()}
+    assert len({(look.marker, look.is_hollow, look.is_special) for look in looks.values()}) == 12
+    special = {name for name, look in looks.items() if look.is_special}
+    assert special == {"hoki", "hoki_sampled", "profile"}
+    assert len({looks[name].colour for name in special}) == 3
+    for name, look in looks.items():
+        red, green, blue = (look.colour[place : place + 2] for place in (1, 3, 5))
+        assert (red == green == blue) == (name not in special)
+
+
 def test_variance_shows_every_method_where_it_is(results: Results) -> None:
     import matplotlib.pyplot as plt
 
     pair = results.suite.pairs[0]
-    figure = draw_variances(results, [pair])
+    figure = draw_variances(moved(results, pair, "uncalibrated", "temps"), [pair])
     ax = figure.axes[0]
     points = {line.get_label(): line.get_xydata()[0] for line in ax.lines}
     variance, error = points["temps"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from hokical.paper.suite import open_suite
 
 torch = pytest.importorskip("torch")
 
+from hokical.paper.making.datasets.images import portable_permutation  # noqa: E402
 from hokical.paper.making.imagenet_run import ImageNetRun, add_imagenet_pair  # noqa: E402
 from hokical.paper.making.networks.imagenet import imagenet_images  # noqa: E402
 from hokical.paper.making.views import ZOOM_SCALES, zoom_out  # noqa: E402
@@ -69,6 +71,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     stand_in = SimpleNamespace(
         models=SimpleNamespace(get_model=get_model, get_weight=get_weight),
         datasets=SimpleNamespace(ImageNet=Pixels, ImageFolder=Pixels),
+        __version__="0.99.1+cpu",
     )
     monkeypatch.setitem(sys.modules, "torchvision", stand_in)
     return calls
@@ -92,8 +95,12 @@ def test_a_pair_is_what_the_network_says_image_by_image(
     data = pair.load()
     assert (pair.title, pair.n_classes, pair.has_views) == ("ResNet-152", 1000, True)
     assert entry["split"] == {"train": None, "val": 15, "test": 15, "seed": 0}
+    assert entry["weights"] == {
+        "name": "ResNet152_Weights.IMAGENET1K_V1", "file": None, "sha256": None,
+        "torch": torch.__version__.split("+")[0], "torchvision": "0.99.1",
+    }  # fmt: skip
     order = np.concatenate([data.val_labels, data.test_labels]) // 33
-    assert sorted(order) == list(range(N_IMAGES)) != list(order)
+    assert order.tolist() == portable_permutation(N_IMAGES, 0).tolist() != list(range(N_IMAGES))
     logits = np.concatenate([data.val_logits, data.test_logits])
     assert data.val_kept is not None
     assert data.test_kept is not None
@@ -142,6 +149,21 @@ def test_the_command(asked: list[tuple[Any, ...]], images: Path, tmp_path: Path)
     with torch.no_grad():
         plain = network(Pixels("", None).images[data.test_labels // 33])
     np.testing.assert_allclose(data.test_logits, plain, atol=2e-3)
+    weights = pair.entry["weights"]
+    digest = hashlib.sha256((tmp_path / "weights.pth").read_bytes()).hexdigest()
+    assert (weights["name"], weights["file"]) == (None, "weights.pth")
+    assert weights["sha256"] == digest
+    assert "weights of the file weights.pth" in pair.entry["how"]
+    assert "IMAGENET1K" not in pair.entry["how"]
+
+
+def test_damaged_weights_are_said(
+    asked: list[tuple[Any, ...]], images: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "weights.pth").write_bytes(b"not weights")
+    run = ImageNetRun("resnet152", images, tmp_path / "out", weights=tmp_path / "weights.pth")
+    with pytest.raises(DataFileError, match=r"weights.pth: expected torchvision's weights of Res"):
+        add_imagenet_pair(run)
 
 
 def test_images_are_found_and_wrong_folders_refused(

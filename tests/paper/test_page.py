@@ -6,6 +6,9 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
+from importlib.resources import files
+
+import pytest
 
 from hokical.paper.page import render_page
 from hokical.paper.results import Results
@@ -42,6 +45,32 @@ def test_everything_is_on_the_page(results: Results) -> None:
     assert "A caption &amp; more." in html
     assert base64.b64encode(PICTURE[1]).decode() in html
     assert "drawn at random" in html
+
+
+def test_quick_pairs_are_the_first_thing_said(results: Results) -> None:
+    suite = results.suite
+    quick = Pair(suite.folder, {**suite.pairs[0].entry, "quick": True})
+    html = page(replace(results, suite=Suite(suite.folder, (quick, *suite.pairs[1:]))))
+    headline = re.search(r"<h1>(.*?)</h1>", html, re.DOTALL)
+    assert headline is not None
+    assert "Made with --quick" in headline[1]
+    assert "--quick" not in page(results)
+
+
+def test_heads_stay_in_sight_at_their_widths() -> None:
+    """Each sticky column begins where those before it end."""
+    style = (files("hokical.paper") / "page.css").read_text()
+    wide = style.split("@media")[0]
+    places = {
+        int(column): (float(left), float(width))
+        for column, left, width in re.findall(
+            r"nth-child\((\d)\) \{ left: ([\d.]+)(?:rem)?; min-width: ([\d.]+)rem", wide
+        )
+    }
+    assert sorted(places) == [1, 2, 3]
+    for column in (2, 3):
+        left, width = places[column - 1]
+        assert places[column][0] == pytest.approx(left + width)
 
 
 def test_names_and_notes_are_not_markup(results: Results) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,15 @@ def test_a_changed_file_is_refused(suite_folder: Path) -> None:
         open_suite(suite_folder)["mnist_lenet5"].load()
 
 
+def test_errors_reach_the_reader_from_another_process(suite_folder: Path) -> None:
+    """Pairs are loaded in processes; what does not come back breaks the whole pool."""
+    (suite_folder / "mnist_lenet5.npz").unlink()
+    with pytest.raises(DataFileError) as caught:
+        open_suite(suite_folder)["mnist_lenet5"].load()
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.path) == (str(caught.value), caught.value.path)
+
+
 def test_a_missing_file_is_refused(suite_folder: Path) -> None:
     (suite_folder / "mnist_lenet5.npz").unlink()
     with pytest.raises(DataFileError, match="missing from the suite"):
@@ -95,6 +105,14 @@ def test_wrong_number_of_classes_is_refused(suite_folder: Path) -> None:
     [
         ({"files": {"../secret.npz": "0"}}, "no folder in them"),
         ({"name": "cifar10_resnet110"}, "names must differ"),
+        ({"name": 3}, "`name` of pair 3 must be text; got 3"),
+        (
+            {"files": ["a.npz"]},
+            r"`files` of pair 'mnist_lenet5' must be an object.*got \['a.npz'\]",
+        ),
+        ({"files": {"a.npz": None}}, "`files` .* must be an object with a SHA-256"),
+        ({"n_classes": "ten"}, "`n_classes` .* whole number of at least 2; got 'ten'"),
+        ({"n_classes": 1}, "`n_classes` .* whole number of at least 2; got 1"),
     ],
 )
 def test_bad_entries_are_refused(suite_folder: Path, changes: dict[str, Any], message: str) -> None:
@@ -116,6 +134,9 @@ def test_bad_manifests_are_refused(tmp_path: Path) -> None:
     write_manifest(tmp_path, [{"name": "x"}])
     with pytest.raises(DataFileError, match="pair 'x' lacks"):
         open_suite(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": 1, "pairs": ["x"]}')
+    with pytest.raises(DataFileError, match="a pair must be an object; got 'x'"):
+        open_suite(tmp_path)
 
 
 def test_an_unknown_pair_is_named_with_the_known(suite_folder: Path) -> None:
@@ -132,6 +153,15 @@ def test_digest_follows_the_data(suite_folder: Path, tmp_path: Path) -> None:
     first, again = open_suite(suite_folder), open_suite(write_suite(tmp_path / "again"))
     assert [pair.digest for pair in first.pairs] == [pair.digest for pair in again.pairs]
     assert len({pair.digest for pair in first.pairs}) == 3
+
+
+def test_quick_pairs_are_named_and_missing_means_real(suite_folder: Path) -> None:
+    assert open_suite(suite_folder).caution == ""
+    edit_manifest(suite_folder, quick=True)
+    suite = open_suite(suite_folder)
+    assert [pair.is_quick for pair in suite.pairs] == [True, False, False]
+    assert "1 of 3 pairs (mnist_lenet5)" in suite.caution
+    assert "say nothing about the paper" in suite.caution
 
 
 def test_overview_measures_the_logits(suite_folder: Path) -> None:

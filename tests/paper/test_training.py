@@ -194,7 +194,7 @@ def test_checkpoints_belong_to_a_recipe(pictures: LabelledImages, tmp_path: Path
     with pytest.raises(DataFileError, match=r"learning_rate = 0.1, and this training has 0.2"):
         load_checkpoint(path, RECIPE.but(learning_rate=0.2))
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataFileError, match="training checkpoint"):
+    with pytest.raises(DataFileError, match=r"truncated checkpoint\. Delete it to train anew"):
         load_checkpoint(path, RECIPE)
 
 

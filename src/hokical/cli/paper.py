@@ -164,14 +164,20 @@ def _opened(folder: Path | None, pairs: str | None) -> Suite:
 
     opened = open_suite(folder)
     if pairs is None:
-        return opened
+        return _cautioned(opened)
     wanted = [name.strip() for name in pairs.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in opened.names]
     if unknown or not wanted:
         raise typer.BadParameter(
             f"no pairs {unknown}; there are {', '.join(opened.names)}.", param_hint="--pairs"
         )
-    return opened.only(wanted)
+    return _cautioned(opened.only(wanted))
+
+
+def _cautioned(opened: Suite) -> Suite:
+    if opened.caution:
+        say(f"Warning: {opened.caution}")
+    return opened
 
 
 def _results(

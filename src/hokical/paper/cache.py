@@ -15,6 +15,7 @@ from typing import Any
 
 import hokical
 from hokical.calibrators.registry import CALIBRATORS
+from hokical.files.errors import DataFileError
 from hokical.paper import experiments
 from hokical.paper.results import Result
 from hokical.paper.suite import Pair
@@ -28,10 +29,21 @@ _EXPERIMENTS = ("experiments", "input_stability", "noise_grid")
 
 
 class Cache:
-    """A folder of results; made when the first one is written."""
+    """A folder of results; `prepare` makes it."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = default_folder() if folder is None else Path(folder)
+
+    def prepare(self) -> None:
+        """Make the folder: that it cannot be made should be said before anything is computed."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataFileError(
+                self.folder,
+                f"results need a folder, and it cannot be made: {error.strerror}.",
+                "Give another one as --cache.",
+            ) from error
 
     def get(self, pair: Pair, method: str, n_resamples: int) -> Result | None:
         """The stored result, or None; a damaged file counts as none and is computed anew."""
@@ -43,7 +55,7 @@ class Cache:
 
     def put(self, pair: Pair, result: Result, n_resamples: int) -> None:
         """Store a result; the file is whole or not there at all."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.prepare()
         path = self._path(pair, result.method, n_resamples)
         write_text_atomically(path, json.dumps(result.to_dict(), indent=1) + "\n")
 

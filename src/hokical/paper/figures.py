@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hokical.paper.looks import look_of
 from hokical.paper.methods import EXACT, SAMPLED, title_of
-from hokical.paper.published import BIN_COUNTS, published_number
+from hokical.paper.published import BIN_COUNTS, number_beside
 from hokical.paper.results import Result, Results
 from hokical.paper.suite import Pair
-from hokical.plots.axes import BLUE, GREY, MARKERS, ORANGE, SERIES
+from hokical.paper.variances import draw_panel
+from hokical.plots.axes import GREY
 from hokical.plots.reliability import draw_reliability
-from hokical.plots.variance import ErrorAgainstVariance, draw_variance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _DPI = 130
+_PALE = "#a9adb5"
 _UNCALIBRATED = "uncalibrated"
 _DIAMOND: dict[str, Any] = {
     "marker": "D", "linestyle": "", "color": "white", "markeredgecolor": "black", "markersize": 4.5,
@@ -55,7 +57,7 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
         key = pairs[0].dataset
         found[f"variance_{key}"] = (
             f"{title}: ECE (log scale) against the variance of the confidences. Down is honest, "
-            "right is telling.",
+            "right is telling. Arrows point at methods beyond a panel's edge.",
             lambda pairs=pairs: draw_variances(results, pairs),  # type: ignore[misc]
         )
         found[f"reliability_{key}"] = (
@@ -79,11 +81,8 @@ def draw_variances(results: Results, pairs: list[Pair]) -> Figure:
     """One panel per network, one marker per method, the names beside them once."""
     figure, panels = _panels(len(pairs), columns=min(3, len(pairs)), width=3.9, height=3.4, extra=1)
     for pair, ax in zip(pairs, panels, strict=False):
-        # A method that is missing here keeps its place, so that colours mean the same everywhere.
-        draw_variance(_variance_data(results, pair), ax)
-        _drop_legend(ax)
+        draw_panel(results, pair, ax)
         _plain_ticks(ax)
-        ax.set_title(pair.title)
     _legend_panel(panels[len(pairs)], panels[0])
     return figure
 
@@ -139,34 +138,19 @@ def draw_bin_counts(results: Results) -> Figure:
     datasets = results.suite.datasets
     figure, panels = _panels(len(datasets), columns=min(3, len(datasets)), width=3.9, extra=1)
     for (title, pairs), ax in zip(datasets.items(), panels, strict=False):
-        for place, method in enumerate(results.methods):
+        for method in results.methods:
             found = [result for pair in pairs if (result := results.get(pair, method))]
             means = [
                 float(np.mean([result.ece_by_bins[bins] for result in found])) if found else np.nan
                 for bins in BIN_COUNTS
             ]
-            look: dict[str, Any] = {"color": _colour(place), "marker": _marker(place)}
-            wide = 2.5 if method in (EXACT, SAMPLED) else 1.0
-            ax.plot(BIN_COUNTS, means, label=title_of(method), lw=wide, markersize=4, **look)
+            ax.plot(BIN_COUNTS, means, label=title_of(method), **look_of(method).line)
         ax.set(xscale="log", yscale="log", title=title, xlabel="number of bins", ylabel="ECE")
         ax.set_xticks(BIN_COUNTS, [str(bins) for bins in BIN_COUNTS])
         ax.minorticks_off()
         _plain_ticks(ax)
     _legend_panel(panels[len(datasets)], panels[0])
     return figure
-
-
-def _variance_data(results: Results, pair: Pair) -> ErrorAgainstVariance:
-    rows = []
-    for method in results.methods:
-        result = results.get(pair, method)
-        if result is None:
-            rows.append((np.nan,) * 4)
-        else:
-            error = result.scores["ece"]
-            rows.append((error.value, error.low, error.high, result.score("sharpness")))
-    ece, low, high, variance = np.array(rows).T
-    return ErrorAgainstVariance(tuple(map(title_of, results.methods)), ece, low, high, variance)
 
 
 def _draw_bar(ax: Axes, place: int, result: Result | None, *, end: float) -> None:
@@ -176,12 +160,18 @@ def _draw_bar(ax: Axes, place: int, result: Result | None, *, end: float) -> Non
         ax.text(0.98 * end, place, "not run", color=GREY, **right)
         return
     error = result.scores["ece"]
-    special = result.method in (EXACT, SAMPLED)
-    ax.barh(place, error.value, color=ORANGE if special else BLUE, height=0.7)
-    if np.isfinite([error.low, error.high]).all():
-        ax.hlines(place, error.low, error.high, color="black", linewidth=1)
+    ax.barh(place, error.value, color=_bar_colour(result.method), height=0.7)
     if error.value > end:
-        ax.text(0.98 * end, place, f"{error.value:.3f}", color="white", weight="bold", **right)
+        ink = "white" if look_of(result.method).is_special else "black"
+        ax.text(0.98 * end, place, f"{error.value:.3f}", color=ink, weight="bold", **right)
+    elif np.isfinite([error.low, error.high]).all():
+        ax.hlines(place, error.low, error.high, color="black", linewidth=1)
+
+
+def _bar_colour(method: str) -> str:
+    """The names stand beside the bars, so the others need no looks of their own."""
+    look = look_of(method)
+    return look.colour if look.is_special else _PALE
 
 
 def _published(pair: Pair, method: str) -> float | None:
@@ -189,7 +179,7 @@ def _published(pair: Pair, method: str) -> float | None:
     if method == EXACT:
         return None
     column = "hoki" if method == SAMPLED else method
-    return published_number("ece_15_bins", pair.dataset, pair.network, column)
+    return number_beside(pair, "ece_15_bins", column)
 
 
 def _draw_published(ax: Axes, place: int, value: float | None) -> None:
@@ -203,8 +193,11 @@ def _explain_bars(figure: Figure) -> None:
     from matplotlib.patches import Patch
 
     look = [
-        Patch(color=ORANGE, label="ours: Hoki"),
-        Patch(color=BLUE, label="ours: other methods"),
+        *(
+            Patch(color=_bar_colour(name), label=f"ours: {title_of(name)}")
+            for name in (SAMPLED, EXACT, "profile")
+        ),
+        Patch(color=_PALE, label="ours: other methods"),
         Line2D([], [], color="black", linewidth=1, label="95 % interval"),
         Line2D([], [], label="paper", **_DIAMOND),
     ]
@@ -254,11 +247,3 @@ def _drop_legend(ax: Axes) -> None:
     legend = ax.get_legend()
     if legend is not None:
         legend.remove()
-
-
-def _colour(place: int) -> str:
-    return SERIES[place % len(SERIES)]
-
-
-def _marker(place: int) -> str:
-    return MARKERS[place % len(MARKERS)]

@@ -57,7 +57,7 @@ def _tiles(results: Results) -> list[str]:
     ]
     exact = wins(results, paper_methods(exact=True), "brier")[EXACT]
     facts.append((f"{title_of(EXACT)}: lowest Brier score", f"{exact} of {n_pairs}"))
-    small = "<small>among the paper's ten methods</small>"
+    small = "<small>among those of the paper's ten that ran</small>"
     return [f"<li><span>{escape(name)}</span> <b>{text}</b>{small}</li>" for name, text in facts]
 
 

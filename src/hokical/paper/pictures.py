@@ -14,7 +14,7 @@ from hokical.storage import replacing
 
 
 class PictureCache:
-    """PNG files of one set of results in a folder, which is made when the first is written."""
+    """PNG files of one set of results in a folder."""
 
     def __init__(self, folder: Path, results: Results) -> None:
         self.folder, self._digest = folder, _digest_of(results)
@@ -36,7 +36,9 @@ def _digest_of(results: Results) -> str:
     """SHA-256 of all that a figure shows, of the drawing code and of matplotlib's version."""
     import matplotlib
 
-    pairs = [(pair.name, pair.title, pair.dataset_title) for pair in results.suite.pairs]
+    pairs = [
+        (pair.name, pair.title, pair.dataset_title, pair.is_quick) for pair in results.suite.pairs
+    ]
     found = [result.to_dict() for _, result in sorted(results.found.items())]
     shown = json.dumps([matplotlib.__version__, _code_digest(), pairs, results.methods, found])
     return hashlib.sha256(shown.encode()).hexdigest()
@@ -45,6 +47,6 @@ def _digest_of(results: Results) -> str:
 @lru_cache
 def _code_digest() -> str:
     package = Path(hokical.__file__).parent
-    drawing = ("figures", "methods", "published")
+    drawing = ("figures", "looks", "methods", "published", "variances")
     paths = [*(package / "plots").glob("*.py"), *(package / "paper" / f"{n}.py" for n in drawing)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()

@@ -16,6 +16,8 @@ import csv
 from functools import lru_cache
 from importlib.resources import files
 
+from hokical.paper.suite import Pair
+
 #: Column of `ece_15_bins` here -> header over it in print.
 MENDED = {"ets": "recal", "irm": "ets", "irova_ts": "irm", "recal": "irova_ts"}
 #: Numbers of bins for which the paper reports the ECE.
@@ -77,6 +79,17 @@ def published_number(table: str, dataset: str, network: str, column: str) -> flo
     0.53
     """
     text = published_row(table, dataset, network).get(column)
+    return None if text is None else float(text)
+
+
+def row_beside(pair: Pair, table: str) -> Row:
+    """The paper's row for a pair of ours; empty for quick ones, which are not its networks."""
+    return {} if pair.is_quick else published_row(table, pair.dataset, pair.network)
+
+
+def number_beside(pair: Pair, table: str, column: str) -> float | None:
+    """The paper's number for a pair of ours, or None."""
+    text = row_beside(pair, table).get(column)
     return None if text is None else float(text)
 
 

@@ -109,4 +109,10 @@ def _html_cell(cell: Cell) -> str:
     spoken = f'<span class="unseen"> ({cell.mark})</span>' if cell.mark else ""
     star = '<span class="star" aria-hidden="true">★</span>' if cell.mark == "best" else ""
     mark = f' class="{cell.mark}"' if cell.mark else ""
-    return f"<td{mark}>{star}<span>{escape(cell.text)}</span>{spoken}{ends}</td>"
+    return f"<td{mark}>{star}<span>{_unbroken(cell.text)}</span>{spoken}{ends}</td>"
+
+
+def _unbroken(text: str) -> str:
+    """Lines may break between words only, not within `--slow`."""
+    words = [f'<span class="whole">{escape(word)}</span>' for word in text.split(" ")]
+    return " ".join(words) if len(words) > 1 else escape(text)

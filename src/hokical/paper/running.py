@@ -66,6 +66,7 @@ def run_suite(
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
     """
+    cache.prepare()
     names = [*method_names(), INPUT, MIXED] if methods is None else methods
     found: dict[tuple[str, str], Result] = {}
     absent: dict[tuple[str, str], str] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,11 @@ class Pair:
         return int(self.entry["n_classes"])
 
     @property
+    def is_quick(self) -> bool:
+        """Whether it is a small network on synthetic images, made with `--quick` to try things."""
+        return bool(self.entry.get("quick", False))
+
+    @property
     def recal(self) -> Mapping[str, Any] | None:
         """How ReCal was fitted where the images were, or None where it was not."""
         return self.entry.get("recal")
@@ -125,6 +130,17 @@ class Suite:
         for pair in self.pairs:
             found.setdefault(pair.dataset_title, []).append(pair)
         return found
+
+    @property
+    def caution(self) -> str:
+        """What to say before anything else where pairs were made with `--quick`; else nothing."""
+        quick = [pair.name for pair in self.pairs if pair.is_quick]
+        if not quick:
+            return ""
+        return (
+            f"Made with --quick, so small networks on synthetic images that say nothing about the "
+            f"paper: {len(quick)} of {len(self.pairs)} pairs ({', '.join(quick)})."
+        )
 
     def only(self, names: list[str]) -> Suite:
         """The suite of these pairs alone, in the manifest's order."""
@@ -185,14 +201,43 @@ def _entries(path: Path, document: Any) -> list[Any]:
 
 
 def _checked_entry(path: Path, entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise DataFileError(path, f"a pair must be an object; got {entry!r}.", "Export it again.")
     missing = [key for key in _NEEDED if key not in entry]
+    name = entry.get("name", "?")
     if missing:
-        name = entry.get("name", "?")
         raise DataFileError(path, f"pair {name!r} lacks {missing}.", "Export it again.")
-    for name in entry["files"]:
-        if Path(name).name != name:  # files lie beside the manifest, nowhere else
-            raise DataFileError(path, f"file names must have no folder in them; got {name!r}.")
+    for key, rule, is_right in _RULES:
+        if not is_right(entry[key]):
+            raise DataFileError(
+                path,
+                f"`{key}` of pair {name!r} must be {rule}; got {entry[key]!r}.",
+                "Export it again.",
+            )
+    for file in entry["files"]:
+        if Path(file).name != file:  # files lie beside the manifest, nowhere else
+            raise DataFileError(path, f"file names must have no folder in them; got {file!r}.")
     return dict(entry)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_class_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 2
+
+
+def _are_files(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(map(_is_text, value.values()))
+
+
+#: What an entry's values must be, in words and as a check.
+_RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    *((key, "text", _is_text) for key in _NEEDED[:5]),
+    ("n_classes", "a whole number of at least 2", _is_class_count),
+    ("files", "an object with a SHA-256 for each file name", _are_files),
+)
 
 
 def _verified_arrays(path: Path, sha: str) -> dict[str, NDArray[Any]]:

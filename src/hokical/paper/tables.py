@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hokical.noise import Gaussian, Uniform
 from hokical.paper.input_tables import input_table
 from hokical.paper.methods import EXACT, RECAL, SAMPLED, title_of
-from hokical.paper.published import BIN_COUNTS, MENDED, published_number, published_row
+from hokical.paper.published import BIN_COUNTS, MENDED, number_beside, row_beside
 from hokical.paper.results import Result, Results
 from hokical.paper.suite import Pair
 from hokical.paper.table_data import Cell, Row, Table, mark_columns, marked, number
@@ -82,13 +82,26 @@ def time_table(results: Results) -> Table:
     notes = (
         f"Ours: one thread, {beside}; the better of two runs for fits below 2 s. Theirs: a Xeon "
         "Gold 6248 and an RTX 2080 Ti.",
-        "hoki sampled is the fit with its noise given; hoki exact chooses the noise as well. recal "
-        "is fitted where the images are, without the time of making and classifying the views.",
+        "hoki sampled is the fit with its noise given; hoki exact chooses the noise as well.",
+        *_recal_note(results),
     )
     methods = tuple(name for name in results.methods if name != "uncalibrated")
     return _by_method(
         results, "time", "Learning time in seconds", ours, "learning_time_s", notes, methods
     )
+
+
+def _recal_note(results: Results) -> list[str]:
+    """Where ReCal's times come from; nothing where it was not run."""
+    found = [results.get(pair, RECAL) for pair in results.suite.pairs]
+    places = {str(r.facts.get("device") or "unknown") for r in found if r is not None}
+    if not places:
+        return []
+    return [
+        "recal was fitted where the images were, so its times are of that machine "
+        f"({', '.join(sorted(places))}, all used), not of the one that ran the others. They leave "
+        "out the making and classifying of the views."
+    ]
 
 
 def accuracy_table(results: Results) -> Table:
@@ -98,7 +111,7 @@ def accuracy_table(results: Results) -> Table:
     for pair in results.suite.pairs:
         cells = [_cell(results, pair, name, lambda r: _estimate(r, "accuracy")) for name in methods]
         rows.append(Row(_heads(pair), OURS, marked(cells, highest=True)))
-        known = published_number("ece_15_bins", pair.dataset, pair.network, "test_acc")
+        known = number_beside(pair, "ece_15_bins", "test_acc")
         if known is not None:
             rest = [Cell() for _ in methods[1:]]
             rows.append(Row(_heads(pair), PAPER, (number(known / 100.0), *rest)))
@@ -115,7 +128,7 @@ def noise_table(results: Results) -> Table:
             result = results.get(pair, method)
             if result is not None:
                 rows.append(Row(_heads(pair), source, _noise_cells(result)))
-        known = published_row("selected_noise", pair.dataset, pair.network)
+        known = row_beside(pair, "selected_noise")
         if known:
             values = [float(known[key]) for key in ("alpha", "beta", "sigma_hat")]
             spread = number(deviation_of(known["noise"]), 2)
@@ -156,8 +169,7 @@ def initialisation_table(results: Results) -> Table:
             cells += marked([number(value) for value in found or (None, None)])
         rows.append(Row(_heads(pair), OURS, tuple(cells)))
         names = ("val_accuracy", "uncalibrated_confidence")
-        key = (pair.dataset, pair.network)
-        known = [published_number("ece_by_initialisation", *key, name) for name in names]
+        known = [number_beside(pair, "ece_by_initialisation", name) for name in names]
         if known[0] is not None:
             values = marked([number(value) for value in known])
             rows.append(Row(_heads(pair), PAPER, (*values, Cell(), Cell())))
@@ -189,8 +201,8 @@ def wins_table(results: Results) -> Table:
     n_pairs = len(results.suite.pairs)
     n_recal = sum(results.get(pair, RECAL) is not None for pair in results.suite.pairs)
     notes = (
-        f"Of {n_pairs} pairs; recal was run on {n_recal} of them. Methods that win nothing are not "
-        "listed.",
+        f"Of {n_pairs} pairs; recal was run on {n_recal} of them. Methods whose scores are equal "
+        "as shown, to four digits, all win. Methods that win nothing are not listed.",
     )
     columns = tuple(CONTESTS.values())
     heads = ("among", "method")
@@ -237,7 +249,7 @@ def _published(table: str | None, pair: Pair, method: str) -> Cell:
         return Cell()
     column = EXACT if method == SAMPLED else method
     digits = 2 if table == "learning_time_s" else 4
-    return number(published_number(table, pair.dataset, pair.network, column), digits)
+    return number(number_beside(pair, table, column), digits)
 
 
 def _cell(results: Results, pair: Pair, method: str, ours: Callable[[Result], Cell]) -> Cell:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from hokical.paper.methods import EXACT, PAPER_METHODS, SAMPLED
-from hokical.paper.published import published_number
+from hokical.paper.published import number_beside
 from hokical.paper.results import Results
 from hokical.paper.suite import Pair
+from hokical.paper.table_data import marked, number
 
 #: Scores in which methods compete, lower is better, and their titles.
 CONTESTS = {
@@ -25,19 +25,18 @@ def paper_methods(*, exact: bool = False) -> list[str]:
     return [EXACT if exact and name == SAMPLED else name for name in PAPER_METHODS]
 
 
-def winner(results: Results, pair: Pair, methods: Sequence[str], score: str) -> str | None:
-    """The method with the lowest score on a pair; None where none was run."""
-    values = {name: results.score(pair, name, score) for name in methods}
-    known = {name: value for name, value in values.items() if not math.isnan(value)}
-    return min(known, key=lambda name: known[name]) if known else None
+def winners(results: Results, pair: Pair, methods: Sequence[str], score: str) -> list[str]:
+    """The methods with the lowest score on a pair; several where values are equal as shown."""
+    cells = marked([number(results.score(pair, name, score)) for name in methods])
+    return [name for name, cell in zip(methods, cells, strict=True) if cell.mark == "best"]
 
 
 def wins(
     results: Results, methods: Sequence[str], score: str, pairs: Sequence[Pair] | None = None
 ) -> dict[str, int]:
-    """On how many of the pairs, else of all, each method wins; every method is there."""
+    """On how many of the pairs, else of all, each method wins, alone or with others."""
     pairs = results.suite.pairs if pairs is None else pairs
-    found = [winner(results, pair, methods, score) for pair in pairs]
+    found = [name for pair in pairs for name in winners(results, pair, methods, score)]
     return {name: found.count(name) for name in methods}
 
 
@@ -55,5 +54,5 @@ def published_wins(pairs: Sequence[Pair]) -> int:
 def _published_eces(pair: Pair) -> list[float]:
     """The paper's ECEs on a pair, Hoki's last; empty where it does not have the pair."""
     columns = [*paper_methods()[:-1], "hoki"]
-    values = [published_number("ece_15_bins", pair.dataset, pair.network, name) for name in columns]
+    values = [number_beside(pair, "ece_15_bins", name) for name in columns]
     return [value for value in values if value is not None]

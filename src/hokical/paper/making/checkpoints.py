@@ -55,16 +55,26 @@ def load_checkpoint(path: Path, recipe: Recipe) -> Checkpoint | None:
     """The state that was saved for this very recipe; None where there is no file."""
     if not path.exists():
         return None
-    with damage_reported(path, "a training checkpoint"), open(path, "rb") as stream:
-        file = np.load(stream)
-        stored = json.loads(str(file["recipe"]))
-        arrays = {key: file[key] for key in _ARRAYS}
-        seconds = float(file["seconds"])
+    try:
+        with damage_reported(path, "a training checkpoint"):
+            stored, state = _read(path)
+    except DataFileError as error:
+        raise DataFileError(
+            path, "is a damaged or truncated checkpoint.", "Delete it to train anew."
+        ) from error
     for key, wanted in asdict(recipe).items():
         if stored.get(key) != wanted:
             raise DataFileError(
                 path,
                 f"was written with {key} = {stored.get(key)!r}, and this training has {wanted!r}.",
-                "Delete the file to train anew, or train with the old value.",
+                "Delete the file to train anew, or give the old value.",
             )
-    return Checkpoint(**arrays, seconds=seconds)
+    return state
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Checkpoint]:
+    """The recipe and the state of a file."""
+    with open(path, "rb") as stream:
+        file = np.load(stream)
+        arrays = {key: file[key] for key in _ARRAYS}
+        return json.loads(str(file["recipe"])), Checkpoint(**arrays, seconds=float(file["seconds"]))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.files.errors import DataFileError
+from hokical.files.errors import DataFileError, damage_reported
 from hokical.storage import replacing, write_text_atomically
 
 FORMAT = 1
@@ -56,7 +56,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.exists():
         return {"format": FORMAT, "pairs": []}
-    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    with damage_reported(path, "the manifest of a logit suite"):
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if manifest.get("format") != FORMAT:
         raise DataFileError(path, f"has format {manifest.get('format')!r}; expected {FORMAT}.")
     return manifest

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from hokical.paper.making.datasets.images import portable_permutation
 from hokical.paper.making.export import Arrays, add_entry, write_pair
 from hokical.paper.making.networks import count_parameters
 from hokical.paper.making.networks.imagenet import (
@@ -19,6 +20,7 @@ from hokical.paper.making.networks.imagenet import (
     N_CLASSES,
     imagenet_images,
     imagenet_network,
+    weight_facts,
 )
 from hokical.paper.making.recal_run import add_recal, fit_recal, save_views, views_path
 from hokical.paper.making.views import ZOOM_SCALES, zoom_out
@@ -83,7 +85,7 @@ def _chosen(images: Any, run: ImageNetRun) -> Any:
         raise ValueError(
             f"`n_images` must lie between 2 and the number of images, {len(images)}; got {n}."
         )
-    order = np.random.default_rng(run.seed).permutation(len(images))[:n]
+    order = portable_permutation(len(images), run.seed)[:n]
     return torch.utils.data.Subset(images, order.tolist())
 
 
@@ -129,7 +131,8 @@ def _halves(n: int) -> dict[str, slice]:
 def _entry(
     run: ImageNetRun, network: nn.Module, arrays: Arrays, files: dict[str, str]
 ) -> dict[str, Any]:
-    kind = IMAGENET_NETWORKS[run.network]
+    kind, weights = IMAGENET_NETWORKS[run.network], weight_facts(run.network, run.weights)
+    source = weights["name"] or f"{kind.title} with weights of the file {weights['file']}"
     sizes = {part: len(arrays[f"{part}_labels"]) for part in ("val", "test")}
     right = {
         part: float(np.mean(arrays[f"{part}_logits"].argmax(axis=1) == arrays[f"{part}_labels"]))
@@ -146,8 +149,9 @@ def _entry(
         "n_parameters": count_parameters(network),
         "split": {"train": None, **sizes, "seed": run.seed},
         "training": None,
+        "weights": weights,
         "how": (
-            f"Torchvision's {kind.weights} on {sum(sizes.values())} ImageNet validation images in "
+            f"Torchvision's {source} on {sum(sizes.values())} ImageNet validation images in "
             "random order; the first half to learn on, the rest to judge; logits rounded to "
             "float16."
         ),

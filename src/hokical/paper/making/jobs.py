@@ -23,6 +23,8 @@ from hokical.paper.making.reporting import Reporter
 from hokical.paper.making.training import Piece, Trainer, Work
 from hokical.paper.making.views import ZOOM_SCALES
 
+_QUICK_TITLE = " (small, synthetic)"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -30,7 +32,6 @@ class Settings:
 
     out : folder for `suite/`, `checkpoints/` and `views/`
     device : "cuda", "cpu" or another of PyTorch's
-    precision : what convolutions compute in; None for bfloat16 on CUDA and float32 elsewhere
     use_graph : replay training steps as CUDA graphs
     checkpoint_every, evaluate_every : in epochs; both happen at the end as well, 0 for only then
     train, export : which halves of the work to do
@@ -38,7 +39,6 @@ class Settings:
 
     out: Path
     device: str = "cpu"
-    precision: torch.dtype | None = None
     use_graph: bool = True
     checkpoint_every: int = 20
     evaluate_every: int = 10
@@ -51,8 +51,8 @@ class Settings:
 
     @property
     def dtype(self) -> torch.dtype:
-        standard = torch.bfloat16 if self.device.startswith("cuda") else torch.float32
-        return self.precision or standard
+        """What convolutions compute in."""
+        return torch.bfloat16 if self.device.startswith("cuda") else torch.float32
 
 
 class PairJob:
@@ -76,7 +76,7 @@ class PairJob:
             raise DataFileError(
                 self._checkpoint,
                 f"expected a training of {self.recipe.epochs} epochs; found {trainer.epoch}.",
-                f"`hokical paper train {self.recipe.name}` goes on with it.",
+                f"`hokical paper train {self.recipe.name}` with the same options trains it.",
             )
         if self.settings.export:
             yield from self._export(trainer)
@@ -150,7 +150,7 @@ class PairJob:
             "name": recipe.name,
             "dataset": recipe.dataset,
             "network": recipe.network,
-            "title": NETWORKS[recipe.network].title,
+            "title": NETWORKS[recipe.network].title + (_QUICK_TITLE if recipe.small else ""),
             "dataset_title": dataset_title(recipe.dataset),
             "n_classes": self.n_classes,
             "val_accuracy": accuracy(arrays["val_logits"], parts.val.labels),
@@ -159,6 +159,7 @@ class PairJob:
             "split": sizes | {"seed": recipe.split_seed},
             "training": recipe.facts() | self._circumstances(trainer),
             "how": _how(recipe, sizes),
+            "quick": recipe.small,
             "recal": None,
             "zoom_scales": [round(float(scale), 6) for scale in ZOOM_SCALES],
             "files": files,
@@ -183,6 +184,11 @@ def _is_due(epoch: int, every: int, last: int) -> bool:
 
 
 def _how(recipe: Recipe, sizes: dict[str, int]) -> str:
+    if recipe.small:
+        return (
+            f"Small network, synthetic images (--quick): trained for {recipe.epochs} epochs on "
+            f"{sizes['train']} of them; it says nothing about {dataset_title(recipe.dataset)}."
+        )
     moved = ", images shifted by up to 4 pixels and mirrored" if recipe.augment else ""
     return (
         f"Trained from random weights for {recipe.epochs} epochs on {sizes['train']} "

@@ -1,21 +1,20 @@
-"""Train every pair and write the logit suite: `python -m hokical.paper.making.make_suite`.
+"""Train pairs and write the logit suite: what `hokical paper train` and `export` do.
 
-Needs NumPy and PyTorch; ReCal needs scikit-learn as well. Pairs that are done are skipped, begun
-ones go on from their last checkpoint, so the same command may be started again at any time.
+Pairs that are done are skipped, begun ones go on from their last checkpoint, so the same work may
+be started again at any time.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 import traceback
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from hokical.files.errors import DataFileError
 from hokical.paper.making.datasets import available, load_images
 from hokical.paper.making.datasets.images import DataSet
 from hokical.paper.making.datasets.synthetic import synthetic_images
@@ -23,13 +22,13 @@ from hokical.paper.making.export import find_entry
 from hokical.paper.making.jobs import PairJob, Settings
 from hokical.paper.making.lanes import run_in_lanes
 from hokical.paper.making.recal_pool import RecalPool
-from hokical.paper.making.recipes import Recipe, choose_recipes, quick
+from hokical.paper.making.recipes import Recipe
 from hokical.paper.making.reporting import Reporter, make_reporter
 from hokical.paper.making.training import Work
 
 
 class SuiteMaker:
-    """Gives out the work on pairs as their data arrives.
+    """Gives out the work on pairs as their data is read.
 
     Parameters
     ----------
@@ -40,9 +39,6 @@ class SuiteMaker:
     settings, reporter
     recal : RecalPool, optional
         Where to fit ReCal to the pairs that were exported.
-    wait_seconds : float
-        How long to wait for data sets that are still being copied into `data`. If not 0, a data set
-        counts as complete once a file `<name>.complete` lies beside it.
     """
 
     def __init__(
@@ -53,20 +49,19 @@ class SuiteMaker:
         reporter: Reporter,
         *,
         recal: RecalPool | None = None,
-        wait_seconds: float = 0.0,
     ) -> None:
         self.data, self.settings, self.reporter, self.recal = data, settings, reporter, recal
         self.failed: list[str] = []
-        self._waiting = [recipe for recipe in recipes if not self._is_done(recipe)]
-        self._deadline = time.monotonic() + wait_seconds
-        self._needs_marker = wait_seconds > 0.0
+        self._done = [recipe.name for recipe in recipes if self._is_done(recipe)]
+        others = [recipe for recipe in recipes if recipe.name not in self._done]
+        self._waiting = [recipe for recipe in others if self._has_data(recipe)]
         self._loads: dict[str, Future[DataSet]] = {}
         self._loader = ThreadPoolExecutor(1)
 
     def run(self, n_lanes: int = 1) -> list[str]:
         """Do all of it, and give the names of the pairs that could not be made."""
         if self.recal is not None:
-            self.recal.submit_missing()
+            self.recal.submit_missing(self._done)
         try:
             run_in_lanes(
                 self._next_job, n_lanes, torch.device(self.settings.device),
@@ -87,35 +82,37 @@ class SuiteMaker:
             self.recal.collect()
 
     def _is_done(self, recipe: Recipe) -> bool:
-        done = self.settings.export and find_entry(self.settings.suite, recipe.name) is not None
-        if done:
-            self.reporter.note(f"{recipe.name}: is in the suite already")
+        """Whether the suite has the pair as this recipe makes it, and not as another did."""
+        entry = find_entry(self.settings.suite, recipe.name) if self.settings.export else None
+        if entry is None:
+            return False
+        files = [self.settings.suite / name for name in entry["files"]]
+        done = is_made_by(entry, recipe) and all(path.is_file() for path in files)
+        state = "is in the suite already" if done else "the one in the suite was made otherwise"
+        self.reporter.note(f"{recipe.name}: {state}")
         return done
 
+    def _has_data(self, recipe: Recipe) -> bool:
+        if self.data is None or available(recipe.dataset, self.data):
+            return True
+        self.failed.append(recipe.name)
+        self.reporter.note(f"{recipe.name}: left out, no {recipe.dataset} in {self.data}")
+        return False
+
     def _next_job(self) -> Work | None:
-        """The work on the first pair whose data is there; None while data is awaited."""
+        """The work on the first pair whose data is read; None while all are being read."""
         for recipe in self._waiting:
             if self._is_loaded(recipe.dataset):
                 self._waiting.remove(recipe)
                 return self._guarded(recipe)
-        is_loading = any(not load.done() for load in self._loads.values())
-        if not is_loading and time.monotonic() > self._deadline:
-            for recipe in self._waiting:
-                self.reporter.note(f"{recipe.name}: left out, no data in {self.data}")
-            self.failed += [recipe.name for recipe in self._waiting]
+        if not self._waiting:
             raise StopIteration
         return None
 
     def _is_loaded(self, name: str) -> bool:
-        if name not in self._loads and self._is_complete(name):
+        if name not in self._loads:
             self._loads[name] = self._loader.submit(self._load, name)
-        return name in self._loads and self._loads[name].done()
-
-    def _is_complete(self, name: str) -> bool:
-        if self.data is None:
-            return True
-        marked = not self._needs_marker or (self.data / f"{name}.complete").exists()
-        return marked and available(name, self.data)
+        return self._loads[name].done()
 
     def _load(self, name: str) -> DataSet:
         if self.data is None:
@@ -130,10 +127,25 @@ class SuiteMaker:
             yield from PairJob(recipe, data, self.settings, self.reporter).run()
             if self.settings.export and self.recal is not None:
                 self.recal.submit(recipe.name)
+        except DataFileError as error:  # says all there is to know in one line
+            self._fail(recipe, str(error))
         except Exception as error:
-            self.failed.append(recipe.name)
             where = traceback.format_exc(limit=-4)
-            self.reporter.note(f"{recipe.name}: failed, {type(error).__name__}: {error}\n{where}")
+            self._fail(recipe, f"{type(error).__name__}: {error}\n{where}")
+
+    def _fail(self, recipe: Recipe, reason: str) -> None:
+        self.failed.append(recipe.name)
+        self.reporter.note(f"{recipe.name}: failed, {reason}")
+
+
+def is_made_by(entry: dict[str, Any], recipe: Recipe) -> bool:
+    """Whether a manifest's entry has the training, the split and the size of this recipe."""
+    training, split = entry.get("training") or {}, entry.get("split") or {}
+    return (
+        all(training.get(key) == value for key, value in recipe.facts().items())
+        and (split.get("val"), split.get("seed")) == (recipe.n_val, recipe.split_seed)
+        and entry.get("quick", False) == recipe.small
+    )
 
 
 def make_suite(
@@ -143,73 +155,26 @@ def make_suite(
     *,
     n_lanes: int = 1,
     recal_workers: int | None = 0,
-    wait_seconds: float = 0.0,
     reporter: Reporter | None = None,
 ) -> list[str]:
     """Make the pairs, and give the names of those that could not be made.
 
-    `recal_workers` processes fit ReCal meanwhile; 0 fits it between trainings, None leaves it out.
+    `data` is None for small recipes and only for them. `recal_workers` processes fit ReCal
+    meanwhile; 0 fits it between trainings, None leaves it out.
     """
+    mixed = [recipe.name for recipe in recipes if recipe.small != (data is None)]
+    if mixed:
+        raise ValueError(
+            f"`recipes` must be small ones for synthetic images (`data` None) and full ones for "
+            f"real images; got {mixed[0]} with data {data}. `quick(recipe)` makes one small."
+        )
     reporter = reporter or make_reporter(settings.out / "make_suite.log")
     recal = None
     if recal_workers is not None:
         recal = RecalPool(settings.out, reporter, recal_workers)
-    maker = SuiteMaker(recipes, data, settings, reporter, recal=recal, wait_seconds=wait_seconds)
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *rest: reporter.note(f"Warning: {message}")
         try:
-            return maker.run(n_lanes)
+            return SuiteMaker(recipes, data, settings, reporter, recal=recal).run(n_lanes)
         finally:
             reporter.close()
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The program; its exit code is 1 if a pair could not be made."""
-    given = _parser().parse_args(arguments)
-    if given.quick == (given.data is not None):
-        _parser().error("give either --data DIR or --quick")
-    recipes = choose_recipes(given.pairs.split(",") if given.pairs else None)
-    recipes = [recipe.but(epochs=given.epochs, batch_size=given.batch_size) for recipe in recipes]
-    settings = Settings(
-        out=given.out,
-        device=given.device,
-        use_graph=not given.no_graph,
-        precision=torch.float32 if given.full_precision else None,
-        checkpoint_every=given.checkpoint_every,
-        evaluate_every=given.evaluate_every,
-    )
-    failed = make_suite(
-        [quick(recipe) for recipe in recipes] if given.quick else recipes,
-        given.data,
-        settings,
-        n_lanes=given.lanes,
-        recal_workers=None if given.no_recal else given.recal_workers,
-        wait_seconds=given.wait,
-    )
-    return 1 if failed else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m hokical.paper.making.make_suite")
-    add, device = parser.add_argument, "cuda" if torch.cuda.is_available() else "cpu"
-    add("--data", type=Path, help="folder with the data sets")
-    add("--out", type=Path, required=True, help="folder for suite/, checkpoints/ and views/")
-    add("--pairs", help="names such as cifar10_resnet110,mnist_lenet5; all by default")
-    add("--quick", action="store_true", help="small networks on a small synthetic set")
-    add("--device", default=device)
-    add("--lanes", type=int, default=1, help="trainings side by side on one device")
-    add("--wait", type=float, default=0.0, metavar="SECONDS",
-        help="wait for data sets until DATA/<name>.complete is there")  # fmt: skip
-    add("--epochs", type=int, help="instead of each recipe's own")
-    add("--batch-size", type=int, help="instead of each recipe's own")
-    add("--no-graph", action="store_true", help="do not record training steps as CUDA graphs")
-    add("--full-precision", action="store_true", help="convolutions in float32")
-    add("--checkpoint-every", type=int, default=20, metavar="EPOCHS")
-    add("--evaluate-every", type=int, default=10, metavar="EPOCHS")
-    add("--no-recal", action="store_true", help="keep the zoomed-out logits for later instead")
-    add("--recal-workers", type=int, default=0, help="processes for ReCal; 0: in this one")
-    return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

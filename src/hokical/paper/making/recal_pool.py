@@ -37,11 +37,12 @@ class RecalPool:
                 initargs=(max(1, (os.cpu_count() or 1) // workers),),
             )
 
-    def submit_missing(self) -> None:
-        """Fit every pair of the suite that has zoomed-out logits and no ReCal yet."""
+    def submit_missing(self, names: list[str]) -> None:
+        """Fit those of the suite's named pairs that have zoomed-out logits and no ReCal yet."""
         for entry in read_manifest(self.out / "suite")["pairs"]:
-            if entry["recal"] is None and views_path(self.out, entry["name"]).exists():
-                self.submit(entry["name"])
+            name, is_missing = entry["name"], entry["recal"] is None
+            if name in names and is_missing and views_path(self.out, name).exists():
+                self.submit(name)
 
     def submit(self, name: str) -> None:
         """Fit a pair, unless that is under way."""

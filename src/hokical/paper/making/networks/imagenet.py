@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from hokical.files.errors import DataFileError
+from hokical.files.errors import DataFileError, damage_reported
 
 
 class ImageNetNetwork(NamedTuple):
@@ -42,10 +43,10 @@ def imagenet_network(name: str, weights_file: Path | None = None) -> tuple[nn.Mo
     Torchvision finds its weights in its cache, or fetches them; `weights_file` is such a file
     (.pth) that lies elsewhere.
     """
-    torchvision = _torchvision()
     if name not in IMAGENET_NETWORKS:
         known = ", ".join(IMAGENET_NETWORKS)
         raise ValueError(f"`name` must be one of {known}; got {name!r}.")
+    torchvision = _torchvision()
     kind = IMAGENET_NETWORKS[name]
     weights = torchvision.models.get_weight(kind.weights)
     network: nn.Module
@@ -53,8 +54,20 @@ def imagenet_network(name: str, weights_file: Path | None = None) -> tuple[nn.Mo
         network = torchvision.models.get_model(kind.builder, weights=weights)
     else:
         network = torchvision.models.get_model(kind.builder)
-        network.load_state_dict(torch.load(weights_file, map_location="cpu", weights_only=True))
+        with damage_reported(weights_file, f"torchvision's weights of {kind.title}"):
+            network.load_state_dict(torch.load(weights_file, map_location="cpu", weights_only=True))
     return network.eval(), weights.transforms()
+
+
+def weight_facts(name: str, weights_file: Path | None = None) -> dict[str, Any]:
+    """Which weights a network was given, and the versions that read them, for the manifest."""
+    found: dict[str, Any] = {"name": IMAGENET_NETWORKS[name].weights, "file": None, "sha256": None}
+    if weights_file is not None:
+        with weights_file.open("rb") as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        found = {"name": None, "file": weights_file.name, "sha256": sha256}
+    versions = {"torch": torch.__version__, "torchvision": _torchvision().__version__}
+    return found | {key: version.split("+")[0] for key, version in versions.items()}
 
 
 def imagenet_images(folder: Path, transform: Any) -> Any:
