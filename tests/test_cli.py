@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -418,7 +417,12 @@ def test_interrupt_leaves_no_half_written_file(
     out = tmp_path / "out.npz"
     out.write_text("precious")
     before = sorted(tmp_path.iterdir())
-    interrupt = f"import os\nos.fsync = lambda handle: os.kill(os.getpid(), {signal.SIGINT:d})"
+    interrupt = (
+        "import os, signal\n"
+        # A shell has its background jobs ignore it, and their children inherit that.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGINT)"
+    )
     found = process("apply", calibrator, data, "-o", out, code=interrupt)
     assert found.code == 130
     assert "Interrupted" in found.err
