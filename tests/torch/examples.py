@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators import make
@@ -91,3 +92,32 @@ def awkward(logits: np.ndarray) -> np.ndarray:
     rows[14] += 1e4
     rows[15, 0], rows[15, 1:] = 0.0, -1e300
     return rows
+
+
+def suite_arrays(name: str) -> dict[str, np.ndarray]:
+    """The arrays of a file of the suite; skips where it is not there."""
+    path = SUITE / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here")
+    with np.load(path) as file:
+        return dict(file)
+
+
+def extreme_rows() -> np.ndarray:
+    """Ties of all, of some, near ties, impossible classes, one possible class, a huge spread."""
+    values = np.random.default_rng(3).normal(size=(40, 300))
+    values[0] = 0.0
+    values[1, :100] = values[1].max()
+    values[2] *= 1e-4
+    values[3, 5:] = -np.inf
+    values[4, 1:] = -np.inf
+    values[5] *= 50.0
+    return values
+
+
+def off(expected: np.ndarray, got: Any) -> float:
+    """Between an array and a tensor; equal infinities differ by 0."""
+    array = got.cpu().numpy()
+    assert array.shape == expected.shape
+    with np.errstate(invalid="ignore"):
+        return float(np.where(array == expected, 0.0, np.abs(array - expected)).max())

@@ -20,6 +20,7 @@ from hokical.stability import gumbel as core_gumbel
 from hokical.stability import profile as core_profile
 from hokical.stability import sampled as core_sampled
 from hokical.stability import uniform as core_uniform
+from tests.torch.examples import extreme_rows, off
 
 torch = pytest.importorskip("torch")
 
@@ -40,24 +41,12 @@ from hokical.integrations.torch.kernels import (  # noqa: E402
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
-def awkward() -> np.ndarray:
-    """Ties of all, of some, near ties, impossible classes, one possible class, a huge spread."""
-    values = np.random.default_rng(3).normal(size=(40, 300))
-    values[0] = 0.0
-    values[1, :100] = values[1].max()
-    values[2] *= 1e-4
-    values[3, 5:] = -np.inf
-    values[4, 1:] = -np.inf
-    values[5] *= 50.0
-    return values
-
-
 def normal(n: int, n_classes: int, spread: float) -> np.ndarray:
     return spread * np.random.default_rng(n_classes).normal(size=(n, n_classes))
 
 
 CASES = {
-    "awkward": awkward(),
+    "awkward": extreme_rows(),
     "two classes": normal(300, 2, 3.0),
     "ten": normal(333, 10, 3.0).astype(np.float32),
     "few ties": np.rint(normal(300, 30, 1.0)).astype(np.float16),
@@ -78,13 +67,6 @@ def tensors(values: np.ndarray) -> Iterator[torch.Tensor]:
     there = torch.from_numpy(values).cuda()
     yield there
     yield there.T.contiguous().T
-
-
-def off(expected: np.ndarray, got: torch.Tensor) -> float:
-    array = got.cpu().numpy()
-    assert array.shape == expected.shape
-    with np.errstate(invalid="ignore"):
-        return float(np.where(array == expected, 0.0, np.abs(array - expected)).max())
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,6 +16,7 @@ from hokical.stability import profile as core_profile
 from hokical.stability import sampled as core_sampled
 from hokical.stability import uniform as core_uniform
 from tests.conftest import random_rows
+from tests.torch.examples import extreme_rows, off, suite_arrays
 
 torch = pytest.importorskip("torch")
 
@@ -31,27 +30,15 @@ from hokical.integrations.torch.kernels import (  # noqa: E402
     uniform,
 )
 
-SUITE = Path(__file__).resolve().parents[2] / "suite"
 SCALES = (0.7, 2.0, 8.0)
 
 
 def real(name: str, n: int) -> np.ndarray:
-    path = SUITE / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"no {path.name} here")
-    with np.load(path) as file:
-        return file["val_logits" if "val_logits" in file else "logits"][:n]
+    return suite_arrays(name)["val_logits"][:n]
 
 
 def awkward() -> np.ndarray:
-    """Ties of all, of some, near ties, impossible classes, one possible class, a huge spread."""
-    values = np.random.default_rng(3).normal(size=(40, 300))
-    values[0] = 0.0
-    values[1, :100] = values[1].max()
-    values[2] *= 1e-4
-    values[3, 5:] = -np.inf
-    values[4, 1:] = -np.inf
-    values[5] *= 50.0
+    values = extreme_rows()
     values[6] *= 1e300
     return values
 
@@ -70,14 +57,6 @@ CASES = {
 def pair(request: pytest.FixtureRequest) -> tuple[Logits, torch.Tensor]:
     values = CASES[request.param]()
     return as_logits(values), torch.from_numpy(values)
-
-
-def off(expected: np.ndarray, got: torch.Tensor) -> float:
-    """Largest difference; equal infinities differ by 0."""
-    array = got.numpy()
-    assert array.shape == expected.shape
-    with np.errstate(invalid="ignore"):
-        return float(np.where(array == expected, 0.0, np.abs(array - expected)).max())
 
 
 @pytest.mark.parametrize("scale", SCALES)

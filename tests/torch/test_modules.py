@@ -15,11 +15,11 @@ from hokical.calibrators import make
 from hokical.calibrators.base import BaseCalibrator
 from tests.torch.examples import (
     NAMES,
-    SUITE,
     awkward,
     fitted,
     fitted_on,
     given,
+    suite_arrays,
     synthetic_logits,
     views,
 )
@@ -53,6 +53,12 @@ def assert_agree(calibrator: BaseCalibrator, logits: np.ndarray, within: float =
     assert confidence.dtype == proba.dtype == torch.float64
 
 
+def assert_agree_on_suite(name: str, pair: str, n_val: int, n_test: int) -> None:
+    file = suite_arrays(pair)
+    logits, labels = file["val_logits"][:n_val].astype(np.float64), file["val_labels"][:n_val]
+    assert_agree(fitted_on(name, logits, labels), awkward(file["test_logits"][:n_test]))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_agrees_with_the_core_on_awkward_rows(name: str) -> None:
     assert_agree(fitted(name), awkward(synthetic_logits(60, 5, seed=9)[0]))
@@ -60,24 +66,12 @@ def test_agrees_with_the_core_on_awkward_rows(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_agrees_with_the_core_on_real_logits(name: str) -> None:
-    path = SUITE / "cifar10_lenet5.npz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here")
-    with np.load(path) as file:
-        logits, labels = file["val_logits"][:1500].astype(np.float64), file["val_labels"][:1500]
-        others = awkward(file["test_logits"][:300])
-    assert_agree(fitted_on(name, logits, labels), others)
+    assert_agree_on_suite(name, "cifar10_lenet5", 1500, 300)
 
 
 @pytest.mark.parametrize("name", ["hoki gaussian", "hoki uniform", "profile", "irova_ts", "vecs"])
 def test_agrees_with_the_core_on_a_hundred_classes(name: str) -> None:
-    path = SUITE / "cifar100_lenet5.npz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here")
-    with np.load(path) as file:
-        logits, labels = file["val_logits"][:1000].astype(np.float64), file["val_labels"][:1000]
-        others = awkward(file["test_logits"][:200])
-    assert_agree(fitted_on(name, logits, labels), others)
+    assert_agree_on_suite(name, "cifar100_lenet5", 1000, 200)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import reduce
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._optional import import_optional
 from hokical.logits import Logits, as_logits
 from hokical.parallel import threads
 from hokical.streams.blocks import Blocks, State, joined
@@ -35,13 +35,8 @@ _FAN_IN = 8
 
 
 def library(name: str = "dask") -> Any:
-    """A module of Dask's, or an error that says how to get it."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            f"{name} is needed, and is missing. Install it: pip install 'hokical[dask]'."
-        ) from error
+    """A module of Dask's."""
+    return import_optional(name, "dask")
 
 
 class DaskBlocks(Blocks):

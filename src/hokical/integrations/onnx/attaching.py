@@ -11,7 +11,6 @@ from hokical._warnings import warn_user
 from hokical.calibrators import BaseCalibrator, ReCal
 from hokical.integrations.onnx.builder import Graph, Value
 from hokical.integrations.onnx.exporting import Plan, Precision, calibrated, make_plan
-from hokical.integrations.onnx.library import library
 from hokical.integrations.onnx.methods import chosen_method
 from hokical.integrations.onnx.models import (
     Scores,
@@ -23,6 +22,7 @@ from hokical.integrations.onnx.models import (
     read_model,
     shape_in_words,
 )
+from hokical.integrations.onnx.package import onnx_module
 from hokical.integrations.onnx.rows import Rows
 from hokical.integrations.onnx.writing import write_model
 
@@ -104,7 +104,7 @@ def attach(
     props |= plan.metadata(calibrator)
     props |= {"hokical_scores": found.name, "hokical_scores_are": scores}
     props |= {"hokical_class_axis": str(axis)}
-    library("onnx.helper").set_model_props(whole, props)
+    onnx_module("onnx.helper").set_model_props(whole, props)
     write_model(whole, path)
     return whole
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from hokical.integrations.onnx.library import library
+from hokical.integrations.onnx.package import onnx_module
 
 #: From here on `axes` of these reductions is an input, as it always is for ReduceSum.
 _AXES_ARE_INPUTS = 18
@@ -188,7 +188,7 @@ class Graph:
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
             name = f"{self.prefix}constant_{len(self._constants)}"
-            tensor = library("onnx.numpy_helper").from_array(np.ascontiguousarray(array), name)
+            tensor = onnx_module("onnx.numpy_helper").from_array(np.ascontiguousarray(array), name)
             tensor.dims[:] = array.shape  # a scalar stays one
             self.initializers.append(tensor)
             self._constants[key] = self.value(name)
@@ -199,7 +199,7 @@ class Graph:
         names = [self._named(item) for item in inputs]
         place = f"{self.prefix}{kind}_{len(self.nodes)}"
         outputs = [place] + [f"{place}_{k}" for k in range(1, n_outputs)]
-        make_node = library("onnx.helper").make_node
+        make_node = onnx_module("onnx.helper").make_node
         self.nodes.append(make_node(kind, names, outputs, name=place, **attributes))
         return self.value(place)
 
@@ -220,11 +220,11 @@ class Graph:
 
     def rename(self, value: Value, name: str) -> None:
         """Give a value the name by which users of the graph know it."""
-        self.nodes.append(library("onnx.helper").make_node("Identity", [value.name], [name]))
+        self.nodes.append(onnx_module("onnx.helper").make_node("Identity", [value.name], [name]))
 
     def type_of(self, dtype: DTypeLike) -> int:
         """ONNX's number for a dtype."""
-        return int(library("onnx.helper").np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        return int(onnx_module("onnx.helper").np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def _named(self, item: Operand) -> str:
         return item.name if isinstance(item, Value) else self.constant(item).name

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.calibrators import BaseCalibrator
-from hokical.integrations.onnx.library import library
 from hokical.integrations.onnx.models import float_tensors, load_model
+from hokical.integrations.onnx.package import onnx_module
 from hokical.logits import from_probabilities
 
 _TYPES: dict[str, type[np.floating[Any]]] = {
@@ -98,7 +98,7 @@ def check(
 
 
 def _session(model: Any) -> Any:
-    runtime = library("onnxruntime")
+    runtime = onnx_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
     try:
@@ -137,8 +137,8 @@ def _public_names(proto: Any) -> dict[str, str]:
 
 def _rehearsed(proto: Any, scores: str) -> Any:
     """A copy that also puts out the scores; bfloat16, which NumPy lacks, goes as float32."""
-    helper = library("onnx.helper")
-    copy = library().ModelProto()
+    helper = onnx_module("onnx.helper")
+    copy = onnx_module().ModelProto()
     copy.CopyFrom(proto)
     for item in copy.graph.input:
         if item.type.tensor_type.elem_type == _BFLOAT16:

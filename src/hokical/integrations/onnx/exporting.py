@@ -13,12 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 import hokical
 from hokical.calibrators import BaseCalibrator, ReCal
 from hokical.integrations.onnx.builder import Graph, Value
-from hokical.integrations.onnx.library import library
 from hokical.integrations.onnx.methods import (
     chosen_method,
     has_cheap_probabilities,
     write_method,
 )
+from hokical.integrations.onnx.package import onnx_module
 from hokical.integrations.onnx.rows import Outcome, Rows
 from hokical.integrations.onnx.writing import write_model
 
@@ -76,7 +76,7 @@ def export(
     ['labels', 'confidence', 'probabilities']
     """
     plan = make_plan(calibrator, opset, input_dtype, precision, probabilities)
-    helper = library("onnx.helper")
+    helper = onnx_module("onnx.helper")
     graph = Graph(opset=plan.opset, precision=plan.precision)
     inputs = [plan.value_info("logits", ["batch", plan.n_classes], plan.input_dtype)]
     method = chosen_method(calibrator)
@@ -120,7 +120,7 @@ class Plan:
 
     def value_info(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> Any:
         """The description of an input or output."""
-        helper = library("onnx.helper")
+        helper = onnx_module("onnx.helper")
         kind = helper.np_dtype_to_tensor_dtype(dtype)
         return helper.make_tensor_value_info(name, kind, shape)
 
@@ -165,7 +165,7 @@ def make_plan(
 
 def check_opset(opset: Any) -> None:
     """Refuse what this `onnx` cannot write."""
-    newest = library("onnx.defs").onnx_opset_version()
+    newest = onnx_module("onnx.defs").onnx_opset_version()
     if isinstance(opset, bool) or not isinstance(opset, (int, np.integer)):
         raise TypeError(f"`opset` must be an integer; got {opset!r}.")
     if not OLDEST_OPSET <= opset <= newest:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hokical.integrations.onnx.exporting import DEFAULT_OPSET, OLDEST_OPSET
-from hokical.integrations.onnx.library import library
+from hokical.integrations.onnx.package import onnx_module
 from hokical.integrations.onnx.writing import check_size
 
 #: Both names of the domain of ONNX's own operators.
@@ -20,7 +20,7 @@ _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 
 def read_model(model: Any) -> Any:
     """A copy of a ModelProto, or what a file holds, at an opset that calibrators can be put in."""
-    copy = library().ModelProto()
+    copy = onnx_module().ModelProto()
     copy.CopyFrom(load_model(model))
     if not copy.graph.output:
         raise ValueError("`model` must have outputs; got a graph without any.")
@@ -30,11 +30,11 @@ def read_model(model: Any) -> Any:
 
 def load_model(model: Any) -> Any:
     """A ModelProto itself, or what a file holds, with all its weights."""
-    onnx = library()
+    onnx = onnx_module()
     if isinstance(model, (str, os.PathLike)):
         try:
             return onnx.load(os.fspath(model), format="protobuf")
-        except (library("google.protobuf.message").DecodeError, TypeError) as error:
+        except (onnx_module("google.protobuf.message").DecodeError, TypeError) as error:
             raise ValueError(f"`model` must be an ONNX file; {model} is not: {error}") from error
         except onnx.checker.ValidationError as error:
             raise ValueError(
@@ -60,9 +60,9 @@ def _modernised(model: Any) -> Any:
     """With one name for the default domain, of an opset that a calibrator can be written in."""
     _name_default_domain(model)
     found = opset_of(model)
-    newest = library("onnx.defs").onnx_opset_version()
+    newest = onnx_module("onnx.defs").onnx_opset_version()
     if found is None:
-        model.opset_import.append(library("onnx.helper").make_opsetid("", DEFAULT_OPSET))
+        model.opset_import.append(onnx_module("onnx.helper").make_opsetid("", DEFAULT_OPSET))
     elif found > newest:
         raise ValueError(
             f"`model` must have opset {newest} at most, the newest this `onnx` knows; it has "
@@ -70,7 +70,7 @@ def _modernised(model: Any) -> Any:
         )
     elif found < OLDEST_OPSET:
         model = _converted(model, found)
-    needed = library("onnx.helper").find_min_ir_version_for(
+    needed = onnx_module("onnx.helper").find_min_ir_version_for(
         [item for item in model.opset_import if item.domain == ""]
     )
     model.ir_version = max(model.ir_version, needed)
@@ -79,7 +79,7 @@ def _modernised(model: Any) -> Any:
 
 def _converted(model: Any, found: int) -> Any:
     try:
-        return library("onnx.version_converter").convert_version(model, DEFAULT_OPSET)
+        return onnx_module("onnx.version_converter").convert_version(model, DEFAULT_OPSET)
     except RuntimeError as error:
         raise ValueError(
             f"`model` must have opset {OLDEST_OPSET} or later; it has {found} and cannot be "
@@ -96,7 +96,7 @@ def _name_default_domain(model: Any) -> None:
                 f"`model` must have one opset of the default domain; it has {sorted(versions)}."
             )
         others = [item for item in owner.opset_import if item.domain not in _DEFAULT_DOMAIN]
-        default = [library("onnx.helper").make_opsetid("", version) for version in versions]
+        default = [onnx_module("onnx.helper").make_opsetid("", version) for version in versions]
         del owner.opset_import[:]
         owner.opset_import.extend([*default, *others])
     for node in _nodes(model):
@@ -173,7 +173,7 @@ def find_scores(model: Any, output: str | None, class_axis: int | None, n_classe
 
 def float_tensors(model: Any) -> dict[str, Scores]:
     """Every tensor of floats whose type is known."""
-    inferred = library("onnx.shape_inference").infer_shapes(model).graph
+    inferred = onnx_module("onnx.shape_inference").infer_shapes(model).graph
     found = {}
     for item in (*inferred.input, *inferred.value_info, *inferred.output):
         tensor = item.type.tensor_type
@@ -202,7 +202,7 @@ def described(item: Any) -> str:
     if not item.type.HasField("tensor_type"):
         return str(item.name)
     tensor = item.type.tensor_type
-    kind = library("onnx.helper").tensor_dtype_to_np_dtype(tensor.elem_type).name
+    kind = onnx_module("onnx.helper").tensor_dtype_to_np_dtype(tensor.elem_type).name
     shape = shape_of(tensor)
     if shape is None:
         return f"{item.name} {kind}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from hokical.integrations.onnx.library import library
+from hokical.integrations.onnx.package import onnx_module
 from hokical.storage import replacing
 
 #: A protobuf file cannot be larger; some room is left for its head.
@@ -15,9 +15,10 @@ LARGEST_FILE = (1 << 31) - (1 << 20)
 def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
     """Check a model and, if there is a path, write it there."""
     check_size(model)
-    errors = library("onnx.checker").ValidationError, library("onnx.shape_inference").InferenceError
+    checker = onnx_module("onnx.checker")
+    errors = checker.ValidationError, onnx_module("onnx.shape_inference").InferenceError
     try:
-        library("onnx.checker").check_model(model, full_check=True)
+        checker.check_model(model, full_check=True)
     except errors as error:
         raise ValueError(f"the model must be valid ONNX; onnx's checker says: {error}") from error
     if path is not None:
@@ -29,7 +30,7 @@ def check_size(model: Any) -> None:
     """Refuse what does not fit into one file."""
     try:
         fits = model.ByteSize() <= LARGEST_FILE
-    except library("google.protobuf.message").EncodeError:  # it cannot even be measured
+    except onnx_module("google.protobuf.message").EncodeError:  # it cannot even be measured
         fits = False
     if not fits:
         raise ValueError(
