@@ -1,7 +1,7 @@
 """On a CUDA device: the kernels, fits and predictions give what the host gives.
 
-Needs no other test file, so that it can be run alone on a machine with a GPU:
-`pytest --noconftest -c /dev/null tests/torch/test_cuda.py`.
+Needs few packages, so that it can be run on a bare machine with a GPU, from the repository's root:
+`python -m pytest --noconftest -c /dev/null --rootdir=. tests/torch/test_cuda.py`.
 """
 
 from __future__ import annotations
