@@ -5,19 +5,26 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 READY := .venv/.ready
 PEERS := .venv/.peers
+ARRAYS := .venv/.arrays
 
-.PHONY: demo test lint bench bench-gpu docs test-peers clean
+.PHONY: demo test test-all lint bench bench-gpu docs test-peers clean
 
 demo: $(READY)  ## calibrate the shipped network with every method
 	@$(BIN)/hokical demo
 
-test: $(READY)  ## run all tests
-	$(BIN)/python -m pytest -n auto
+test: $(READY)  ## run all tests; those of libraries that are not installed are skipped
+	$(BIN)/python -m pytest -n auto -m "not cluster"
+	$(BIN)/python -m pytest -m cluster tests
+	@for name in torch jax lightning; do $(BIN)/python -c "import $$name" 2>/dev/null \
+		|| echo "Tests that need $$name were skipped; make test-all installs it and runs them."; done
 
-lint: $(READY)  ## style and types
+test-all: $(ARRAYS) test  ## the same with PyTorch, JAX and Lightning
+
+lint: $(READY)  ## style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 bench: $(PEERS)  ## speed and memory, as ratios within one run
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
@@ -31,11 +38,17 @@ docs: $(READY)  ## build the site into site/
 test-peers: $(PEERS)  ## compare with other libraries
 	$(BIN)/python -m pytest -n auto -m peer
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml paper/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "hokical needs Python 3.11 or newer with the venv module" \
 		"(on Debian: apt-get install python3-venv), or set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-e '.[test,lint]' -e './paper[plot]'
+	@touch $@
+
+# A version that is pinned, so that pip keeps a CPU build that is there already.
+$(ARRAYS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 jax lightning onnxscript
 	@touch $@
 
 $(PEERS): $(READY)

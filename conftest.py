@@ -3,13 +3,17 @@
 from importlib.util import find_spec
 
 _NEEDED_BY = {
-    "torch": ["paper/making/*", "integrations/torch/*", "integrations/lightning.py"],
-    "triton": ["integrations/torch/kernels/triton_*"],
-    "onnx": ["integrations/onnx/*"],
+    "torch": [
+        "src/hokical/integrations/torch/*",
+        "src/hokical/integrations/lightning.py",
+        "paper/src/hokical_paper/making/*",
+    ],
+    "triton": ["src/hokical/integrations/torch/kernels/triton_*"],
+    "onnx": ["src/hokical/integrations/onnx/*"],
 }
 
 collect_ignore_glob = [
-    f"src/hokical/{pattern}"
+    pattern
     for library, patterns in _NEEDED_BY.items()
     if not find_spec(library)
     for pattern in patterns

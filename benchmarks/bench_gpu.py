@@ -9,6 +9,7 @@ Python takes to launch them does not count, and beside them of whole calls with 
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -21,9 +22,10 @@ import numpy as np
 
 from hokical import Hoki, label_stability
 from hokical.calibrators import make
-from hokical.logits import as_logits
-from hokical.noise import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability import sampled as core_sampled
+from hokical.core.logits import Logits, as_logits
+from hokical.stability import gaussian, gumbel, uniform
+from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability.sampled import Draws, survivals
 
 if find_spec("torch") is None:
     print('bench_gpu.py: skipped, needs PyTorch: pip install "hokical[torch]"')
@@ -33,7 +35,6 @@ import torch
 from torch import Tensor
 
 from hokical.integrations.torch import as_module
-from hokical.integrations.torch.kernels import gaussian, gumbel, sampled, uniform
 
 Work = Callable[[], object]
 
@@ -94,10 +95,10 @@ def exact_row(
     logits: Tensor, noise: Noise, kernel: Callable[..., Tensor], bandwidth: float
 ) -> tuple[str, ...]:
     floor = logits.numel() * logits.element_size() / bandwidth
-    work = partial(kernel, logits, noise.width)
+    work = partial(kernel, as_logits(logits), noise.width)
     seconds = device_seconds(work)
     # Plain torch is not timed where it would take long.
-    plain = device_seconds(partial(work, plain=True), 3) if logits.numel() <= 25_000_000 else None
+    plain = plain_seconds(logits, noise, kernel) if logits.numel() <= 25_000_000 else None
     return (
         f"{1e3 * floor:.3f}",
         f"{1e3 * seconds:.3f}",
@@ -106,6 +107,21 @@ def exact_row(
         "" if plain is None else f"{1e3 * plain:.1f}",
         f"{largest_difference(work(), logits, noise):.0e}",
     )
+
+
+def plain_seconds(logits: Tensor, noise: Noise, kernel: Callable[..., Tensor]) -> float:
+    """Without Triton; margins are made anew in every run, as in the kernels."""
+    os.environ["HOKICAL_TRITON"] = "0"
+    top = as_logits(logits)
+    try:
+        return device_seconds(lambda: kernel(fresh(top), noise.width), 3)
+    finally:
+        del os.environ["HOKICAL_TRITON"]
+
+
+def fresh(logits: Logits) -> Logits:
+    """The same without what has been computed of it."""
+    return Logits(logits.values, logits.top, logits.backend)
 
 
 def largest_difference(got: Tensor, logits: Tensor, noise: Noise) -> float:
@@ -118,18 +134,16 @@ def largest_difference(got: Tensor, logits: Tensor, noise: Noise) -> float:
 def sampled_rows() -> Iterator[tuple[str, ...]]:
     yield "what", "ms", "bar"
     logits = device_logits(25_000, 1000, torch.float32)[0]
-    draws = core_sampled.Draws(Gaussian(2.0), 0, 1000, 1000)
-    noise = torch.from_numpy(draws.values).float().cuda()
-    yield (
-        "kernel",
-        f"{1e3 * device_seconds(lambda: sampled.survivals(logits, noise), 5):.1f}",
-        "100",
-    )
-    call = call_seconds(lambda: sampled.survivals(logits, draws), 5)
+    draws = Draws(Gaussian(2.0), 0, 1000, 1000)
+    data = as_logits(logits)
+    there = Draws(Gaussian(2.0), 0, 1000, 1000)
+    object.__setattr__(there, "values", torch.from_numpy(draws.values).cuda())
+    yield "kernel", f"{1e3 * device_seconds(lambda: survivals(data, there), 5):.1f}", "100"
+    call = call_seconds(lambda: survivals(data, draws), 5)
     yield "call, the draws brought over each time", f"{1e3 * call:.1f}", "100"
     some = slice(0, 500)
-    expected = core_sampled.survivals(as_logits(logits[some].cpu().numpy()), draws)
-    wrong = (sampled.survivals(logits, noise)[some].cpu().numpy() != expected).sum()
+    expected = survivals(as_logits(logits[some].cpu().numpy()), draws)
+    wrong = (survivals(data, draws)[some].cpu().numpy() != expected).sum()
     yield f"counts unlike the host's, of {expected.size} rows", str(wrong), "0"
 
 

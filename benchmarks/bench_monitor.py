@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from hokical.bins import bin_index
+from hokical.core.bins import bin_index
 from hokical.monitoring.drift import Evidence, allowances
 
 N_BINS, TOLERANCE = 15, 0.01
@@ -22,9 +22,9 @@ def stream(n: int, seed: int, gap: float = 0.0) -> tuple[np.ndarray, np.ndarray]
     return confidence, rng.uniform(size=n) < np.clip(confidence - gap, 0.0, 1.0)
 
 
-def alarm_at(confidence: np.ndarray, correct: np.ndarray, alpha: float) -> float:
+def alarm_at(confidence: np.ndarray, correct: np.ndarray, delta: float) -> float:
     """After how many examples the alarm is raised; inf if never."""
-    evidence = Evidence(allowances(None, N_BINS, TOLERANCE), alpha)
+    evidence = Evidence.start(allowances(None, N_BINS, TOLERANCE), delta)
     evidence.add(confidence, correct, bin_index(confidence, N_BINS))
     return float("inf") if evidence.alarm is None else float(evidence.alarm.n)
 
@@ -44,13 +44,13 @@ def labels_needed(gap: float, calm: int, streams: int = 60) -> float:
 
 
 def main() -> None:
-    print("streams of 20,000 with a false alarm at alpha 0.1, and seconds per 1e6 examples")
+    print("streams of 20,000 with a false alarm at delta 0.1, and seconds per 1e6 examples")
     for gap in (TOLERANCE, 0.0):
         begun = time.perf_counter()
         share = false_alarms(gap)
         seconds = (time.perf_counter() - begun) / (300 * 20_000) * 1e6
         print(f"gap {gap:.2f}: {share:.1%}  {seconds:.2f} s")
-    print("median labels until found at alpha 0.01, after 0, 5000 and 50,000 good ones")
+    print("median labels until found at delta 0.01, after 0, 5000 and 50,000 good ones")
     for gap in (0.05, 0.1):
         counts = [f"{labels_needed(gap, calm):7.0f}" for calm in (0, 5000, 50_000)]
         print(f"gap {gap:.2f}: {' '.join(counts)}")

@@ -1,6 +1,7 @@
 """What a calibrator costs in ONNX, and how exact it is there.
 
-python benchmarks/bench_onnx.py            # per row, and behind networks
+python benchmarks/bench_onnx.py            # sizes, per row, and behind networks
+python benchmarks/bench_onnx.py --sizes    # graphs, files, and what writing and loading takes
 python benchmarks/bench_onnx.py --networks # behind networks alone
 python benchmarks/bench_onnx.py --parity   # differences from Python, on the logits in suite/
 python benchmarks/bench_onnx.py --parity FOLDER ...  # on all files of logits in other folders
@@ -22,17 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from bench_core import best_in_turns
-from hokical.calibrators import BaseCalibrator, make
-from hokical.noise import Gaussian, Gumbel, Uniform
+from hokical.calibrators import Calibrator, make
+from hokical.stability.noise import Gaussian, Gumbel, Uniform
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "uncalibrated": ("uncalibrated", {}),
     "temps": ("temps", {}),
     "ets": ("ets", {}),
     "vecs": ("vecs", {}),
-    "ms_odir": ("ms_odir", {"lambdas": 1.0, "max_iterations": 5}),
-    "dir_odir": ("dir_odir", {"lambdas": 1.0, "max_iterations": 5}),
+    "ms_odir": ("ms_odir", {"lambdas": 1.0, "max_iter": 5}),
+    "dir_odir": ("dir_odir", {"lambdas": 1.0, "max_iter": 5}),
     "irm": ("irm", {}),
     "irova_ts": ("irova_ts", {}),
     "hoki, Gaussian": ("hoki", {"noise": Gaussian(2.0)}),
@@ -49,12 +49,15 @@ NETWORK_BATCHES = {1: 100, 16: 12}
 SUITE = Path(__file__).resolve().parents[1] / "suite"
 #: Methods whose fits take long with more classes than this.
 FEW_CLASSES = {"vecs": 200, "irova_ts": 200, "dir_odir": 20, "ms_odir": 20}
+#: Methods that are fitted with 10 classes instead of 100 to look at their graphs.
+SMALL = ("dir_odir", "ms_odir")
 #: Rows of a set that calibrators are fitted on, and rows that are compared.
 FITTED_ON, COMPARED = 1000, 1500
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", action="store_true", help="graphs, files and loading alone")
     parser.add_argument("--networks", action="store_true", help="time behind networks alone")
     parser.add_argument(
         "--parity", nargs="*", type=Path, metavar="FOLDER", help="compare with Python (suite/)"
@@ -71,14 +74,39 @@ def main() -> None:
         return
     print(f"{machine_load()}\n")
     if not args.networks:
+        graph_sizes()
+    if not args.networks and not args.sizes:
         row_costs()
-    network_costs()
+    if not args.sizes:
+        network_costs()
     print(f"\n{machine_load()}")
 
 
 def machine_load() -> str:
     """How busy the machine is: all timings suffer from it."""
     return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
+def graph_sizes() -> None:
+    """Without all probabilities unless they are cheap, and with them."""
+    from hokical.integrations.onnx import export
+
+    print("nodes, bytes, seconds to write and milliseconds to load (processor time),")
+    print("by default / with all probabilities")
+    for method in METHODS:
+        calibrator, cells = fitted(method, 100 if method not in SMALL else 10), []
+        for probabilities in (None, True):
+            begun = time.process_time()
+            model = export(calibrator, probabilities=probabilities)
+            written = time.process_time() - begun
+            works = {"load": lambda model=model: session(model)}
+            loading = least_processor_time(works, times=5)["load"]
+            cells.append(
+                f"{len(model.graph.node):5d} {model.ByteSize():8d} {written:6.2f} "
+                f"{1e3 * loading:6.1f}"
+            )
+        print(f"{method:20s}" + " / ".join(cells), flush=True)
+    print()
 
 
 def row_costs() -> None:
@@ -102,7 +130,7 @@ def network_costs() -> None:
         network_share(name, n_classes)
 
 
-def fitted(method: str, n_classes: int) -> BaseCalibrator:
+def fitted(method: str, n_classes: int) -> Calibrator:
     rng = np.random.default_rng(0)
     n = 2000
     labels = rng.integers(n_classes, size=n)
@@ -110,7 +138,7 @@ def fitted(method: str, n_classes: int) -> BaseCalibrator:
     return fit(method, logits, labels)
 
 
-def fit(method: str, logits: np.ndarray, labels: np.ndarray) -> BaseCalibrator:
+def fit(method: str, logits: np.ndarray, labels: np.ndarray) -> Calibrator:
     name, options = METHODS[method]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -147,7 +175,7 @@ def calibrator_cost(method: str, n_classes: int, precision: Any = "float64") -> 
     running = session(export(fitted(method, n_classes), precision=precision))
     rows = (4.0 * np.random.default_rng(1).normal(size=(64, n_classes))).astype(np.float32)
     works = {str(n): lambda n=n: running.run(None, {"logits": rows[:n]}) for n in BATCHES}
-    seconds = best_in_turns(works, times=15)
+    seconds = least_processor_time(works, times=40)
     return {n: seconds[str(n)] for n in BATCHES}
 
 
@@ -192,7 +220,7 @@ def export_network(name: str, n_classes: int, path: Path) -> tuple[Any, tuple[in
     import torch
 
     from hokical.integrations.onnx.package import onnx_module
-    from hokical.paper.making.networks import make_network
+    from hokical_paper.making.networks import make_network
 
     side = (1 if name == "lenet5" else 3, 32, 32)
     network = make_network(name, n_classes, channels=side[0]).eval()

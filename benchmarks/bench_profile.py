@@ -11,7 +11,7 @@ from bench_core import best_in_turns, large_logits, numpy_softmax
 from hokical import label_stability
 from hokical.calibrators.profile import StabilityProfile
 from hokical.calibrators.temps import TemperatureScaling
-from hokical.noise import Gaussian
+from hokical.stability.noise import Gaussian
 
 N, C = 25_000, 1000
 

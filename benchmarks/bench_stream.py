@@ -34,7 +34,7 @@ def chunk(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 def make_calibrator(method: str):
     from hokical.calibrators import make
-    from hokical.noise import Gaussian
+    from hokical.stability.noise import Gaussian
 
     return make("hoki", noise=Gaussian(4.0)) if method == "hoki" else make(method.split("-")[0])
 
@@ -84,7 +84,7 @@ def mapped(n_rows: int) -> dict[str, float]:
     import tempfile
     from pathlib import Path
 
-    from hokical.streams import from_arrays
+    from hokical.streams import fit, from_arrays
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "logits.npy"
@@ -95,7 +95,7 @@ def mapped(n_rows: int) -> dict[str, float]:
             logits[rows], labels[rows] = chunk(start, CHUNK_ROWS)
         make_calibrator("hoki").fit(logits[:1000], labels[:1000])
         begun = time.perf_counter()
-        make_calibrator("hoki").fit(from_arrays(np.load(path, mmap_mode="r"), labels))
+        fit(make_calibrator("hoki"), from_arrays(np.load(path, mmap_mode="r"), labels))
         return {"seconds": time.perf_counter() - begun}
 
 

@@ -8,23 +8,32 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from hokical.logits import Logits, as_logits
+from hokical.core.logits import Logits, as_logits
 
 # Derandomised: the same examples on every machine, and no deadline on shared ones.
 settings.register_profile("steady", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("steady")
 
-LOGIT_FILES = Path(__file__).resolve().parents[2] / "shared" / "data" / "logits"
+#: Logits of networks that we trained; they come with the repository.
+SUITE = Path(__file__).resolve().parents[1] / "suite"
 
 
 @pytest.fixture(scope="session")
 def resnet110() -> dict[str, np.ndarray]:
     """Validation and test logits of a ResNet-110 on CIFAR-10."""
-    path = LOGIT_FILES / "cifar10_resnet110_nncal.npz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not on this machine")
-    with np.load(path) as file:
-        return {key: file[key] for key in file}
+    return read_pair("cifar10_resnet110")
+
+
+def read_pair(name: str) -> dict[str, np.ndarray]:
+    """A pair of the suite: val_logits, val_labels, test_logits, test_labels."""
+    with np.load(SUITE / f"{name}.npz") as file:
+        wanted = ("val_logits", "val_labels", "test_logits", "test_labels")
+        return {key: _widen(file[key]) for key in wanted if key in file}
+
+
+def _widen(array: np.ndarray) -> np.ndarray:
+    """Logits are stored as float16; labels as whatever holds them."""
+    return array.astype(np.float32) if array.dtype.kind == "f" else array.astype(np.int64)
 
 
 @pytest.fixture(scope="session")
@@ -43,14 +52,10 @@ def synthetic_logits(
 
 
 def real_logits(name: str, limit: int = 5000) -> tuple[np.ndarray, np.ndarray]:
-    """The first rows of a file of real logits, or a skip where the file is not."""
-    path = LOGIT_FILES / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"no real logits here: {path.name} is absent")
-    with np.load(path) as data:
-        part = "val" if "val_logits" in data else "test"
-        labels = data[f"{part}_labels"][:limit].astype(np.int64)
-        return data[f"{part}_logits"][:limit], labels
+    """The first validation rows of a pair of the suite."""
+    pair = read_pair(name)
+    part = "val" if "val_logits" in pair else "test"
+    return pair[f"{part}_logits"][:limit], pair[f"{part}_labels"][:limit]
 
 
 def random_rows(n_classes: int, spread: float, seed: int, n: int = 6) -> Logits:
@@ -59,3 +64,11 @@ def random_rows(n_classes: int, spread: float, seed: int, n: int = 6) -> Logits:
     values[0] = 0.0
     values[1, : max(2, n_classes // 3)] = values[1].max()
     return as_logits(values)
+
+
+def topk_rows(n_classes: int, spread: float, seed: int, n: int = 8) -> np.ndarray:
+    """Logits with a tie at the top in row 0 and impossible classes in row 1."""
+    values = spread * np.random.default_rng(seed).normal(size=(n, n_classes))
+    values[0, 1:3] = values[0].max()
+    values[1, n_classes // 2 :] = -np.inf
+    return values

@@ -53,13 +53,13 @@ def hoki_confidence(
     start: np.ndarray,
     *,
     n_bins: int,
-    max_iterations: int,
+    max_iter: int,
 ) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
     """Algorithm 1 as printed, example by example, without a table."""
     p = start.copy()
     before = None
     alphas, betas = [], []
-    for _ in range(max_iterations):
+    for _ in range(max_iter):
         bins = np.array([min(int(np.floor(x * n_bins + 1e-12)), n_bins - 1) for x in p])
         if before is not None and np.array_equal(bins, before):
             break

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical.paper.making.export import add_entry, write_pair
+from hokical_paper.making.export import add_entry, write_pair
 
 NAME = "imagenet_efficientnet_lite0"
 N_PARAMETERS = 4_652_008

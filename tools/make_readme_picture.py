@@ -13,9 +13,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from hokical import compare
-from hokical.bins import bin_edges, bin_index, sum_by
-from hokical.comparison import MethodResult
+from hokical.core.bins import bin_edges, bin_index, sum_by
 from hokical.demo import demo_logits
+from hokical.report.comparison import MethodResult
 
 N_BINS = 15
 TITLES = {"uncalibrated": "as the network has it", "hoki": "after Hoki().fit"}

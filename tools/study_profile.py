@@ -5,7 +5,7 @@
 FOLDER holds .npz files with `test_logits` and `test_labels` and perhaps `val_logits` and
 `val_labels`. Both parts are pooled and split anew by every seed: 5000 examples, or half if there
 are fewer than 10,000, to learn from, the rest to measure on. Results are kept in --cache, line by
-line: a run that was broken off goes on where it was. The tables are Markdown.
+line, so an interrupted run resumes. The tables are Markdown.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from scipy.stats import rankdata
 from sklearn.isotonic import IsotonicRegression
 
 from hokical import label_distribution, select_noise
-from hokical.calibrators import _profile_link as link
-from hokical.calibrators.profile import StabilityProfile
-from hokical.calibrators.registry import make, methods_without_extra_input
-from hokical.calibrators.temps import fit_temperature
-from hokical.logits import as_logits
+from hokical.calibrators import StabilityProfile, make, methods_from_logits
+from hokical.core.blocks import by_blocks
+from hokical.core.logits import Logits, as_logits
+from hokical.fitting import profile_link as link
+from hokical.fitting.likelihood import count_block
+from hokical.fitting.partitions import Block
+from hokical.fitting.temperature import best_temperature
 from hokical.metrics import brier, classwise_ece, ece, log_loss, log_loss_full, smooth_ece
-from hokical.noise import Gaussian, Gumbel
-from hokical.stability.profile import log_odds_and_profile
+from hokical.rules.sharing import share_rest
+from hokical.stability.noise import Gaussian, Gumbel
+from hokical.stability.profile import gumbel_log_odds, log_odds_and_profile, runner_up_gaps
 
 #: Some methods say exactly 0 or 1. Without a bound, one such mistake makes a log loss infinite.
 CLIP = 1e-6
@@ -72,9 +75,9 @@ def with_columns(columns: Columns, isotonic: bool = False) -> Method:
         begun = time.process_time()
         logits, new = as_logits(val[0]), as_logits(test[0])
         right = logits.labels == val[1]
-        temperature = fit_temperature(logits, val[1], None).temperature
+        temperature = fit_temperature(logits, val[1])
         offset, offset_new = (log_odds(data, temperature) for data in (logits, new))
-        found = link.fit_link(columns(logits, temperature, val), offset, right, None)
+        found = link.fit_link(columns(logits, temperature, val), offset, right, np.ones(right.size))
         added = found.intercept + columns(new, temperature, val) @ found.coef
         confidence = expit(offset_new + added)
         if isotonic:
@@ -86,14 +89,23 @@ def with_columns(columns: Columns, isotonic: bool = False) -> Method:
     return run
 
 
-def log_odds(logits: Any, temperature: float) -> np.ndarray:
-    return np.clip(log_odds_and_profile(logits, temperature, [])[0], -34.0, 34.0)
+def fit_temperature(logits: Logits, labels: np.ndarray) -> float:
+    return best_temperature(count_block(Block(logits, labels, None))).temperature
+
+
+def log_odds(logits: Logits, temperature: float) -> np.ndarray:
+    def of_block(block: Logits) -> np.ndarray:
+        return gumbel_log_odds(block, runner_up_gaps(block), temperature)
+
+    return np.clip(by_blocks(of_block, logits), -34.0, 34.0)
 
 
 def gaussian(*widths: float, part: slice = slice(None), odds: bool = True) -> Columns:
     """The profile's columns at these widths; `part` takes log gamma or log(1 - gamma) alone."""
 
     def columns(logits: Any, temperature: float, _: Data) -> np.ndarray:
+        if not widths:
+            return log_odds(logits, temperature)[:, None]
         scales = [width * temperature for width in widths]
         own, profile = log_odds_and_profile(logits, temperature, scales)
         chosen = np.maximum(profile, -25.0)[:, part]
@@ -114,7 +126,7 @@ def gumbel(*widths: float) -> Columns:
 
 def cheap(logits: Any, temperature: float, _: Data) -> np.ndarray:
     """The gaps to the second and third class, and the entropy at two temperatures."""
-    margins = np.sort(logits.margins(slice(0, logits.n_rows)), axis=1) / temperature
+    margins = np.sort(logits.margins, axis=1) / temperature
     columns = [
         log_odds(logits, temperature),
         margins[:, 1],
@@ -194,7 +206,7 @@ def one_error_rule(losses: list[np.ndarray], counts: np.ndarray, _: float) -> np
 
 def with_rule(rule: Callable[..., np.ndarray]) -> Method:
     def run(val: Data, test: Data) -> Scores:
-        with patch.object(link, "_shares", rule):
+        with patch.object(link, "weigh_candidates", rule):
             return from_registry("profile")(val, test)
 
     return run
@@ -236,14 +248,14 @@ def full_from_registry(name: str) -> Method:
 
 def shared_by(make_noise: Callable[[float], Any]) -> Method:
     """The profile's confidence, the rest shared by other noise."""
-    from hokical.calibrators._sharing import share_rest
 
     def run(val: Data, test: Data) -> Scores:
         begun = time.process_time()
         cal = StabilityProfile().fit(*val)
         logits = as_logits(test[0])
         noise = make_noise(cal.temperature_)
-        proba = share_rest(logits, cal.predict_confidence(logits), noise)
+        shares = label_distribution(logits, noise)
+        proba = share_rest(logits, cal.predict_confidence(logits), shares, noise.width)
         return full_scores(proba, test[1], begun)
 
     return run
@@ -252,7 +264,7 @@ def shared_by(make_noise: Callable[[float], Any]) -> Method:
 def one_against_rest(val: Data, test: Data) -> Scores:
     """Every class its own log-odds from its own switch chances, one link for all, normalised."""
     begun = time.process_time()
-    temperature = fit_temperature(as_logits(val[0]), val[1], None).temperature
+    temperature = fit_temperature(as_logits(val[0]), val[1])
 
     def columns(logits: np.ndarray) -> np.ndarray:
         noises = [Gumbel(temperature), *(Gaussian(w * temperature) for w in (1.0, 3.0, 10.0))]
@@ -267,7 +279,7 @@ def one_against_rest(val: Data, test: Data) -> Scores:
 
     seen, new = columns(val[0]), columns(test[0])
     hit = (val[1][:, None] == np.arange(val[0].shape[1])).ravel()
-    found = link.fit_link(seen, seen[:, 0], hit, None)
+    found = link.fit_link(seen, seen[:, 0], hit, np.ones(hit.size))
     proba = expit(new[:, 0] + found.intercept + new @ found.coef).reshape(test[0].shape)
     return full_scores(proba / proba.sum(axis=1, keepdims=True), test[1], begun)
 
@@ -396,7 +408,7 @@ def main() -> None:
     )
     parser.add_argument("--tables", nargs="*", choices=known, default=known)
     parser.add_argument("--most-classes", type=int, default=10**9, help="leave out larger sets")
-    parser.add_argument("--methods", nargs="*", default=methods_without_extra_input())
+    parser.add_argument("--methods", nargs="*", default=methods_from_logits())
     parser.add_argument("--cache", type=Path, default=Path("study_profile.jsonl"))
     parser.add_argument("--out", type=Path, default=Path("study_profile.md"))
     options = parser.parse_args()

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from hokical import TopK
-from hokical.calibrators.registry import CALIBRATORS
-from hokical.logits import Logits, as_logits
+from hokical.calibrators import table
+from hokical.core.logits import Logits, as_logits
 from hokical.metrics import brier, ece, log_loss
 
 KEPT = (5, 10, 20)
@@ -71,9 +71,9 @@ def halves(n_rows: int, n_splits: int) -> Iterator[tuple[np.ndarray, np.ndarray]
         yield order[: n_rows // 2], order[n_rows // 2 :]
 
 
-def score(method: Any, logits: Logits, labels: np.ndarray, fit: Any, test: Any) -> Scores:
+def score(kind: Any, logits: Logits, labels: np.ndarray, fit: Any, test: Any) -> Scores:
     """ECE, Brier score and log loss on the test half, and the mean half-width."""
-    calibrator = method().fit(logits.take(fit), labels[fit])
+    calibrator = kind().fit(logits.take(fit), labels[fit])
     tested = logits.take(test)
     confidence = calibrator.predict_confidence(tested)
     lower, upper = calibrator.confidence_bounds(tested)
@@ -92,12 +92,12 @@ def study(path: Path, n_splits: int) -> None:
     print("| method | logits kept | ECE | Brier | log loss | half-width |")
     print("|---|---|--:|--:|--:|--:|")
     cuts = {setting: setting.cut(logits) for setting in settings(logits.shape[1])}
-    for name, method in CALIBRATORS.items():
+    for method in table():
         for setting, kept in cuts.items() if method.accepts_top_k else ():
             pairs = halves(labels.size, n_splits)
-            rows = [score(method, kept, labels, fit, test) for fit, test in pairs]
+            rows = [score(method.kind, kept, labels, fit, test) for fit, test in pairs]
             shown = " | ".join(f"{value:.4f}" for value in np.mean(rows, axis=0))
-            print(f"| {name} | {setting} | {shown} |", flush=True)
+            print(f"| {method.name} | {setting} | {shown} |", flush=True)
 
 
 def main() -> None:

@@ -6,70 +6,103 @@ Names are loaded when they are first used, so `import hokical` costs next to not
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hokical.core.arrays import announce_backend
+from hokical.core.version import VERSION
+
 if TYPE_CHECKING:
-    from hokical.bounds import calibration_bound as calibration_bound
+    from hokical.calibrators import AutoCalibrator as AutoCalibrator
     from hokical.calibrators import Calibrator as Calibrator
+    from hokical.calibrators import CalibratorFileError as CalibratorFileError
     from hokical.calibrators import Hoki as Hoki
     from hokical.calibrators import StabilityProfile as StabilityProfile
+    from hokical.calibrators import TemperatureScaling as TemperatureScaling
     from hokical.calibrators import auto as auto
     from hokical.calibrators import load as load
-    from hokical.classifier import CalibratedClassifier as CalibratedClassifier
-    from hokical.comparison import compare as compare
+    from hokical.calibrators import make as make
+    from hokical.core.conversion import from_binary_scores as from_binary_scores
+    from hokical.core.conversion import from_probabilities as from_probabilities
+    from hokical.core.parallel import threads as threads
+    from hokical.core.topk import TopK as TopK
+    from hokical.core.views import Views as Views
     from hokical.dense import Dense as Dense
-    from hokical.logits import from_binary_scores as from_binary_scores
-    from hokical.logits import from_probabilities as from_probabilities
+    from hokical.fitting.noise_selection import select_noise as select_noise
+    from hokical.guarantees import calibration_bound as calibration_bound
+    from hokical.integrations.sklearn import CalibratedClassifier as CalibratedClassifier
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
-    from hokical.selection import select_noise as select_noise
+    from hokical.report.comparison import compare as compare
+    from hokical.stability import Gaussian as Gaussian
+    from hokical.stability import Gumbel as Gumbel
+    from hokical.stability import Uniform as Uniform
     from hokical.stability import label_distribution as label_distribution
     from hokical.stability import label_stability as label_stability
     from hokical.stability import stability_bounds as stability_bounds
-    from hokical.topk import TopK as TopK
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
-    "CalibratedClassifier": "hokical.classifier",
-    "CalibrationMonitor": "hokical.monitoring",
-    "Calibrator": "hokical.calibrators",
-    "Dense": "hokical.dense",
-    "Hoki": "hokical.calibrators",
-    "StabilityProfile": "hokical.calibrators",
-    "TopK": "hokical.topk",
-    "auto": "hokical.calibrators",
-    "calibration_bound": "hokical.bounds",
-    "compare": "hokical.comparison",
-    "from_binary_scores": "hokical.logits",
-    "from_probabilities": "hokical.logits",
-    "label_distribution": "hokical.stability",
-    "label_stability": "hokical.stability",
-    "load": "hokical.calibrators",
-    "select_noise": "hokical.selection",
-    "stability_bounds": "hokical.stability",
+    "AutoCalibrator": "calibrators",
+    "CalibratedClassifier": "integrations.sklearn",
+    "CalibrationMonitor": "monitoring",
+    "Calibrator": "calibrators",
+    "CalibratorFileError": "calibrators",
+    "Dense": "dense",
+    "Gaussian": "stability",
+    "Gumbel": "stability",
+    "Hoki": "calibrators",
+    "StabilityProfile": "calibrators",
+    "TemperatureScaling": "calibrators",
+    "TopK": "core.topk",
+    "Uniform": "stability",
+    "Views": "core.views",
+    "auto": "calibrators",
+    "calibration_bound": "guarantees",
+    "compare": "report.comparison",
+    "from_binary_scores": "core.conversion",
+    "from_probabilities": "core.conversion",
+    "label_distribution": "stability",
+    "label_stability": "stability",
+    "load": "calibrators",
+    "make": "calibrators",
+    "select_noise": "fitting.noise_selection",
+    "stability_bounds": "stability",
+    "threads": "core.parallel",
 }
 
 __all__ = list(_HOMES)
 
-
-_MODULES = {
-    "bounds",
+#: Packages that are loaded when an attribute of theirs is asked for.
+_PACKAGES = {
     "calibrators",
     "dense",
+    "guarantees",
+    "integrations",
+    "io",
     "metrics",
     "monitoring",
-    "noise",
-    "parallel",
     "plots",
     "report",
+    "rules",
+    "stability",
     "streams",
 }
 
+#: Libraries of arrays that need more than the standard, and who knows how; loaded when met.
+for _library, _home in {
+    "dask": "hokical.integrations.dask",
+    "jax": "hokical.integrations.jax",
+    "jaxlib": "hokical.integrations.jax",
+    "ndonnx": "hokical.integrations.onnx.backend",
+    "torch": "hokical.integrations.torch.backend",
+}.items():
+    announce_backend(_library, _home)
+
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _PACKAGES:
         return import_module(f"hokical.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'hokical' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(f"hokical.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

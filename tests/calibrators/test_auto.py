@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 import hokical
+from hokical.calibrators import TemperatureScaling, load, make
 from hokical.calibrators.automatic import (
     CANDIDATES,
-    Calibrator,
+    AutoCalibrator,
     Candidate,
     assign_folds,
     choose,
     held_out_losses,
     rank,
 )
-from hokical.calibrators.registry import load, make
-from hokical.calibrators.temps import TemperatureScaling
-from hokical.logits import as_logits
+from hokical.core.logits import as_logits
+from hokical.fitting.partitions import Block
 
 
 def softmax_world(n, classes=5, temperature=3.0, seed=0):
@@ -52,7 +52,7 @@ def test_the_simplest_wins_where_it_is_right():
 
 def test_something_better_wins_where_it_is_better():
     logits, labels = uneven_world(4000)
-    cal = hokical.Calibrator().fit(logits, labels)
+    cal = hokical.AutoCalibrator().fit(logits, labels)
     assert cal.chosen_ in ("profile", "hoki")
     fresh, truth = uneven_world(4000, seed=1)
     right = fresh.argmax(axis=1) == truth
@@ -73,7 +73,8 @@ def test_predictions_are_those_of_the_chosen_method():
 def test_held_out_losses_match_a_plain_loop():
     logits, labels = softmax_world(300)
     fold = np.arange(300) % 4
-    found = held_out_losses(TemperatureScaling(), as_logits(logits), labels, None, fold)
+    block = Block(as_logits(logits), labels, None)
+    found = held_out_losses(TemperatureScaling(), block, fold)
     for i in (0, 1, 2, 3, 150, 299):
         seen = fold != fold[i]
         cal = TemperatureScaling().fit(logits[seen], labels[seen])
@@ -118,7 +119,7 @@ def test_with_few_examples_it_says_so_and_takes_the_simplest(n):
     logits, labels = softmax_world(200)
     right = logits.argmax(axis=1) == labels
     rows = np.r_[np.flatnonzero(~right)[: n // 2], np.flatnonzero(right)[: n // 2]]
-    cal = Calibrator().fit(logits[rows], labels[rows])
+    cal = AutoCalibrator().fit(logits[rows], labels[rows])
     assert cal.chosen_ == "temps"
     assert "too few" in cal.reason_
     assert cal.candidates_ == ()
@@ -128,7 +129,7 @@ def test_without_a_mistake_there_is_nothing_to_compare():
     logits, labels = softmax_world(500)
     right = logits.argmax(axis=1) == labels
     with pytest.warns(ConvergenceWarning, match="temperature"):
-        cal = Calibrator().fit(logits[right], labels[right])
+        cal = AutoCalibrator().fit(logits[right], labels[right])
     assert cal.chosen_ == "profile"
     assert "without a mistake" in cal.reason_
     softmax = make("uncalibrated").fit(logits, labels)
@@ -149,15 +150,22 @@ def test_saved_and_loaded(tmp_path):
     logits, labels = softmax_world(500)
     cal = hokical.auto(logits, labels)
     cal.save(tmp_path / "cal.json")
-    again = load(tmp_path / "cal.json")
-    assert isinstance(again, Calibrator)
-    assert (again.chosen_, again.reason_) == (cal.chosen_, cal.reason_)
+    loaded = load(tmp_path / "cal.json")
+    assert (loaded.name, loaded.chosen_, loaded.reason_) == ("auto", cal.chosen_, cal.reason_)
+    assert [Candidate(**found) for found in loaded.candidates_] == list(cal.candidates_)
+    again = loaded.estimator()
+    assert isinstance(again, AutoCalibrator)
+    assert again.get_params() == cal.get_params()
     assert again.candidates_ == cal.candidates_
-    np.testing.assert_array_equal(again.predict_proba(logits), cal.predict_proba(logits))
+    assert type(again.calibrator_) is type(cal.calibrator_)
+    assert again.calibrator_.get_params() == cal.calibrator_.get_params()
+    expected = cal.predict_proba(logits)
+    for other in (loaded, again, again.calibrator_):
+        np.testing.assert_array_equal(other.predict_proba(logits), expected)
 
 
 def test_made_by_name():
-    assert isinstance(make("auto", n_folds=3), Calibrator)
+    assert isinstance(make("auto", cv=4), AutoCalibrator)
 
 
 @pytest.mark.parametrize(
@@ -166,17 +174,17 @@ def test_made_by_name():
         ({"candidates": "temps"}, "sequence of names"),
         ({"candidates": []}, "sequence of names"),
         ({"candidates": ["vecs"]}, "got 'vecs'"),
-        ({"n_folds": 1}, "at least 2; got 1"),
+        ({"cv": 1}, "at least 2; got 1"),
     ],
 )
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
-        Calibrator(**options).fit(*softmax_world(100))
+        AutoCalibrator(**options).fit(*softmax_world(100))
 
 
 def test_the_order_of_the_candidates_does_not_matter():
     data = softmax_world(400)
-    one = Calibrator(candidates=["hoki", "temps"]).fit(*data)
-    other = Calibrator(candidates=["temps", "hoki"]).fit(*data)
+    one = AutoCalibrator(candidates=["hoki", "temps"]).fit(*data)
+    other = AutoCalibrator(candidates=["temps", "hoki"]).fit(*data)
     assert one.candidates_ == other.candidates_
-    assert Calibrator(candidates=["hoki"], n_folds=2).fit(*data).chosen_ == "hoki"
+    assert AutoCalibrator(candidates=["hoki"], cv=2).fit(*data).chosen_ == "hoki"

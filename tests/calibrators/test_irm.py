@@ -11,14 +11,10 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.isotonic import IsotonicRegression
 
-from hokical.calibrators import _isotonic, irm
-from hokical.calibrators._isotonic import IDENTITY_SHARE
-from hokical.calibrators.irm import IsotonicMulticlass
-from hokical.parallel import threads
-from hokical.storage import read_document
-from tests.conftest import synthetic_logits
-
-LOGIT_FILES = Path(__file__).resolve().parents[3] / "shared" / "data" / "logits"
+from hokical.calibrators import IsotonicMulticlass, load
+from hokical.core.parallel import threads
+from hokical.rules.isotonic import IDENTITY_SHARE
+from tests.conftest import real_logits, synthetic_logits
 
 
 def pooled_twin(
@@ -51,19 +47,15 @@ def test_it_is_the_isotonic_regression_of_all_pairs(n: int, n_classes: int, weig
 
 
 @pytest.mark.parametrize(
-    ("name", "part", "n"),
+    ("name", "n"),
     [
-        ("cifar10_resnet110_nncal", "val", 5000),
-        ("cifar100_wideresnet_dfposthoc", "val", 1000),
-        ("imagenet5k_efficientnet_lite0", "test", 200),
+        ("cifar10_resnet110", 5000),
+        ("cifar100_wrn28_10", 1000),
+        ("imagenet_efficientnet_lite0_test", 200),
     ],
 )
-def test_it_agrees_on_real_logits(name: str, part: str, n: int) -> None:
-    path = LOGIT_FILES / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not on this machine")
-    with np.load(path) as file:
-        logits, labels = file[f"{part}_logits"][:n], file[f"{part}_labels"][:n]
+def test_it_agrees_on_real_logits(name: str, n: int) -> None:
+    logits, labels = real_logits(name, n)
     cal = IsotonicMulticlass(normalize=False).fit(logits, labels)
     expected = pooled_twin(logits, labels, None, logits)
     found = cal.predict_proba(logits)
@@ -156,7 +148,7 @@ def test_shifted_rows_and_permuted_classes_change_nothing() -> None:
 def test_chunks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = synthetic_logits(1000, 7, seed=6)
     cal = IsotonicMulticlass().fit(logits, labels)
-    monkeypatch.setattr(irm, "_CHUNK_ENTRIES", 100)
+    monkeypatch.setattr("hokical.fitting.isotonic._SORT_AT_ONCE", 100)
     with threads(1):
         other = IsotonicMulticlass().fit(logits, labels)
         np.testing.assert_array_equal(other.knots_, cal.knots_)
@@ -200,20 +192,24 @@ def test_the_largest_and_smallest_logits_work() -> None:
 
 def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
     logits, labels = synthetic_logits(200, 4, seed=1)
-    cal = IsotonicMulticlass().fit(logits, labels)
+    cal = IsotonicMulticlass(normalize=False).fit(logits, labels)
     cal.save(tmp_path / "cal.json")
-    document = read_document(tmp_path / "cal.json")
-    twin = IsotonicMulticlass(**document["parameters"])
-    twin._remember_classes(document["n_classes"])
-    twin._restore(document["state"])
-    np.testing.assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
+    loaded = load(tmp_path / "cal.json")
+    for twin in (loaded, loaded.estimator()):
+        np.testing.assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
+        np.testing.assert_array_equal(twin.knots_, cal.knots_)
+    assert loaded.estimator().get_params() == cal.get_params()
 
 
-def test_a_damaged_function_is_refused() -> None:
-    with pytest.raises(ValueError, match="must rise"):
-        _isotonic.checked_curve(np.array([-1.0, -2.0]), np.array([0.0, 1.0]))
-    with pytest.raises(ValueError, match="shapes"):
-        _isotonic.checked_curve(np.array([-1.0, -2.0]), np.array([0.0]))
+@pytest.mark.parametrize("scale", [1e-300, 1e-3, 3.0, 1e300])
+def test_weights_are_relative(scale: float) -> None:
+    """Weights of very different sizes are counted in whole units, which changes no curve."""
+    logits, labels = synthetic_logits(300, 5, seed=3)
+    weights = 10.0 ** np.random.default_rng(0).uniform(-6.0, 0.0, size=300)
+    plain = IsotonicMulticlass().fit(logits, labels, weights)
+    scaled = IsotonicMulticlass().fit(logits, labels, weights * scale)
+    np.testing.assert_array_equal(scaled.knots_, plain.knots_)
+    np.testing.assert_allclose(scaled.values_, plain.values_, rtol=1e-12, atol=1e-15)
 
 
 def test_normalize_is_checked() -> None:

@@ -13,12 +13,9 @@ from scipy.special import log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.isotonic import IsotonicRegression
 
-from hokical.calibrators._isotonic import IDENTITY_SHARE
-from hokical.calibrators.irova_ts import IsotonicOneVsAllTS
-from hokical.calibrators.temps import fit_temperature
-from hokical.logits import as_logits
-from hokical.parallel import threads
-from hokical.storage import read_document
+from hokical.calibrators import IsotonicOneVsAllTS, TemperatureScaling, load
+from hokical.core.parallel import threads
+from hokical.rules.isotonic import IDENTITY_SHARE
 from tests.conftest import synthetic_logits
 
 Real = dict[str, np.ndarray]
@@ -71,7 +68,7 @@ def test_it_agrees_on_real_logits(resnet110: Real) -> None:
 def test_the_temperature_is_that_of_temperature_scaling() -> None:
     logits, labels = synthetic_logits(500, 4, seed=0)
     cal = IsotonicOneVsAllTS().fit(logits, labels)
-    assert cal.temperature_ == fit_temperature(as_logits(logits), labels, None).temperature
+    assert cal.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
     assert cal.converged_
 
 
@@ -175,14 +172,8 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
     logits, labels = synthetic_logits(200, 4, seed=1)
     cal = IsotonicOneVsAllTS().fit(logits, labels)
     cal.save(tmp_path / "cal.json")
-    document = read_document(tmp_path / "cal.json")
-    twin = IsotonicOneVsAllTS(**document["parameters"])
-    twin._remember_classes(document["n_classes"])
-    twin._restore(document["state"])
-    np.testing.assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
-    np.testing.assert_array_equal(twin.absent_classes_, cal.absent_classes_)
-    twin._remember_classes(5)
-    with pytest.raises(ValueError, match="not 5 functions"):
-        twin._restore(document["state"])
-    with pytest.raises(ValueError, match="temperature must be finite"):
-        cal._restore(document["state"] | {"temperature": -1.0})
+    loaded = load(tmp_path / "cal.json")
+    for twin in (loaded, loaded.estimator()):
+        np.testing.assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
+        np.testing.assert_array_equal(twin.absent_classes_, cal.absent_classes_)
+    assert loaded.estimator().get_params() == cal.get_params()

@@ -13,16 +13,20 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical import load
+from hokical import Gaussian, load
 from hokical.calibrators import Hoki, StabilityProfile, make
-from hokical.calibrators._profile_familiar import Familiar
-from hokical.calibrators._profile_link import PENALTIES, _shares, error_price, fit_link, log_losses
-from hokical.logits import as_logits
+from hokical.core.logits import as_logits
+from hokical.core.parallel import threads
+from hokical.core.topk import TopK
+from hokical.fitting.profile_link import (
+    PENALTIES,
+    error_price,
+    fit_link,
+    log_losses,
+    weigh_candidates,
+)
 from hokical.metrics import brier, log_loss
-from hokical.noise import Gaussian
-from hokical.parallel import threads
-from hokical.topk import TopK
-from tests.conftest import synthetic_logits
+from tests.conftest import read_pair, synthetic_logits
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -63,7 +67,7 @@ def test_the_link_is_the_penalised_optimum(
     problem: tuple[np.ndarray, np.ndarray, np.ndarray], penalty: float
 ) -> None:
     columns, offset, correct = problem
-    found = fit_link(columns, offset, correct, None, penalties=(penalty,))
+    found = fit_link(columns, offset, correct, np.ones(60), penalties=(penalty,))
     scaled = (columns - columns.mean(axis=0)) / columns.std(axis=0)
 
     def objective(b: np.ndarray) -> float:
@@ -83,7 +87,7 @@ def test_leave_one_out_without_refitting(
     """Twin: fit again without each example, in the units of the whole."""
     columns, offset, correct = problem
     units = (columns - columns.mean(axis=0)) / columns.std(axis=0)
-    quick = fit_link(columns, offset, correct, None, penalties=(penalty,)).loo_losses[0]
+    quick = fit_link(columns, offset, correct, np.ones(60), penalties=(penalty,)).loo_losses[0]
     losses = []
     for i in range(60):
         weights = np.ones(60)
@@ -107,13 +111,15 @@ def test_what_gains_less_than_its_error_hardly_counts() -> None:
     noise = rng.normal(size=400)
     noise -= noise.mean()
     error = np.sqrt(np.sum(noise**2))
-    shares = _shares([base, noise - 0.5 * error / 400, noise - 3.0 * error / 400], counts, 1.0)
+    shares = weigh_candidates(
+        [base, noise - 0.5 * error / 400, noise - 3.0 * error / 400], counts, 1.0
+    )
     assert shares.sum() == pytest.approx(1.0)
     assert shares[1] < 1e-3 * shares[0]
     assert shares[2] > 0.99
-    dearer = _shares([base, noise - 3.0 * error / 400], counts, 4.0)
+    dearer = weigh_candidates([base, noise - 3.0 * error / 400], counts, 4.0)
     assert dearer[0] > 0.99
-    assert _shares([base, base - 1.0], counts, np.inf).tolist() == [1.0, 0.0]
+    assert weigh_candidates([base, base - 1.0], counts, np.inf).tolist() == [1.0, 0.0]
 
 
 def test_the_price_follows_the_number_of_mistakes() -> None:
@@ -128,7 +134,7 @@ def test_counts_are_repetitions(problem: tuple[np.ndarray, np.ndarray, np.ndarra
     times = np.random.default_rng(1).integers(0, 4, size=60)
     counted = fit_link(columns, offset, correct, times.astype(float))
     rows = np.repeat(np.arange(60), times)
-    repeated = fit_link(columns[rows], offset[rows], correct[rows], None)
+    repeated = fit_link(columns[rows], offset[rows], correct[rows], np.ones(rows.size))
     np.testing.assert_allclose(counted.coef, repeated.coef, rtol=1e-7)
     np.testing.assert_allclose(counted.shares, repeated.shares, rtol=1e-7)
 
@@ -137,7 +143,7 @@ def test_columns_without_information_get_no_coefficient() -> None:
     rng = np.random.default_rng(0)
     columns = np.column_stack([rng.normal(size=50), np.full(50, 3.0), np.full(50, 0.1)])
     columns[1:, 2] += 1e-16
-    found = fit_link(columns, np.zeros(50), rng.random(50) < 0.7, None)
+    found = fit_link(columns, np.zeros(50), rng.random(50) < 0.7, np.ones(50))
     assert found.coef[0] != 0.0
     np.testing.assert_array_equal(found.coef[1:], 0.0)
 
@@ -187,16 +193,18 @@ def test_few_examples_leave_little_of_the_correction() -> None:
     for n in (40, 4000):
         few = logits[:n], labels[:n]
         cal, temps = StabilityProfile().fit(*few), make("temps").fit(*few)
-        moved.append(np.abs(cal.coef_[1:] * cal._features(as_logits(logits)).std(axis=0)[1:]).sum())
+        moved.append(
+            np.abs(cal.coef_[1:] * cal.rule_.features(as_logits(logits)).std(axis=0)[1:]).sum()
+        )
         assert (
             np.abs(cal.predict_confidence(logits) - temps.predict_confidence(logits)).mean() < 0.04
         )
     assert moved[0] < 0.5 * moved[1]
 
 
-def test_real_logits_improve(resnet110: dict[str, np.ndarray]) -> None:
-    val = resnet110["val_logits"], resnet110["val_labels"].ravel()
-    test = resnet110["test_logits"], resnet110["test_labels"].ravel()
+def test_real_logits_improve() -> None:
+    pair = read_pair("cifar10_wrn28_10")
+    val, test = ((pair[f"{part}_logits"], pair[f"{part}_labels"]) for part in ("val", "test"))
     cal, temps = StabilityProfile().fit(*val), make("temps").fit(*val)
     assert loss_of(cal, test) < loss_of(temps, test) - 0.001
     gaps = []
@@ -219,6 +227,17 @@ def test_attributes(overconfident: Data) -> None:
     assert cal.penalty_ == cal.penalties_[cal.shares_.argmax()]
     assert cal.loo_log_loss_.shape == cal.penalties_.shape
     assert cal.message_.startswith(f"temperature {cal.temperature_:.4g}; ")
+
+
+def test_the_message_says_whether_there_is_a_correction(resnet110: dict[str, np.ndarray]) -> None:
+    """Here no correction counts most of all penalties, and yet less than the others together."""
+    logits, labels = resnet110["val_logits"], resnet110["val_labels"]
+    cal = StabilityProfile().fit(logits, labels)
+    assert cal.penalty_ == np.inf
+    assert cal.coef_.any()
+    assert "most of it with penalty 1e+03" in cal.message_
+    alone = StabilityProfile(penalty=np.inf).fit(logits, labels)
+    assert alone.message_.endswith("no correction: temperature scaling alone")
 
 
 def test_no_mistake_to_learn_from() -> None:
@@ -286,7 +305,7 @@ def test_labels_surer_than_any_seen_follow_the_softmax() -> None:
     assert (np.diff(confidence) >= 0.0).all()
     assert confidence[1:].min() > 0.99
     few = np.where(np.arange(40) < 3, logits, -np.inf)  # most classes ruled out
-    softmax = expit(cal._features(as_logits(few))[:, 0])
+    softmax = expit(cal.rule_.features(as_logits(few))[:, 0])
     assert (cal.predict_confidence(few) >= softmax - 0.5).all()
 
 
@@ -295,7 +314,7 @@ def test_the_correction_stays_within_what_was_seen(overconfident: Data) -> None:
     cal = StabilityProfile().fit(logits[:1500], labels[:1500])
     for values in (logits, 10.0 * logits, np.where(logits < 0.0, -np.inf, logits + 1e-3)):
         rows = values[np.isfinite(values).any(axis=1)]
-        features = cal._features(as_logits(rows))
+        features = cal.rule_.features(as_logits(rows))
         added = logit(cal.predict_confidence(rows)) - features[:, 0]
         inside = np.abs(features[:, 0]) < 30.0
         assert (added[inside] >= cal.range_[0] - 1e-2).all()
@@ -342,12 +361,14 @@ def test_features_can_be_gathered_in_parts(overconfident: Data) -> None:
     logits, labels = overconfident
     cal = StabilityProfile().fit(logits, labels)
     data = as_logits(logits)
-    parts = [cal._features(data.take(slice(i, i + 700))) for i in range(0, 3000, 700)]
+    parts = [cal.rule_.features(data.part(slice(i, i + 700))) for i in range(0, 3000, 700)]
     gathered = np.concatenate(parts)
-    np.testing.assert_array_equal(gathered, cal._features(data))
+    np.testing.assert_array_equal(gathered, cal.rule_.features(data))
     assert gathered.shape == (3000, 7)
     assert np.isfinite(gathered).all()
-    np.testing.assert_array_equal(cal._from_features(gathered), cal.predict_confidence(logits))
+    np.testing.assert_array_equal(
+        cal.rule_.confidence_from(gathered, np), cal.predict_confidence(logits)
+    )
 
 
 def test_hidden_classes() -> None:
@@ -365,8 +386,8 @@ def test_hidden_classes() -> None:
 
 
 def test_a_fit_that_is_broken_off_says_so(overconfident: Data) -> None:
-    with pytest.warns(ConvergenceWarning, match="a regression was broken off: raise `max_iter"):
-        cal = StabilityProfile(max_iterations=1).fit(*overconfident)
+    with pytest.warns(ConvergenceWarning, match="a regression did not converge: raise `max_iter"):
+        cal = StabilityProfile(max_iter=1).fit(*overconfident)
     assert not cal.converged_
 
 
@@ -380,7 +401,7 @@ def test_a_fit_that_is_broken_off_says_so(overconfident: Data) -> None:
         ({"penalty": 0.0}, '`penalty` must be "auto" or a number above 0'),
         ({"penalty": "best"}, "got 'best'"),
         ({"penalty": True}, "got True"),
-        ({"max_iterations": 0}, "`max_iterations` must be"),
+        ({"max_iter": 0}, "`max_iter` must be"),
     ],
 )
 def test_bad_options(overconfident: Data, options: dict[str, Any], said: str) -> None:
@@ -388,28 +409,14 @@ def test_bad_options(overconfident: Data, options: dict[str, Any], said: str) ->
         StabilityProfile(**options).fit(*overconfident)
 
 
-def test_saved_state_is_complete_and_checked(overconfident: Data, tmp_path: Path) -> None:
+def test_it_comes_back_from_its_file(overconfident: Data, tmp_path: Path) -> None:
     cal = StabilityProfile(widths=(1.0, 2.0), penalty=5.0).fit(*overconfident)
     cal.save(tmp_path / "cal.json")
-    again = load(tmp_path / "cal.json")
-    for name in vars(cal):
-        if name.endswith("_") and name != "fit_scores_":
-            mine, theirs = getattr(cal, name), getattr(again, name)
-            if isinstance(mine, Familiar):
-                mine, theirs = (list(one.to_dict().values()) for one in (mine, theirs))
-                mine, theirs = (
-                    np.hstack([np.ravel(x) for x in mine]),
-                    np.hstack([np.ravel(x) for x in theirs]),
-                )
-            np.testing.assert_array_equal(theirs, mine)
-    state = cal._state()
-    for name, bad, said in (
-        ("temperature", 0.0, "temperature must be finite"),
-        ("coef", np.zeros(3), "coef must be 5 finite numbers"),
-        ("intercept", np.nan, "coef must be 5 finite numbers"),
-        ("widths", np.array([-1.0]), "`widths` must be"),
-        ("penalties", np.array([]), "penalties must be one or more"),
-        ("shares", np.zeros(9), "shares and loo_log_loss"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            StabilityProfile()._restore({**state, name: bad})
+    loaded = load(tmp_path / "cal.json")
+    expected = cal.predict_confidence(overconfident[0])
+    for again in (loaded, loaded.estimator()):
+        np.testing.assert_array_equal(again.predict_confidence(overconfident[0]), expected)
+        for name in ("temperature_", "widths_", "coef_", "range_", "penalties_", "shares_"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(cal, name))
+        assert (again.message_, again.n_iter_) == (cal.message_, cal.n_iter_)
+    assert loaded.estimator().get_params() == cal.get_params()

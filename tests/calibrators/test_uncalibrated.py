@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from hokical.calibrators.uncalibrated import Uncalibrated
-from hokical.storage import read_document
+from hokical.calibrators import Uncalibrated, load
 from tests.conftest import synthetic_logits
 
 
@@ -34,5 +33,5 @@ def test_the_number_of_classes_is_all_it_learns(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expecting 3 features"):
         cal.predict(np.eye(4))
     cal.save(tmp_path / "cal.json")
-    document = read_document(tmp_path / "cal.json")
-    assert (document["n_classes"], document["state"]) == (3, {})
+    loaded = load(tmp_path / "cal.json")
+    assert (loaded.n_classes_, loaded.rule_.numbers()) == (3, {})

@@ -30,7 +30,7 @@ from typing import Any
 
 import pytest
 
-from hokical.calibrators.registry import table
+from hokical.calibrators import table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -168,6 +168,20 @@ def test_table_of_methods_is_that_of_the_registry() -> None:
 )
 def test_comparison_of_outputs(shown: str, printed: str, same: bool) -> None:
     assert matches(shown, printed) is same
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md"])
+def test_links_of_pages_outside_the_site_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    for path, anchor in re.findall(
+        r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", page.read_text("utf-8")
+    ):
+        target = page.parent / path if path else page
+        assert target.exists(), f"{name} links to {path}"
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
+            known = {re.sub(r"[^a-z0-9 -]", "", t.lower()).replace(" ", "-") for t in titles}
+            assert anchor in known, f"{name} links to {path}#{anchor}"
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,10 @@ import pytest
 from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
-from hokical import Hoki, metrics
+from hokical import Gaussian, Hoki, metrics
 from hokical.calibrators import make
 from hokical.cli import app
 from hokical.integrations.dask import on_cluster
-from hokical.noise import Gaussian
 from hokical.streams.parts import PartTask, apply_parts, plan_parts
 from tests.conftest import synthetic_logits
 from tests.streams.test_sources import write_parquet
@@ -28,6 +27,9 @@ distributed = pytest.importorskip("distributed")
 pytest.importorskip("pyarrow")
 
 N_BLOCKS, ROWS = 24, 500
+
+#: Workers are killed here: run by itself, on cores that nothing else uses.
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hokical.metrics import ks_error, smooth_ece
-from hokical.metrics.checks import as_examples
-from hokical.metrics.ranked import Ranked
+from hokical.metrics.ranked import RankedExamples, rank
 from hokical.metrics.smooth import cells_for, grid_masses, own_bandwidth
 
 from . import twins
@@ -46,7 +45,7 @@ def test_a_much_finer_grid_changes_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)
     confidence = rng.beta(*10 ** rng.uniform(-1.5, 1.0, size=2), size=int(10 ** rng.uniform(1, 4)))
     correct = rng.uniform(size=confidence.shape) < confidence ** rng.uniform(0.3, 3.0)
-    ranked = Ranked.from_examples(as_examples(confidence, correct))
+    ranked = rank(confidence, correct)
     fine = float(own_bandwidth(grid_masses(ranked, 1 << 20), 1e-12))
     assert smooth_ece(confidence, correct) == pytest.approx(fine, rel=1e-5, abs=2e-6)
 
@@ -83,7 +82,7 @@ def test_it_is_no_smaller_than_the_mean_gap_and_near_ks_for_one_sign() -> None:
 
 def test_a_row_of_a_batch_does_not_depend_on_the_others() -> None:
     grids = np.stack(
-        [grid_masses(_ranked(seed, power), 512) for seed, power in enumerate((0.5, 1.0, 1.7))]
+        [grid_masses(rank_model(seed, power), 512) for seed, power in enumerate((0.5, 1.0, 1.7))]
     )
     alone = [float(own_bandwidth(grid, 1e-6)) for grid in grids]
     assert own_bandwidth(grids, 1e-6) == pytest.approx(alone, abs=1e-13)
@@ -102,5 +101,5 @@ def test_bad_bandwidth_is_named(bandwidth: float) -> None:
         smooth_ece([0.5], [True], bandwidth=bandwidth)
 
 
-def _ranked(seed: int, power: float) -> Ranked:
-    return Ranked.from_examples(as_examples(*twins.model(400, seed=seed, power=power)))
+def rank_model(seed: int, power: float) -> RankedExamples:
+    return rank(*twins.model(400, seed=seed, power=power))

@@ -132,7 +132,7 @@ def test_chunks_of_which_nothing_counts(name: str) -> None:
     assert found == pytest.approx(known, abs=1e-6)
     empty = (first[:0], second[:0])
     assert metric([empty, (first, second, weights), empty]) == pytest.approx(known, abs=1e-6)
-    with pytest.raises(ValueError, match="with rows that count; got none"):
+    with pytest.raises(ValueError, match="rows of weight above 0; got none"):
         metric([empty, (first, second, np.zeros(300))])
 
 
@@ -228,7 +228,7 @@ def test_what_is_wrong_is_said() -> None:
     data = scores(10, 0)
     with pytest.raises(TypeError, match=r"a chunk must be \(confidence, correct\)"):
         metrics.ece(iter([data[0]]))
-    with pytest.raises(TypeError, match="give nothing beside them"):
+    with pytest.raises(TypeError, match="pass nothing beside them"):
         metrics.ece(iter([data]), data[1])
     with pytest.raises(ValueError, match="at least one chunk"):
         metrics.ece(iter([]))

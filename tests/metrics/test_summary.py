@@ -15,16 +15,7 @@ from hokical.metrics.checks import Predictions, as_examples
 from hokical.metrics.proper import full_squares
 from hokical.metrics.ranking import harmonic_numbers
 from hokical.metrics.resample import Resampler
-from hokical.metrics.statistics import (
-    binned_statistics,
-    class_cells,
-    classwise_statistics,
-    mass_statistics,
-    mean_statistics,
-    ranking_statistics,
-    smooth_statistics,
-)
-from hokical.metrics.summaries import _full_columns
+from hokical.metrics.statistics import FullStatistics, top_statistics
 
 from . import twins
 
@@ -56,14 +47,14 @@ def data_with_classes(n: int, n_classes: int) -> dict[str, np.ndarray]:
 
 
 def statistics_of(resampler: Resampler, counts: np.ndarray, cells: int) -> dict[str, np.ndarray]:
-    ranked = resampler.merged(counts)
-    return {
-        **mean_statistics(ranked, 1e-9),
-        **binned_statistics(ranked, 15),
-        **mass_statistics(ranked, 15),
-        **ranking_statistics(ranked, 0.8, harmonic_numbers(int(counts[0].sum()))),
-        **smooth_statistics(ranked, cells),
-    }
+    return top_statistics(
+        resampler.merge_ties(counts),
+        n_bins=15,
+        coverage=0.8,
+        clip=1e-9,
+        cells=cells,
+        harmonic=harmonic_numbers(int(counts[0].sum())),
+    )
 
 
 @settings(max_examples=40)
@@ -86,19 +77,25 @@ def test_full_vector_resamples_are_the_metrics_under_their_counts() -> None:
     data = data_with_classes(60, 4)
     predictions = Predictions(data["proba"], data["labels"], None)
     counts = np.random.default_rng(0).multinomial(60, np.full(60, 1 / 60), size=3).astype(float)
-    found = classwise_statistics(counts, class_cells(predictions, 15), 4)["classwise_ece"]
-    for row, count in enumerate(counts):
-        expected = metrics.classwise_ece(data["proba"], data["labels"], sample_weight=count)
-        assert found[row] == pytest.approx(expected, rel=1e-12)
+    statistics = FullStatistics.from_rows(
+        predictions, np.arange(60), n_bins=15, clip=0.0, classwise=True
+    )
+    for name, values in statistics(counts).items():
+        for row, count in enumerate(counts):
+            metric = getattr(metrics, name)
+            expected = metric(data["proba"], data["labels"], sample_weight=count)
+            assert values[row] == pytest.approx(expected, rel=1e-12), name
 
 
 def test_full_vector_rows_follow_the_sorting() -> None:
     data = data_with_classes(60, 4)
-    options = metrics.summary(data["confidence"], data["correct"], n_resamples=0).options
     resampler = Resampler.from_examples(as_examples(data["confidence"], data["correct"]))
     predictions = Predictions(data["proba"], data["labels"], None)
     one = np.eye(60)[5:6]  # all weight on the sixth of the sorted rows
-    found = _full_columns(predictions, options, resampler)(one)["brier_full"][0]
+    statistics = FullStatistics.from_rows(
+        predictions, resampler.order, n_bins=15, clip=0.0, classwise=False
+    )
+    found = statistics(one)["brier_full"][0]
     assert found == pytest.approx(full_squares(predictions)[resampler.order[5]])
 
 
@@ -231,7 +228,6 @@ def test_no_resamples_no_intervals() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"level": 1.0}, "`level` must lie strictly between 0 and 1; got 1.0"),
         ({"delta": 0.0}, "`delta` must lie strictly between 0 and 1; got 0.0"),
         ({"n_resamples": -1}, "`n_resamples` must be an integer of at least 0; got -1"),
         ({"seed": None}, "`seed` must be an integer of at least 0; got None"),

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import CalibrationMonitor, Hoki, TopK
-from hokical.noise import Gaussian
+from hokical import CalibrationMonitor, Gaussian, Hoki, TopK
 from tests.conftest import synthetic_logits
 from tests.monitoring.streams import exact_state, reference, stream
 

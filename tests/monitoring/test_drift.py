@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from hokical.bins import bin_index
+from hokical.core.bins import bin_index
 from hokical.monitoring import Reference
-from hokical.monitoring.drift import _STAKES, BLOCK, Evidence, allowances
+from hokical.monitoring.drift import BLOCK, STAKES, Evidence, allowances
 from hokical.monitoring.inputs import input_drift
 from tests.monitoring.streams import reference, stream
 
 N_BINS = 15
 
 
-def fed(confidence: np.ndarray, correct: np.ndarray, alpha: float, tolerance: float) -> Evidence:
-    evidence = Evidence(allowances(None, N_BINS, tolerance), alpha)
+def feed(confidence: np.ndarray, correct: np.ndarray, delta: float, tolerance: float) -> Evidence:
+    evidence = Evidence.start(allowances(None, N_BINS, tolerance), delta)
     evidence.add(confidence, correct, bin_index(confidence, N_BINS))
     return evidence
 
@@ -34,13 +34,13 @@ def slow_log_e(confidence: np.ndarray, correct: np.ndarray, allowance: np.ndarra
             share = 0.5 if group == 0 else 0.5 / N_BINS
             inside = np.ones(len(bins), bool) if group == 0 else bins == group - 1
             payoff = np.where(inside, sign * (correct - confidence) - allowed, 0.0)
-            for stake in _STAKES:
+            for stake in STAKES:
                 factor = 1.0 + stake * payoff / (1.0 + allowed)
                 players = [
                     factor[p * BLOCK :].prod() / ((p + 1) * (p + 2)) for p in range(n_blocks)
                 ]
                 late = 1.0 / (n_blocks + 1)
-                fortune += share / (2 * len(_STAKES)) * (sum(players) + late)
+                fortune += share / (2 * len(STAKES)) * (sum(players) + late)
     return math.log(fortune)
 
 
@@ -49,7 +49,7 @@ def slow_log_e(confidence: np.ndarray, correct: np.ndarray, allowance: np.ndarra
 def test_evidence_equals_its_slow_twin(n: int, known: bool) -> None:
     confidence, correct = stream(n, seed=n, gap=0.1)
     allowance = allowances(reference() if known else None, N_BINS, 0.01)
-    evidence = Evidence(allowance, 0.01)
+    evidence = Evidence.start(allowance, 0.01)
     evidence.add(confidence, correct, bin_index(confidence, N_BINS))
     expected = slow_log_e(confidence, correct, allowance)
     assert evidence.reading().log_e == pytest.approx(expected, abs=1e-6)
@@ -59,7 +59,7 @@ def test_evidence_equals_its_slow_twin(n: int, known: bool) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_alarm_comes_with_the_very_example_that_calls_for_it(seed: int) -> None:
     confidence, correct = stream(700, seed=seed, gap=0.15)
-    alarm = fed(confidence, correct, 0.01, 0.01).alarm
+    alarm = feed(confidence, correct, 0.01, 0.01).alarm
     allowance = allowances(None, N_BINS, 0.01)
     first = next(
         n
@@ -74,19 +74,19 @@ def test_the_alarm_comes_with_the_very_example_that_calls_for_it(seed: int) -> N
 
 
 def test_nothing_seen_is_no_evidence() -> None:
-    evidence = Evidence(allowances(None, N_BINS, 0.01), 0.01)
+    evidence = Evidence.start(allowances(None, N_BINS, 0.01), 0.01)
     assert evidence.reading().log_e == pytest.approx(0.0, abs=1e-8)
 
 
 @pytest.mark.parametrize(("gap", "tolerance"), [(0.0, 0.0), (0.01, 0.01), (-0.01, 0.01)])
-def test_false_alarms_over_all_looks_are_rarer_than_alpha(gap: float, tolerance: float) -> None:
+def test_false_alarms_over_all_looks_are_rarer_than_delta(gap: float, tolerance: float) -> None:
     """On the edge of what is allowed, with a look at every example: the guarantee's worst case."""
-    alpha, streams = 0.2, 200
+    delta, streams = 0.2, 200
     alarms = 0
     for seed in range(streams):
         confidence, correct = stream(6000, seed=seed, gap=gap)
-        alarms += fed(confidence, correct, alpha, tolerance).alarm is not None
-    assert alarms / streams <= alpha
+        alarms += feed(confidence, correct, delta, tolerance).alarm is not None
+    assert alarms / streams <= delta
     assert alarms / streams < 0.15  # measured: 0.015 to 0.075
 
 
@@ -107,7 +107,7 @@ def test_five_points_are_found_soon_and_dated(gap: float) -> None:
     for seed in range(20):
         calm, off = stream(5000, seed=seed), stream(8000, seed=100 + seed, gap=gap)
         confidence, correct = (np.concatenate(pair) for pair in zip(calm, off, strict=True))
-        alarm = fed(confidence, correct, 0.01, 0.01).alarm
+        alarm = feed(confidence, correct, 0.01, 0.01).alarm
         assert alarm is not None
         assert alarm.n is not None
         assert alarm.since is not None
@@ -124,7 +124,7 @@ def test_gaps_that_cancel_are_found_in_their_bin() -> None:
     confidence = np.repeat([0.7, 0.9], 4000)
     rng.shuffle(confidence)
     chance = np.where(confidence == 0.7, 0.8, 0.8)  # 10 points under here, 10 over there
-    alarm = fed(confidence, rng.uniform(size=8000) < chance, 0.01, 0.01).alarm
+    alarm = feed(confidence, rng.uniform(size=8000) < chance, 0.01, 0.01).alarm
     assert alarm is not None
     assert (alarm.direction, alarm.bin) in {("under", 10), ("over", 13)}
 

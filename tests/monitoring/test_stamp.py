@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical import CalibrationMonitor, Hoki
-from hokical.calibrators import make
-from hokical.calibrators.registry import methods_without_extra_input
+from hokical import CalibrationMonitor, Gaussian, Hoki
+from hokical.calibrators import make, methods_from_logits
 from hokical.monitoring import Reference
 from hokical.monitoring.stamp import Stamp
-from hokical.noise import Gaussian
 from tests.conftest import synthetic_logits
 from tests.monitoring.streams import exact_state, reference
 
@@ -25,7 +23,7 @@ def hoki(width: float = 4.0, rows: int = 600) -> Hoki:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", methods_without_extra_input())
+@pytest.mark.parametrize("name", methods_from_logits())
 def test_saving_keeps_the_stamp_of_every_method(name: str, tmp_path: Path) -> None:
     cal = make(name).fit(LOGITS, LABELS)
     cal.save(tmp_path / "cal.json")
@@ -52,7 +50,7 @@ def test_another_calibrator_is_refused(made_by: str, tmp_path: Path) -> None:
     made.update_logits(LOGITS, LABELS).save(path)
     fewer = Hoki(noise=Gaussian(4.0)).fit(LOGITS[:, :3], LOGITS[:, :3].argmax(axis=1))
     for other in (make("uncalibrated").fit(LOGITS, LABELS), hoki(3.0), hoki(rows=500), fewer):
-        with pytest.raises(ValueError, match=r"made with \(Hoki of 4 classes, stamp .*; got "):
+        with pytest.raises(ValueError, match=r"made with \(hoki of 4 classes, stamp .*; got "):
             CalibrationMonitor.load(path, other)
     cal.save(tmp_path / "cal.json")
     same = CalibrationMonitor.load(path, hokical.load(tmp_path / "cal.json"))

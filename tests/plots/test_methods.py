@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Hoki, select_noise
-from hokical.bins import bin_index
+from hokical import Gaussian, Hoki, select_noise
+from hokical.core.bins import bin_index
 from hokical.metrics import summary
-from hokical.noise import Gaussian
 from hokical.plots import (
     draw_noise_widths,
     draw_stability_curve,

@@ -50,12 +50,12 @@ def test_equal_mass_bins_hold_their_examples(answers: Answers) -> None:
     assert (data.high[:-1] < data.low[1:]).all()
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
-def test_bands_are_wilsons(answers: Answers, level: float) -> None:
-    data = reliability(*answers, level=level)
+@pytest.mark.parametrize("delta", [0.5, 0.1, 0.01])
+def test_bands_are_wilsons(answers: Answers, delta: float) -> None:
+    data = reliability(*answers, delta=delta)
     bands = zip(data.correct, data.count, data.accuracy_low, data.accuracy_high, strict=True)
     for hits, n, low, high in bands:
-        interval = binomtest(int(hits), int(n)).proportion_ci(level, method="wilson")
+        interval = binomtest(int(hits), int(n)).proportion_ci(1.0 - delta, method="wilson")
         assert (low, high) == pytest.approx((interval.low, interval.high), abs=1e-12)
 
 
@@ -69,10 +69,10 @@ def test_a_weight_of_two_is_the_example_twice(answers: Answers, bins: Any) -> No
         assert getattr(once, name) == pytest.approx(getattr(again, name))
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, -1.0, float("nan")])
-def test_level_is_checked(answers: Answers, level: float) -> None:
-    with pytest.raises(ValueError, match=r"`level` must lie strictly between 0 and 1; got"):
-        reliability(*answers, level=level)
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1.0, float("nan")])
+def test_delta_is_checked(answers: Answers, delta: float) -> None:
+    with pytest.raises(ValueError, match=r"`delta` must lie strictly between 0 and 1; got"):
+        reliability(*answers, delta=delta)
 
 
 @pytest.mark.parametrize("bins", ["width", "mass"])

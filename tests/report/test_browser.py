@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hokical.comparison import Comparison
 from hokical.report import report_data, write_report
+from hokical.report.comparison import Comparison
 
 pytest.importorskip("selenium", reason="selenium is not installed")
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hokical.comparison import SCORES, Comparison, compare
 from hokical.metrics import ece, selective_risk
 from hokical.report import report_data
+from hokical.report.comparison import SCORES, Comparison, compare
 from tests.conftest import synthetic_logits
 
 

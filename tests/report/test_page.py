@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hokical.comparison import Comparison
 from hokical.report import render_page, report_data, write_report
+from hokical.report.comparison import Comparison
 
 HOSTILE = '</script><img src=x onerror="document.title=1">&<!--'
 
@@ -101,7 +101,7 @@ def test_writing_is_whole_and_returns_the_path(comparison: Comparison, tmp_path:
 
 
 def test_paths_that_cannot_be_written(comparison: Comparison, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="in a folder that exists"):
+    with pytest.raises(FileNotFoundError, match="in an existing folder"):
         write_report(comparison, tmp_path / "none" / "r.html")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         write_report(comparison, tmp_path)

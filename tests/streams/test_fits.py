@@ -11,17 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hokical import Hoki, load, selection
+from hokical import Hoki, load
 from hokical.calibrators import make
-from hokical.calibrators.registry import CALIBRATORS
-from hokical.likelihood import countable_examples, mean_margins
-from hokical.logits import as_logits
-from hokical.noise import Gaussian, Uniform
-from hokical.parallel import threads
-from hokical.streams import fit, from_arrays, from_chunks, gathering, open_source
-from hokical.streams.blocks import StreamBlocks
-from hokical.streams.examples import StreamedExamples
+from hokical.calibrators.catalog import method_names
+from hokical.core import memory
+from hokical.core.logits import as_logits
+from hokical.core.parallel import threads
+from hokical.fitting import noise_search
+from hokical.fitting.likelihood import count_block, mean_margins
+from hokical.fitting.partitions import Block
+from hokical.fitting.streamed_examples import StreamedExamples
+from hokical.stability.noise import Gaussian, Uniform
+from hokical.streams import fit, from_arrays, from_chunks, open_source, partial_fit, predict
+from hokical.streams.partition import StreamedPartition
 from tests.conftest import synthetic_logits
+from tests.same_fits import assert_same_fit
 
 STREAMED = [("temps", {}), ("vecs", {}), ("ets", {}), ("ets", {"loss": "log"})]
 HOKIS = [
@@ -33,24 +37,11 @@ HOKIS = [
 ]
 
 
-def quiet_fit(calibrator, *data):
+def quiet_fit(calibrator, data, *labels):
+    """In memory where labels are given, else from a source."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return calibrator.fit(*data)
-
-
-def assert_states_equal(left, right) -> None:
-    """Two fitted calibrators, to the bit."""
-    assert_equal(left._state(), right._state())
-
-
-def assert_equal(one, other) -> None:
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_equal(one[key], other[key])
-    else:
-        assert_array_equal(one, other)
+        return calibrator.fit(data, *labels) if labels else fit(calibrator, data)
 
 
 @pytest.mark.parametrize("options", HOKIS)
@@ -58,13 +49,13 @@ def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
     whole = quiet_fit(Hoki(**options), *examples)
     for size in (77, 1000, 4000):
         streamed = quiet_fit(Hoki(**options), from_arrays(*examples, chunk_rows=size))
-        assert_states_equal(whole, streamed)
+        assert_same_fit(whole, streamed)
         assert_array_equal(whole.fit_scores_.count, streamed.fit_scores_.count)
 
 
 def test_the_noise_is_found_on_a_scout_and_in_passes_as_in_memory(examples, monkeypatch) -> None:
-    monkeypatch.setattr(selection, "_SCOUT_FROM", 0)
-    monkeypatch.setattr(selection, "_SCOUT_ROWS", 300)
+    monkeypatch.setattr(noise_search, "_SCOUT_FROM", 0)
+    monkeypatch.setattr(noise_search, "_SCOUT_ROWS", 300)
     weights = np.random.default_rng(0).integers(0, 3, size=4000)
     whole = quiet_fit(Hoki(), *examples, weights)
     streamed = quiet_fit(Hoki(), from_arrays(*examples, weights, chunk_rows=123))
@@ -73,7 +64,7 @@ def test_the_noise_is_found_on_a_scout_and_in_passes_as_in_memory(examples, monk
         t.noise for t in whole.selection_.trials
     ]
     assert_allclose(streamed.selection_.sigma_hat, whole.selection_.sigma_hat, rtol=1e-12)
-    assert_states_equal(whole, streamed)
+    assert_same_fit(whole, streamed)
 
 
 @pytest.mark.parametrize(("name", "options"), STREAMED)
@@ -91,11 +82,10 @@ def test_log_loss_fits_agree_to_rounding_and_not_at_all_depend_on_chunks(
             )
             for n in (777, 4000)
         )
-        assert_states_equal(one, other)
-        state = one._state()
-        for key, value in whole._state().items():
-            if isinstance(value, (float, np.ndarray)):
-                assert_allclose(state[key], value, rtol=1e-9, atol=1e-11, err_msg=key)
+        assert_same_fit(one, other)
+        for key, value in whole.rule_.numbers().items():
+            found = one.rule_.numbers()[key]
+            assert_allclose(found, value, rtol=1e-9, atol=1e-11, err_msg=key)
         test = synthetic_logits(200, 5, seed=1)[0]
         assert_allclose(one.predict_proba(test), whole.predict_proba(test), atol=1e-11)
 
@@ -105,26 +95,18 @@ def test_the_other_methods_gather(examples, name) -> None:
     logits, labels = (part[:1500] for part in examples)
     whole = quiet_fit(make(name), logits, labels)
     streamed = quiet_fit(make(name), from_arrays(logits, labels, chunk_rows=333))
-    assert_states_equal(whole, streamed)
+    assert_same_fit(whole, streamed)
 
 
-def test_recal_takes_chunks_beside_its_transformed_logits(examples) -> None:
-    logits, labels = (part[:1000] for part in examples)
-    views = logits + np.random.default_rng(0).normal(size=(2, 1000, 5))
-    whole = quiet_fit_recal(logits, labels, views)
-    assert_states_equal(whole, quiet_fit_recal(from_arrays(logits, labels), None, views))
-
-
-def quiet_fit_recal(logits, labels, views):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return make("recal", n_iterations=3).fit(logits, labels, transformed=views)
+def test_recal_says_that_sources_have_no_transformed_inputs(examples) -> None:
+    with pytest.raises(TypeError, match=r"`hokical\.Views\(logits, transformed\)`"):
+        fit(make("recal"), from_arrays(*examples))
 
 
 def test_every_method_takes_a_source() -> None:
     tested = {"uncalibrated", "irm", "irova_ts", "ms_odir", "hoki", "recal", "temps", "vecs", "ets"}
     alike = {"dir_odir"}  # as ms_odir
-    others = set(CALIBRATORS) - tested - alike
+    others = set(method_names()) - tested - alike
     logits, labels = synthetic_logits(400, 3, seed=2)
     for name in sorted(others):
         whole = quiet_fit(make(name), logits, labels)
@@ -141,8 +123,8 @@ def test_chunks_of_any_sizes(sizes: list[int], seed: int) -> None:
     ends = np.cumsum([*sizes, 1])
     chunks = [(logits[a:b], labels[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
     whole = quiet_fit(Hoki(noise=Gaussian(3.0)), logits, labels)
-    assert_states_equal(whole, quiet_fit(Hoki(noise=Gaussian(3.0)), chunks))
-    parts = list(whole.predict_confidence(from_chunks(chunks)))
+    assert_same_fit(whole, quiet_fit(Hoki(noise=Gaussian(3.0)), chunks))
+    parts = list(predict(whole, from_chunks(chunks)))
     assert_array_equal(np.concatenate(parts), whole.predict_confidence(logits))
 
 
@@ -151,18 +133,18 @@ def test_threads_change_nothing(examples) -> None:
     with threads(1):
         one = quiet_fit(make("vecs"), source)
     with threads(3):
-        assert_states_equal(one, quiet_fit(make("vecs"), source))
+        assert_same_fit(one, quiet_fit(make("vecs"), source))
 
 
 def test_partial_fit_adds_a_stream(examples) -> None:
     logits, labels = examples
     cal = Hoki(noise=Gaussian(4.0)).fit(logits[:1000], labels[:1000])
-    cal.partial_fit(from_arrays(logits[1000:], labels[1000:], chunk_rows=400))
+    partial_fit(cal, from_arrays(logits[1000:], labels[1000:], chunk_rows=400))
     whole = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
-    assert_states_equal(whole, cal)
+    assert_same_fit(whole, cal)
     assert_array_equal(whole.fit_scores_.count, cal.fit_scores_.count)
-    with pytest.raises(ValueError, match="5 columns used in `fit`; got 3"):
-        cal.partial_fit(from_arrays(np.zeros((4, 3)), np.zeros(4, int)))
+    with pytest.raises(ValueError, match="the 5 used in `fit`; got 3"):
+        partial_fit(cal, from_arrays(np.zeros((4, 3)), np.zeros(4, int)))
 
 
 def test_iterators_do_for_one_pass_and_are_refused_for_several(examples, tmp_path) -> None:
@@ -171,18 +153,18 @@ def test_iterators_do_for_one_pass_and_are_refused_for_several(examples, tmp_pat
         yield examples[0][2500:], examples[1][2500:]
 
     whole = Hoki(noise=Gaussian(4.0)).fit(*examples)
-    assert_states_equal(whole, Hoki(noise=Gaussian(4.0)).fit(chunks()))
+    assert_same_fit(whole, fit(Hoki(noise=Gaussian(4.0)), chunks()))
     for cal in (make("temps"), make("vecs"), make("ets"), Hoki()):
-        with pytest.raises(ValueError, match=r"several times, .*spool=True"):
-            cal.fit(chunks())
+        with pytest.raises(ValueError, match=r"several passes .*spool=True"):
+            fit(cal, chunks())
     spooled = fit(make("temps"), chunks(), spool=True)
-    assert_states_equal(make("temps").fit(from_arrays(*examples)), spooled)
+    assert_same_fit(fit(make("temps"), from_arrays(*examples)), spooled)
 
 
 def test_a_path_is_a_source_too(examples, tmp_path) -> None:
     np.savez(tmp_path / "v.npz", logits=examples[0], labels=examples[1])
     cal = quiet_fit(make("temps"), tmp_path / "v.npz")
-    assert_states_equal(cal, quiet_fit(make("temps"), open_source(tmp_path / "v.npz")))
+    assert_same_fit(cal, quiet_fit(make("temps"), open_source(tmp_path / "v.npz")))
     cal.save(tmp_path / "cal.json")
     assert load(tmp_path / "cal.json").temperature_ == cal.temperature_
 
@@ -190,23 +172,43 @@ def test_a_path_is_a_source_too(examples, tmp_path) -> None:
 def test_a_function_that_returns_a_used_iterator_is_found_out(examples) -> None:
     chunks = iter([(examples[0][:900], examples[1][:900]), (examples[0][900:], examples[1][900:])])
     with pytest.raises(ValueError, match=r"at least one row|same rows in every pass"):
-        make("temps").fit(lambda: chunks)
+        fit(make("temps"), lambda: chunks)
 
 
-def test_labels_beside_a_source_are_refused(examples) -> None:
-    with pytest.raises(TypeError, match="labels and weights come with the chunks"):
-        make("temps").fit(from_arrays(*examples), examples[1])
-    with pytest.raises(ValueError, match="a fit needs labels"):
-        Hoki(noise=Gaussian(1.0)).fit(from_arrays(examples[0]))
+def test_a_source_without_labels_is_refused(examples) -> None:
+    with pytest.raises(ValueError, match="labels are needed"):
+        fit(Hoki(noise=Gaussian(1.0)), from_arrays(examples[0]))
+
+
+@pytest.mark.parametrize("labels", [None, np.zeros(4000, int)])
+def test_calibrators_send_what_is_no_array_to_streams(examples, labels, tmp_path) -> None:
+    pairs = [examples, examples]
+    cal = make("temps").fit(*examples)
+    given = [from_arrays(*examples), iter(pairs), lambda: pairs, pairs, "val.npz", tmp_path]
+    for data in given:
+        for work in (lambda d=data: make("temps").fit(d, labels), lambda d=data: cal.predict(d)):
+            with pytest.raises(TypeError, match=r"`hokical\.streams\.fit\(calibrator, source\)`"):
+                work()
+
+
+def test_tables_go_to_streams_too(examples) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"logit_0": [0.0], "logit_1": [1.0], "label": [1]})
+    with pytest.raises(TypeError, match=r"got Table\. .*`hokical\.streams`"):
+        make("temps").fit(table)
 
 
 def test_chunks_must_be_alike(examples) -> None:
     logits, labels = examples
     with pytest.raises(ValueError, match=r"same classes; got \[4, 5\] columns|same classes; got 4"):
-        Hoki(noise=Gaussian(1.0)).fit([(logits[:10], labels[:10]), (logits[:10, :4], labels[:10])])
+        fit(
+            Hoki(noise=Gaussian(1.0)),
+            [(logits[:10], labels[:10]), (logits[:10, :4], labels[:10])],
+        )
     with pytest.raises(ValueError, match="`weights` must be in every chunk or in none"):
-        Hoki(noise=Gaussian(1.0)).fit(
-            [(logits[:10], labels[:10], np.ones(10)), (logits[:10], labels[:10])]
+        fit(
+            Hoki(noise=Gaussian(1.0)),
+            [(logits[:10], labels[:10], np.ones(10)), (logits[:10], labels[:10])],
         )
 
 
@@ -214,7 +216,7 @@ def test_weights_of_zero_everywhere_are_refused(examples) -> None:
     source = from_arrays(*examples, np.zeros(4000))
     for cal in (Hoki(noise=Gaussian(1.0)), make("temps")):
         with pytest.raises(ValueError, match="must not be zero everywhere"):
-            cal.fit(source)
+            fit(cal, source)
 
 
 def test_impossible_truths_are_counted_over_the_stream(examples) -> None:
@@ -222,13 +224,13 @@ def test_impossible_truths_are_counted_over_the_stream(examples) -> None:
     rows = np.arange(0, 4000, 400)
     logits[rows, labels[rows]] = -np.inf
     with pytest.warns(RuntimeWarning, match="10 of 4000 examples are left out"):
-        make("temps").fit(from_arrays(logits, labels, chunk_rows=100))
+        fit(make("temps"), from_arrays(logits, labels, chunk_rows=100))
 
 
 def test_what_does_not_fit_into_memory_is_not_gathered(examples, monkeypatch) -> None:
-    monkeypatch.setattr(gathering, "available_memory", lambda: 100_000)
+    monkeypatch.setattr(memory, "available_memory", lambda: 100_000)
     with pytest.raises(MemoryError, match=r"IsotonicMulticlass needs all logits in memory, about"):
-        make("irm").fit(from_arrays(*examples))
+        fit(make("irm"), from_arrays(*examples))
 
 
 @settings(max_examples=30)
@@ -237,8 +239,8 @@ def test_the_median_of_a_stream(seed: int, n: int, spread: float) -> None:
     rng = np.random.default_rng(seed)
     logits = 10.0**spread * rng.normal(size=(n, 3))
     labels, weights = rng.integers(3, size=n), rng.exponential(size=n)
-    streamed = StreamedExamples(StreamBlocks(from_arrays(logits, labels, weights)))
-    known = countable_examples(as_logits(logits), labels, weights)
+    streamed = StreamedExamples(StreamedPartition(from_arrays(logits, labels, weights)))
+    known = count_block(Block(as_logits(logits), labels, weights))
     assert_allclose(
         streamed.positive_median(mean_margins), known.positive_median(mean_margins), rtol=1e-8
     )
@@ -246,13 +248,13 @@ def test_the_median_of_a_stream(seed: int, n: int, spread: float) -> None:
 
 def test_the_sample_does_not_depend_on_chunks(examples) -> None:
     samples = [
-        StreamedExamples(StreamBlocks(from_arrays(*examples, chunk_rows=n))).coarse()
+        StreamedExamples(StreamedPartition(from_arrays(*examples, chunk_rows=n))).coarse()
         for n in (100, 4000)
     ]
     assert samples[0] is None or samples[0].labels.size >= 500
     logits = np.repeat(examples[0], 3, axis=0)
     source = from_arrays(logits, np.repeat(examples[1], 3), chunk_rows=999)
-    coarse = StreamedExamples(StreamBlocks(source)).coarse()
+    coarse = StreamedExamples(StreamedPartition(source)).coarse()
     assert coarse is not None
     assert_array_equal(coarse.logits.values, logits[::4])
 
@@ -277,7 +279,7 @@ def test_memory_does_not_grow_with_the_rows(name: str) -> None:
 
 
 def test_too_little_memory_is_said_with_what_is_needed(examples, monkeypatch) -> None:
-    monkeypatch.setattr(gathering, "available_memory", lambda: 1000)
+    monkeypatch.setattr(memory, "available_memory", lambda: 1000)
     for name, needed in (("profile", r"needs \d+ bytes of every row"), ("irm", "needs all logits")):
         with pytest.raises(MemoryError, match=f"{needed} in memory, about"):
-            make(name).fit(from_arrays(*examples))
+            fit(make(name), from_arrays(*examples))

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hokical import Hoki
+from hokical import Calibrator, Hoki
 from hokical.cli import app
-from hokical.files.errors import DataFileError
-from hokical.noise import Gaussian
-from hokical.streams import parts
+from hokical.io.errors import DataFileError
+from hokical.stability.noise import Gaussian
 from hokical.streams.parts import PartTask, apply_parts, plan_parts
 from tests.streams.test_sources import write_parquet
 
@@ -92,10 +91,10 @@ def test_what_a_scheduler_needs(folder: Path, saved: Path, monkeypatch) -> None:
     assert "hokical[dask]" in said
 
 
-def test_the_calibrator_is_named_once(examples, folder: Path, monkeypatch) -> None:
+def test_the_calibrator_is_stamped_once(examples, folder: Path, monkeypatch) -> None:
     calls = []
-    stamp = parts.calibrator_stamp
-    monkeypatch.setattr(parts, "calibrator_stamp", lambda cal: calls.append(1) or stamp(cal))
+    stamp = property(lambda self: calls.append(1) or "a stamp")
+    monkeypatch.setattr(Calibrator, "stamp", stamp)
     cal = Hoki(noise=Gaussian(4.0)).fit(*examples)
     apply_parts(PartTask(cal), plan_parts(folder / "in", folder / "out"))
     assert calls == [1]

@@ -9,10 +9,18 @@ from sklearn.exceptions import NotFittedError
 
 from hokical import Hoki, TopK
 from hokical.calibrators import make
-from hokical.files import DataFileError
+from hokical.io import DataFileError
 from hokical.metrics import summary
-from hokical.noise import Gaussian
-from hokical.streams import CheckpointError, evaluate, from_arrays, from_chunks, predict_to
+from hokical.stability.noise import Gaussian
+from hokical.streams import (
+    CheckpointError,
+    evaluate,
+    fit,
+    from_arrays,
+    from_chunks,
+    predict,
+    predict_to,
+)
 from hokical.streams.parts import PartJob, PartTask, apply_parts, plan_parts
 from tests.streams.test_checkpoint import Stopped, batches
 from tests.streams.test_sources import write_parquet
@@ -29,7 +37,7 @@ def calibrator(examples):
 def test_results_come_chunk_by_chunk_in_order(examples, calibrator, what, tmp_path) -> None:
     method = getattr(calibrator, METHODS[what])
     source = from_arrays(examples[0], chunk_rows=333)
-    parts = list(method(source))
+    parts = list(predict(calibrator, source, what=what))
     assert [len(part) for part in parts] == [chunk.n_rows for chunk in source]
     assert_array_equal(np.concatenate(parts), method(examples[0]))
     assert predict_to(calibrator, source, tmp_path / "out.npy", what=what) == 4000
@@ -38,7 +46,8 @@ def test_results_come_chunk_by_chunk_in_order(examples, calibrator, what, tmp_pa
 
 
 def test_generators_of_logits_alone_will_do(examples, calibrator) -> None:
-    parts = calibrator.predict(examples[0][i : i + 100] for i in range(0, 4000, 100))
+    chunks = (examples[0][i : i + 100] for i in range(0, 4000, 100))
+    parts = predict(calibrator, chunks, what="labels")
     assert_array_equal(np.concatenate(list(parts)), examples[0].argmax(axis=1))
 
 
@@ -72,7 +81,7 @@ def test_bad_arguments_are_named(examples, calibrator, tmp_path) -> None:
     with pytest.raises(DataFileError, match=r"ends in \.npy"):
         predict_to(calibrator, from_arrays(examples[0]), tmp_path / "o.txt")
     with pytest.raises(ValueError, match="X has 4 features, but Hoki is expecting 5"):
-        list(calibrator.predict(from_arrays(examples[0][:, :4])))
+        list(predict(calibrator, from_arrays(examples[0][:, :4])))
     with pytest.raises(ValueError, match="at least one row; got none"):
         predict_to(calibrator, from_chunks([]), tmp_path / "o.npy")
 
@@ -189,28 +198,26 @@ def test_rows_that_changed_before_the_crash_are_refused(examples, calibrator, tm
     cut_short(examples, calibrator, tmp_path / "out.npy")
     other = examples[0].copy()
     other[1200] += 1.0
-    with pytest.raises(CheckpointError, match="begun with other data"):
+    with pytest.raises(CheckpointError, match="started with other data"):
         predict_to(calibrator, batches((other, examples[1]), []), tmp_path / "out.npy")
 
 
-@pytest.mark.parametrize("method", METHODS.values())
-def test_lists_and_functions_of_chunks(examples, calibrator, method) -> None:
+@pytest.mark.parametrize("what", METHODS)
+def test_lists_and_functions_of_chunks(examples, calibrator, what) -> None:
     logits, labels = examples
-    predict = getattr(calibrator, method)
+    whole = getattr(calibrator, METHODS[what])(logits)
     pairs = [(logits[i : i + 900], labels[i : i + 900]) for i in range(0, 4000, 900)]
     alone = [part for part, _ in pairs]
     named = [{"logits": part} for part in alone]
     for chunks in (pairs, alone, named, tuple(pairs), lambda: pairs, lambda: iter(alone)):
-        assert_array_equal(np.concatenate(list(predict(chunks))), predict(logits))
-    rows = logits[:3]
-    for array in (rows.tolist(), list(rows), tuple(rows)):
-        assert_array_equal(predict(array), predict(rows))
+        parts = list(predict(calibrator, chunks, what=what))
+        assert_array_equal(np.concatenate(parts), whole)
 
 
-def test_an_unfitted_calibrator_says_so_at_once(examples) -> None:
+def test_an_unfitted_calibrator_says_so_at_once(examples, tmp_path) -> None:
     for work in (
-        lambda: Hoki().predict([examples]),
-        lambda: Hoki().predict_confidence(from_arrays(*examples)),
+        lambda: predict(Hoki(), [examples]),
+        lambda: predict_to(Hoki(), from_arrays(*examples), tmp_path / "o.npy"),
         lambda: evaluate(Hoki(), from_arrays(*examples)),
     ):
         with pytest.raises(NotFittedError):
@@ -233,8 +240,8 @@ def test_an_iterator_is_evaluated_in_its_one_pass(examples, calibrator) -> None:
 def test_chunks_of_the_best_logits_are_refused(examples, calibrator) -> None:
     top = TopK(np.zeros((3, 2)), np.tile([0, 1], (3, 1)), n_classes=5)
     for work in (
-        lambda: Hoki(noise=Gaussian(4.0)).fit([(top, np.zeros(3, int))]),
-        lambda: list(calibrator.predict([top, top])),
+        lambda: fit(Hoki(noise=Gaussian(4.0)), [(top, np.zeros(3, int))]),
+        lambda: list(predict(calibrator, [top, top])),
     ):
         with pytest.raises(TypeError, match="got TopK, which can be used in memory only"):
             work()

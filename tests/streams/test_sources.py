@@ -12,21 +12,21 @@ from numpy.testing import assert_array_equal
 
 from hokical import Hoki
 from hokical.calibrators import make
-from hokical.files import DataFileError
-from hokical.noise import Gaussian
-from hokical.streams import Source, fit, from_arrays, from_chunks, open_source
-from hokical.streams.chunks import Chunk, block_rows, reblocked, skipped
-from hokical.streams.datasets import ParquetSource
-from hokical.streams.sources import OneShotSource
+from hokical.io import DataFileError
+from hokical.io.chunks import Chunk, block_rows, reblock, skip_rows
+from hokical.io.datasets import ParquetSource
+from hokical.io.sources import IteratorSource
+from hokical.stability.noise import Gaussian
+from hokical.streams import ChunkSource, fit, from_arrays, from_chunks, open_source
 
 
-def rows_of(source: Source, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def rows_of(source: ChunkSource, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
     chunks = list(source.chunks(start))
     logits = np.concatenate([chunk.logits for chunk in chunks])
     return logits, np.concatenate([np.asarray(chunk.labels) for chunk in chunks])
 
 
-def check_rows(source: Source, examples: tuple[np.ndarray, np.ndarray]) -> None:
+def check_rows(source: ChunkSource, examples: tuple[np.ndarray, np.ndarray]) -> None:
     """All rows, and again, and from the middle of a chunk."""
     logits, labels = examples
     for start in (0, 0, 1, 1234, 3999):
@@ -50,7 +50,7 @@ def test_reblocking_keeps_rows_and_order(sizes: list[int], rows: int) -> None:
         Chunk(whole[end - size : end], whole[end - size : end, 0])
         for size, end in zip(sizes, ends, strict=True)
     ]
-    found = list(reblocked(parts, rows))
+    found = list(reblock(parts, rows))
     assert [chunk.n_rows for chunk in found[:-1]] == [rows] * (len(found) - 1)
     if found:
         assert 0 < found[-1].n_rows <= rows
@@ -65,7 +65,7 @@ def test_skipping_leaves_the_rest(sizes: list[int], skip: int) -> None:
     whole = np.arange(2 * sum(sizes)).reshape(-1, 2)
     ends = np.cumsum(sizes)
     parts = [Chunk(whole[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
-    found = [chunk.logits for chunk in skipped(parts, skip)]
+    found = [chunk.logits for chunk in skip_rows(parts, skip)]
     assert_array_equal(np.concatenate([*found, whole[:0]]), whole[skip:])
 
 
@@ -78,10 +78,10 @@ def test_lists_functions_and_mappings(examples) -> None:
 
 def test_an_iterator_is_gone_through_once(examples) -> None:
     source = from_chunks(iter(cut(examples, 500)))
-    assert isinstance(source, OneShotSource)
+    assert isinstance(source, IteratorSource)
     assert source.n_classes == 5  # a look at the first chunk loses nothing
     assert_array_equal(rows_of(source)[0], examples[0])
-    with pytest.raises(ValueError, match=r"can be gone through once, and it has been\. Give"):
+    with pytest.raises(ValueError, match=r"can be used once, and it has been\. Give"):
         list(source.chunks())
 
 
@@ -162,7 +162,7 @@ def test_spooled_labels_may_be_of_several_whole_kinds(examples, kinds) -> None:
         ]
     )
     found = fit(make("temps"), mixed, spool=True)
-    assert found.temperature_ == make("temps").fit(from_arrays(*examples)).temperature_
+    assert found.temperature_ == fit(make("temps"), from_arrays(*examples)).temperature_
 
 
 def test_zarr(examples, tmp_path) -> None:
@@ -212,10 +212,10 @@ def test_folders_without_data_and_patterns_without_files(tmp_path) -> None:
 
 def test_a_shared_iterator_keeps_its_first_chunk(examples) -> None:
     shared = iter(cut(examples, 500))
-    cal = Hoki(noise=Gaussian(4.0)).fit(lambda: shared)
+    cal = fit(Hoki(noise=Gaussian(4.0)), lambda: shared)
     assert cal.table_.total == 4000
     with pytest.raises(ValueError, match="at least one row; got none"):
-        Hoki(noise=Gaussian(4.0)).fit(lambda: shared)
+        fit(Hoki(noise=Gaussian(4.0)), lambda: shared)
 
 
 def test_a_function_is_called_once_per_pass(examples) -> None:
@@ -236,7 +236,7 @@ def test_a_function_is_called_once_per_pass(examples) -> None:
 def test_a_second_pass_with_fewer_rows_is_refused(examples) -> None:
     shared = iter(cut(examples, 500))
     with pytest.raises(ValueError, match="same rows in every pass; got 0 after 4000"):
-        make("temps").fit(lambda: shared)
+        fit(make("temps"), lambda: shared)
     lengths = iter([8, 7])
     source = from_chunks(lambda: cut(examples, 500)[: next(lengths)])
     rows_of(source)
@@ -266,12 +266,12 @@ def test_datasets_keep_their_filter_and_tables_are_taken(examples, tmp_path) -> 
     assert source.n_rows == kept.sum()
     assert_array_equal(rows_of(source)[0], examples[0][kept])
     assert_array_equal(rows_of(source, 700)[1], examples[1][kept][700:])
-    assert Hoki(noise=Gaussian(4.0)).fit(whole.to_table()).table_.total == 4000
+    assert fit(Hoki(noise=Gaussian(4.0)), whole.to_table()).table_.total == 4000
     batch = whole.to_table().combine_chunks().to_batches()[0]
     check_rows(open_source(batch), examples)
     reader = RecordBatchReader.from_batches(batch.schema, [batch])
     with pytest.raises(TypeError, match="got RecordBatchReader"):
-        make("temps").fit(reader)
+        fit(make("temps"), reader)
 
 
 def test_folders_called_name_is_value_are_columns(examples, tmp_path) -> None:
@@ -305,7 +305,7 @@ def test_bad_rows_are_found_in_whatever_chunk(size: int) -> None:
     logits, labels = np.zeros((3000, 3)), np.zeros(3000, int)
     logits[2500, 1] = np.nan
     with pytest.raises(ValueError, match=r"got NaN in row \d+, column 1\..* from row \d+ of the"):
-        Hoki(noise=Gaussian(1.0)).fit(from_arrays(logits, labels, chunk_rows=size))
+        fit(Hoki(noise=Gaussian(1.0)), from_arrays(logits, labels, chunk_rows=size))
 
 
 def write_parquet(folder, examples, *, n_files, listed=False):

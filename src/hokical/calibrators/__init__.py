@@ -1,36 +1,77 @@
-"""One calibration method per file, and the registry of all of them."""
+"""One calibration method per file, and the registry of all of them.
 
-from hokical.calibrators.automatic import Calibrator, auto
-from hokical.calibrators.base import BaseCalibrator
-from hokical.calibrators.dir_odir import DirichletODIR
-from hokical.calibrators.ets import EnsembleTemperatureScaling
-from hokical.calibrators.hoki import Hoki
-from hokical.calibrators.irm import IsotonicMulticlass
-from hokical.calibrators.irova_ts import IsotonicOneVsAllTS
-from hokical.calibrators.ms_odir import MatrixScalingODIR
-from hokical.calibrators.profile import StabilityProfile
-from hokical.calibrators.recal import ReCal
-from hokical.calibrators.registry import load, make, table
-from hokical.calibrators.temps import TemperatureScaling
-from hokical.calibrators.uncalibrated import Uncalibrated
-from hokical.calibrators.vecs import VectorScaling
+Names are imported on first use, so a loaded calibrator answers without scikit-learn.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.catalog import method_names, register
+from hokical.calibrators.fitted import FittedCalibrator, load
+from hokical.core.storage import CalibratorFileError
+
+if TYPE_CHECKING:
+    from hokical.calibrators.automatic import AutoCalibrator as AutoCalibrator
+    from hokical.calibrators.automatic import auto as auto
+    from hokical.calibrators.base import BaseCalibrator as BaseCalibrator
+    from hokical.calibrators.base import Fit as Fit
+    from hokical.calibrators.ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
+    from hokical.calibrators.hoki import Hoki as Hoki
+    from hokical.calibrators.irm import IsotonicMulticlass as IsotonicMulticlass
+    from hokical.calibrators.irova_ts import IsotonicOneVsAllTS as IsotonicOneVsAllTS
+    from hokical.calibrators.odir import DirichletODIR as DirichletODIR
+    from hokical.calibrators.odir import MatrixScalingODIR as MatrixScalingODIR
+    from hokical.calibrators.profile import StabilityProfile as StabilityProfile
+    from hokical.calibrators.recal import ReCal as ReCal
+    from hokical.calibrators.registry import make as make
+    from hokical.calibrators.registry import make_seeded as make_seeded
+    from hokical.calibrators.registry import methods_from_logits as methods_from_logits
+    from hokical.calibrators.registry import table as table
+    from hokical.calibrators.structured import StructuredScaling as StructuredScaling
+    from hokical.calibrators.temps import TemperatureScaling as TemperatureScaling
+    from hokical.calibrators.uncalibrated import Uncalibrated as Uncalibrated
+    from hokical.calibrators.vecs import VectorScaling as VectorScaling
+
+_HOMES = {
+    "AutoCalibrator": "automatic",
+    "BaseCalibrator": "base",
+    "DirichletODIR": "odir",
+    "EnsembleTemperatureScaling": "ets",
+    "Fit": "base",
+    "Hoki": "hoki",
+    "IsotonicMulticlass": "irm",
+    "IsotonicOneVsAllTS": "irova_ts",
+    "MatrixScalingODIR": "odir",
+    "ReCal": "recal",
+    "StabilityProfile": "profile",
+    "StructuredScaling": "structured",
+    "TemperatureScaling": "temps",
+    "Uncalibrated": "uncalibrated",
+    "VectorScaling": "vecs",
+    "auto": "automatic",
+    "make": "registry",
+    "make_seeded": "registry",
+    "methods_from_logits": "registry",
+    "table": "registry",
+}
 
 __all__ = [
-    "BaseCalibrator",
     "Calibrator",
-    "DirichletODIR",
-    "EnsembleTemperatureScaling",
-    "Hoki",
-    "IsotonicMulticlass",
-    "IsotonicOneVsAllTS",
-    "MatrixScalingODIR",
-    "ReCal",
-    "StabilityProfile",
-    "TemperatureScaling",
-    "Uncalibrated",
-    "VectorScaling",
-    "auto",
+    "CalibratorFileError",
+    "FittedCalibrator",
     "load",
-    "make",
-    "table",
+    "method_names",
+    "register",
+    *_HOMES,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hokical.calibrators' has no attribute {name!r}")
+    return getattr(import_module(f"hokical.calibrators.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,41 +1,41 @@
-"""The default that chooses for itself: the simplest method that is good enough on held-out data."""
+"""The automatic choice: the simplest method that is good enough on held-out data."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._portable import uniform_draws
-from hokical.bins import check_count
-from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.calibrators.ets import EnsembleTemperatureScaling
 from hokical.calibrators.hoki import Hoki
 from hokical.calibrators.profile import StabilityProfile
 from hokical.calibrators.temps import TemperatureScaling
-from hokical.logits import Logits
+from hokical.core.bins import check_count
+from hokical.core.portable import uniform_draws
+from hokical.fitting.partitions import Block, InMemory, Partition
+from hokical.rules.answering import answer
 from hokical.stability.api import draw_seed
-from hokical.topk import TopK
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: What can be chosen, the simplest first: by how many numbers each learns.
+#: The candidates, the simplest first: ordered by the number of learned parameters.
 CANDIDATES: dict[str, type[BaseCalibrator]] = {
     kind.name: kind
     for kind in (TemperatureScaling, EnsembleTemperatureScaling, StabilityProfile, Hoki)
 }
-#: Fewer examples than this, or fewer mistakes than folds, and held-out losses say nothing.
+#: With fewer examples than this, or fewer mistakes than folds, held-out losses say nothing.
 _FEWEST_EXAMPLES = 50
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method's held-out log loss, and how much worse it is than the best one's."""
+    """A method's held-out log loss, and its difference from the best one's."""
 
     name: str
     log_loss: float
@@ -48,127 +48,122 @@ class Candidate:
         return self.behind <= self.standard_error
 
 
-class Calibrator(BaseCalibrator):
-    """Choose among temps, ets, profile and hoki, and fit the one chosen on everything.
+class AutoCalibrator(BaseCalibrator):
+    """Choose among temps, ets, profile and hoki, and fit the chosen method on all examples.
 
-    Each candidate is fitted on all folds but one and measured on that one by the log loss of its
-    confidence, so that every example is judged by a calibrator that has not seen it. The simplest
-    candidate within one standard error of the best is taken; the standard error is that of the
-    paired difference, example by example. Labels are never changed.
+    Each candidate is cross-validated by the log loss of its confidence, so every example is scored
+    by a calibrator that has not seen it. The simplest candidate within one standard error of the
+    best is chosen; the standard error is that of the paired differences. Labels are never changed.
 
-    `hokical.auto(logits, labels)` makes one and fits it.
+    `hokical.auto(logits, labels)` creates one and fits it.
 
     Parameters
     ----------
     candidates : sequence of {"temps", "ets", "profile", "hoki"}, optional
-        What to choose from; None takes all four. The order does not matter: temps counts as the
-        simplest, then ets, profile and hoki.
-    n_folds : int
+        Methods to choose from; None means all four. The order does not matter: temps counts as
+        the simplest, then ets, profile and hoki.
+    cv : int
         Number of folds, at least 2.
     random_state : int, RandomState, Generator or None
-        Which examples share a fold. An int gives the same folds on every machine.
+        Seed of the folds. An int gives the same folds on every machine.
 
     Attributes
     ----------
-    chosen_ : the name of the method chosen
+    chosen_ : the name of the chosen method
     reason_ : why, in words
-    candidates_ : tuple of Candidate, the simplest first; empty where there was nothing to compare
-    calibrator_ : the chosen method, fitted on all examples
+    candidates_ : tuple of Candidate, the simplest first; empty if there was nothing to compare
+    calibrator_ : the chosen method, fitted on all examples; attributes of its rule, such as
+        `temperature_`, are available here too
+    converged_ : whether its fit converged
 
     Examples
     --------
     >>> import numpy as np
-    >>> from hokical import Calibrator
+    >>> from hokical import AutoCalibrator
     >>> rng = np.random.default_rng(0)
     >>> logits = rng.normal(size=(2000, 5))
     >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-    >>> cal = Calibrator().fit(3 * logits, labels)
+    >>> cal = AutoCalibrator().fit(3 * logits, labels)
     >>> cal.chosen_
     'temps'
     """
 
-    candidates_: tuple[Candidate, ...]
-
-    name = "auto"
-    reference = "One-standard-error rule: Breiman, Friedman, Olshen, Stone, 1984"
-    cost = "five fits of each candidate, then one of the chosen"
+    name = "auto"  # type: ignore[misc]
+    preserves_labels = True
     accepts_top_k = True
+    needs_views = False
+    title = "Automatic choice"
+    reference = (
+        "One-standard-error rule: Breiman, Friedman, Olshen, Stone: Classification and Regression "
+        "Trees, 1984, doi:10.1201/9781315139470"
+    )
+    cost = "three fits of each candidate, then one of the chosen"
+
+    candidates_: tuple[Candidate, ...]
+    calibrator_: BaseCalibrator
 
     def __init__(
         self,
         *,
         candidates: Sequence[str] | None = None,
-        n_folds: int = 5,
+        cv: int = 3,
         random_state: Any = 0,
     ) -> None:
         self.candidates = candidates
-        self.n_folds = n_folds
+        self.cv = cv
         self.random_state = random_state
 
-    def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
+    def _check_parameters(self) -> None:
+        check_candidates(self.candidates)
+        check_count(self.cv, name="cv", least=2)
+
+    def _fit(self, examples: Partition) -> Fit:
         names = check_candidates(self.candidates)
-        n_folds = check_count(self.n_folds, name="n_folds", least=2)
-        if weights is not None and not weights.all():
-            counted = np.flatnonzero(weights)
-            logits, labels, weights = logits.take(counted), labels[counted], weights[counted]
-        correct = logits.labels == labels
-        too_little = _too_little(names, correct, n_folds)
-        self.candidates_ = ()
-        if too_little:
-            self.chosen_, self.reason_ = too_little
-        else:
-            fold = assign_folds(correct, n_folds, draw_seed(self.random_state))
-            losses = {
-                name: held_out_losses(CANDIDATES[name](), logits, labels, weights, fold)
-                for name in names
-            }
-            self.candidates_ = rank(losses, weights)
-            self.chosen_, self.reason_ = choose(self.candidates_)
-        self.calibrator_ = CANDIDATES[self.chosen_]().fit(logits, labels, weights)
-
-    def _confidence(self, logits: Logits) -> FloatArray:
-        return self.calibrator_._confidence(logits)
-
-    def _confidence_bounds(self, logits: TopK) -> tuple[FloatArray, FloatArray]:
-        return self.calibrator_._confidence_bounds(logits)
-
-    def _proba(self, logits: Logits) -> FloatArray:
-        return self.calibrator_._proba(logits)
-
-    @property
-    def converged_(self) -> bool:
-        """Whether the chosen method's own fit did."""
-        return bool(getattr(self.calibrator_, "converged_", True))
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            "chosen": self.chosen_,
-            "reason": self.reason_,
-            "candidates": [asdict(candidate) for candidate in self.candidates_],
-            "parameters": self.calibrator_.get_params(deep=False),
-            "state": self.calibrator_._state(),
+        block = examples.gather(type(self).__name__).without_weightless()
+        found = _find_obvious(names, block.correct, int(self.cv))
+        compared: tuple[Candidate, ...] = ()
+        if found is None:
+            fold = assign_folds(block.correct, int(self.cv), draw_seed(self.random_state))
+            losses = {name: held_out_losses(CANDIDATES[name](), block, fold) for name in names}
+            compared = rank(losses, block.weights)
+            found = choose(compared)
+        chosen, reason = found
+        calibrator = CANDIDATES[chosen]().fit_partition(InMemory(block))
+        report = {
+            "chosen": chosen,
+            "reason": reason,
+            "candidates": [asdict(candidate) for candidate in compared],
+            "converged": bool(getattr(calibrator, "converged_", True)),
+            "chosen_parameters": calibrator.get_params(deep=False),
+            "chosen_report": calibrator._report,
         }
+        passing = {"candidates": compared, "calibrator": calibrator}
+        return Fit(calibrator.rule_, report, passing, calibrator.neighbours_)
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        self.chosen_ = check_candidates([state["chosen"]])[0]
-        self.reason_ = str(state["reason"])
-        self.candidates_ = tuple(Candidate(**stored) for stored in state["candidates"])
-        self.calibrator_ = CANDIDATES[self.chosen_](**state["parameters"])
-        self.calibrator_._remember_classes(self.n_classes_)
-        self.calibrator_._restore(state["state"])
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        """The estimator of a document from `read_calibrator`, with the chosen one in it."""
+        estimator = super().from_document(document)
+        report = document["report"]
+        estimator.candidates_ = tuple(Candidate(**stored) for stored in report["candidates"])
+        inner = {"parameters": report["chosen_parameters"], "report": report["chosen_report"]}
+        kind = CANDIDATES[check_candidates([report["chosen"]])[0]]
+        estimator.calibrator_ = kind.from_document({**document, **inner})
+        return estimator
 
 
-def auto(logits: Any, labels: Any = None, sample_weight: Any = None, **options: Any) -> Calibrator:
-    """A calibrator that was chosen by, and fitted on, validation logits and labels.
+def auto(
+    logits: Any, labels: Any = None, sample_weight: Any = None, **options: Any
+) -> AutoCalibrator:
+    """Choose a method on validation logits and labels, and fit it.
 
     Parameters
     ----------
-    logits : array-like of shape (n, classes)
+    logits : array of shape (n, classes), or TopK
     labels : array-like of shape (n,)
-        Left out where `logits` are chunks that bring theirs.
     sample_weight : array-like of shape (n,), optional
     options
-        Of `Calibrator`: `candidates`, `n_folds`, `random_state`.
+        Of `AutoCalibrator`: `candidates`, `cv`, `random_state`.
 
     Examples
     --------
@@ -179,7 +174,7 @@ def auto(logits: Any, labels: Any = None, sample_weight: Any = None, **options: 
     >>> cal.reason_.startswith(f"{cal.chosen_} was chosen: ")
     True
     """
-    return Calibrator(**options).fit(logits, labels, sample_weight)
+    return AutoCalibrator(**options).fit(logits, labels, sample_weight)
 
 
 def check_candidates(candidates: Sequence[str] | None) -> list[str]:
@@ -198,7 +193,7 @@ def check_candidates(candidates: Sequence[str] | None) -> list[str]:
 
 
 def assign_folds(correct: NDArray[np.bool_], n_folds: int, seed: int) -> IntArray:
-    """The fold of each example, (n,): right and wrong answers are spread evenly over the folds."""
+    """The fold of each example, (n,), stratified by right and wrong answers."""
     shuffled = np.argsort(uniform_draws(seed, (correct.size, 1))[:, 0], kind="stable")
     order = shuffled[np.argsort(correct[shuffled], kind="stable")]
     fold = np.empty(correct.size, np.int64)
@@ -206,35 +201,28 @@ def assign_folds(correct: NDArray[np.bool_], n_folds: int, seed: int) -> IntArra
     return fold
 
 
-def held_out_losses(
-    calibrator: BaseCalibrator,
-    logits: Logits,
-    labels: IntArray,
-    weights: FloatArray | None,
-    fold: IntArray,
-) -> FloatArray:
-    """-log of the chance given to what happened, (n,), each from a fit on the other folds.
+def held_out_losses(calibrator: BaseCalibrator, block: Block, fold: IntArray) -> FloatArray:
+    """Log loss of each example, (n,), by a fit on the other folds.
 
-    Certainty is taken for one part in two n: a method that has seen no mistake may say 1, and no
-    sample of n can tell that from 1 - 1/(2n).
+    Probabilities are clipped at 1/(2n): a method that has seen no mistake may say 1, and a sample
+    of n cannot tell that from 1 - 1/(2n).
     """
-    least = 0.5 / labels.size
-    losses = np.empty(labels.size)
+    least = 0.5 / block.n_rows
+    losses = np.empty(block.n_rows)
     for k in range(int(fold.max()) + 1):
-        seen, unseen = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
-        data = logits.take(unseen)
+        unseen = np.flatnonzero(fold == k)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the fit that counts is made again, on everything
-            calibrator.fit(logits.take(seen), labels[seen], _part(weights, seen))
-            confidence = calibrator.predict_confidence(data)
-        right = data.labels == labels[unseen]
-        chance = np.where(right, confidence, 1.0 - confidence)
+            warnings.simplefilter("ignore")  # the final fit, on all examples, warns itself
+            rule = calibrator._fit(InMemory(block.take(np.flatnonzero(fold != k)))).rule
+        data = block.logits.take(unseen)
+        confidence = data.on_host(answer(rule, "confidence", data))
+        chance = np.where(block.correct[unseen], confidence, 1.0 - confidence)
         losses[unseen] = -np.log(np.clip(chance, least, 1.0 - least))
     return losses
 
 
 def rank(losses: dict[str, FloatArray], weights: FloatArray | None) -> tuple[Candidate, ...]:
-    """Mean losses, and paired differences to the best, in the order given."""
+    """Mean losses, and paired differences to the best, in the given order."""
     share = np.ones(len(next(iter(losses.values())))) if weights is None else weights
     share = share / share.sum()
     means = {name: float(np.sum(share * loss)) for name, loss in losses.items()}
@@ -246,7 +234,7 @@ def rank(losses: dict[str, FloatArray], weights: FloatArray | None) -> tuple[Can
 
 
 def choose(candidates: Sequence[Candidate]) -> tuple[str, str]:
-    """The simplest candidate that is good enough, and why it was taken."""
+    """The simplest candidate that is good enough, and why it was chosen."""
     best = min(candidates, key=lambda candidate: candidate.log_loss)
     chosen = next(candidate for candidate in candidates if candidate.good_enough)
     scores = ", ".join(f"{c.name} {c.log_loss:.4f}" for c in candidates)
@@ -263,10 +251,10 @@ def choose(candidates: Sequence[Candidate]) -> tuple[str, str]:
     )
 
 
-def _too_little(
+def _find_obvious(
     names: list[str], correct: NDArray[np.bool_], n_folds: int
 ) -> tuple[str, str] | None:
-    """What to take, and why, where nothing can be compared."""
+    """The choice and its reason where methods cannot be compared, else None."""
     wrong = int(correct.size - correct.sum())
     if len(names) == 1:
         return names[0], f"{names[0]} was chosen: it is the only candidate."
@@ -282,10 +270,6 @@ def _too_little(
             "and wrong)."
         )
     return None
-
-
-def _part(weights: FloatArray | None, rows: IntArray) -> FloatArray | None:
-    return None if weights is None else weights[rows]
 
 
 def _paired(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:

@@ -2,61 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, get_args
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from hokical._tensors import answers_with_tensors
-from hokical._warnings import warn_user
-from hokical.bins import bin_index, check_count
-from hokical.calibrators._sharing import share_rest
-from hokical.calibrators.base import BaseCalibrator
-from hokical.guarantees.neighbours import accuracy_intervals
-from hokical.guarantees.promises import merged_scores
+from hokical.calibrators.base import BaseCalibrator, Fit
+from hokical.core.arrays import Array, float64_scope, give_back
+from hokical.core.bins import check_count
+from hokical.core.blocks import by_blocks, per_row
+from hokical.core.warn import warn_user
+from hokical.fitting.noise_in_passes import choose_noise
+from hokical.fitting.partitions import Partition
+from hokical.fitting.recursion import Schedule, learn_schedule
+from hokical.fitting.scored import ScoredPartition
+from hokical.fitting.stability_counts import count_stability, find_neighbours
+from hokical.fitting.sufficiency import SufficiencyGap, measure_sufficiency
 from hokical.guarantees.score_table import ScoreTable
-from hokical.logits import Logits
-from hokical.noise import Gaussian, Noise, Uniform
-from hokical.ranges import range_extremes
-from hokical.recursion import Curve, Ending, Schedule, learn_schedule
-from hokical.selection import NoiseSelection, select_noise
-from hokical.stability import gumbel
+from hokical.rules.hoki import Curve, HokiRule, Steps
 from hokical.stability.api import check_draw_count, check_noise, draw_seed
-from hokical.stability.exact import exact_bounds, exact_stability
-from hokical.stability.sampled import Draws, survivals
-from hokical.streams.blocks import Blocks, State
-from hokical.streams.checking import Block
-from hokical.streams.dispatch import as_blocks
-from hokical.streams.noise_search import select_noise_in_passes
-from hokical.streams.scored import ScoredBlocks
-from hokical.sufficiency import SufficiencyGap, measure_sufficiency
-from hokical.table import EXACT_LEVELS, Cells, StabilityTable, stability_levels
-from hokical.topk import TopK
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.stability.levels import EXACT_LEVELS
+from hokical.stability.noise import Noise
+from hokical.stability.sampled import Draws
+from hokical.stability.table import StabilityTable
 
 
 class Hoki(BaseCalibrator):
     """Calibrate by label stability.
 
-    Noise is added to the logits; the share of noise that leaves the label alone is the example's
+    Noise is added to the logits; the probability that the label survives is the example's
     stability. Per confidence bin the method learns how stability relates to being right, and
     repeats until no validation example changes its bin. Labels are never changed.
 
     Parameters
     ----------
     noise : "auto" or a Gaussian, Uniform or Gumbel
-        "auto" picks family and width on the validation set (`select_noise`).
+        "auto" chooses family and width on the validation set (`select_noise`).
     draws : int, optional
         None computes stability exactly. A number M draws M noise vectors once and counts over
-        them, as in the paper. (`noise="auto"` is chosen with exact stability all the same.)
+        them, as in the paper. (`noise="auto"` is chosen with exact stability in either case.)
     n_bins : int
         Number of equal-width confidence bins.
-    max_iterations : int
-        Most steps of the recursion.
+    max_iter : int
+        Maximum number of steps of the recursion.
     init : {"accuracy", "confidence"}
         Where every example starts: at the validation accuracy, or at its softmax confidence.
     random_state : int, RandomState, Generator or None
@@ -68,13 +59,13 @@ class Hoki(BaseCalibrator):
     selection_ : NoiseSelection or None, what `noise="auto"` tried
     draws_ : the shared noise vectors (seed and shape), or None when exact
     accuracy_ : accuracy on the validation set
-    alpha_, beta_ : (n_iterations_, n_bins), NaN in bins without validation examples
-    occupied_ : (n_iterations_, n_bins) bool, the bins with validation examples
-    n_iterations_, converged_ : how the recursion ended
+    alpha_, beta_ : (n_iter_, n_bins), NaN in bins without validation examples
+    occupied_ : (n_iter_, n_bins) bool, the bins with validation examples
+    n_iter_, converged_ : how the recursion ended
     ending_ : "converged" (every bin's mean confidence is its accuracy), "cycle" (a few examples
-        go back and forth between bins for ever) or "limit" (`max_iterations` reached)
-    validation_ece_ : what is left of the validation set's ECE, 0 up to rounding if converged
-    table_ : StabilityTable, the mergeable statistic that all of this was computed from
+        go back and forth between bins) or "limit" (`max_iter` reached)
+    validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged
+    table_ : StabilityTable, the mergeable statistic that all of this is computed from
 
     Examples
     --------
@@ -90,12 +81,15 @@ class Hoki(BaseCalibrator):
     True
     """
 
-    name = "hoki"
+    rule_kind = HokiRule
+    title = "Hoki (label stability)"
     reference = (
-        "Jang, Ivanov, Lee, Weimer: Confidence Calibration Using Logits Transformations, 2021"
+        "Jang, Ivanov, Lee, Weimer: Confidence Calibration Using Logits Transformations, 2021, "
+        "arXiv:2102.12680"
     )
     cost = "a dozen stability passes to choose the noise, then one"
-    accepts_top_k = True
+
+    rule_: HokiRule
 
     def __init__(
         self,
@@ -103,33 +97,39 @@ class Hoki(BaseCalibrator):
         noise: Noise | Literal["auto"] = "auto",
         draws: int | None = None,
         n_bins: int = 15,
-        max_iterations: int = 100,
+        max_iter: int = 200,
         init: Literal["accuracy", "confidence"] = "accuracy",
-        random_state: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.noise = noise
         self.draws = draws
         self.n_bins = n_bins
-        self.max_iterations = max_iterations
+        self.max_iter = max_iter
         self.init = init
         self.random_state = random_state
 
     def partial_fit(self, logits: Any, labels: Any = None, sample_weight: Any = None) -> Self:
         """Add more validation examples; the result equals one `fit` on all of them.
 
-        With `noise="auto"` the first call chooses the noise, from its examples alone, and the
-        choice then stands. To choose on other data, pass `select_noise(...).noise`.
+        With `noise="auto"` the first call chooses the noise, from its examples alone, and later
+        calls keep it. To choose on other data, pass `select_noise(...).noise`.
         """
-        if not hasattr(self, "n_classes_"):
-            return self.fit(logits, labels, sample_weight)
-        blocks = as_blocks(logits, labels, sample_weight)
-        if blocks is not None:
-            return self._add_blocks(blocks)
-        known = self._checked_logits(logits)
-        data, truth, weights = self._checked_examples(known, labels, sample_weight)
-        self._learn(self.table_ + self._tabulate(data, data.labels == truth, weights))
-        scores = self._count_scores(data, truth, weights)
-        self._set_fit_scores(merged_scores([self.fit_scores_, scores]))
+        known = self if hasattr(self, "rule_") else None
+        return self._learn_from(self.partial_fit_partition, logits, labels, sample_weight, known)
+
+    def partial_fit_partition(self, examples: Partition) -> Self:
+        """`partial_fit` on examples that need not be in memory."""
+        if not hasattr(self, "rule_"):
+            return self.fit_partition(examples)
+        if examples.n_classes != self.n_classes_:
+            raise ValueError(
+                f"`logits` must have one column per class, the {self.n_classes_} used in `fit`; "
+                f"got {examples.n_classes}."
+            )
+        scored = ScoredPartition(examples, self._count_scores)
+        table = self.table_ + count_stability(scored, self.rule_, self.table_.n_starts)
+        found = self._learn(self.rule_, table, self.init_, self.n_bins_, self.selection_)
+        self._keep(found, self.n_classes_, _merge_scores([self.fit_scores_, scored.table]))
         return self
 
     def merge(self, *others: Hoki) -> Hoki:
@@ -137,12 +137,12 @@ class Hoki(BaseCalibrator):
 
         Equal to one fit on all the examples together.
         """
-        check_is_fitted(self, "n_classes_")
+        check_is_fitted(self, "rule_")
         table = self.table_
         for other in others:
             if not isinstance(other, Hoki):
                 raise TypeError(f"`merge` takes fitted Hoki calibrators; got {other!r}.")
-            check_is_fitted(other, "n_classes_")
+            check_is_fitted(other, "rule_")
             if self._identity() != other._identity():
                 raise ValueError(
                     "calibrators must agree to be merged; got "
@@ -150,257 +150,136 @@ class Hoki(BaseCalibrator):
                     "Fit each with the same `noise`, `draws`, `random_state`, `n_bins` and `init`."
                 )
             table = table + other.table_
-        merged = self._without_examples()
-        merged._learn(table)
-        merged._set_fit_scores(merged_scores([cal.fit_scores_ for cal in (self, *others)]))
+        merged = type(self)(**self.get_params(deep=False))
+        found = merged._learn(self.rule_, table, self.init_, self.n_bins_, None)
+        scores = _merge_scores([calibrator.fit_scores_ for calibrator in (self, *others)])
+        merged._keep(found, self.n_classes_, scores)
         return merged
 
-    @answers_with_tensors
-    def stability(self, logits: Any) -> FloatArray:
-        """Label stability (n,) under the fitted noise, as the calibrator sees it."""
-        data = self._checked_logits(logits)
-        return self._level(data) / self.table_.levels
+    def stability(self, logits: Any) -> Array:
+        """Label stability (n,) under the fitted noise, rounded to the levels of the rule."""
+        with float64_scope(logits):
+            data = self._checked_logits(logits)
+            level = by_blocks(self.rule_.beside(data).level, data)
+            return give_back(level / float(self.rule_.levels), logits)
 
     def sufficiency_gap(
         self, logits: Any, labels: Any, sample_weight: Any = None
     ) -> SufficiencyGap:
         """Both sides of Theorem 1 per bin, on given data."""
-        known = self._checked_logits(logits)
-        data, truth, weights = self._checked_examples(known, labels, sample_weight)
+        with float64_scope(logits):
+            block = self._checked_block(self._checked_logits(logits), labels, sample_weight)
+            level = per_row(self.rule_.beside(block.logits).level, block.logits)
         return measure_sufficiency(
-            self._confidence(data),
-            self._level(data) / self.table_.levels,
-            data.labels == truth,
+            self._on_host("confidence", block.logits),
+            level / self.rule_.levels,
+            block.correct,
             n_bins=self.n_bins_,
-            weights=weights,
+            weights=block.weights,
         )
 
-    def predict_proba(self, logits: Any) -> FloatArray:
-        """Probabilities (n, classes): the confidence for the label, the rest by switches.
+    def predict_proba(self, logits: Any) -> Array:
+        """Probabilities (n, classes): the confidence for the label, the rest by label switches.
 
-        What the label leaves is shared among the other classes as noise would switch the label to
-        them. Rows sum to 1 and masked classes (-inf) get 0, so a row in which one class alone is
-        possible gives it 1, whatever the confidence. Where the confidence is low, another class can
-        end up above the label; `predict` is the classifier's own label all the same. Uniform noise
-        would rule out every class beyond its reach; Gaussian noise of the same deviation stands in.
+        The rest is divided among the other classes in proportion to the probability that noise
+        switches the label to them. Rows sum to 1 and masked classes (-inf) get 0, so the only
+        possible class of a row gets 1, whatever the confidence. Where the confidence is low,
+        another class can end up above the label; `predict` is still the classifier's own label.
+        Uniform noise would give 0 to classes out of its reach; Gaussian noise of the same deviation
+        is used instead.
         """
         return super().predict_proba(logits)
 
-    def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
-        self._check_parameters()
-        self.selection_ = self._select(logits, labels, weights)
-        self.noise_ = check_noise(self.noise) if self.selection_ is None else self.selection_.noise
-        self.draws_ = self._make_draws(logits.n_classes)
-        self.init_, self.n_bins_ = self.init, int(self.n_bins)
-        self._learn(self._tabulate(logits, logits.labels == labels, weights))
-
-    def _fit_blocks(self, blocks: Blocks) -> None:
-        self._check_parameters()
-        auto = not self._fits_in_one_pass()
-        self.selection_ = select_noise_in_passes(blocks) if auto else None
-        self.noise_ = check_noise(self.noise) if self.selection_ is None else self.selection_.noise
-        self.draws_ = self._make_draws(blocks.n_classes)
-        self.init_, self.n_bins_ = self.init, int(self.n_bins)
-        self._learn(self._tabulate_blocks(blocks))
-
-    def _fits_in_one_pass(self) -> bool:
-        return not (isinstance(self.noise, str) and self.noise == "auto")
-
-    def _add_blocks(self, blocks: Blocks) -> Self:
-        """`partial_fit` for examples that are not in memory."""
-        if blocks.n_classes != self.n_classes_:
-            raise ValueError(
-                f"`logits` must have the {self.n_classes_} columns used in `fit`; got "
-                f"{blocks.n_classes}."
-            )
-        scored = ScoredBlocks(blocks, self._count_scores)
-        self._learn(self.table_ + self._tabulate_blocks(scored))
-        self._set_fit_scores(merged_scores([self.fit_scores_, scored.table]))
-        return self
-
-    def _tabulate_blocks(self, blocks: Blocks) -> StabilityTable:
-        def work(block: Block) -> State:
-            table = self._tabulate(block.logits, block.correct, block.weights)
-            return table.weight, table.correct
-
-        weight, correct = blocks.total(work)
-        if not weight.any():
-            raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
-        return StabilityTable(weight.shape[1] - 1, weight, correct)
-
     def _check_parameters(self) -> None:
         check_count(self.n_bins)
-        check_count(self.max_iterations, name="max_iterations")
+        check_count(self.max_iter, name="max_iter")
+        if not self._chooses_noise():
+            check_noise(self.noise)
         if self.draws is not None:
             check_draw_count(self.draws)
         if self.init not in ("accuracy", "confidence"):
             raise ValueError(f'`init` must be "accuracy" or "confidence"; got {self.init!r}.')
 
-    def _select(
-        self, logits: Logits, labels: IntArray, weights: FloatArray | None
-    ) -> NoiseSelection | None:
-        if isinstance(self.noise, str) and self.noise == "auto":
-            return select_noise(logits, labels, sample_weight=weights)
-        return None
+    def _chooses_noise(self) -> bool:
+        return isinstance(self.noise, str) and self.noise == "auto"
 
-    def _make_draws(self, n_classes: int) -> Draws | None:
+    def _fits_in_one_pass(self) -> bool:
+        return not self._chooses_noise()
+
+    def _fit(self, examples: Partition) -> Fit:
+        selection = choose_noise(examples) if self._chooses_noise() else None
+        noise = check_noise(self.noise) if selection is None else selection.noise
+        rule = self._unlearned_rule(noise, examples.n_classes)
+        n_bins = int(self.n_bins)
+        table = count_stability(examples, rule, n_bins if self.init == "confidence" else 1)
+        return self._learn(rule, table, self.init, n_bins, selection)
+
+    def _unlearned_rule(self, noise: Noise, n_classes: int) -> HokiRule:
+        """The rule that measures stability, with a constant link of 1/2."""
+        nothing = Curve(np.zeros(1), np.zeros(1), np.full(1, 0.5))
         if self.draws is None:
-            return None
-        return Draws(self.noise_, draw_seed(self.random_state), int(self.draws), n_classes)
+            return HokiRule(noise, None, EXACT_LEVELS, nothing)
+        draws = Draws(noise, draw_seed(self.random_state), int(self.draws), n_classes)
+        return HokiRule(noise, draws, draws.n_draws, nothing)
 
-    def _level(self, logits: Logits) -> IntArray:
-        """Stability of each row as an integer level of the table, (n,)."""
-        if self.draws_ is None:
-            return stability_levels(exact_stability(logits, self.noise_))
-        return survivals(logits, self.draws_)
-
-    def _tabulate(
-        self, logits: Logits, correct: NDArray[np.bool_], weights: FloatArray | None
-    ) -> StabilityTable:
-        from_confidence = self.init_ == "confidence"
-        start = bin_index(_softmax_confidence(logits), self.n_bins_) if from_confidence else None
-        return StabilityTable.from_examples(
-            self._level(logits),
-            correct,
-            levels=EXACT_LEVELS if self.draws_ is None else self.draws_.n_draws,
-            sample_weight=weights,
-            start=start,
-            n_starts=self.n_bins_ if from_confidence else 1,
-        )
-
-    def _learn(self, table: StabilityTable) -> None:
-        """Run the recursion on the table and keep what it learned."""
-        schedule = learn_schedule(table, self.n_bins_, self.max_iterations)
-        self.table_ = table
-        self.accuracy_ = table.accuracy
-        self._keep(schedule)
+    def _learn(
+        self, rule: HokiRule, table: StabilityTable, init: str, n_bins: int, selection: Any
+    ) -> Fit:
+        """Run the recursion on the table; return the rule with the learned link."""
+        schedule = learn_schedule(table, n_bins, self.max_iter)
         if not schedule.converged:
             warn_user(_not_converged_message(schedule), ConvergenceWarning)
+        steps = Steps(schedule.alpha, schedule.beta)
+        together = init == "accuracy"
+        link = Curve.from_steps(steps, rule.levels, table.accuracy) if together else steps
+        report = {
+            "accuracy": table.accuracy,
+            "alpha": schedule.alpha,
+            "beta": schedule.beta,
+            "occupied": schedule.occupied,
+            "n_iter": schedule.n_steps,
+            "ending": schedule.ending,
+            "converged": schedule.converged,
+            "validation_ece": schedule.validation_ece,
+            "init": init,
+            "n_bins": n_bins,
+            "table": table,
+        }
+        passing = {"selection": selection}
+        return Fit(replace(rule, link=link), report, passing, find_neighbours(table))
 
-    def _keep(self, schedule: Schedule) -> None:
-        self._curve = Curve(schedule, self.table_.levels, self.accuracy_)
-        self.alpha_, self.beta_ = schedule.alpha, schedule.beta
-        self.occupied_ = schedule.occupied
-        self.n_iterations_ = schedule.n_steps
-        self.ending_ = schedule.ending
-        self.converged_ = schedule.converged
-        self.validation_ece_ = schedule.validation_ece
-
-    def _confidence(self, logits: Logits) -> FloatArray:
-        level = self._level(logits)
-        if self.init_ == "accuracy":
-            return self._curve.confidence[level]
-        start = _softmax_confidence(logits)
-        return self._curve.schedule.replay(level / self.table_.levels, start)
-
-    def _confidence_bounds(self, logits: TopK) -> tuple[FloatArray, FloatArray]:
-        """Least and greatest confidence between the levels of the least and greatest stability."""
-        if self.init_ != "accuracy":
-            raise ValueError(
-                f'`confidence_bounds` needs `init="accuracy"`; got {self.init_!r}: the softmax '
-                "confidence from which such an example starts is not known either."
-            )
-        low, high = (stability_levels(gamma) for gamma in exact_bounds(logits, self.noise_))
-        return range_extremes(self._curve.confidence, low, high)
-
-    def _fit_interval(self, logits: Logits, table: ScoreTable, level: float) -> FloatArray:
-        """From groups of neighbouring stability, which the table has counted anyway."""
-        count, correct = (
-            part.sum(axis=0).astype(np.int64) for part in (self.table_.weight, self.table_.correct)
-        )
-        return accuracy_intervals(count, correct, self._level(logits), level)
-
-    def _proba(self, logits: Logits) -> FloatArray:
-        return share_rest(logits, self._confidence(logits), _unbounded(self.noise_))
+    def _complete(self, found: Fit) -> Fit:
+        """Complete a stored fit; the trials of the noise search are not stored."""
+        rule = found.rule
+        table, init, n_bins = (found.report[name] for name in ("table", "init", "n_bins"))
+        starts = check_count(n_bins) if init == "confidence" else 1
+        levels = rule.levels if isinstance(rule, HokiRule) else None
+        if (table.n_starts, table.levels) != (starts, levels):
+            raise ValueError("the stability table does not belong to the rule of this file.")
+        return replace(found, passing={"selection": None})
 
     def _identity(self) -> dict[str, Any]:
-        """What two calibrators must share for their tables to add up."""
+        """What two calibrators must share for their tables to be added."""
         names = ("noise_", "draws_", "n_bins_", "init_", "n_classes_")
         return {name: getattr(self, name) for name in names}
 
-    def _without_examples(self) -> Hoki:
-        """A calibrator like this one, to be given a table."""
-        twin = type(self)(**self.get_params(deep=False))
-        twin.selection_ = None
-        twin.noise_, twin.draws_ = self.noise_, self.draws_
-        twin.n_bins_, twin.init_ = self.n_bins_, self.init_
-        twin._remember_classes(self.n_classes_)
-        return twin
 
-    def _state(self) -> dict[str, Any]:
-        cells = self.table_.occupied()
-        return {
-            "noise": self.noise_,
-            "draws": self.draws_ and self.draws_.to_dict(),
-            "n_bins": self.n_bins_,
-            "init": self.init_,
-            "accuracy": self.accuracy_,
-            "alpha": self.alpha_,
-            "beta": self.beta_,
-            "ending": self.ending_,
-            "validation_ece": self.validation_ece_,
-            "table": {
-                "levels": self.table_.levels,
-                "start": cells.start,
-                "level": cells.level,
-                "weight": cells.weight,
-                "correct": cells.correct,
-            },
-        }
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        self.selection_ = None
-        self.noise_ = check_noise(state["noise"])
-        self.n_bins_ = check_count(state["n_bins"])
-        self.init_ = "confidence" if state["init"] == "confidence" else "accuracy"
-        self.draws_ = state["draws"] and Draws.from_dict(
-            state["draws"], self.noise_, self.n_classes_
-        )
-        self.table_ = _stored_table(state["table"], self.n_bins_, self.init_, self.draws_)
-        self.accuracy_ = float(state["accuracy"])
-        self._keep(_stored_schedule(state, self.n_bins_))
-
-
-def _unbounded(noise: Noise) -> Noise:
-    """Noise of the same deviation under which no possible class has chance 0."""
-    if isinstance(noise, Uniform):
-        return Gaussian(noise.width * noise.unit_deviation)
-    return noise
-
-
-def _stored_table(
-    stored: dict[str, Any], n_bins: int, init: str, draws: Draws | None
-) -> StabilityTable:
-    levels = EXACT_LEVELS if draws is None else draws.n_draws
-    if stored["levels"] != levels:
-        raise ValueError(f"table must have {levels} levels; got {stored['levels']}")
-    cells = Cells(stored["start"], stored["level"], stored["weight"], stored["correct"])
-    n_starts = n_bins if init == "confidence" else 1
-    return StabilityTable.from_cells(cells, levels=levels, n_starts=n_starts)
-
-
-def _stored_schedule(state: dict[str, Any], n_bins: int) -> Schedule:
-    alpha, beta, ending = state["alpha"], state["beta"], state["ending"]
-    if alpha.ndim != 2 or alpha.shape != beta.shape or alpha.shape[1] != n_bins:
-        raise ValueError(f"alpha and beta must be (steps, {n_bins}); got {alpha.shape}")
-    if ending not in get_args(Ending):
-        raise ValueError(f"ending must be one of {get_args(Ending)}; got {ending!r}")
-    return Schedule(alpha, beta, ending, float(state["validation_ece"]))
-
-
-def _softmax_confidence(logits: Logits) -> FloatArray:
-    """The uncalibrated confidence: the softmax is the stability under unit Gumbel noise."""
-    return gumbel.stability(logits, 1.0)
+def _merge_scores(tables: Sequence[ScoreTable | None]) -> ScoreTable | None:
+    """The sum of all tables, if all were counted."""
+    first, *others = tables
+    for other in others:
+        first = None if first is None or other is None else first + other
+    return first
 
 
 def _not_converged_message(schedule: Schedule) -> str:
     left = f"its validation ECE is {schedule.validation_ece:.1e}, where a fixed point has 0"
     if schedule.ending == "cycle":
         return (
-            "Hoki did not converge: some validation examples go back and forth between bins for "
-            f"ever; {left}. If that matters, try another `n_bins` or `noise`."
+            "Hoki did not converge: some validation examples go back and forth between bins; "
+            f"{left}. If that matters, try another `n_bins` or `noise`."
         )
     return (
         f"Hoki did not converge in {schedule.n_steps} iterations: validation examples still change "
-        f"their bins; {left}. Raise `max_iterations`, or use fewer `n_bins`."
+        f"their bins; {left}. Raise `max_iter`, or use fewer `n_bins`."
     )

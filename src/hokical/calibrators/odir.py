@@ -1,63 +1,68 @@
-"""The estimator that `ms_odir` and `dir_odir` share; they differ in the features they see."""
+"""Matrix scaling and Dirichlet calibration with ODIR penalties (Kull et al., 2019).
+
+ODIR is off-diagonal and intercept regularisation. The two methods share their fit and differ in the
+features they see.
+"""
 
 from __future__ import annotations
 
-import copy
-import os
 from collections.abc import Callable, Sequence
-from functools import singledispatch
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from hokical._warnings import warn_user
-from hokical.calibrators._odir_objective import (
-    Examples,
-    identity,
-    penalty_matrix,
-    softmax_in_place,
-)
-from hokical.calibrators._odir_search import (
-    QUICK_LAMBDAS,
-    QUICK_MUS,
-    PenaltySearch,
-    Split,
-    Trial,
+from hokical.calibrators.base import BaseCalibrator, Fit
+from hokical.core.arrays import Array
+from hokical.core.bins import check_count
+from hokical.core.blocks import per_row
+from hokical.core.logits import Logits
+from hokical.core.warn import warn_user
+from hokical.fitting.folds import (
+    FoldSplit,
+    check_cv,
     fold_numbers,
-    paper_grid,
-    splits_from_folds,
-    splits_from_indices,
+    is_list,
+    split_by_folds,
+    split_by_indices,
 )
-from hokical.calibrators._odir_solver import (
-    Fit,
-    has_no_finite_minimum,
-    held_by_ridge,
-    inverse_temperature,
-    minimise,
+from hokical.fitting.likelihood import CountedExamples, count_block
+from hokical.fitting.odir_objective import identity, penalty_matrix
+from hokical.fitting.odir_search import (
+    GRIDS,
+    PenaltySearch,
+    PenaltyTrial,
+    check_strengths,
+    make_grid,
+    tabulate,
 )
-from hokical.calibrators.base import BaseCalibrator
-from hokical.logits import Logits
+from hokical.fitting.odir_solver import describe_problem, minimize_penalised
+from hokical.fitting.odir_sums import LinearExamples
+from hokical.fitting.partitions import Block, Partition
+from hokical.fitting.temperature import base_temperature
+from hokical.rules.odir import DirichletRule, LinearRule, MatrixRule
 
-FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
-
-#: What `cv` may be beside a number.
-CV_FORMS = "a list of (train, test) row indices or a scikit-learn splitter"
+#: Features are assumed to have a mean size within these limits.
+_SIZES = (1e-90, 1e100)
+#: The temperature is searched between these multiples of the size.
+_REACH = (1e-3, 1e3)
 
 
 class ODIRCalibrator(BaseCalibrator):
-    """Base of `MatrixScalingODIR` and `DirichletODIR`, which say what the features are."""
+    """Base of `MatrixScalingODIR` and `DirichletODIR`, whose rules define the features."""
 
-    preserves_labels = False
-
-    weight_: FloatArray
-    bias_: FloatArray
+    rule_kind: ClassVar[type[LinearRule]]
+    reference = (
+        "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach: Beyond temperature scaling: "
+        "Obtaining well-calibrated multiclass probabilities with Dirichlet calibration, NeurIPS "
+        "2019, arXiv:1910.12656"
+    )
+    cost = "a few dozen Newton fits of classes^2 parameters to choose the penalties, then one"
 
     def __init__(
         self,
@@ -66,263 +71,227 @@ class ODIRCalibrator(BaseCalibrator):
         mus: float | Sequence[float] | None = None,
         cv: Any = 3,
         tol: float = 1e-10,
-        max_iterations: int = 100,
+        max_iter: int = 200,
         random_state: Any = 0,
     ) -> None:
         self.lambdas = lambdas
         self.mus = mus
         self.cv = cv
         self.tol = tol
-        self.max_iterations = max_iterations
+        self.max_iter = max_iter
         self.random_state = random_state
 
-    def _row_offset(self, below: FloatArray) -> FloatArray:
-        """What to subtract (rows, 1) from logits relative to their top to get the features."""
-        raise TypeError(f"{type(self).__name__} does not say what its features are.")
-
-    def _fit(self, logits: Logits, labels: IntArray, weights: FloatArray | None) -> None:
-        self._check_parameters()
-        weights = np.ones(logits.n_rows) if weights is None else weights
-        keep = _usable_rows(logits, labels, weights)
-        splits = self._own_splits(logits, labels, keep)
-        if keep.size < logits.n_rows:
-            logits, labels, weights = logits.take(keep), labels[keep], weights[keep]
-        examples, scale = self._prepare(logits, labels, weights)
-        # Blocks of rows run on our threads. BLAS with threads of its own would do other sums, and
-        # on a busy machine its threads wait for each other most of the time.
-        with threadpool_limits(1, user_api="blas"):
-            strength = self._choose(
-                examples, scale, lambda: self._folds(logits, labels) if splits is None else splits
-            )
-            penalty = penalty_matrix(examples.absent, strength, scale)
-            start = identity(examples.n_classes)
-            fit = minimise(
-                examples, penalty, start, tol=self.tol, max_iterations=self.max_iterations
-            )
-        self.lambda_, self.mu_ = strength
-        self._keep(fit, scale)
-        problem = _problem(examples, fit, self.max_iterations)
-        self.converged_ = problem is None
-        if problem is not None:
-            warn_user(f"{type(self).__name__} {problem}", ConvergenceWarning)
-
-    def _keep(self, fit: Fit, scale: float) -> None:
-        self.weight_ = np.ascontiguousarray(scale * fit.coef[:, :-1])
-        self.bias_ = fit.coef[:, -1].copy()
-        self.n_iterations_ = fit.n_iterations
-
     def _check_parameters(self) -> None:
-        _check_strengths(self.lambdas, "lambdas", ("quick", "paper"))
+        check_strengths(self.lambdas, "lambdas", GRIDS)
         if self.mus is not None:
-            _check_strengths(self.mus, "mus", ())
-        if isinstance(self.cv, str) or not (_is_list(self.cv) or hasattr(self.cv, "split")):
-            _check_count(self.cv, "cv", 2, f"or {CV_FORMS}")
-        if _is_list(self.cv) and not len(self.cv):
-            raise ValueError(
-                f"`cv` must be an integer of at least 2 or {CV_FORMS}; got {self.cv!r}."
-            )
-        _check_count(self.max_iterations, "max_iterations", 1)
-        if not isinstance(self.tol, Real) or self.tol is True or not 0.0 < float(self.tol) < np.inf:
+            check_strengths(self.mus, "mus", ())
+        check_cv(self.cv)
+        check_count(self.max_iter, name="max_iter")
+        number = isinstance(self.tol, Real) and not isinstance(self.tol, bool)
+        if not (number and 0.0 < float(self.tol) < np.inf):
             raise ValueError(f"`tol` must be a finite number above 0; got {self.tol!r}.")
 
-    def _prepare(
-        self, logits: Logits, labels: IntArray, weights: FloatArray
-    ) -> tuple[Examples, float]:
-        """The examples with features multiplied by their inverse temperature, and that number."""
-        examples = odir_examples(logits, self, labels, weights / weights.sum())
-        scale = inverse_temperature(examples)
-        examples.multiply_features(scale)
-        return examples, scale
+    def _fit(self, examples: Partition) -> Fit:
+        block = examples.gather(type(self).__name__)
+        counted = count_block(block)
+        keep = np.flatnonzero(counted.weights)
+        splits = self._own_splits(block, keep)
+        if keep.size < block.n_rows:
+            counted = counted.take(keep)
+        size = min(max(self._feature_size(counted), _SIZES[0]), _SIZES[1])
+        scale = 1.0 / base_temperature(counted, size, _REACH)
+        data = LinearExamples.from_logits(
+            counted.logits, counted.labels, counted.weights, self.rule_kind.features, scale
+        )
+        # Blocks of rows run on our threads. BLAS threads would change the order of sums, and on a
+        # busy machine they mostly wait for each other.
+        with threadpool_limits(1, user_api="blas"):
+            strength, trials = self._choose(
+                data, scale, lambda: self._folds(counted) if splits is None else splits
+            )
+            penalty = penalty_matrix(data.absent, strength, scale)
+            start = identity(data.n_classes)
+            found = minimize_penalised(data, penalty, start, tol=self.tol, max_iter=self.max_iter)
+        problem = describe_problem(data, found, self.max_iter)
+        if problem is not None:
+            warn_user(f"{type(self).__name__} {problem}", ConvergenceWarning)
+        weight = np.ascontiguousarray(scale * found.coef[:, :-1])
+        report = {
+            "lambda": strength[0],
+            "mu": strength[1],
+            "cv_results": tabulate(trials),
+            "n_iter": found.n_iter,
+            "converged": problem is None,
+        }
+        return Fit(self.rule_kind(weight, found.coef[:, -1].copy()), report)
 
-    def features(self, logits: Logits, rows: slice) -> tuple[FloatArray, BoolArray]:
-        """Features (rows, classes), all finite, and which classes are impossible.
+    def _feature_size(self, counted: CountedExamples) -> float:
+        """Mean absolute value of a feature, by weight."""
 
-        An impossible class counts as the least likely of the possible ones: it must say something
-        finite to the others, and its own probability is set to 0 anyway.
-        """
-        below = -logits.margins(rows)
-        features = below - self._row_offset(below)
-        masked = below == -np.inf
-        if masked.any():
-            least = np.min(features, axis=1, keepdims=True, where=~masked, initial=np.inf)
-            features = np.where(masked, least, features)
-        return features, masked
+        def mean_size(block: Logits) -> Array:
+            return block.xp.mean(block.xp.abs(self.rule_kind.features(block)), axis=1)
 
-    def _own_splits(self, logits: Logits, labels: IntArray, keep: IntArray) -> list[Split] | None:
-        """The user's splits of all rows, for those in `keep`; None where `cv` is a number."""
+        return float(counted.weights @ per_row(mean_size, counted.logits))
+
+    def _own_splits(self, block: Block, keep: IntArray) -> list[FoldSplit] | None:
+        """The user's splits, restricted to the rows in `keep`; None if `cv` is a number."""
         if isinstance(self.cv, Integral):
             return None
-        pairs = self.cv if _is_list(self.cv) else list(self.cv.split(logits.values, labels))
-        return splits_from_indices(pairs, logits.n_rows, keep)
+        pairs = self.cv
+        if not is_list(self.cv):
+            pairs = list(self.cv.split(block.logits.values, block.labels))
+        return split_by_indices(pairs, block.n_rows, keep)
 
-    def _folds(self, logits: Logits, labels: IntArray) -> list[Split]:
-        return splits_from_folds(fold_numbers(logits, labels, int(self.cv), self.random_state))
+    def _folds(self, counted: CountedExamples) -> list[FoldSplit]:
+        folds = fold_numbers(counted.logits, counted.labels, int(self.cv), self.random_state)
+        return split_by_folds(folds)
 
     def _choose(
-        self, examples: Examples, scale: float, make_splits: Callable[[], list[Split]]
-    ) -> tuple[float, float]:
-        """(lambda, mu) with the least cross-validated log loss; a single setting is not scored."""
-        lambdas, mus = self._grid(examples.n_classes)
-        trials: list[Trial] = []
+        self, examples: LinearExamples, scale: float, make_splits: Callable[[], list[FoldSplit]]
+    ) -> tuple[tuple[float, float], list[PenaltyTrial]]:
+        """(lambda, mu) with the lowest cross-validated log loss, and the trials.
+
+        A single setting is not scored.
+        """
+        lambdas, mus = make_grid(self.lambdas, self.mus, examples.n_classes)
         strength = (lambdas[0], lambdas[0] if mus is None else mus[0])
-        if len(lambdas) > 1 or (mus is not None and len(mus) > 1):
-            splits = make_splits()
-            if splits:  # else all examples are copies of one: keep the largest penalties
-                search = PenaltySearch(examples, splits, scale, self.max_iterations)
-                best = self._search(search, lambdas, mus)
-                strength, trials = best.strength, search.trials
-                if not best.converged:
-                    warn_user(_unsure_choice_message(type(self).__name__, best), ConvergenceWarning)
-        self.cv_results_ = {
-            "lambda": np.array([trial.strength[0] for trial in trials]),
-            "mu": np.array([trial.strength[1] for trial in trials]),
-            "log_loss": np.array([trial.log_loss for trial in trials]),
-            "converged": np.array([trial.converged for trial in trials], np.bool_),
-        }
-        return strength
+        if len(lambdas) == 1 and (mus is None or len(mus) == 1):
+            return strength, []
+        splits = make_splits()
+        if not splits:  # all examples are copies of one: use the largest penalties
+            return strength, []
+        search = PenaltySearch(examples, splits, scale, self.max_iter)
+        quick = isinstance(self.lambdas, str) and self.lambdas == "quick"
+        best = search.find_best(lambdas, mus, quick=quick)
+        if not best.converged:
+            warn_user(
+                f"{type(self).__name__} chose lambda {best.strength[0]:.3g} and mu "
+                f"{best.strength[1]:.3g} by cross-validation in which some fits with them did not "
+                "converge: others may be better. Raise `max_iter` or use larger `lambdas`.",
+                ConvergenceWarning,
+            )
+        return best.strength, search.trials
 
-    def _grid(self, n_classes: int) -> tuple[list[float], list[float] | None]:
-        """Lambdas and mus from the largest to the smallest; no mus: each goes with its lambda."""
-        lambdas, mus = self.lambdas, self.mus
-        if isinstance(lambdas, str):
-            quick = lambdas == "quick"
-            lambdas, default = (QUICK_LAMBDAS, QUICK_MUS) if quick else paper_grid(n_classes)
-            mus = default if mus is None else mus
-        return _falling(lambdas), None if mus is None else _falling(mus)
-
-    def _search(
-        self, search: PenaltySearch, lambdas: list[float], mus: list[float] | None
-    ) -> Trial:
-        if mus is None:
-            return search.tied(lambdas)
-        if isinstance(self.lambdas, str) and self.lambdas == "quick":
-            return search.coarse_to_fine(lambdas, mus)
-        return search.exhaustive(lambdas, mus)
-
-    def _proba(self, logits: Logits) -> FloatArray:
-        out = np.empty(logits.values.shape)
-        for rows in logits.row_blocks():
-            features, masked = self.features(logits, rows)
-            np.matmul(features, self.weight_.T, out=out[rows])
-            out[rows] += self.bias_
-            softmax_in_place(out[rows], masked)
-        return out
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """As `BaseCalibrator.save`; a splitter in `cv`, which is code, becomes the default."""
-        twin = copy.copy(self)
-        if not isinstance(self.cv, Integral) and not _is_list(self.cv):
-            twin.cv = 3
-        super(ODIRCalibrator, twin).save(path)
-
-    def _state(self) -> dict[str, Any]:
-        names = ("weight", "bias", "lambda", "mu", "cv_results", "n_iterations", "converged")
-        return {name: getattr(self, f"{name}_") for name in names}
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        n_classes = self.n_classes_
-        self.weight_ = state["weight"].reshape(n_classes, n_classes)
-        self.bias_ = state["bias"].reshape(n_classes)
-        self.lambda_, self.mu_ = float(state["lambda"]), float(state["mu"])
-        self.cv_results_ = dict(state["cv_results"])
-        self.n_iterations_ = int(state["n_iterations"])
-        self.converged_ = bool(state["converged"])
+    def _storable_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Replace a splitter in `cv`, which is code, by the default."""
+        stored = super()._storable_parameters(parameters)
+        by_number = isinstance(self.cv, Integral) or is_list(self.cv)
+        return stored if by_number else stored | {"cv": 3}
 
 
-@singledispatch
-def odir_examples(
-    logits: Logits, calibrator: ODIRCalibrator, labels: IntArray, weights: FloatArray
-) -> Examples:
-    """The features of logits, with labels (n,) and weights (n,) that sum to 1."""
-    inputs = np.ones((logits.n_rows, logits.n_classes + 1))
-    masked = np.zeros(logits.values.shape, np.bool_)
-    for rows in logits.row_blocks():
-        inputs[rows, :-1], masked[rows] = calibrator.features(logits, rows)
-    return Examples(inputs, masked if masked.any() else None, labels, weights)
+class MatrixScalingODIR(ODIRCalibrator):
+    """Softmax of W x + b, x the logits less their row's mean.
 
+    W and b minimise
 
-def _usable_rows(logits: Logits, labels: IntArray, weights: FloatArray) -> IntArray:
-    """Indices of the examples that count and whose true class is possible.
+        mean log loss + lambda * mean(squared off-diagonals of W) + mu * mean(squared b)
+        + 1e-10 * mean((W_kk / t - 1)^2)
 
-    The others have no weight, or no finite loss whatever is learned.
+    with t the inverse temperature of least log loss, searched within a factor of 1000 of the
+    features' mean size (near 1 if there is none, as when every example is right). The last term,
+    a ridge that the paper does not have, guarantees that an optimum exists. Large penalties leave a
+    scale per class, small ones a full logistic regression; cross-validated log loss decides. Labels
+    can change.
+
+    For a class k without examples the paper's optimum can be infinite, which would give it
+    probability 0. Here its row of W stays that of temperature scaling (W_kk = t, the rest 0), and
+    its part of the bias term uses min(mu, 1e-5) instead of mu: the bias makes its probability
+    small, but not 0.
+
+    The paper uses raw logits, and so depends on constants added to a row, which the softmax does
+    not; here each row's mean (over the possible classes) is subtracted first.
+
+    Parameters
+    ----------
+    lambdas : {"quick", "paper"}, number or sequence of numbers
+        "quick" tries lambdas from 10^6 to 10^-2 and mus from 10 to 10^-3 together: whole decades of
+        lambda with every second mu, then half decades and all mus around the best until no
+        neighbour is better. With more than 20 classes, decreasing lambdas end where the log loss is
+        5 % (and 0.01) above its minimum.
+        "paper" tries every lambda of the authors' experiments with every mu: 1, 0.5 and 0.25 times
+        powers of ten up to 10^6, from 10^-2, or from 10^-5 for at most 10 classes. That is 243 or
+        432 settings, each fitted once per fold, about ten times as many as "quick" needs, including
+        the slow ones: seconds with 3 classes, very long with 100.
+        Given numbers are all tried; a single one is used without cross-validation.
+    mus : number or sequence of numbers, optional
+        None: 10 to 0.001 for "quick", the powers of ten above for "paper", and for numbers mu is
+        lambda itself. With numbers for both, all combinations are tried.
+    cv : int, list of (train, test) row indices, or scikit-learn splitter
+        Number of folds, or the splits themselves. Folds are stratified by class and keep copies of
+        an example together. A splitter is called with the logits and labels, and not saved.
+    tol : float
+        The fit ends when a step is expected to lower the penalised log loss by less than this.
+    max_iter : int
+        Maximum number of Newton steps of a fit.
+    random_state : int, RandomState or None
+        Seed of the folds.
+
+    Attributes
+    ----------
+    weight_ : (classes, classes), W
+    bias_ : (classes,), b
+    lambda_, mu_ : the penalties in use
+    cv_results_ : dict of arrays "lambda", "mu", "log_loss" and "converged" of the settings tried,
+        empty if there was only one
+    n_iter_ : Newton steps of the last fit
+    converged_ : False if the solver ended early, or if only the ridge keeps W finite: scaling alone
+        gets every example right, or the ridge exceeds 1e-5 of log loss
+
+    Notes
+    -----
+    Examples whose true class is impossible (-inf) are left out of the fit with a warning. Another
+    impossible class gets probability 0, and as a feature it has the value of the least likely
+    possible class. A weight of 2 equals repetition, in the choice of the penalties too.
+
+    A fit takes about seven (n, classes) float64 arrays and a dozen (classes, classes) ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical.calibrators import MatrixScalingODIR
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(5, size=2000)
+    >>> logits = 3 * (rng.normal(size=(2000, 5)) + 2 * np.eye(5)[labels])
+    >>> cal = MatrixScalingODIR().fit(logits[:1000], labels[:1000])
+    >>> right = cal.predict(logits[1000:]) == labels[1000:]
+    >>> bool(abs(cal.predict_confidence(logits[1000:]).mean() - right.mean()) < 0.03)
+    True
     """
-    counts = weights > 0.0
-    possible = logits.of_class(labels) > -np.inf
-    lost = int((counts & ~possible).sum())
-    keep = np.flatnonzero(counts & possible)
-    if keep.size == 0:
-        raise ValueError(
-            "`logits` must leave the true class possible in some example; got -inf for the true "
-            f"class in all {lost} that count. Check that `labels` index the columns of `logits`."
-        )
-    if lost:
-        warn_user(
-            f"{lost} of {logits.n_rows} examples have -inf as the logit of their true class: their "
-            "log loss is infinite whatever is learned, so they are left out of the fit.",
-            RuntimeWarning,
-        )
-    return keep
+
+    rule_kind = MatrixRule
+    title = "Matrix scaling with ODIR"
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
+class DirichletODIR(ODIRCalibrator):
+    """Softmax of W x + b, x the log-probabilities log softmax(logits).
 
+    The same as `MatrixScalingODIR`, with its parameters and attributes, on other features. They
+    differ by a constant per row, which the diagonal of W scales differently for each class: a
+    different model unless all diagonal entries are equal.
 
-def _falling(strengths: float | Sequence[float]) -> list[float]:
-    return sorted({float(item) for item in np.atleast_1d(np.asarray(strengths))}, reverse=True)
+    W and b minimise
 
+        mean log loss + lambda * mean(squared off-diagonals of W) + mu * mean(squared b)
+        + 1e-10 * mean((W_kk / t - 1)^2)
 
-def _check_strengths(value: Any, name: str, words: tuple[str, ...]) -> None:
-    if isinstance(value, str) and value in words:
-        return
-    names = "".join(f'"{word}", ' for word in words)
-    rule = f"{names}a finite number above 0 or a sequence of them"
-    try:
-        if any(isinstance(item, (bool, np.bool_)) for item in np.ravel(np.asarray(value, object))):
-            raise TypeError("a truth value is no number")
-        numbers = np.atleast_1d(np.asarray(value, np.float64))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`{name}` must be {rule}; got {value!r}.") from error
-    if numbers.ndim != 1 or not numbers.size or not ((numbers > 0) & np.isfinite(numbers)).all():
-        raise ValueError(
-            f"`{name}` must be {rule}; got {value!r}. For hardly any penalty use 1e-9, for hardly "
-            "any freedom 1e9."
-        )
+    with t the inverse temperature of least log loss; for a class k without examples W_kk = t, the
+    rest of its row is 0 and its mu is min(mu, 1e-5). Log-probabilities are all negative, so the
+    optimal W_kk can be large for a rare class and infinite for an absent one. The published code
+    (dirichletcal) fixes the last class's row as a reference, so its penalty treats the classes
+    differently; here all classes are treated alike, as in the paper's formula.
 
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical.calibrators import DirichletODIR
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(5, size=2000)
+    >>> logits = 3 * (rng.normal(size=(2000, 5)) + 2 * np.eye(5)[labels])
+    >>> cal = DirichletODIR().fit(logits[:1000], labels[:1000])
+    >>> right = cal.predict(logits[1000:]) == labels[1000:]
+    >>> bool(abs(cal.predict_confidence(logits[1000:]).mean() - right.mean()) < 0.03)
+    True
+    """
 
-def _check_count(value: Any, name: str, least: int, other: str = "") -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        rule = f"an integer of at least {least} {other}".rstrip()
-        raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
-
-
-def _problem(examples: Examples, fit: Fit, max_iterations: int) -> str | None:
-    """Why the fit is not the minimum that it should be, and the remedy; None where it is."""
-    if has_no_finite_minimum(examples, fit.coef):
-        return (
-            "has no finite optimum on these examples: scaling alone gets every one of them right, "
-            "so confidence would grow for ever, and a tiny ridge is all that holds it. Fit on more "
-            "examples, on some that the classifier gets wrong."
-        )
-    if not fit.converged:
-        return (
-            f"did not converge in {max_iterations} iterations: its log loss is higher than it need "
-            "be. Raise `max_iterations` or `tol`, or use larger `lambdas`."
-        )
-    held = held_by_ridge(fit.coef)
-    if held.size:
-        names = ", ".join(str(name) for name in held[:10]) + (", ..." if held.size > 10 else "")
-        return (
-            f"found no optimum within reach for the diagonal of class {names}: a tiny ridge holds "
-            "it, at a price that shows in the log loss. Fit on more examples of it, or use smaller "
-            "`mus`."
-        )
-    return None
-
-
-def _unsure_choice_message(kind: str, best: Trial) -> str:
-    return (
-        f"{kind} chose lambda {best.strength[0]:.3g} and mu {best.strength[1]:.3g} by "
-        "cross-validation in which some fits with them did not converge: others may be better. "
-        "Raise `max_iterations` or use larger `lambdas`."
-    )
+    rule_kind = DirichletRule
+    title = "Dirichlet calibration with ODIR"

@@ -1,6 +1,6 @@
-"""The `hokical` command: one module per command, each of them parse, one call, show.
+"""The `hokical` command: one module per command, each of which parses, calls and shows.
 
-Commands import what they need when they run: a help page must not wait for scikit-learn.
+Commands reach the library through lazy attributes of `hokical`, so that help pages are fast.
 """
 
 from hokical.cli.apply import apply
@@ -13,11 +13,9 @@ from hokical.cli.fit import fit
 from hokical.cli.main import EXIT_CODES, app, main
 from hokical.cli.methods import methods
 from hokical.cli.monitor import monitor
-from hokical.cli.paper import app as paper
 from hokical.cli.select import select
 
 __all__ = ["app", "main"]
 
 for _command in (demo, fit, apply, evaluate, compare, select, bound, monitor, export, methods):
     app.command(epilog=EXIT_CODES)(_command)
-app.add_typer(paper, name="paper")

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import hokical
 from hokical.cli.data import check_method, load_examples
 from hokical.cli.options import Json, Part, Resamples, Seed, Validation
-from hokical.cli.scores import measure, show_comparison, write_html
+from hokical.cli.scores import show_comparison
 from hokical.cli.show import say
 
 if TYPE_CHECKING:
-    from hokical.files import Examples
+    from hokical.io import LabelledRows
 
 
 def compare(
     val: Validation,
     test: Annotated[
         Path | None,
-        typer.Argument(metavar="[TEST]", help="Test data; left out, VAL must hold both parts."),
+        typer.Argument(metavar="[TEST]", help="Test data; if omitted, VAL must hold both parts."),
     ] = None,
     methods: Annotated[
-        str, typer.Option(help="all, or names from `hokical methods` with commas between.")
+        str, typer.Option(help="all, or comma-separated names from `hokical methods`.")
     ] = "all",
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     resamples: Resamples = 1000,
@@ -32,25 +33,20 @@ def compare(
     test_labels: Annotated[Path | None, typer.Option(help="File with TEST's labels.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Fit methods on VAL, measure them on TEST, and show them side by side."""
-    from hokical.comparison import compare as run
-    from hokical.files import check_output
-
+    """Fit methods on VAL and compare them on TEST."""
     names = _names(methods)
     if report is not None:
-        check_output(report, inputs=(val, test, val_labels, test_labels))
-    learned, judged = _both(val, test, val_labels, test_labels)
-    found = run(learned.pair, judged.pair, names, n_resamples=resamples, seed=seed)
-    measure(found)
-    write_html(found, report)
+        hokical.io.check_output(report, inputs=(val, test, val_labels, test_labels))
+    fitted_on, tested_on = _load_both(val, test, val_labels, test_labels)
+    found = hokical.compare(fitted_on.pair, tested_on.pair, names, n_resamples=resamples, seed=seed)
     if found.provenance.tested_on_validation:
-        say("Warning: VAL and TEST hold the same examples; what is learned looks too good on them.")
-    title = f"{(test or val).name}: {judged.logits.n_rows:,} examples"
+        say("Warning: VAL and TEST hold the same examples, so all results look too good.")
+    title = f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
     show_comparison(found, title, report, as_json=as_json)
 
 
 def _names(methods: str) -> list[str] | None:
-    """The methods asked for, after the classifier itself; None for all that the data allow."""
+    """The given methods, after the uncalibrated one; None for all that the data allow."""
     if methods == "all":
         return None
     asked = [name.strip() for name in methods.split(",") if name.strip()]
@@ -59,13 +55,13 @@ def _names(methods: str) -> list[str] | None:
     return list(dict.fromkeys(["uncalibrated", *(check_method(name) for name in asked)]))
 
 
-def _both(
+def _load_both(
     val: Path, test: Path | None, val_labels: Path | None, test_labels: Path | None
-) -> tuple[Examples, Examples]:
+) -> tuple[LabelledRows, LabelledRows]:
     learned = load_examples(val, Part.val, val_labels)
     if test is None and learned.part is None:
         raise typer.BadParameter(
-            f"{val} holds one set; give TEST, data that nothing was fitted on."
+            f"{val} holds one set; pass TEST, data that nothing was fitted on."
         )
     judged = load_examples(test or val, Part.test, test_labels)
     if learned.logits.n_classes != judged.logits.n_classes:

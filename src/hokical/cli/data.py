@@ -1,4 +1,4 @@
-"""Reading what a command is given: examples, calibrators, names of methods."""
+"""Reading the input of a command: examples, calibrators, names of methods."""
 
 from __future__ import annotations
 
@@ -7,33 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+import hokical
 from hokical.cli.options import Part
 from hokical.cli.show import say
-from hokical.cli.waiting import waiting
+from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
-    from hokical.calibrators.base import BaseCalibrator
-    from hokical.files import DataFileError, Examples
-    from hokical.files.names import Split
-
-_NO_TRANSFORMED = (
-    "{name} also needs the logits of transformed inputs, which files cannot give here; use "
-    "`ReCal().fit(logits, labels, transformed=...)` in Python."
-)
+    from hokical.calibrators import Calibrator
+    from hokical.io import DataFileError, LabelledRows
+    from hokical.streams import ChunkSource
 
 
 def load_examples(
     path: Path, part: Part, labels: Path | None = None, *, weighted: bool = False, **options: Any
-) -> Examples:
-    """Logits and labels of a file, with a word on which part was taken, and on weights."""
-    from hokical.files import DataFileError, read_examples
-
-    split: Split = "val" if part is Part.val else "test"
+) -> LabelledRows:
+    """Logits and labels of a file, with a message about the part used, and about weights."""
     try:
-        with waiting(f"Reading {path.name}"):
-            examples = read_examples(path, split=split, labels=labels, **options)
-    except DataFileError as error:
-        raise _of_maps(path, split) or error from error.__cause__
+        with spinner(f"Reading {path.name}"):
+            examples = hokical.io.read_examples(path, split=part.literal, labels=labels, **options)
+    except hokical.io.DataFileError as error:
+        raise _dense_error(path, part) or error from error.__cause__
     if examples.part is not None:
         say(f"Using the {examples.part} part of {path} ({examples.logits.n_rows} examples).")
     if examples.weights is not None:
@@ -41,18 +34,15 @@ def load_examples(
     return examples
 
 
-def _of_maps(path: Path, split: Split) -> DataFileError | None:
-    """The error for logits of maps or tokens, if a file has them; None if it has not."""
-    from hokical.dense import open_dense
-    from hokical.files import DataFileError
-
+def _dense_error(path: Path, part: Part) -> DataFileError | None:
+    """The error for logits of maps or tokens, or None if a file has none."""
     try:
-        shape = tuple(open_dense(path, split=split)["logits"].shape)
-    except DataFileError:
+        shape = tuple(hokical.dense.open_dense(path, split=part.literal)["logits"].shape)
+    except hokical.io.DataFileError:
         return None
     if len(shape) < 3:
         return None
-    return DataFileError(
+    return hokical.io.DataFileError(
         path,
         f"expected logits (n, classes); found shape {shape}.",
         "For maps and tokens `fit`, `evaluate` and `apply` have --class-axis, the axis of the "
@@ -60,27 +50,30 @@ def _of_maps(path: Path, split: Split) -> DataFileError | None:
     )
 
 
+def open_parts(path: Path, part: Part, labels: Path | None) -> ChunkSource:
+    """A source that is read in parts, with a message about weights."""
+    source = hokical.streams.open_source(path, split=part.literal, labels=labels)
+    if source.first_chunk().weights is not None:
+        say_weighted(path)
+    return source
+
+
 def say_weighted(path: Path) -> None:
-    """That rows do not count alike must not go unseen."""
+    """Tell that rows are weighted."""
     say(f"Rows count by the weights in {path}.")
 
 
 def in_many_files(path: Path) -> bool:
     """Whether a path is a folder, or a pattern that matches several files."""
-    from hokical.streams.opening import is_pattern
-
-    return path.is_dir() or is_pattern(path)
+    return path.is_dir() or hokical.io.is_pattern(path)
 
 
-def load_calibrator(path: Path) -> BaseCalibrator:
-    """A saved calibrator that logits alone are enough for."""
-    from hokical.calibrators.registry import load
-    from hokical.files import DataFileError
-
+def load_calibrator(path: Path) -> Calibrator:
+    """A saved calibrator that needs only logits."""
     try:
-        calibrator = load(path)
+        calibrator = hokical.load(path)
     except OSError as error:
-        raise DataFileError(
+        raise hokical.io.DataFileError(
             path, f"expected a calibrator file; cannot be read: {error.strerror}.", "See `fit`."
         ) from error
     check_method(calibrator.name)
@@ -88,12 +81,13 @@ def load_calibrator(path: Path) -> BaseCalibrator:
 
 
 def check_method(name: str) -> str:
-    """A method that logits and labels are enough for, or an error that lists those there are."""
-    from hokical.calibrators.registry import KINDS, methods_without_extra_input
-
-    if name not in KINDS:
-        known = ", ".join([*methods_without_extra_input(), "auto"])
-        raise typer.BadParameter(f"no method {name!r}; there are {known}.")
-    if KINDS[name].needs_transformed:
-        raise typer.BadParameter(_NO_TRANSFORMED.format(name=name))
-    return name
+    """The name, if the method needs only logits and labels."""
+    known = [*hokical.calibrators.methods_from_logits(), "auto"]
+    if name in known:
+        return name
+    if name in hokical.calibrators.method_names():
+        raise typer.BadParameter(
+            f"{name} also needs the logits of transformed inputs, which cannot be given here; use "
+            "`ReCal().fit(Views(logits, transformed), labels)` in Python."
+        )
+    raise typer.BadParameter(f"no method {name!r}; there are {', '.join(known)}.")

@@ -1,4 +1,4 @@
-"""`hokical demo`: everything at once on data that comes with the package."""
+"""`hokical demo`: all methods on the data that comes with the package."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+import hokical
 from hokical.cli.options import Json
-from hokical.cli.scores import measure, show_comparison, write_html
+from hokical.cli.scores import show_comparison
+from hokical.demo import demo_logits
 
 
 def demo(
@@ -18,16 +20,9 @@ def demo(
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Calibrate the shipped network with every method, compare them, write a report."""
-    from hokical.comparison import compare
-    from hokical.demo import demo_logits
-    from hokical.files import check_output
-
+    """Compare all methods on the shipped data, and write a report."""
     wanted = None if no_report else report
     if wanted is not None:
-        check_output(wanted)
-    found = compare(*demo_logits())
-    measure(found)
-    write_html(found, wanted)
+        hokical.io.check_output(wanted)
     title = "A small network on MNIST, 10,000 test digits"
-    show_comparison(found, title, wanted, as_json=as_json)
+    show_comparison(hokical.compare(*demo_logits()), title, wanted, as_json=as_json)

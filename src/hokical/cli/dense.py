@@ -1,4 +1,4 @@
-"""Logits with a prediction per pixel or token: what `--class-axis` and `--ignore-label` mean."""
+"""Logits with a prediction per pixel or token: `--class-axis` and `--ignore-label`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+import hokical
 from hokical.cli.data import say_weighted
 from hokical.cli.options import Part
 from hokical.cli.show import say
@@ -26,19 +27,17 @@ def dense_options(
     per_item: int | None = None,
     **others: object,
 ) -> dict[str, Any] | None:
-    """Options of `Dense`, or None for plain logits; `others` are options it does not go with."""
-    from hokical.streams.opening import is_pattern
-
+    """Options of `Dense`, or None for plain logits; `others` are incompatible options."""
     if class_axis is None:
-        if ignore_label:
-            raise typer.BadParameter(_NEEDS_AXIS, param_hint="--ignore-label")
-        if per_item is not None:
-            raise typer.BadParameter(_NEEDS_AXIS, param_hint="--max-positions-per-item")
+        dense_only = {"--ignore-label": ignore_label, "--max-positions-per-item": per_item}
+        for name, value in dense_only.items():
+            if value:
+                raise typer.BadParameter(_NEEDS_AXIS, param_hint=name)
         return None
-    for name, value in others.items():
-        if value is not None:
-            raise typer.BadParameter(f"--{name} and --class-axis do not go together.")
-    if is_pattern(path) or (path.is_dir() and any(path.glob("*.parquet"))):
+    for name, other in others.items():
+        if other is not None:
+            raise typer.BadParameter(f"--{name} and --class-axis cannot be combined.")
+    if hokical.io.is_pattern(path) or (path.is_dir() and any(path.glob("*.parquet"))):
         raise typer.BadParameter(
             f"{path}: --class-axis works on one .npz or .npy file or Zarr store, not on several "
             "files. In Python, `Dense` takes batches."
@@ -54,15 +53,12 @@ def load_dense(
     path: Path, split: Part, labels: Path | None = None, *, need_labels: bool = True
 ) -> dict[str, Any]:
     """The arrays of a file, left on disk, as the keyword arguments of `Dense.fit`."""
-    from hokical.dense.files import open_part
-    from hokical.files import DataFileError
-
-    arrays, part = open_part(path, "val" if split is Part.val else "test", labels)
+    arrays, part = hokical.dense.open_part(path, split.literal, labels)
     if part is not None:
         shape = tuple(arrays["logits"].shape)
         say(f"Using the {part} part of {path} (logits of shape {shape}).")
     if need_labels and "labels" not in arrays:
-        raise DataFileError(
+        raise hokical.io.DataFileError(
             path, "expected labels beside the logits; found none.", "See --labels FILE."
         )
     if need_labels and "sample_weight" in arrays:
@@ -71,17 +67,15 @@ def load_dense(
 
 
 @contextmanager
-def dense_checked(path: Path) -> Iterator[None]:
-    """Let `Dense` judge the arrays while it reads them, and blame its verdict on the file."""
-    from hokical.files import DataFileError
-
+def check_arrays(path: Path) -> Iterator[None]:
+    """Report errors of `Dense` about the arrays as errors of the file."""
     try:
         yield
-    except DataFileError:
+    except hokical.io.DataFileError:
         raise
     except (TypeError, ValueError) as error:
         text = str(error)
         for name in ("class_axis", "ignore_label", "max_positions_per_item"):
             option = "--" + name.replace("_", "-")
             text = text.replace(f"{name}=", f"{option} ").replace(name, option)
-        raise DataFileError(path, text) from error
+        raise hokical.io.DataFileError(path, text) from error

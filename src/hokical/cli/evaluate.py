@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hokical.cli.data import in_many_files, load_calibrator, load_examples, say_weighted
-from hokical.cli.dense import dense_checked, dense_options, load_dense
+import hokical
+from hokical.cli.data import in_many_files, load_calibrator, load_examples, open_parts
+from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.options import (
     Bins,
     ClassAxis,
@@ -23,12 +26,16 @@ from hokical.cli.options import (
     Split,
 )
 from hokical.cli.show import interval, new_table, say, show_json, show_table
-from hokical.cli.waiting import waiting
+from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
-    from hokical.calibrators.base import BaseCalibrator
-    from hokical.files import Examples
+    from hokical.calibrators import Calibrator
+    from hokical.io import LabelledRows
     from hokical.metrics.summaries import Summary
+    from hokical.streams import ChunkSource
+
+    #: The plain softmax of a data set, and a function that measures a calibrator on it.
+    Judged = tuple[Calibrator, Callable[[Calibrator], Summary]]
 
 _TITLES = {
     "accuracy": "right",
@@ -50,15 +57,15 @@ _TITLES = {
     "log_loss_full": "log loss, all cl.",
     "classwise_ece": "classwise ECE",
 }
-#: Metrics of which less is not better.
+#: Metrics for which lower is not better.
 _NOT_LOWER = ("accuracy", "mean_confidence", "auroc", "sharpness")
-_FOOTNOTE = "* AUROC: of being right, higher is better. Risk: errors among the surest 80 %."
+_FOOTNOTE = "* AUROC of right against wrong: higher is better. Risk: errors in the surest 80 %."
 
 
 def evaluate(
     logits: Annotated[Path, typer.Argument(metavar="LOGITS", help="Test logits with labels.")],
     calibrator: Annotated[
-        Path | None, typer.Option(help="What `fit` saved; shown beside the plain softmax.")
+        Path | None, typer.Option(help="File that `fit` saved, to compare with the softmax.")
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Also score the probabilities of all classes.")
@@ -72,109 +79,73 @@ def evaluate(
     ignore_label: IgnoreLabel = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how honest confidence is, with intervals and guarantees.
+    """Measure calibration, with intervals and guarantees.
 
-    A folder (or 'pattern*') of Parquet files, or a Zarr store, is read in parts and may be larger
-    than memory; there are no intervals then. Nor are there with --class-axis, where the guarantee
-    is from one position per item.
+    A folder (or 'pattern*') of Parquet files, or a Zarr store, is read in
+    parts and may be larger than memory; there are no intervals then. There are
+    none with --class-axis either, where the guarantee is from one position per
+    item.
     """
     dense = dense_options(logits, class_axis, ignore_label)
     fitted = None if calibrator is None else load_calibrator(calibrator)
-    if dense is not None:
-        arrays = load_dense(logits, split, labels)
-        with dense_checked(logits):
-            found = _dense_summaries(arrays, fitted, dense, n_bins=bins, full=full)
-        _present(found, logits, as_json, unit="positions")
-        return
-    if in_many_files(logits):
-        _evaluate_in_parts(logits, fitted, full, bins, split, labels, as_json)
-        return
-    examples = load_examples(logits, split, labels, weighted=True, fitted_by=fitted)
-    summaries: dict[str, Summary] = {}
-    for judged in (_softmax(examples), *([] if fitted is None else [fitted])):
-        with waiting(f"Measuring {judged.name}"):
-            summaries[judged.name] = _measured(judged, examples, full, bins, resamples, seed)
-    _present(summaries, logits, as_json)
-
-
-def _evaluate_in_parts(
-    logits: Path,
-    fitted: BaseCalibrator | None,
-    full: bool,
-    bins: int,
-    split: Part,
-    labels: Path | None,
-    as_json: bool,
-) -> None:
-    from hokical.calibrators.registry import make
-    from hokical.streams import evaluate as evaluate_stream
-    from hokical.streams import open_source
-
-    source = open_source(logits, split="val" if split is Part.val else "test", labels=labels)
-    head = source.first_chunk().rows(slice(1))
-    if head.weights is not None:
-        say_weighted(logits)
-    plain = make("uncalibrated").fit(head.logits, head.labels)
-    summaries = {}
-    for judged in (plain, *([] if fitted is None else [fitted])):
-        with waiting(f"Measuring {judged.name}"):
-            summaries[judged.name] = evaluate_stream(judged, source, n_bins=bins, full=full)
-    _present(summaries, logits, as_json)
-
-
-def _dense_summaries(
-    arrays: dict[str, Any], fitted: BaseCalibrator | None, dense: dict[str, Any], **options: Any
-) -> dict[str, Summary]:
-    """Metrics of all positions that count; bounds, which need independence, of one per item."""
-    from hokical.calibrators.registry import make
-    from hokical.dense import Dense
-
-    plain = Dense(make("uncalibrated"), **dense).fit(**arrays).calibrator_
-    has_items = dense["class_axis"] % len(arrays["logits"].shape) != 0
-    summaries = {}
-    for judged in (plain, *([] if fitted is None else [fitted])):
-        model, bounds = Dense(judged, **dense), {}
-        with waiting(f"Measuring {judged.name}"):
-            found = model.evaluate(**arrays, **options)
-            if has_items:
-                bounds = model.evaluate(**arrays, **options, max_positions_per_item=1).bounds
-        summaries[judged.name] = replace(found, bounds=bounds)
-    if any(found.bounds for found in summaries.values()):
+    options: dict[str, Any] = {"n_bins": bins, "full": full}
+    with nullcontext() if dense is None else check_arrays(logits):
+        if dense is not None:
+            plain, measure = _judge_dense(load_dense(logits, split, labels), dense, options)
+        elif in_many_files(logits):
+            plain, measure = _judge_parts(open_parts(logits, split, labels), options)
+        else:
+            examples = load_examples(logits, split, labels, weighted=True, fitted_by=fitted)
+            options |= {"n_resamples": resamples, "seed": seed}
+            plain, measure = _judge_examples(examples, **options)
+        summaries: dict[str, Summary] = {}
+        for judged in (plain, *([] if fitted is None else [fitted])):
+            with spinner(f"Measuring {judged.name}"):
+                summaries[judged.name] = measure(judged)
+    if dense is not None and any(found.bounds for found in summaries.values()):
         say("The guarantees are from one position per item: neighbours are not independent.")
-    return summaries
-
-
-def _present(
-    summaries: dict[str, Summary], source: Path, as_json: bool, unit: str = "examples"
-) -> None:
     if as_json:
         show_json({name: found.to_dict() for name, found in summaries.items()})
-        return
-    _show(summaries, source, unit)
+    else:
+        _show(summaries, logits, "examples" if dense is None else "positions")
 
 
-def _softmax(examples: Examples) -> BaseCalibrator:
-    from hokical.calibrators.registry import make
+def _judge_examples(examples: LabelledRows, *, full: bool, **options: Any) -> Judged:
+    """All at once, with intervals."""
 
-    return make("uncalibrated").fit(examples.logits, examples.labels)
+    def measure(judged: Calibrator) -> Summary:
+        vectors: dict[str, Any] = {}
+        if full:
+            vectors = {"proba": judged.predict_proba(examples.logits), "labels": examples.labels}
+        return hokical.metrics.summary(
+            judged.predict_confidence(examples.logits),
+            judged.predict(examples.logits) == examples.labels,
+            sample_weight=examples.weights,
+            **vectors,
+            **options,
+        )
+
+    return hokical.make("uncalibrated").fit(examples.logits, examples.labels), measure
 
 
-def _measured(
-    judged: BaseCalibrator, examples: Examples, full: bool, bins: int, resamples: int, seed: int
-) -> Summary:
-    from hokical.metrics import summary
+def _judge_parts(source: ChunkSource, options: dict[str, Any]) -> Judged:
+    """In parts, which may be larger than memory."""
+    head = source.first_chunk().rows(slice(1))
+    plain = hokical.make("uncalibrated").fit(head.logits, head.labels)
+    return plain, lambda judged: hokical.streams.evaluate(judged, source, **options)
 
-    proba = judged.predict_proba(examples.logits) if full else None
-    return summary(
-        judged.predict_confidence(examples.logits),
-        judged.predict(examples.logits) == examples.labels,
-        proba=proba,
-        labels=examples.labels if full else None,
-        n_bins=bins,
-        n_resamples=resamples,
-        seed=seed,
-        sample_weight=examples.weights,
-    )
+
+def _judge_dense(arrays: dict[str, Any], dense: dict[str, Any], options: dict[str, Any]) -> Judged:
+    """Metrics of all positions; bounds, which need independence, of one per item."""
+    has_items = dense["class_axis"] % len(arrays["logits"].shape) != 0
+
+    def measure(judged: Calibrator) -> Summary:
+        model, bounds = hokical.Dense(judged, **dense), {}
+        if has_items:
+            bounds = model.evaluate(**arrays, **options, max_positions_per_item=1).bounds
+        return replace(model.evaluate(**arrays, **options), bounds=bounds)
+
+    return hokical.Dense(hokical.make("uncalibrated"), **dense).fit(**arrays).calibrator_, measure
 
 
 def _show(summaries: dict[str, Summary], source: Path, unit: str) -> None:
@@ -182,18 +153,23 @@ def _show(summaries: dict[str, Summary], source: Path, unit: str) -> None:
     intervals = some.options.n_resamples > 0
     columns = ["metric"]
     for name in summaries:
-        columns += [name, f"{some.options.level:.0%} interval"] if intervals else [name]
+        columns += [name, f"{1.0 - some.options.delta:.0%} interval"] if intervals else [name]
     table = new_table(columns)
     for metric in some.estimates:
-        table.add_row(_TITLES.get(metric, metric), *_cells(summaries, metric, intervals))
-    guarantees = [_guarantee(name, found) for name, found in summaries.items() if found.bounds]
+        table.add_row(_TITLES.get(metric, metric), *table_cells(summaries, metric, intervals))
+    guarantees = [
+        f"{name}: with {1.0 - found.options.delta:.0%} certainty the true calibration error is "
+        f"below {found.bounds['bousquet']:.4f}."
+        for name, found in summaries.items()
+        if found.bounds
+    ]
     show_table(f"{source.name}: {some.n:,} {unit}", table, _FOOTNOTE, "", *guarantees)
 
 
-def _cells(summaries: dict[str, Summary], metric: str, intervals: bool) -> list[str]:
-    """Value and interval per calibrator, the better value in bold where lower is better."""
+def table_cells(summaries: dict[str, Summary], metric: str, intervals: bool) -> list[str]:
+    """Value and interval per calibrator, the better value in bold if lower is better."""
     shown = [f"{found[metric].value:.4f}" for found in summaries.values()]
-    # Compared as shown, but as numbers: 2.1 is less than 12.3.
+    # Compared as rounded, but as numbers: 2.1 is less than 12.3.
     numbers = [float(value) for value in shown if not math.isnan(float(value))]
     best = min(numbers) if len(set(shown)) > 1 and numbers and metric not in _NOT_LOWER else None
     cells = []
@@ -202,11 +178,3 @@ def _cells(summaries: dict[str, Summary], metric: str, intervals: bool) -> list[
         if intervals:
             cells.append(interval(found[metric].low, found[metric].high))
     return cells
-
-
-def _guarantee(name: str, found: Summary) -> str:
-    certainty = 1.0 - found.options.delta
-    return (
-        f"{name}: with {certainty:.0%} certainty the true calibration error is below "
-        f"{found.bounds['bousquet']:.4f}."
-    )

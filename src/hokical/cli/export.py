@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hokical.cli.options import Json
-from hokical.cli.show import options_checked, say, show_facts, show_json
-from hokical.cli.waiting import waiting
+from hokical.cli.show import check_options, say, show_facts, show_json
+from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
-    from hokical.calibrators.base import BaseCalibrator
+    from hokical.calibrators import Calibrator
 
 _ONLY_ATTACHED = "only goes with --attach"
 #: What the library's words are called here.
@@ -66,13 +66,13 @@ def export(
 
     A model that cannot be run here is written all the same, and `check` says why it was not run.
     """
-    from hokical.files import check_output
+    from hokical.io import check_output
 
     check_output(output, suffix=".onnx", inputs=(calibrator, attach))
     fitted = _load(calibrator)
     options: dict[str, Any] = {"precision": "float32" if float32 else "float64"}
     options |= {"probabilities": probabilities}
-    with waiting(f"Exporting {fitted.name}"):
+    with spinner(f"Exporting {fitted.name}"):
         if attach is None:
             _refuse(scores=scores, class_axis=class_axis, from_probabilities=from_probabilities)
             model = _export(fitted, output, opset, options)
@@ -88,9 +88,9 @@ def export(
     _show(model, output, checked, as_json)
 
 
-def _load(path: Path) -> BaseCalibrator:
-    from hokical.calibrators.registry import load
-    from hokical.files import DataFileError
+def _load(path: Path) -> Calibrator:
+    from hokical.calibrators import load
+    from hokical.io import DataFileError
 
     try:
         return load(path)
@@ -107,22 +107,20 @@ def _refuse(**given: Any) -> None:
             raise typer.BadParameter(f"{_ONLY_ATTACHED}.", param_hint=f"--{name.replace('_', '-')}")
 
 
-def _export(
-    fitted: BaseCalibrator, output: Path, opset: int | None, options: dict[str, Any]
-) -> Any:
+def _export(fitted: Calibrator, output: Path, opset: int | None, options: dict[str, Any]) -> Any:
     from hokical.integrations.onnx import DEFAULT_OPSET, export
 
-    with options_checked():
+    with check_options():
         return export(fitted, output, opset=DEFAULT_OPSET if opset is None else opset, **options)
 
 
-def _attach(model: Path, fitted: BaseCalibrator, output: Path, options: dict[str, Any]) -> Any:
-    from hokical.files import DataFileError
+def _attach(model: Path, fitted: Calibrator, output: Path, options: dict[str, Any]) -> Any:
     from hokical.integrations.onnx import attach
+    from hokical.io import DataFileError
 
     if not model.is_file():
         raise DataFileError(model, "expected an ONNX model; there is no such file.")
-    with options_checked("--attach"), warnings.catch_warnings(record=True) as caught:
+    with check_options("--attach"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             both = attach(model, fitted, output, **options)
@@ -140,7 +138,7 @@ def _in_options(message: str) -> str:
     return message
 
 
-def _check(model: Any, fitted: BaseCalibrator) -> dict[str, Any]:
+def _check(model: Any, fitted: Calibrator) -> dict[str, Any]:
     """What a run of the model says, or why there was none."""
     from hokical.integrations.onnx import NotRunnable, check
 
@@ -164,7 +162,11 @@ def _check(model: Any, fitted: BaseCalibrator) -> dict[str, Any]:
 
 
 def _show(model: Any, output: Path, checked: dict[str, Any] | None, as_json: bool) -> None:
+    from hokical.integrations.onnx import describe_tensor
+
     facts = {item.key: item.value for item in model.metadata_props}
+    inputs = [describe_tensor(item) for item in model.graph.input]
+    outputs = [describe_tensor(item) for item in model.graph.output]
     size = output.stat().st_size
     known = {
         "output": str(output),
@@ -172,8 +174,8 @@ def _show(model: Any, output: Path, checked: dict[str, Any] | None, as_json: boo
         "classes": int(facts["hokical_n_classes"]),
         "opset": int(facts["hokical_opset"]),
         "precision": facts["hokical_precision"],
-        "inputs": [_described(item) for item in model.graph.input],
-        "outputs": [_described(item) for item in model.graph.output],
+        "inputs": inputs,
+        "outputs": outputs,
         "bytes": size,
     }
     if as_json:
@@ -181,16 +183,9 @@ def _show(model: Any, output: Path, checked: dict[str, Any] | None, as_json: boo
         return
     lines = {
         "method": f"{known['method']}, {known['classes']} classes",
-        "inputs": ", ".join(_described(item) for item in model.graph.input),
-        "outputs": ", ".join(_described(item) for item in model.graph.output),
+        "inputs": ", ".join(inputs),
+        "outputs": ", ".join(outputs),
         "opset": f"{known['opset']}, computed in {known['precision']}",
         "written to": f"{output} ({size:,} bytes)",
     }
     show_facts(lines | ({} if checked is None else {"check": checked["check"]}))
-
-
-def _described(item: Any) -> str:
-    """Name, type and shape of an input or output."""
-    from hokical.integrations.onnx import described
-
-    return described(item)

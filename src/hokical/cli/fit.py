@@ -1,4 +1,4 @@
-"""`hokical fit`: learn a calibrator from validation logits and save it."""
+"""`hokical fit`: fit a calibrator on validation logits and save it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hokical.cli.data import check_method, in_many_files, load_examples, say_weighted
-from hokical.cli.dense import dense_checked, dense_options, load_dense
+import hokical
+from hokical.cli.data import check_method, in_many_files, load_examples, open_parts
+from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.options import (
     ClassAxis,
     IgnoreLabel,
@@ -24,31 +25,30 @@ from hokical.cli.options import (
     Split,
     Validation,
 )
-from hokical.cli.show import options_checked, say, show_facts, show_json
-from hokical.cli.waiting import waiting
+from hokical.cli.show import check_options, say, show_facts, show_json
+from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
-    from hokical.calibrators.base import BaseCalibrator
-    from hokical.files import Examples
+    from hokical.calibrators import BaseCalibrator, Calibrator
 
 
 def fit(
     val: Validation,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where to save it (.json).")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Output file (.json).")],
     method: Annotated[str, typer.Option(help="Name from `hokical methods`, or auto.")] = "hoki",
     noise: Annotated[
         str | None, typer.Option(help="For hoki: auto, gaussian:2.0, uniform:-2,4 or gumbel:1.5.")
     ] = None,
     draws: Annotated[
         int | None,
-        typer.Option(min=1, help="For hoki: count over so many noise draws instead of exactly."),
+        typer.Option(min=1, metavar="<int>", help="For hoki: sample this many noise draws."),
     ] = None,
     bins: Annotated[
-        int | None, typer.Option(min=1, help="For hoki: number of confidence bins (15).")
+        int | None, typer.Option(min=1, metavar="<int>", help="For hoki: confidence bins (15).")
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="A folder from which a fit that was killed goes on; read in parts."),
+        typer.Option(help="Folder from which a killed fit continues; data is read in parts."),
     ] = None,
     seed: Seed = 0,
     labels: Labels = None,
@@ -58,121 +58,75 @@ def fit(
     max_positions_per_item: PositionsPerItem = None,
     as_json: Json = False,
 ) -> None:
-    """Learn a calibrator from validation logits and labels, and save it.
+    """Fit a calibrator on validation logits and labels, and save it.
 
-    A folder (or 'pattern*') of Parquet files, a Zarr store, and any file with --checkpoint are read
-    in parts, so they may be larger than memory.
+    A folder (or 'pattern*') of Parquet files, a Zarr store, and any file with
+    --checkpoint are read in parts, so they may be larger than memory.
     """
-    from hokical.files import check_output
-
     calibrator = _make(method, noise, draws, bins, seed)
-    check_output(output, inputs=(val, labels))
+    hokical.io.check_output(output, inputs=(val, labels))
     dense = dense_options(
         val, class_axis, ignore_label, max_positions_per_item, checkpoint=checkpoint
     )
     if dense is not None:
-        dense["random_state"] = seed
-        _fit_dense(calibrator, load_dense(val, split, labels), dense, val, output, as_json)
+        model = hokical.Dense(calibrator, **dense, random_state=seed)
+        arrays = load_dense(val, split, labels)
+        with check_arrays(val):
+            seconds = _time(lambda: model.fit(**arrays))
+        model.save(output)
+        fitted = model.calibrator_
+        _show(fitted, _count_scores(fitted, None), seconds, output, as_json, unit="positions")
         return
     if checkpoint is not None or in_many_files(val):
-        _fit_in_parts(calibrator, val, split, labels, checkpoint, output, as_json)
-        return
-    examples = load_examples(val, split, labels, weighted=True)
-    seconds = _fitted(calibrator, examples)
+        source = open_parts(val, split, labels)
+        seconds = _time(lambda: hokical.streams.fit(calibrator, source, checkpoint=checkpoint))
+        counts = _count_scores(calibrator, source.n_rows)
+    else:
+        examples = load_examples(val, split, labels, weighted=True)
+        # The choice of noise has its own progress bar.
+        searching = getattr(calibrator, "noise", None) == "auto"
+        with nullcontext() if searching else spinner(f"Fitting {calibrator.name}"):
+            seconds = _time(lambda: calibrator.fit(*examples.pair, examples.weights))
+        right = float((examples.logits.labels == examples.labels).mean())
+        counts = {"examples": examples.logits.n_rows, "accuracy": right}
     calibrator.save(output)
-    _show(calibrator, _counts(examples), seconds, output, as_json)
+    _show(calibrator, counts, seconds, output, as_json)
 
 
 def _make(
     method: str, noise: str | None, draws: int | None, bins: int | None, seed: int
 ) -> BaseCalibrator:
-    from hokical.calibrators.registry import make_seeded
-    from hokical.noise import parse_noise
-
     options: dict[str, Any] = {"noise": noise, "draws": draws, "n_bins": bins}
     options = {name: value for name, value in options.items() if value is not None}
-    if check_method(method) != "hoki":
-        if options:
-            raise typer.BadParameter("--noise, --draws and --bins are options of hoki alone.")
-        return make_seeded(method, seed)
+    if check_method(method) != "hoki" and options:
+        raise typer.BadParameter("--noise, --draws and --bins are options of hoki only.")
     if noise is not None and noise != "auto":
-        with options_checked("--noise"):
-            options["noise"] = parse_noise(noise)
-    return make_seeded(method, seed, **options)
+        with check_options("--noise"):
+            options["noise"] = hokical.stability.parse_noise(noise)
+    return hokical.calibrators.make_seeded(method, seed, **options)
 
 
-def _fit_in_parts(
-    calibrator: BaseCalibrator,
-    val: Path,
-    split: Part,
-    labels: Path | None,
-    checkpoint: Path | None,
-    output: Path,
-    as_json: bool,
-) -> None:
-    from hokical.streams import fit as fit_stream
-    from hokical.streams import open_source
-
-    source = open_source(val, split="val" if split is Part.val else "test", labels=labels)
-    if source.first_chunk().weights is not None:
-        say_weighted(val)
-    # Every pass draws a progress bar of its own.
-    seconds = _timed(lambda: fit_stream(calibrator, source, checkpoint=checkpoint))
-    calibrator.save(output)
-    _show(calibrator, _counted(calibrator, source.n_rows), seconds, output, as_json)
-
-
-def _fit_dense(
-    calibrator: BaseCalibrator,
-    arrays: dict[str, Any],
-    dense: dict[str, Any],
-    val: Path,
-    output: Path,
-    as_json: bool,
-) -> None:
-    from hokical.dense import Dense
-
-    model = Dense(calibrator, **dense)
-    with dense_checked(val):
-        seconds = _timed(lambda: model.fit(**arrays))
-    model.save(output)
-    fitted = model.calibrator_
-    _show(fitted, _counted(fitted, None), seconds, output, as_json, unit="positions")
-
-
-def _fitted(calibrator: BaseCalibrator, examples: Examples) -> float:
-    """Fit, pass warnings on to stderr, and return the seconds it took."""
-    # The choice of noise draws a progress bar of its own.
-    searching = getattr(calibrator, "noise", None) == "auto"
-    with nullcontext() if searching else waiting(f"Fitting {calibrator.name}"):
-        return _timed(lambda: calibrator.fit(*examples.pair, examples.weights))
-
-
-def _timed(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+def _time(work: Callable[[], object]) -> float:
+    """Seconds that the work takes; its warnings go to stderr."""
+    start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work()
     for warning in caught:
         say(f"Warning: {warning.message}")
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
-def _counts(examples: Examples) -> dict[str, Any]:
-    right = (examples.logits.labels == examples.labels).mean()
-    return {"examples": examples.logits.n_rows, "accuracy": float(right)}
-
-
-def _counted(calibrator: BaseCalibrator, n_rows: int | None) -> dict[str, Any]:
-    """As `_counts`, from what the calibrator counted while it was fitted, if it did."""
-    counted = calibrator.fit_scores_
-    if counted is None:
+def _count_scores(calibrator: Calibrator, n_rows: int | None) -> dict[str, Any]:
+    """Examples and accuracy, from what the calibrator counted while it was fitted."""
+    table = calibrator.fit_scores_
+    if table is None:
         return {"examples": n_rows, "accuracy": None}
-    return {"examples": counted.total, "accuracy": 1.0 - int(counted.wrong.sum()) / counted.total}
+    return {"examples": table.total, "accuracy": 1.0 - int(table.wrong.sum()) / table.total}
 
 
 def _show(
-    calibrator: BaseCalibrator,
+    calibrator: Calibrator,
     counts: dict[str, Any],
     seconds: float,
     output: Path,
@@ -183,9 +137,8 @@ def _show(
     facts = {
         "method": calibrator.name,
         "output": str(output),
-        "examples": counts["examples"],
+        **counts,
         "classes": calibrator.n_classes_,
-        "accuracy": counts["accuracy"],
         "noise": None if noise is None else noise.to_dict(),
         "converged": bool(getattr(calibrator, "converged_", True)),
         "fit_seconds": seconds,
@@ -195,15 +148,11 @@ def _show(
     if as_json:
         show_json(facts)
         return
-    rows = {"method": calibrator.name, "learned from": _data_in_words(facts, unit)}
-    rows |= {} if noise is None else {"noise": repr(noise)}
-    rows |= {} if facts["reason"] is None else {"chosen": facts["reason"]}
-    show_facts(rows | {"took": f"{seconds:.2f} s", "saved to": str(output)})
-
-
-def _data_in_words(facts: dict[str, Any], unit: str) -> str:
-    rows, right = facts["examples"], facts["accuracy"]
+    rows, right = counts["examples"], counts["accuracy"]
     known = [] if rows is None else [f"{rows:,} {unit}"]
-    known += [f"{facts['classes']} classes"]
+    known += [f"{calibrator.n_classes_} classes"]
     known += [] if right is None else [f"{right:.1%} right"]
-    return ", ".join(known)
+    lines = {"method": calibrator.name, "fitted on": ", ".join(known)}
+    lines |= {} if noise is None else {"noise": repr(noise)}
+    lines |= {} if facts["reason"] is None else {"chosen": facts["reason"]}
+    show_facts(lines | {"took": f"{seconds:.2f} s", "saved to": str(output)})

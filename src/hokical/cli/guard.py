@@ -5,27 +5,31 @@ from __future__ import annotations
 import errno
 import os
 import traceback
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
+import hokical
 from hokical.cli.show import stderr
 
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 
-#: Base of all complaints about the command line. Its home moved between versions of typer.
+#: Base of all errors of usage. Its module differs between versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+#: Commands of other distributions, and the distribution to install.
+_ADDED_BY = {"paper": "hokical-paper"}
 
 
 class Guard(TyperGroup):
     """A group of commands that fail without tracebacks, unless `--debug` asks for them."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Exit code 0 where the reader of a pipe has had enough, as in `hokical methods | head`.
+        """Exit code 0 if the reader of a pipe closes it, as in `hokical methods | head`.
 
-        Typer and rich end with 1 then, each from within the handling of the broken pipe.
+        Typer and rich exit with 1 then, while handling the broken pipe.
         """
         try:
             return super().main(*args, **options)
@@ -34,6 +38,26 @@ class Guard(TyperGroup):
                 raise
             _discard_output()
             raise SystemExit(0) from None
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """hokical's own commands, then those that other distributions add."""
+        return [*super().list_commands(ctx), *_added_commands()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Commands of other distributions are loaded when they are used."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        added = _added_commands().get(cmd_name)
+        if added is not None:
+            group = typer.main.get_group(added.load())
+            group.name = cmd_name
+            return group
+        if cmd_name in _ADDED_BY:
+            raise _UsageError(
+                f"`hokical {cmd_name}` is not installed: pip install {_ADDED_BY[cmd_name]}."
+            )
+        return None
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         given = list(args)
@@ -45,7 +69,7 @@ class Guard(TyperGroup):
             raise typer.Exit(_report(error, f"Try '{info_name} --help'.")) from None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """`--debug` may stand anywhere, also after the command."""
+        """`--debug` may be anywhere, also after the command."""
         ctx.meta["debug"] = "--debug" in args
         return super().parse_args(ctx, [arg for arg in args if arg != "--debug"])
 
@@ -65,19 +89,23 @@ class Guard(TyperGroup):
             raise typer.Exit(_report(error, _usage_hint(error))) from None
 
 
+def _added_commands() -> dict[str, EntryPoint]:
+    return {found.name: found for found in entry_points(group="hokical.commands")}
+
+
 def _is_broken_pipe(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 
 def _discard_output() -> None:
-    """Nobody reads any more: what Python still flushes at its end must not fail again."""
+    """Nobody reads any more: what Python flushes at exit must not fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
 
 
 def _report(error: Exception, hint: str) -> int:
-    """Say what went wrong in one line; the exit code that goes with it."""
+    """Report an error in one line, and return its exit code."""
     code = _exit_code(error)
     format_message = getattr(error, "format_message", None)
     message = str(format_message() if format_message else error) or type(error).__name__
@@ -90,13 +118,14 @@ def _report(error: Exception, hint: str) -> int:
 
 
 def _exit_code(error: Exception) -> int:
-    from hokical.files import DataFileError
-    from hokical.storage import CalibratorFileError
-    from hokical.streams.checkpoint import CheckpointError
-
-    complaints = (_UsageError, DataFileError, CalibratorFileError, CheckpointError)
-    bad_input = isinstance(error, complaints)
-    return BAD_USAGE if bad_input else FAILED
+    if isinstance(error, _UsageError):
+        return BAD_USAGE
+    file_errors = (
+        hokical.io.DataFileError,
+        hokical.CalibratorFileError,
+        hokical.streams.CheckpointError,
+    )
+    return BAD_USAGE if isinstance(error, file_errors) else FAILED
 
 
 def _usage_hint(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The command itself: its help, the options before a command, its exit codes."""
+"""The `hokical` command: its help, its own options, its exit codes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import hokical
 from hokical.cli.guard import Guard
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 the work failed; 2 bad usage or a bad file (130 after Ctrl-C). "
+    "Exit codes: 0 done; 1 failed; 2 bad usage or a bad file; 130 after Ctrl-C. "
     "Results go to stdout, everything else to stderr."
 )
 
 app = typer.Typer(
     cls=Guard,
-    help="Honest confidence for classifiers: calibrate logits, and measure how well it went.",
+    help="Honest confidence for classifiers: calibrate logits and measure calibration.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

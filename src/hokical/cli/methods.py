@@ -1,45 +1,35 @@
-"""`hokical methods`: what there is to choose from."""
+"""`hokical methods`: the calibration methods."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
 
 from rich import box
 from rich.table import Table
 
+import hokical
 from hokical.cli.options import Json
 from hokical.cli.show import say, show_json, show_table
 
 
 def methods(as_json: Json = False) -> None:
     """List the calibration methods."""
-    from hokical.calibrators.registry import table
-
+    known = hokical.calibrators.table()
     if as_json:
-        show_json([_as_dict(info) for info in table()])
+        show_json(
+            [
+                asdict(info) | {"kind": info.kind.__name__, "needs_views": info.kind.needs_views}
+                for info in known
+            ]
+        )
         return
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     shown.add_column("name", no_wrap=True, style="bold")
     shown.add_column("labels", no_wrap=True)
     shown.add_column("cost of a fit", ratio=2)
     shown.add_column("published in", ratio=3)
-    for info in table():
-        shown.add_row(info.name, _labels(info.changes_labels), info.cost, info.reference)
+    for info in known:
+        labels = "may change" if info.changes_labels else "kept"
+        shown.add_row(info.name, labels, info.cost, info.reference)
     show_table("Calibration methods", shown)
     say("With `--method auto`, fit chooses among temps, ets, profile and hoki on held-out folds.")
-
-
-def _labels(may_change: bool) -> str:
-    return "may change" if may_change else "kept"
-
-
-def _as_dict(info: Any) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "class": info.kind.__name__,
-        "changes_labels": info.changes_labels,
-        "needs_transformed": info.kind.needs_transformed,
-        "cost": info.cost,
-        "reference": info.reference,
-        "parameters": info.parameters,
-    }

@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+import hokical
 from hokical.cli.show import interval, new_table, say, show_json, show_table, stdout
-from hokical.cli.waiting import waiting
-from hokical.progress import track
+from hokical.cli.spinner import spinner
+from hokical.core.progress import track
 
 if TYPE_CHECKING:
-    from hokical.comparison import Comparison, MethodResult
+    from hokical.report.comparison import Comparison
 
 #: Score and title. The methods' best of each is shown in bold.
 _SCORES = {"ece": "ECE", "ece_mass": "ECE mass", "brier": "Brier", "log_loss": "log loss"}
 _CAPTION = "ECE: 15 bins of equal width, or mass. Lower is better, best in bold."
-#: From this many columns of text on there is room for intervals and guarantees.
+#: The width from which intervals and guarantees are shown.
 _ROOMY = 110
-
-
-def measure(comparison: Comparison) -> None:
-    """Compute every summary now, with a progress bar; they are remembered."""
-    for result in track(comparison.results, "Measuring", len(comparison.results), None):
-        result.summary  # noqa: B018
 
 
 def show_comparison(
     comparison: Comparison, title: str, report: Path | None, *, as_json: bool
 ) -> None:
-    """Table and headline, or JSON; remarks on stderr."""
+    """Measure the methods, write the report, and show table and headline, or JSON."""
+    for result in track(comparison.results, "Measuring", len(comparison.results), None):
+        result.summary  # noqa: B018, computed now for the progress bar, then cached
+    if report is not None:
+        with spinner("Writing the report"):
+            hokical.report.write_report(comparison, report)
     if as_json:
         where: dict[str, Any] = {"report": None if report is None else str(report)}
         show_json(comparison.to_dict() | where)
@@ -44,40 +44,19 @@ def show_comparison(
         say(f"Report: {report.resolve()}")
 
 
-def write_html(comparison: Comparison, report: Path | None) -> None:
-    """The report, where one is wanted."""
-    if report is None:
-        return
-    from hokical.report import write_report
-
-    with waiting("Writing the report"):
-        write_report(comparison, report)
-
-
 def results_table(comparison: Comparison, *, roomy: bool) -> Table:
     """One row per method, the best of each score in bold."""
     extra = ("ECE interval", "surely below") if roomy else ()
-    columns = ("method", "says", "right", *_SCORES.values(), *extra, "fit")
-    table = new_table(columns)
-    best = {score: comparison.best(score).score(score) for score in _SCORES}
+    table = new_table(("method", "says", "right", *_SCORES.values(), *extra, "fit"))
+    best = {score: f"{comparison.best(score).score(score):.4f}" for score in _SCORES}
     for result in comparison.results:
-        scores = [_marked(result.score(score), best[score]) for score in _SCORES]
-        more = _more(result) if roomy else []
-        table.add_row(result.name, *_said(result), *scores, *more, f"{result.fit_seconds:.2f} s")
+        cells = [f"{result.score(name):.1%}" for name in ("mean_confidence", "accuracy")]
+        for score in _SCORES:
+            # Equal as shown is equal: readers cannot see which 0.0107 is lower.
+            shown = f"{result.score(score):.4f}"
+            cells.append(f"[bold]{shown}[/bold]" if shown == best[score] else shown)
+        if roomy:
+            ece, bounds = result.summary["ece"], result.summary.bounds
+            cells += [interval(ece.low, ece.high), f"{bounds['bousquet']:.4f}"]
+        table.add_row(result.name, *cells, f"{result.fit_seconds:.2f} s")
     return table
-
-
-def _said(result: MethodResult) -> list[str]:
-    return [f"{result.score(name):.1%}" for name in ("mean_confidence", "accuracy")]
-
-
-def _more(result: MethodResult) -> list[str]:
-    found = result.summary
-    ece = found["ece"]
-    return [interval(ece.low, ece.high), f"{found.bounds['bousquet']:.4f}"]
-
-
-def _marked(value: float, best: float) -> str:
-    # Equal as shown is equal: a reader cannot see why one 0.0107 should be better than another.
-    shown = f"{value:.4f}"
-    return f"[bold]{shown}[/bold]" if shown == f"{best:.4f}" else shown

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+import hokical
 from hokical.cli.data import load_examples
 from hokical.cli.options import Json, Labels, Part, Seed, Split, Validation
-from hokical.cli.show import new_table, options_checked, show_json, show_table, stdout
+from hokical.cli.show import check_options, new_table, show_json, show_table, stdout
 
 if TYPE_CHECKING:
-    from hokical.noise import Noise
-    from hokical.selection import NoiseSelection, Trial
+    from hokical.fitting.noise_selection import NoiseSelection, Trial
+    from hokical.stability.noise import Noise
 
 _SHOWN = 5
 
 
 class Search(StrEnum):
-    """How settings are found: by refining the width, or by walking the paper's grid."""
+    """How settings are found: by refining the width, or on the paper's grid."""
 
     exact = "exact"
     paper = "paper"
@@ -30,11 +31,11 @@ class Search(StrEnum):
 
 def select(
     val: Validation,
-    search: Annotated[Search, typer.Option(help="Refine the width, or walk the paper's grid.")] = (
+    search: Annotated[Search, typer.Option(help="Refine the width, or use the paper's grid.")] = (
         Search.exact
     ),
     families: Annotated[
-        str, typer.Option(help="Noise families with commas between; gumbel is the third.")
+        str, typer.Option(help="Noise families, comma-separated; gumbel is the third.")
     ] = "gaussian,uniform",
     draws: Annotated[
         int | None, typer.Option(min=1, help="For the paper's grid: sample instead of integrate.")
@@ -44,13 +45,11 @@ def select(
     split: Split = Part.val,
     as_json: Json = False,
 ) -> None:
-    """Find the noise that tells examples apart best, for `fit --noise`."""
-    from hokical.selection import select_noise
-
+    """Find the noise that separates examples best, for `fit --noise`."""
     names = [name.strip() for name in families.split(",") if name.strip()]
     examples = load_examples(val, split, labels)
-    with options_checked():
-        found = select_noise(
+    with check_options():
+        found = hokical.select_noise(
             *examples.pair,
             search="exact" if search is Search.exact else "paper",
             families=names,
@@ -58,7 +57,9 @@ def select(
             random_state=seed,
         )
     if as_json:
-        show_json(_as_dict(found))
+        trials = [_trial_dict(trial) for trial in found.trials]
+        best = {"noise": noise_option(found.noise), "best": _trial_dict(found.best)}
+        show_json(best | {"trials": trials})
         return
     _show(found, val)
 
@@ -66,7 +67,7 @@ def select(
 def noise_option(noise: Noise) -> str:
     """The noise as `fit --noise` reads it.
 
-    >>> from hokical.noise import Uniform
+    >>> from hokical.stability.noise import Uniform
     >>> noise_option(Uniform(-2, 4))
     'uniform:-2,4'
     """
@@ -76,42 +77,26 @@ def noise_option(noise: Noise) -> str:
 
 def _show(found: NoiseSelection, source: Path) -> None:
     table = new_table(("noise", "spread", "right if kept", "right if lost"))
-    for trial in _ranked(found)[:_SHOWN]:
+    for trial in _best_first(found)[:_SHOWN]:
         style = "bold" if trial == found.best else None
-        table.add_row(noise_option(trial.noise), *_numbers(trial), style=style)
+        numbers = (f"{value:.4f}" for value in (trial.sigma_hat, trial.alpha, trial.beta))
+        table.add_row(noise_option(trial.noise), *numbers, style=style)
     show_table(
         f"{source.name}: the best of {len(found.trials)} settings",
         table,
         "Spread: how far confidences differ. Right: where noise keeps the label, or not.",
     )
-    # One line however narrow the terminal, to be copied whole.
+    # One line however narrow the terminal, so that it can be copied.
     command = f"hokical fit {quote(str(source))} --noise {noise_option(found.noise)} -o cal.json"
     stdout().print(Text(f"Use it: {command}"), soft_wrap=True)
 
 
-def _ranked(found: NoiseSelection) -> list[Trial]:
-    """The best first; a search on fewer rows, which comes before the final one, is left out."""
+def _best_first(found: NoiseSelection) -> list[Trial]:
+    """Trials by falling spread, without those of a first search on fewer rows."""
     trials = {t.noise: t for t in found.trials if t.n_examples == found.best.n_examples}
     return sorted(trials.values(), key=lambda trial: -trial.sigma_hat)
 
 
-def _numbers(trial: Trial) -> list[str]:
-    return [f"{trial.sigma_hat:.4f}", f"{trial.alpha:.4f}", f"{trial.beta:.4f}"]
-
-
-def _as_dict(found: NoiseSelection) -> dict[str, Any]:
-    return {
-        "noise": noise_option(found.noise),
-        "best": _trial_dict(found.best),
-        "trials": [_trial_dict(trial) for trial in found.trials],
-    }
-
-
 def _trial_dict(trial: Trial) -> dict[str, Any]:
-    return {
-        **trial.noise.to_dict(),
-        "alpha": trial.alpha,
-        "beta": trial.beta,
-        "sigma_hat": trial.sigma_hat,
-        "n_examples": trial.n_examples,
-    }
+    names = ("alpha", "beta", "sigma_hat", "n_examples")
+    return {**trial.noise.to_dict(), **{name: getattr(trial, name) for name in names}}

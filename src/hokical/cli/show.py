@@ -18,13 +18,13 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-#: Width where there is no terminal to ask: a table in a file or a pipe is not cut.
+#: Width if there is no terminal, so that tables in files and pipes are not cut.
 _WIDTH_OF_A_PIPE = 120
 _UNBOUNDED = 100_000
 
 
 def stdout(*, at_least: int = 0) -> Console:
-    """The console for results, taken to be wider than it is where they need it."""
+    """The console for results, as if it were at least this wide."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(width=None if known else _WIDTH_OF_A_PIPE, highlight=False)
     return Console(width=at_least, highlight=False) if console.width < at_least else console
@@ -36,17 +36,17 @@ def stderr() -> Console:
 
 
 def say(text: str) -> None:
-    """A remark on stderr, in one line however narrow the terminal."""
+    """A message on stderr, in one line however narrow the terminal."""
     stderr().print(Text(text), soft_wrap=True)
 
 
 def show_json(data: Any) -> None:
-    """Strict JSON on stdout; numbers that JSON has no word for become null."""
+    """Strict JSON on stdout; NaN and infinities become null."""
     typer.echo(json.dumps(_plain(data), indent=2, allow_nan=False))
 
 
 def new_table(columns: Iterable[str]) -> Table:
-    """A table whose first column is text and whose others are numbers, none ever cut."""
+    """A table of a text column and number columns, none of which is ever cut."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, name in enumerate(columns):
         table.add_column(name, justify="right" if index else "left", no_wrap=True)
@@ -57,27 +57,27 @@ def show_table(title: str, table: Table, *remarks: str) -> None:
     """A table between its title and remarks, which may be wider than it is."""
     console = stdout()
     console.print(Text(title, style="bold"), soft_wrap=True)
-    stdout(at_least=_needed(console, table)).print(table)
+    stdout(at_least=_fix_widths(console, table)).print(table)
     console.print()
     for remark in remarks:
         console.print(Text(remark))
 
 
-def _needed(console: Console, table: Table) -> int:
-    """The width below which rich would cut cells or drop columns; wider lines a terminal wraps."""
+def _fix_widths(console: Console, table: Table) -> int:
+    """Keep rich from cutting cells; the width that needs, which a narrow terminal wraps."""
     options = console.options.update(width=_UNBOUNDED)
     for column in table.columns:
         cells = [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
         column.min_width = max(cell.maximum if column.no_wrap else cell.minimum for cell in cells)
-    measured = Measurement.get(console, options, table)
-    if measured.maximum > console.width:  # rich shrinks the widest below what we ask of them
+    size = Measurement.get(console, options, table)
+    if size.maximum > console.width:  # otherwise rich shrinks columns below their minimum
         for column in table.columns:
             column.max_width = column.min_width
-    return measured.minimum
+    return size.minimum
 
 
 def interval(low: float, high: float) -> str:
-    """Both ends of an interval, or a dash where there is none."""
+    """Both ends of an interval, or a dash if there is none."""
     return "\N{EN DASH}" if math.isnan(low) or math.isnan(high) else f"{low:.4f} - {high:.4f}"
 
 
@@ -89,8 +89,8 @@ def show_facts(facts: dict[str, str]) -> None:
 
 
 @contextmanager
-def options_checked(option: str | None = None) -> Iterator[None]:
-    """Let the library judge a value, and blame its verdict on the command line."""
+def check_options(option: str | None = None) -> Iterator[None]:
+    """Report errors of the library as errors of the command line."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -102,12 +102,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, np.generic)):
         return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        return _plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return str(value)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

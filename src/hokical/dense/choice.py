@@ -15,7 +15,7 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-def chosen_positions(counting: BoolArray, most: int, seed: int, first_item: int) -> BoolArray:
+def choose_positions(counting: BoolArray, most: int, seed: int, first_item: int) -> BoolArray:
     """At most `most` of the positions of each item that count, drawn evenly.
 
     Parameters
@@ -28,7 +28,7 @@ def chosen_positions(counting: BoolArray, most: int, seed: int, first_item: int)
     Examples
     --------
     >>> everything = np.ones((3, 5), bool)
-    >>> chosen_positions(everything, 2, seed=0, first_item=0).sum(axis=1).tolist()
+    >>> choose_positions(everything, 2, seed=0, first_item=0).sum(axis=1).tolist()
     [2, 2, 2]
     """
     if counting.shape[1] <= most:
@@ -36,7 +36,7 @@ def chosen_positions(counting: BoolArray, most: int, seed: int, first_item: int)
     if counting.shape[1] <= _FEW:
         return _by_keys(counting, most, seed, first_item)
     rows = (
-        _drawn(row, most, np.random.default_rng([seed, first_item + number]))
+        _draw(row, most, np.random.default_rng([seed, first_item + number]))
         for number, row in enumerate(counting)
     )
     return np.stack(list(rows))
@@ -46,21 +46,21 @@ def _by_keys(counting: BoolArray, most: int, seed: int, first_item: int) -> Bool
     """Every position gets a random key; those of the smallest keys are taken."""
     items, positions = (np.arange(length, dtype=np.uint64) for length in counting.shape)
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    own = _mixed(start + (items + np.uint64(first_item)) * _STEP)
-    keys = _mixed(own[:, None] + positions * _STEP)  # one to one, so an item's keys differ
+    own = _mix(start + (items + np.uint64(first_item)) * _STEP)
+    keys = _mix(own[:, None] + positions * _STEP)  # one to one, so an item's keys differ
     keys[~counting] = np.iinfo(np.uint64).max
     last = np.partition(keys, most - 1, axis=1)[:, most - 1 : most]
     return (keys <= last) & counting
 
 
-def _mixed(numbers: KeyArray) -> KeyArray:
+def _mix(numbers: KeyArray) -> KeyArray:
     """The finalizer of SplitMix64: one to one, and every bit depends on every other."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * _FIRST
     numbers = (numbers ^ (numbers >> np.uint64(27))) * _SECOND
     return numbers ^ (numbers >> np.uint64(31))
 
 
-def _drawn(counting: BoolArray, most: int, rng: np.random.Generator) -> BoolArray:
+def _draw(counting: BoolArray, most: int, rng: np.random.Generator) -> BoolArray:
     places = np.flatnonzero(counting)
     if places.size > most:
         places = rng.choice(places, most, replace=False, shuffle=False)

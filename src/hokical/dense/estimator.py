@@ -5,30 +5,26 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.exceptions import NotFittedError
 
-from hokical._tensors import is_tensor
-from hokical.calibrators.base import BaseCalibrator
-from hokical.calibrators.registry import load, make
-from hokical.dense.fitting import fit_source
-from hokical.dense.positions import DenseBatch, Rules, check_rules, make_batch
-from hokical.dense.predicting import answered, selected
-from hokical.dense.sources import (
-    check_labelled,
-    dense_batches,
-    dense_source,
-    gathered_rows,
-    holds_batches,
-)
+from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.fitted import load
+from hokical.core.storage import CalibratorFileError
+from hokical.dense.fitting import fresh_calibrator, partition_for
+from hokical.dense.positions import DenseBatch, DenseOptions, check_options, make_batch
+from hokical.dense.predicting import predict_batch, select_batch
+from hokical.dense.sources import check_labelled, dense_batches, holds_batches, make_source
+from hokical.io.sources import ChunkSource
 from hokical.metrics.summaries import Summary
+from hokical.rules.answering import What
 from hokical.streams.evaluation import evaluate
-from hokical.streams.sources import Source
+from hokical.streams.partition import StreamedPartition
 
 
 class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -36,13 +32,13 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     Logits have any shape, with the classes on one of the axes; labels, masks and confidences have
     the same shape without it. One calibrator is fitted on all positions that count. The arrays are
-    gone through in slabs of about 30 MB and never flattened as a whole, so the memory of a fit does
-    not grow with the number of items (for methods that stream; others gather the positions that
+    read in slabs of about 30 MB and never flattened as a whole, so the memory of a fit does not
+    grow with the number of items (for methods that stream; others gather the positions that
     count).
 
     Parameters
     ----------
-    calibrator : BaseCalibrator or str
+    calibrator : Calibrator or str
         What to fit: a calibrator, which stays as it is, or a name in the registry. One that is
         fitted already predicts without a `fit`.
     class_axis : int
@@ -87,7 +83,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        calibrator: BaseCalibrator | str = "hoki",
+        calibrator: Calibrator | str = "hoki",
         *,
         class_axis: int = -1,
         ignore_label: int | Sequence[int] | None = None,
@@ -108,8 +104,8 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         logits : array of shape (n, ..., classes), or with the classes on `class_axis`
-            NumPy, memory-mapped, Zarr or HDF5 arrays, or torch tensors, in any order of memory.
-            Or batches: a list, a loader, a function that returns an iterator, or an iterator for
+            NumPy, memory-mapped, Zarr or HDF5 arrays, or torch tensors, in any memory order. Or
+            batches: a list, a loader, a function that returns an iterator, or an iterator for
             methods that need one pass. A batch is (logits, labels), (logits, labels,
             sample_weight), or a mapping with these names and `mask`; batches may differ in shape.
         labels : array of shape (n, ...)
@@ -119,10 +115,10 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : array of shape (n, ...) or (n,), optional
             How much each position counts, or each position of an item.
         """
-        calibrator = _fresh(self.calibrator)
+        calibrator = fresh_calibrator(self.calibrator)
         source = self._source(logits, labels, mask, sample_weight, self.max_positions_per_item)
-        fit_source(calibrator, source)
-        self.calibrator_ = calibrator
+        calibrator.fit_partition(partition_for(calibrator, source))
+        self.calibrator_: Calibrator = calibrator
         return self
 
     def predict(self, logits: Any, *, mask: Any = None, fill: int = -1) -> Any:
@@ -130,7 +126,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
         Of batches, this and the other predictions give an iterator of results, one per batch.
         """
-        return self._predict("predict", logits, mask, fill, whole=True)
+        return self._predict("labels", logits, mask, fill, whole=True)
 
     def predict_confidence(self, logits: Any, *, mask: Any = None, fill: float = np.nan) -> Any:
         """The chance (n, ...) that each predicted label is right; `fill` where the mask is False.
@@ -138,11 +134,11 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         Positions whose label is ignored in a fit are predicted like all others: labels are not
         known here.
         """
-        return self._predict("predict_confidence", logits, mask, fill)
+        return self._predict("confidence", logits, mask, fill)
 
     def predict_proba(self, logits: Any, *, mask: Any = None, fill: float = np.nan) -> Any:
         """Probabilities in the shape of the logits; they sum to 1 along `class_axis`."""
-        return self._predict("predict_proba", logits, mask, fill, of_classes=True)
+        return self._predict("proba", logits, mask, fill, of_classes=True)
 
     def evaluate(
         self,
@@ -165,15 +161,9 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             them, the default. The bounds hold with 1, if the items are independent; with more they
             are too tight, because neighbours are right and wrong together.
         **options
-            `n_bins`, `full`, `coverage` and `delta` of `hokical.streams.evaluate`; `full` is for
-            logits on the host.
+            `n_bins`, `full`, `coverage` and `delta` of `hokical.streams.evaluate`.
         """
         source = self._source(logits, labels, mask, sample_weight, max_positions_per_item)
-        if options.get("full") and is_tensor(source.first_chunk().logits):
-            raise TypeError(
-                "`full` scores the probabilities of all classes, which is done on the host; the "
-                "logits are on another device. Leave `full` out, or pass `logits.cpu()`."
-            )
         return evaluate(self._fitted(), source, **options)
 
     def score(
@@ -204,8 +194,8 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """
         certified = copy.deepcopy(self._fitted())
         source = self._source(logits, labels, mask, None, max_positions_per_item)
-        rows, truth, _ = gathered_rows(source)
-        self.calibrator_ = certified.certify(rows, truth)
+        positions = StreamedPartition(source).gather("certify")
+        self.calibrator_ = certified.certify(positions.logits, positions.labels)
         return self
 
     def predict_or_abstain(
@@ -230,53 +220,64 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         rule = partial(calibrator.predict_or_abstain, risk=risk, delta=delta)
         promise = rule(np.zeros((1, calibrator.n_classes_)))  # the same whatever the logits
-        return self._each(logits, mask, lambda batch: selected(batch, rule, promise))
+        return self._each(logits, mask, lambda batch: select_batch(batch, rule, promise))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted calibrator to a JSON file, atomically.
+        """Write the fitted calibrator and the options of this wrapper to a JSON file, atomically.
 
-        It is an ordinary calibrator's file, for `hokical.load`, the command line or an export. The
-        options of this wrapper are not in it; `Dense.load` takes them.
+        `Dense.load` gives both back. For `hokical.load`, the command line or an export it is an
+        ordinary calibrator's file.
         """
-        self._fitted().save(path)
+        options = self._options(self.max_positions_per_item)
+        stored = {
+            "class_axis": options.class_axis,
+            "ignore_label": options.ignored or None,
+            "max_positions_per_item": options.per_item,
+            "random_state": options.seed,
+        }
+        self._fitted().save(path, beside={"dense": stored})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """A fitted `Dense` from a calibrator's file, with `class_axis` and other options."""
-        return cls(load(path), **options)
+        """A fitted `Dense` from a file; options given here replace those in the file."""
+        calibrator = load(path)
+        try:
+            dense = cls(calibrator, **calibrator.beside.get("dense", {}))
+            dense._options(dense.max_positions_per_item)
+        except (TypeError, ValueError) as error:
+            raise CalibratorFileError(f"{path} has unusable options of Dense: {error}") from error
+        dense.set_params(**options)
+        return dense
 
     @property
     def n_classes_(self) -> int:
         return self._fitted().n_classes_
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "calibrator_") or hasattr(self.calibrator, "n_classes_")
+        return hasattr(self, "calibrator_") or hasattr(self.calibrator, "rule_")
 
-    def _fitted(self) -> BaseCalibrator:
+    def _fitted(self) -> Calibrator:
         """The calibrator of the last fit, or the one given if that is fitted already."""
         found = getattr(self, "calibrator_", self.calibrator)
-        if not isinstance(found, BaseCalibrator) or not hasattr(found, "n_classes_"):
+        if not isinstance(found, Calibrator) or not hasattr(found, "rule_"):
             raise NotFittedError(
                 f"This {type(self).__name__} instance is not fitted yet. Call `fit` first, or give "
                 "a fitted calibrator."
             )
         return found
 
-    def _rules(self, per_item: int | None = None) -> Rules:
-        return check_rules(self.class_axis, self.ignore_label, per_item, self.random_state)
+    def _options(self, per_item: int | None = None) -> DenseOptions:
+        return check_options(self.class_axis, self.ignore_label, per_item, self.random_state)
 
     def _source(
         self, logits: Any, labels: Any, mask: Any, weights: Any, per_item: int | None
-    ) -> Source:
-        source = dense_source(logits, labels, mask, weights, self._rules(per_item))
+    ) -> ChunkSource:
+        source = make_source(logits, labels, mask, weights, self._options(per_item))
         check_labelled(source)
         return source
 
-    def _batch(self, logits: Any, mask: Any) -> DenseBatch:
-        return self._of_known_classes(make_batch(logits, None, mask, None, self._rules()))
-
-    def _of_known_classes(self, batch: DenseBatch) -> DenseBatch:
-        """The same batch, if it has the classes of the fit."""
+    def _check_classes(self, batch: DenseBatch) -> DenseBatch:
+        """The batch, if it has the classes of the fit."""
         known = self._fitted().n_classes_
         if batch.layout.n_classes != known:
             raise ValueError(
@@ -285,31 +286,17 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         return batch
 
-    def _predict(self, method: str, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
-        work = getattr(self._fitted(), method)
-        return self._each(logits, mask, lambda batch: answered(batch, work, fill, **kind))
+    def _predict(self, what: What, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
+        work = partial(self._fitted().answer, what)
+        return self._each(logits, mask, lambda batch: predict_batch(batch, work, fill, **kind))
 
     def _each(self, logits: Any, mask: Any, work: Callable[[DenseBatch], Any]) -> Any:
         """`work` of an array; of batches, an iterator of what it makes of each."""
         if not holds_batches(logits):
-            return work(self._batch(logits, mask))
+            batch = make_batch(logits, None, mask, None, self._options())
+            return work(self._check_classes(batch))
         if mask is not None:
             raise TypeError("masks come with the batches, in a mapping; give none beside them.")
-        return map(work, self._batches(logits() if callable(logits) else logits))
-
-    def _batches(self, batches: Any) -> Iterator[DenseBatch]:
-        for batch in dense_batches(batches, self._rules()):
-            unlabelled = dataclasses.replace(batch, labels=None)  # ignored ones are predicted too
-            yield self._of_known_classes(unlabelled)
-
-
-def _fresh(calibrator: Any) -> BaseCalibrator:
-    """An unfitted calibrator like the one given, or of that name."""
-    made = make(calibrator) if isinstance(calibrator, str) else calibrator
-    if not isinstance(made, BaseCalibrator) or made.needs_transformed:
-        raise TypeError(
-            "`calibrator` must be a calibrator that needs nothing but logits and labels, or the "
-            f"name of one; got {calibrator!r}."
-        )
-    fresh: BaseCalibrator = clone(made)
-    return fresh
+        batches = dense_batches(logits() if callable(logits) else logits, self._options())
+        unlabelled = (dataclasses.replace(batch, labels=None) for batch in batches)  # ignores none
+        return (work(self._check_classes(batch)) for batch in unlabelled)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hokical.dense.positions import MASKS
-from hokical.files.errors import DataFileError
-from hokical.files.lazy import NAMELESS, Arrays
-from hokical.files.names import Chosen, Split, choose, choose_labels, find_name
-from hokical.files.npy import open_npy
-from hokical.files.reading import labels_beside
-from hokical.files.sniff import find_format
-from hokical.files.topk import is_top_k
-from hokical.streams.archives import PackedArray, open_members
-from hokical.streams.zarrs import zarr_arrays
+from hokical.io.errors import DataFileError
+from hokical.io.lazy import Arrays
+from hokical.io.names import FileSplit, find_name
+from hokical.io.numpy_files import PackedArray
+from hokical.io.opening import map_file
+from hokical.io.reading import Location, find_arrays, is_top_k
+from hokical.io.sniff import find_format
 
 
 def open_dense(
-    path: str | os.PathLike[str],
-    *,
-    split: Split = "val",
-    labels: str | os.PathLike[str] | None = None,
+    path: Location, *, split: FileSplit = "val", labels: Location | None = None
 ) -> dict[str, Any]:
     """The arrays of a file, as the keyword arguments of `Dense.fit` and `from_dense`.
 
@@ -62,57 +56,35 @@ def open_dense(
 
 
 def open_part(
-    where: Path, split: Split, labels: str | os.PathLike[str] | None
-) -> tuple[dict[str, Any], Split | None]:
+    where: Path, split: FileSplit, labels: Location | None
+) -> tuple[dict[str, Any], FileSplit | None]:
     """`open_dense`, and which part was chosen, None where a file has no parts."""
-    arrays = _named_arrays(where)
-    chosen = choose(where, arrays, split)
-    if is_top_k(chosen.logits):  # their columns are ranks, not classes
+    found = find_arrays(where, split, labels, _map_file)
+    if is_top_k(found.names.logits):  # their columns are ranks, not classes
         raise DataFileError(
             where,
-            f"dense logits must be of all classes; found `{chosen.logits}`, the best of them.",
+            f"dense logits must be of all classes; found `{found.names.logits}`, the best of them.",
         )
-    found = {
-        "logits": _sliceable(arrays[chosen.logits]),
-        "labels": _labels(where, arrays, chosen, split, labels),
-        "mask": _mask(arrays, chosen),
-        "sample_weight": None if chosen.weights is None else _sliceable(arrays[chosen.weights]),
+    mask = find_name(found.arrays, MASKS, found.names.part)
+    arrays = {
+        "logits": found.logits,
+        "labels": found.find_labels()[1],
+        "mask": None if mask is None else found.arrays[mask],
+        "sample_weight": found.weights,
     }
-    return {name: array for name, array in found.items() if array is not None}, chosen.part
+    given = {name: _sliceable(array) for name, array in arrays.items() if array is not None}
+    return given, found.names.part
 
 
-def _named_arrays(path: Path) -> Arrays:
-    if path.is_dir():
-        return zarr_arrays(path)
-    kind = find_format(path)
-    if kind == "npy":
-        return open_npy(path)
-    if kind == "npz":
-        return open_members(path)
-    raise DataFileError(
-        path,
-        f"dense logits are read from .npz and .npy files and Zarr stores; found {kind}.",
-        "Save them with `np.savez(path, logits=..., labels=...)`.",
-    )
-
-
-def _labels(
-    path: Path,
-    arrays: Arrays,
-    chosen: Chosen,
-    split: Split,
-    given: str | os.PathLike[str] | None,
-) -> Any:
-    beside = labels_beside(path, given, nameless=chosen.logits == NAMELESS)
-    if beside is not None:
-        others = _named_arrays(beside)
-        return _sliceable(others[choose_labels(beside, others, split)])
-    return None if chosen.labels is None else _sliceable(arrays[chosen.labels])
-
-
-def _mask(arrays: Arrays, chosen: Chosen) -> Any:
-    name = find_name(arrays, MASKS, chosen.part)
-    return None if name is None else _sliceable(arrays[name])
+def _map_file(path: Path) -> Arrays:
+    kind = "zarr" if path.is_dir() else find_format(path)
+    if kind not in ("zarr", "npy", "npz"):
+        raise DataFileError(
+            path,
+            f"dense logits are read from .npz and .npy files and Zarr stores; found {kind}.",
+            "Save them with `np.savez(path, logits=..., labels=...)`.",
+        )
+    return map_file(path)
 
 
 def _sliceable(array: Any) -> Any:

@@ -1,26 +1,43 @@
-"""Fitting a calibrator on the positions that count, on the host or where the tensors are."""
+"""What `Dense` fits, and the rows it is fitted on."""
 
 from __future__ import annotations
 
-from hokical._tensors import is_tensor
+from typing import Any
+
+from sklearn.base import clone
+
 from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.fitted import FittedCalibrator
 from hokical.calibrators.hoki import Hoki
-from hokical.dense.sources import gathered_rows
-from hokical.streams.sources import Source
+from hokical.calibrators.registry import make
+from hokical.core.arrays import NUMPY, backend_of
+from hokical.fitting.partitions import InMemory, Partition
+from hokical.io.sources import ChunkSource
+from hokical.streams.partition import StreamedPartition
 
 
-def fit_source(calibrator: BaseCalibrator, source: Source) -> None:
-    """Fit on a source that has labels."""
-    if is_tensor(source.first_chunk().logits) and not _streams_tensors(calibrator):
-        calibrator.fit(*gathered_rows(source))
-    else:
-        calibrator.fit(source)
+def fresh_calibrator(calibrator: Any) -> BaseCalibrator:
+    """An unfitted calibrator like the one given, or of that name."""
+    made = make(calibrator) if isinstance(calibrator, str) else calibrator
+    if isinstance(made, FittedCalibrator):
+        made = made.estimator()
+    if not isinstance(made, BaseCalibrator) or made.needs_views:
+        raise TypeError(
+            "`calibrator` must be a calibrator that needs nothing but logits and labels, or the "
+            f"name of one; got {calibrator!r}."
+        )
+    fresh: BaseCalibrator = clone(made)
+    return fresh
 
 
-def _streams_tensors(calibrator: BaseCalibrator) -> bool:
-    """Whether a fit takes tensors a block at a time.
+def partition_for(calibrator: BaseCalibrator, source: ChunkSource) -> Partition:
+    """The rows of a source, a block at a time; those on a device in one block, as a rule.
 
-    Hoki with a given noise keeps nothing of a block but counts. Other fits take a sample of the
-    logits along, or go through them often; what they see is gathered, on the device.
+    Hoki with a given noise keeps nothing of a block but counts. Other fits keep a sample of the
+    logits, or need many passes; what they see is gathered, on the device.
     """
-    return isinstance(calibrator, Hoki) and calibrator.noise != "auto"
+    streamed = StreamedPartition(source)
+    on_host = backend_of(source.first_chunk().logits) in (None, NUMPY)
+    if on_host or (isinstance(calibrator, Hoki) and calibrator.noise != "auto"):
+        return streamed
+    return InMemory(streamed.gather(type(calibrator).__name__))

@@ -16,7 +16,7 @@ Index = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class DenseLayout:
     """Shape of dense logits, and which of the axes is that of the classes (counted from 0)."""
 
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class Layout:
         return (*index[: self.axis], slice(None), *index[self.axis :])
 
 
-def find_layout(shape: tuple[int, ...], class_axis: int) -> Layout:
+def find_layout(shape: tuple[int, ...], class_axis: int) -> DenseLayout:
     """Check the axis of the classes against a shape."""
     if len(shape) < 2:
         raise ValueError(
@@ -48,7 +48,7 @@ def find_layout(shape: tuple[int, ...], class_axis: int) -> Layout:
             f"`class_axis` must be an axis of the logits, from {-len(shape)} to {len(shape) - 1} "
             f"for shape {shape}; got {class_axis}."
         )
-    layout = Layout(tuple(int(length) for length in shape), class_axis % len(shape))
+    layout = DenseLayout(tuple(int(length) for length in shape), class_axis % len(shape))
     if layout.n_classes < 2:
         raise ValueError(
             f"`logits` must have at least two classes; got {layout.n_classes} on axis "
@@ -57,7 +57,7 @@ def find_layout(shape: tuple[int, ...], class_axis: int) -> Layout:
     return layout
 
 
-def check_like_positions(shape: tuple[int, ...], layout: Layout, name: str) -> None:
+def check_like_positions(shape: tuple[int, ...], layout: DenseLayout, name: str) -> None:
     """Raise unless an array has one entry per position; say which class axis would fit."""
     if tuple(shape) == layout.positions:
         return

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.bins import check_count
-from hokical.dense.arrays import class_rows, fit_rows, on_host
-from hokical.dense.choice import chosen_positions
-from hokical.dense.finite import first_bad_row
-from hokical.dense.layout import Index, Layout, check_like_positions, find_layout, slabs
-from hokical.streams.chunks import Chunk, block_rows
+from hokical.core.bins import check_count
+from hokical.core.reading import to_numpy
+from hokical.dense.arrays import class_rows, first_bad_row, fit_rows
+from hokical.dense.choice import choose_positions
+from hokical.dense.layout import DenseLayout, Index, check_like_positions, find_layout, slabs
+from hokical.io.chunks import Chunk, block_rows
 
 BoolArray = NDArray[np.bool_]
 
@@ -24,14 +24,14 @@ MASKS = ("mask", "attention_mask")
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How dense arrays are read.
+class DenseOptions:
+    """How dense arrays are read, checked.
 
     Attributes
     ----------
     class_axis : the axis of the classes
     ignored : labels of positions that do not count
-    per_item : most positions of an item (an entry of the first axis) that count, None for all
+    per_item : most positions taken of an item (an entry of the first axis), None for all
     seed : of the choice among them
     """
 
@@ -41,17 +41,17 @@ class Rules:
     seed: int
 
 
-def check_rules(class_axis: Any, ignore_label: Any, per_item: Any, seed: Any) -> Rules:
-    """The options of a user, as `Rules`."""
+def check_options(class_axis: Any, ignore_label: Any, per_item: Any, seed: Any) -> DenseOptions:
+    """The options of a user, as `DenseOptions`."""
     if isinstance(class_axis, bool) or not isinstance(class_axis, (int, np.integer)):
         raise TypeError(f"`class_axis` must be an integer; got {class_axis!r}.")
     if per_item is not None:
         per_item = check_count(per_item, name="max_positions_per_item")
     seed = check_count(seed, name="random_state", least=0)
-    return Rules(int(class_axis), _ignored(ignore_label), per_item, seed)
+    return DenseOptions(int(class_axis), _as_integers(ignore_label), per_item, seed)
 
 
-def _ignored(ignore_label: Any) -> tuple[int, ...]:
+def _as_integers(ignore_label: Any) -> tuple[int, ...]:
     if ignore_label is None:
         return ()
     given = ignore_label if isinstance(ignore_label, Iterable) else [ignore_label]
@@ -81,8 +81,8 @@ class DenseBatch:
     labels: Any
     mask: Any
     weights: Any
-    layout: Layout
-    rules: Rules
+    layout: DenseLayout
+    options: DenseOptions
     first_item: int = 0
 
     @property
@@ -91,31 +91,34 @@ class DenseBatch:
 
     def chunks(self) -> Iterator[Chunk]:
         """The positions that count, in order, as chunks of rows."""
-        for place, keep in self.kept():
-            yield self._chunk(place, keep)
+        for index, keep in self.slabs():
+            rows = fit_rows(self.rows(index, keep))
+            labels = None if self.labels is None else self._labels(index, keep)
+            weights = None if self.weights is None else self._weights(index, keep)
+            yield Chunk(rows, labels, weights)
 
-    def kept(self) -> Iterator[tuple[Index, BoolArray | None]]:
+    def slabs(self) -> Iterator[tuple[Index, BoolArray | None]]:
         """Slabs, and which of their positions count (None: all)."""
         positions, limit = self.layout.positions, block_rows(self.layout.n_classes)
-        if self.rules.per_item is None:
+        if self.options.per_item is None:
             for index in slabs(positions, limit):
                 yield index, self._counting(index)
             return
         step = max(1, limit // max(1, math.prod(positions[1:])))
         for first in range(0, self.n_items, step):  # whole items, as many as make a slab
             items = slice(first, min(first + step, self.n_items))
-            chosen = self._chosen(items, self.rules.per_item)
+            chosen = self._choose(items, self.options.per_item)
             for index in slabs(chosen.shape, limit):
                 place = slice(first + index[0].start, first + index[0].stop)
                 yield (place, *index[1:]), chosen[index]
 
     def known_rows(self) -> int | None:
         """How many positions count, where the shapes say it."""
-        rules = self.rules
-        if self.mask is not None or (rules.ignored and self.labels is not None):
+        options = self.options
+        if self.mask is not None or (options.ignored and self.labels is not None):
             return None
         each = math.prod(self.layout.positions[1:])
-        return self.n_items * (each if rules.per_item is None else min(each, rules.per_item))
+        return self.n_items * (each if options.per_item is None else min(each, options.per_item))
 
     def count_rows(self) -> int:
         """How many positions count, from labels and masks alone."""
@@ -124,7 +127,7 @@ class DenseBatch:
             return known
         return sum(
             math.prod(part.stop - part.start for part in index) if keep is None else int(keep.sum())
-            for index, keep in self.kept()
+            for index, keep in self.slabs()
         )
 
     def rows(self, index: Index, keep: BoolArray | None) -> Any:
@@ -143,13 +146,13 @@ class DenseBatch:
 
     def _counting(self, index: Index) -> BoolArray | None:
         """Which positions of a slab are neither masked nor ignored; None for all."""
-        keep = None if self.mask is None else checked_mask(self.mask[index])
-        if self.rules.ignored and self.labels is not None:
-            known = ~np.isin(on_host(self.labels[index], "labels"), self.rules.ignored)
+        keep = None if self.mask is None else check_mask(self.mask[index])
+        if self.options.ignored and self.labels is not None:
+            known = ~np.isin(to_numpy(self.labels[index], "labels"), self.options.ignored)
             keep = known if keep is None else keep & known
         return None if keep is None or keep.all() else keep
 
-    def _chosen(self, items: slice, most: int) -> BoolArray:
+    def _choose(self, items: slice, most: int) -> BoolArray:
         """Which positions (items, ...) are taken, at most `most` of each item."""
         lengths = self.layout.positions[1:]
         shape = (items.stop - items.start, *lengths)
@@ -157,16 +160,10 @@ class DenseBatch:
         counting = np.ones(shape, np.bool_) if keep is None else keep
         flat = counting.reshape(shape[0], math.prod(lengths))
         first_item = self.first_item + items.start
-        return chosen_positions(flat, most, self.rules.seed, first_item).reshape(shape)
-
-    def _chunk(self, index: Index, keep: BoolArray | None) -> Chunk:
-        rows = fit_rows(self.rows(index, keep))
-        labels = None if self.labels is None else self._labels(index, keep)
-        weights = None if self.weights is None else self._weights(index, keep)
-        return Chunk(rows, labels, weights)
+        return choose_positions(flat, most, self.options.seed, first_item).reshape(shape)
 
     def _labels(self, index: Index, keep: BoolArray | None) -> NDArray[Any]:
-        labels = on_host(self.labels[index], "labels")
+        labels = to_numpy(self.labels[index], "labels")
         self._check_labels(labels, index, keep)
         return labels.reshape(-1) if keep is None else labels[keep]
 
@@ -192,7 +189,7 @@ class DenseBatch:
     def _weights(self, index: Index, keep: BoolArray | None) -> NDArray[Any]:
         """Per position as they are; one per item for all of its positions."""
         per_item = len(self.weights.shape) == 1 < len(index)
-        weights = on_host(self.weights[index[:1] if per_item else index], "sample_weight")
+        weights = to_numpy(self.weights[index[:1] if per_item else index], "sample_weight")
         if per_item:
             weights = weights.reshape(-1, *[1] * (len(index) - 1))
             weights = np.broadcast_to(weights, [part.stop - part.start for part in index])
@@ -209,13 +206,13 @@ def make_batch(
     labels: Any,
     mask: Any,
     weights: Any,
-    rules: Rules,
+    options: DenseOptions,
     first_item: int = 0,
 ) -> DenseBatch:
     """Arrays as they came, with shapes that fit together."""
     logits, labels, mask, weights = map(_shaped, (logits, labels, mask, weights))
-    layout = find_layout(tuple(logits.shape), rules.class_axis)
-    if rules.per_item is not None and layout.axis == 0:
+    layout = find_layout(tuple(logits.shape), options.class_axis)
+    if options.per_item is not None and layout.axis == 0:
         raise ValueError(
             "`max_positions_per_item` needs items on the first axis of the logits, and that is "
             "the axis of the classes. Give a single item as `logits[None]`, with `class_axis=1`."
@@ -225,12 +222,12 @@ def make_batch(
             check_like_positions(tuple(array.shape), layout, name)
     if weights is not None and tuple(weights.shape) != layout.positions[:1]:
         check_like_positions(tuple(weights.shape), layout, "sample_weight")
-    return DenseBatch(logits, labels, mask, weights, layout, rules, first_item)
+    return DenseBatch(logits, labels, mask, weights, layout, options, first_item)
 
 
-def checked_mask(mask: Any) -> BoolArray:
+def check_mask(mask: Any) -> BoolArray:
     """True or False, or the same as 1 and 0."""
-    array = on_host(mask, "mask")
+    array = to_numpy(mask, "mask")
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind in "iu" and bool(((array == 0) | (array == 1)).all()):

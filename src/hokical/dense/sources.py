@@ -6,22 +6,19 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from numpy.typing import NDArray
-
-from hokical.dense.positions import MASKS, DenseBatch, Rules, check_rules, make_batch
-from hokical.files.names import LABELS, LOGITS, WEIGHTS, first_known
-from hokical.streams.chunks import Chunk, joined_columns, reblocked, skipped
-from hokical.streams.gathering import stacked
-from hokical.streams.identities import array_identity
-from hokical.streams.sources import Source, from_chunks
+from hokical.dense.positions import MASKS, DenseBatch, DenseOptions, check_options, make_batch
+from hokical.io.chunks import Chunk, skip_rows, split_parts
+from hokical.io.identities import array_identity
+from hokical.io.names import LABELS, LOGITS, WEIGHTS
+from hokical.io.sources import ChunkSource, from_chunks
 
 _WANTED = (
-    "logits, a tuple (logits, labels) or (logits, labels, sample_weight), or a mapping with these "
-    "names and `mask`"
+    "a batch must be logits, a tuple (logits, labels) or (logits, labels, sample_weight), or a "
+    "mapping with these names and `mask`"
 )
 
 
-class DenseSource(Source):
+class DenseSource(ChunkSource):
     """The positions of dense arrays that count, a slab at a time."""
 
     identified = True
@@ -35,7 +32,7 @@ class DenseSource(Source):
         return self.batch.layout.n_classes
 
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
-        return skipped(_counted(self.batch.chunks()), start)
+        return skip_rows(_require_rows(self.batch.chunks()), start)
 
     def count_rows(self) -> int:
         return self.batch.count_rows()
@@ -44,7 +41,7 @@ class DenseSource(Source):
         batch = self.batch
         arrays = (batch.logits, batch.labels, batch.mask, batch.weights)
         about = [array_identity(array) for array in arrays]
-        return super().identity() | {"arrays": about, "rules": repr(batch.rules)}
+        return super().identity() | {"arrays": about, "options": repr(batch.options)}
 
 
 def from_dense(
@@ -57,17 +54,17 @@ def from_dense(
     sample_weight: Any = None,
     max_positions_per_item: int | None = None,
     random_state: int = 0,
-) -> Source:
+) -> ChunkSource:
     """A source whose rows are the positions of dense outputs that count, in order.
 
-    It goes where any source goes: `fit` and `predict...` of a calibrator, `streams.fit` with a
-    checkpoint, `streams.evaluate`. Nothing is flattened as a whole: slabs of the arrays are read
-    one after the other.
+    It goes where any source goes: `streams.fit`, with a checkpoint if need be, `streams.predict`,
+    `streams.evaluate`. Nothing is flattened as a whole: slabs of the arrays are read one after the
+    other.
 
     Parameters
     ----------
     logits : array of shape (n, ..., classes), or batches
-        NumPy, memory-mapped, Zarr or HDF5 arrays, or tensors, in any order of memory. Or a list,
+        NumPy, memory-mapped, Zarr or HDF5 arrays, or tensors, in any memory order. Or a list,
         iterator, loader or function of batches, each (logits, labels), (logits, labels,
         sample_weight) or a mapping with these names and `mask`.
     labels : array of shape (n, ...), optional
@@ -96,28 +93,30 @@ def from_dense(
     >>> sum(chunk.n_rows for chunk in source)
     24
     """
-    rules = check_rules(class_axis, ignore_label, max_positions_per_item, random_state)
-    return dense_source(logits, labels, mask, sample_weight, rules)
+    options = check_options(class_axis, ignore_label, max_positions_per_item, random_state)
+    return make_source(logits, labels, mask, sample_weight, options)
 
 
-def dense_source(logits: Any, labels: Any, mask: Any, weights: Any, rules: Rules) -> Source:
-    """`from_dense`, with rules that have been checked."""
+def make_source(
+    logits: Any, labels: Any, mask: Any, weights: Any, options: DenseOptions
+) -> ChunkSource:
+    """`from_dense`, with options that have been checked."""
     beside = any(part is not None for part in (labels, mask, weights))
-    if isinstance(logits, Source):
-        if beside or rules.per_item is not None:
+    if isinstance(logits, ChunkSource):
+        if beside or options.per_item is not None:
             raise TypeError(
                 "a source has its rows already: labels, masks, weights and "
                 "`max_positions_per_item` go to `from_dense`, which makes one."
             )
         return logits
     if not holds_batches(logits, labels):
-        return DenseSource(make_batch(logits, labels, mask, weights, rules))
+        return DenseSource(make_batch(logits, labels, mask, weights, options))
     if beside:
         raise TypeError(
             "labels, masks and weights come with the batches, as (logits, labels, sample_weight) "
             "or a mapping; they cannot be given beside them."
         )
-    return _from_batches(logits, rules)
+    return _from_batches(logits, options)
 
 
 def holds_batches(logits: Any, labels: Any = None) -> bool:
@@ -159,44 +158,30 @@ def _is_pair(items: Any) -> bool:
     return len(items[1].shape) == len(items[0].shape) - 1
 
 
-def _from_batches(batches: Any, rules: Rules) -> Source:
+def _from_batches(batches: Any, options: DenseOptions) -> ChunkSource:
     if isinstance(batches, Iterator):
-        return from_chunks(_counted(_chunks_of(batches, rules)))
+        return from_chunks(_require_rows(_batch_chunks(batches, options)))
     make: Callable[[], Iterable[Any]] = batches if callable(batches) else lambda: batches
-    return from_chunks(lambda: _counted(_chunks_of(make(), rules)))
+    return from_chunks(lambda: _require_rows(_batch_chunks(make(), options)))
 
 
-def _chunks_of(batches: Iterable[Any], rules: Rules) -> Iterator[Chunk]:
-    for batch in dense_batches(batches, rules):
+def _batch_chunks(batches: Iterable[Any], options: DenseOptions) -> Iterator[Chunk]:
+    for batch in dense_batches(batches, options):
         yield from batch.chunks()
 
 
-def dense_batches(batches: Iterable[Any], rules: Rules) -> Iterator[DenseBatch]:
+def dense_batches(batches: Iterable[Any], options: DenseOptions) -> Iterator[DenseBatch]:
     """Batches as users give them, with shapes that fit together."""
     first_item = 0
     for item in batches:
-        logits, labels, mask, weights = batch_parts(item)
-        batch = make_batch(logits, labels, mask, weights, rules, first_item)
+        names = (LOGITS, LABELS, WEIGHTS, MASKS)
+        logits, labels, weights, mask = split_parts(item, names, _WANTED)
+        batch = make_batch(logits, labels, mask, weights, options, first_item)
         yield batch
         first_item += batch.n_items
 
 
-def batch_parts(item: Any) -> tuple[Any, Any, Any, Any]:
-    """Logits, labels, mask and weights of a batch, None where it has none."""
-    if isinstance(item, Mapping):
-        spellings = (LOGITS, LABELS, MASKS, WEIGHTS)
-        names = [first_known(item, known) for known in spellings]
-        logits, labels, mask, weights = (None if name is None else item[name] for name in names)
-        if logits is not None:
-            return logits, labels, mask, weights
-    elif isinstance(item, (tuple, list)) and len(item) in (2, 3):
-        return item[0], item[1], None, item[2] if len(item) == 3 else None
-    elif hasattr(item, "shape"):
-        return item, None, None, None
-    raise TypeError(f"a batch must be {_WANTED}; got {type(item).__name__}.")
-
-
-def _counted(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+def _require_rows(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     """The same chunks; an error at the end if there was no row in them."""
     rows = 0
     for chunk in chunks:
@@ -209,7 +194,7 @@ def _counted(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         )
 
 
-def check_labelled(source: Source) -> None:
+def check_labelled(source: ChunkSource) -> None:
     """Raise unless the positions of a source have labels."""
     if isinstance(source, DenseSource):
         if source.batch.labels is None:
@@ -222,28 +207,3 @@ def check_labelled(source: Source) -> None:
             "batches must have labels: give each as (logits, labels), (logits, labels, "
             "sample_weight), or a mapping with these names."
         )
-
-
-def gathered_rows(source: Source) -> tuple[Any, NDArray[Any], NDArray[Any] | None]:
-    """Logits (rows, classes), labels (rows,) and weights of all rows; tensors on their device.
-
-    Where rows can be counted, logits are there once; else twice while they are joined.
-    """
-    count = source.count_rows()
-    if count is None:
-        held = [chunk for chunk in source.chunks() if chunk.n_rows]
-        (whole,) = reblocked(held, sum(chunk.n_rows for chunk in held))
-        assert whole.labels is not None
-        return whole.logits, whole.labels, whole.weights
-    labels, weights = [], []
-
-    def logits() -> Iterator[Any]:
-        for chunk in source.chunks():
-            labels.append(chunk.labels)
-            weights.append(chunk.weights)
-            yield chunk.logits
-
-    rows = stacked(logits(), count)
-    truth = joined_columns(labels, "labels")
-    assert truth is not None
-    return rows, truth, joined_columns(weights, "weights")

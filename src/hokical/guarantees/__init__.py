@@ -1,10 +1,8 @@
-"""Guarantees that travel with a prediction: when to answer, and how sure the confidence itself is.
+"""Guarantees for predictions: when to answer, and how precise the confidence is."""
 
-Imports point upwards in this list only: `binomial`, `scores`, `score_table`, then `risk` and
-`neighbours`, `selective`, and `promises`, which every calibrator inherits.
-"""
-
+from hokical.guarantees import compiled as compiled
 from hokical.guarantees.binomial import clopper_pearson
+from hokical.guarantees.bounds import calibration_bound
 from hokical.guarantees.selective import SelectivePrediction
 
-__all__ = ["SelectivePrediction", "clopper_pearson"]
+__all__ = ["SelectivePrediction", "calibration_bound", "clopper_pearson"]

@@ -1,4 +1,4 @@
-"""Exact statements about a share of which a sample has been counted."""
+"""Exact binomial tests and confidence intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincinv
 
 FloatArray = NDArray[np.float64]
 
@@ -18,22 +17,24 @@ def chance_of_so_few(hits: Any, trials: Any, share: float) -> FloatArray:
     >>> float(chance_of_so_few(0, 2, 0.5))
     0.25
     """
+    from scipy.special import betainc
+
     hits, trials = np.broadcast_arrays(np.asarray(hits, np.float64), np.asarray(trials, np.float64))
-    all_hit = hits >= trials  # nothing at all was counted, among others
+    all_hit = hits >= trials  # includes no trials at all
     misses = np.where(all_hit, 1.0, trials - hits)
     return np.where(all_hit, 1.0, betainc(misses, hits + 1.0, 1.0 - share))
 
 
-def clopper_pearson(hits: Any, trials: Any, *, level: float = 0.95) -> FloatArray:
+def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArray:
     """Exact confidence intervals (..., 2) for the share behind `hits` of `trials`.
 
-    Whatever the true share is, the interval holds it with probability at least `level`; each end
-    fails with probability at most (1 - level)/2. No trials give [0, 1].
+    Whatever the true share is, the interval misses it with probability at most `delta`, at most
+    half of that on either side. No trials give [0, 1].
 
     Parameters
     ----------
     hits, trials : array-like of integers, 0 <= hits <= trials
-    level : float
+    delta : float
         Strictly between 0 and 1.
 
     Examples
@@ -41,13 +42,17 @@ def clopper_pearson(hits: Any, trials: Any, *, level: float = 0.95) -> FloatArra
     >>> clopper_pearson(9, 10).round(4)
     array([0.555 , 0.9975])
     """
-    level = check_chance("level", level)
+    from scipy.special import betaincinv
+
+    tail = 0.5 * check_chance("delta", delta)
     found, all_of = np.broadcast_arrays(
         np.asarray(hits, np.float64), np.asarray(trials, np.float64)
     )
     if not ((found >= 0.0) & (found <= all_of)).all():
-        raise ValueError("`hits` must lie between 0 and `trials`.")
-    tail = 0.5 * (1.0 - level)
+        raise ValueError(
+            f"`hits` must lie between 0 and `trials`; got {hits!r} of {trials!r}. Pass counts, "
+            "not rates."
+        )
     missed = all_of - found
     low = betaincinv(np.maximum(found, 1.0), missed + 1.0, tail)
     high = betaincinv(found + 1.0, np.maximum(missed, 1.0), 1.0 - tail)

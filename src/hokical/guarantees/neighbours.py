@@ -1,24 +1,59 @@
-"""How often examples of about the same score are right, with an exact interval."""
+"""Accuracy of examples with a similar score, with an exact interval."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.bins import sum_by
+from hokical.core.bins import sum_by
+from hokical.core.storage import storable
 from hokical.guarantees.binomial import clopper_pearson
+from hokical.guarantees.score_table import check_counts, spread_counts
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
+@storable("neighbours")
+@dataclass(frozen=True, eq=False)
+class NeighbourTable:
+    """The number of examples at each level of a score, and how many of them are right."""
+
+    count: IntArray
+    correct: IntArray
+
+    def __post_init__(self) -> None:
+        check_counts("neighbours", self.count, self.correct)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the occupied levels only: most are empty."""
+        return type(self).from_stored, (self.to_stored(),)
+
+    def to_stored(self) -> dict[str, Any]:
+        """The levels that hold examples."""
+        level = np.flatnonzero(self.count).astype(np.int64)
+        return {
+            "levels": self.count.size,
+            "level": level,
+            "count": self.count[level],
+            "correct": self.correct[level],
+        }
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> NeighbourTable:
+        """The inverse of `to_stored`."""
+        return cls(*spread_counts(stored, int(stored["levels"]), ("count", "correct")))
+
+
 def group_of_level(count: IntArray) -> IntArray:
-    """Cut levels into groups of neighbours that hold at least n^(2/3) examples, (levels,).
+    """Divide levels into groups of neighbours with at least n^(2/3) examples each, (levels,).
 
     About n^(1/3) groups: both the width of a group and that of its interval shrink as n grows.
-    Only the scores say where to cut, never the labels, and levels are never split.
+    The groups depend on the scores, never on the labels, and levels are not split.
     """
     reached = np.cumsum(count)
     total = int(reached[-1])
@@ -34,11 +69,11 @@ def group_of_level(count: IntArray) -> IntArray:
 
 
 def accuracy_intervals(
-    count: IntArray, correct: IntArray, wanted: IntArray, level: float
+    count: IntArray, correct: IntArray, wanted: IntArray, delta: float
 ) -> FloatArray:
     """Clopper-Pearson interval (n, 2) of the group that each `wanted` level (n,) belongs to."""
     group = group_of_level(count)
     hits, trials = (
         sum_by(group, part.astype(np.float64), int(group[-1]) + 1) for part in (correct, count)
     )
-    return clopper_pearson(hits, trials, level=level)[group[wanted]]
+    return clopper_pearson(hits, trials, delta=delta)[group[wanted]]

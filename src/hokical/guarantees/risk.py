@@ -1,6 +1,6 @@
 """The lowest threshold whose error rate is proven: exact tests, in an order fixed in advance.
 
-`docs/guarantees.md` has the proof, and the simulations that this procedure was chosen by.
+`docs/guarantees.md` has the proof, and the simulations behind the choice of this procedure.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from hokical.guarantees.scores import LEVELS, score_levels
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Where the examples behind a guarantee come from: those of `fit`, or those given to `certify`.
-Source = Literal["fit", "held-out"]
+#: The examples behind a guarantee: those of `fit`, or those passed to `certify`.
+Evidence = Literal["fit", "held-out"]
 
-#: Temperatures that may turn a classifier's own log-odds into honest ones.
+#: Temperatures by which a classifier's own log-odds may be miscalibrated.
 _TEMPERATURES = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
-#: Shares of the risk allowed; a calibrated confidence states its own chance of error.
+#: Fractions of the allowed risk; a calibrated confidence is its own probability of error.
 _SHARES = np.array([0.125, 0.25, 0.5, 1.0])
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Accept from `level` on (None: nothing); how many of `total` examples that accepts."""
+    """Accept from `level` up (None: nothing); how many of `total` examples that accepts."""
 
     level: int | None
     accepted: int
@@ -41,9 +41,9 @@ class Threshold:
 def choose_threshold(table: ScoreTable, risk: float, delta: float, starts: IntArray) -> Threshold:
     """Test the levels from the highest down and take the lowest one that passes.
 
-    "The error rate above this level exceeds `risk`" is tested at every level. `delta` is shared
-    equally among the `starts`; a level may spend what its start has, and what the level above it
-    spent if that passed (the fallback procedure). With probability 1 - delta no level passes whose
+    "The error rate above this level exceeds `risk`" is tested at every level. `delta` is divided
+    equally among the `starts`; a level may use the share of its start, plus what the level above it
+    used if that passed (the fallback procedure). With probability 1 - delta no level passes whose
     error rate exceeds `risk`, so any that passed may be used.
     """
     accepted, wrong = (np.cumsum(part[::-1])[::-1] for part in (table.count, table.wrong))
@@ -61,10 +61,10 @@ def choose_threshold(table: ScoreTable, risk: float, delta: float, starts: IntAr
     return Threshold(lowest, int(accepted[lowest]), int(wrong[lowest]), table.total)
 
 
-def starting_levels(risk: float, source: Source) -> IntArray:
-    """Where testing may start: near the log-odds of 1 - risk, as far as the score means them.
+def starting_levels(risk: float, source: Evidence) -> IntArray:
+    """Where testing may start: near the log-odds of 1 - risk.
 
-    They depend on the risk alone. A calibrated confidence should be near its meaning; the
+    They depend on the risk alone. A calibrated confidence should be close to its true value; the
     classifier's own softmax may be off by a temperature.
     """
     if source == "held-out":
@@ -74,5 +74,5 @@ def starting_levels(risk: float, source: Source) -> IntArray:
 
 
 def fewest_examples(risk: float, delta: float, n_starts: int) -> int:
-    """How many accepted examples without a single mistake the first test needs to pass."""
+    """Number of accepted examples, none of them wrong, that the first test needs to pass."""
     return math.ceil(math.log(delta / n_starts) / math.log1p(-risk))

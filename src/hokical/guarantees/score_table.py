@@ -1,4 +1,4 @@
-"""How many examples and how many mistakes there are at each level of a score; tables add up."""
+"""Counts of examples and mistakes at each level of a score; tables can be added."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.bins import sum_by
+from hokical.core.bins import sum_by
+from hokical.core.storage import storable
 from hokical.guarantees.scores import LEVELS
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Whole numbers up to here are exact in float64.
+#: Integers up to here are exact in float64.
 _EXACT = 2.0**53
 
 
+@storable("scores")
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
     """`count` and `wrong`, each (LEVELS,) int64, from the lowest level of the score up."""
@@ -25,11 +27,14 @@ class ScoreTable:
     count: IntArray
     wrong: IntArray
 
+    def __post_init__(self) -> None:
+        check_counts("scores", self.count, self.wrong)
+
     @classmethod
     def from_examples(
         cls, level: IntArray, wrong: NDArray[np.bool_], weights: FloatArray | None = None
     ) -> ScoreTable:
-        """Count examples; weights, where given, are whole numbers: how often each was seen."""
+        """Count examples; weights, if given, are integers: how often each was seen."""
         weights = np.ones(level.size) if weights is None else weights
         count, errors = (
             sum_by(level, values, LEVELS).astype(np.int64) for values in (weights, weights * wrong)
@@ -44,32 +49,52 @@ class ScoreTable:
         return ScoreTable(self.count + other.count, self.wrong + other.wrong)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the occupied levels: most are empty."""
-        return type(self).from_dict, (self.to_dict(),)
+        """Pickle the occupied levels only: most are empty."""
+        return type(self).from_stored, (self.to_stored(),)
 
-    def to_dict(self) -> dict[str, IntArray]:
+    def to_stored(self) -> dict[str, IntArray]:
         """The levels that hold examples, as arrays (occupied,)."""
         level = np.flatnonzero(self.count).astype(np.int64)
         return {"level": level, "count": self.count[level], "wrong": self.wrong[level]}
 
     @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> ScoreTable:
-        """The inverse of `to_dict`; raises ValueError where the numbers cannot be counts."""
-        level, count, wrong = (np.asarray(stored[name]) for name in ("level", "count", "wrong"))
-        kinds = {array.dtype.kind for array in (level, count, wrong)}
-        if kinds != {"i"} or level.ndim != 1 or not level.shape == count.shape == wrong.shape:
-            raise ValueError("a score table must hold three 1-D arrays of integers of one length")
-        if level.size and (level[0] < 0 or level[-1] >= LEVELS or (np.diff(level) <= 0).any()):
-            raise ValueError(f"levels of a score table must rise from 0 to {LEVELS - 1} at most")
-        if ((wrong < 0) | (wrong > count)).any():
-            raise ValueError("a score table must have 0 <= wrong <= count")
-        table = cls(np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64))
-        table.count[level], table.wrong[level] = count, wrong
-        return table
+    def from_stored(cls, stored: dict[str, Any]) -> ScoreTable:
+        """The inverse of `to_stored`; raises ValueError if the numbers cannot be counts."""
+        return cls(*spread_counts(stored, LEVELS, ("count", "wrong")))
+
+
+#: No table has more levels than this.
+_MOST_LEVELS = 1 << 24
+
+
+def spread_counts(
+    stored: dict[str, Any], levels: int, names: tuple[str, str]
+) -> tuple[IntArray, IntArray]:
+    """Counts of all levels, (levels,) each, from those of the occupied ones; checked."""
+    level, count, part = (np.asarray(stored[name]) for name in ("level", *names))
+    if not 1 <= levels <= _MOST_LEVELS:
+        raise ValueError(f"a table must have from 1 to {_MOST_LEVELS} levels; got {levels}")
+    kinds = {array.dtype.kind for array in (level, count, part)}
+    if kinds != {"i"} or level.ndim != 1 or not level.shape == count.shape == part.shape:
+        raise ValueError("a table of counts must hold three 1-D arrays of integers of one length")
+    if level.size and (level[0] < 0 or level[-1] >= levels or (np.diff(level) <= 0).any()):
+        raise ValueError(f"levels of a table must rise from 0 to {levels - 1} at most")
+    whole, some = np.zeros(levels, np.int64), np.zeros(levels, np.int64)
+    whole[level], some[level] = count, part
+    return whole, some
+
+
+def check_counts(name: str, count: Any, part: Any) -> None:
+    """Two arrays of integers of one length, 0 <= part <= count."""
+    arrays = isinstance(count, np.ndarray) and isinstance(part, np.ndarray)
+    if not arrays or count.dtype.kind != "i" or part.dtype.kind != "i" or count.shape != part.shape:
+        raise ValueError(f"`{name}` must hold two arrays of integers of one length.")
+    if ((part < 0) | (part > count)).any():
+        raise ValueError(f"`{name}` must have counts of which a part lies between 0 and all.")
 
 
 def can_be_counts(weights: FloatArray | None) -> bool:
-    """Whether weights are whole numbers, so that a binomial law can hold for what they count."""
+    """Whether weights are integers, so that what they count can be binomial."""
     if weights is None:
         return True
     return bool((weights == np.rint(weights)).all() and weights.sum() < _EXACT)

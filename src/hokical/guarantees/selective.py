@@ -1,14 +1,16 @@
-"""What `predict_or_abstain` gives back."""
+"""The result of `predict_or_abstain`."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.guarantees.risk import Source, Threshold, fewest_examples
+from hokical.guarantees.risk import Evidence, Threshold, fewest_examples
 from hokical.guarantees.scores import level_log_odds
 
 FloatArray = NDArray[np.float64]
@@ -22,14 +24,14 @@ class SelectivePrediction:
     Attributes
     ----------
     labels : (n,) int64, for all examples, accepted or not; see `labels_or`
-    confidence : (n,) float64, the calibrated chance that each label is right
+    confidence : (n,) float64, the calibrated probability that each label is right
     accepted : (n,) bool
-    risk, delta : what was asked for
-    threshold_log_odds : the smallest score accepted, as log-odds; inf if nothing is
-    coverage : share of the examples behind the guarantee that the threshold accepts
+    risk, delta : as requested
+    threshold_log_odds : the smallest accepted score, as log-odds; inf if nothing is accepted
+    coverage : fraction of the examples behind the guarantee that the threshold accepts
     certified_on : "fit" (the score is the classifier's own softmax) or "held-out" (it is the
         calibrated confidence)
-    guarantee : what is proven, in words; or why nothing could be accepted
+    guarantee : what is guaranteed, in words; or why nothing could be accepted
     """
 
     labels: IntArray
@@ -39,7 +41,7 @@ class SelectivePrediction:
     delta: float
     threshold_log_odds: float
     coverage: float
-    certified_on: Source
+    certified_on: Evidence
     guarantee: str
 
     @property
@@ -47,9 +49,14 @@ class SelectivePrediction:
         """The threshold as a probability: of the softmax, or of the calibrated confidence."""
         return float(1.0 / (1.0 + np.exp(-self.threshold_log_odds)))
 
+    def mapped(self, change: Callable[[Any], Any]) -> SelectivePrediction:
+        """The same with `labels`, `confidence` and `accepted` converted, as to another library."""
+        names = ("labels", "confidence", "accepted")
+        return replace(self, **{name: change(getattr(self, name)) for name in names})
+
     def labels_or(self, abstained: int = -1) -> IntArray:
-        """The labels (n,), with `abstained` in the place of those not accepted."""
-        # Without np.where, as these may be tensors.
+        """The labels (n,), with `abstained` where they are not accepted."""
+        # Not np.where: these may be tensors.
         return self.labels * self.accepted + abstained * ~self.accepted
 
     def __str__(self) -> str:
@@ -65,10 +72,10 @@ def selective_prediction(
     *,
     risk: float,
     delta: float,
-    certified_on: Source,
+    certified_on: Evidence,
     n_starts: int,
 ) -> SelectivePrediction:
-    """Apply a threshold to the levels (n,) of new examples, and say what it is worth."""
+    """Apply a threshold to the levels (n,) of new examples, and state its guarantee."""
     place = "the examples of the fit" if certified_on == "fit" else "the held-out examples"
     if chosen.level is None:
         accepted, threshold = np.zeros(levels.size, np.bool_), np.inf

@@ -1,1 +1,12 @@
-"""Thin shells around other libraries, imported only when they are used."""
+"""Shells around other libraries, each loaded when it is asked for: `hokical.integrations.torch`."""
+
+from importlib import import_module
+from typing import Any
+
+_SHELLS = ("dask", "jax", "lightning", "onnx", "sklearn", "torch")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SHELLS:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

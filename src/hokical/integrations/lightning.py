@@ -9,8 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from hokical._warnings import warn_user
-from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.calibrator import Calibrator
+from hokical.core.warn import warn_user
 from hokical.integrations.torch import torch
 from hokical.integrations.torch.collecting import calibrate
 from hokical.integrations.torch.model import CalibratedModel
@@ -69,7 +69,7 @@ class CalibrationCallback(_Callback):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str | BaseCalibrator = "auto",
+        method: str | Calibrator = "auto",
         *,
         path: str | os.PathLike[str] | None = None,
         **options: Any,
@@ -81,7 +81,7 @@ class CalibrationCallback(_Callback):  # type: ignore[misc]
         self.calibrated: CalibratedModel | None = None
 
     @property
-    def calibrator(self) -> BaseCalibrator | None:
+    def calibrator(self) -> Calibrator | None:
         return None if self.calibrated is None else self.calibrated.fitted
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

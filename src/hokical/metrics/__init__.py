@@ -1,18 +1,18 @@
-"""Metrics of calibration, of (confidence, correct) or of (proba, labels); see each function.
+"""Metrics of calibration, from (confidence, correct) or from (proba, labels).
 
-Every metric also takes chunks, each (confidence, correct) or (confidence, correct, sample_weight),
-in place of its first argument: a list of them, an iterator, or a function that returns one; and
-Dask arrays. See `chunked` and `sums`.
+`ece` documents `confidence`, `correct` and `sample_weight`, `classwise_ece` documents `proba` and
+`labels`; they mean the same everywhere. Every metric also takes chunks, each (confidence, correct)
+or (confidence, correct, sample_weight), as its first argument: a list of them, an iterator, or a
+function that returns one; and Dask arrays. See `chunked` and `sums`.
 
 >>> chunks = [([0.9, 0.8], [True, False]), ([0.7], [True])]
 >>> round(brier(chunks), 4)
 0.2467
 """
 
-import hokical.metrics.streamed as _streamed  # noqa: F401, fills the table for chunks
-from hokical.metrics.binned import BinnedSums, debiased_ece, ece, mce
-from hokical.metrics.classwise import classwise_ece
-from hokical.metrics.ks import ks_error
+import hokical.metrics.streamed as _streamed  # noqa: F401, registers the readers of chunks
+from hokical.metrics.binned import classwise_ece, debiased_ece, ece, mce
+from hokical.metrics.binned_sums import BinnedSums
 from hokical.metrics.proper import (
     BrierSplit,
     brier,
@@ -25,7 +25,7 @@ from hokical.metrics.proper import (
     split_sums,
 )
 from hokical.metrics.ranking import aurc, auroc, risk_coverage_curve, selective_risk
-from hokical.metrics.smooth import smooth_ece
+from hokical.metrics.smooth import ks_error, smooth_ece
 from hokical.metrics.summaries import Estimate, Summary, summarize_sums, summary
 from hokical.metrics.sums import FullSums, MetricSums
 

@@ -1,4 +1,4 @@
-"""What users hand to a metric is read and checked here, and nowhere else."""
+"""The input of every metric is read and checked here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -7,43 +7,55 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.logits import as_labels, as_weights, iter_row_blocks, to_numpy
+from hokical.core.blocks import row_slices
+from hokical.core.labels import as_labels, as_weights
+from hokical.core.reading import to_numpy
+from hokical.core.types import AnyArray, BoolArray, FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-#: How far a row of probabilities may be from summing to 1: admits rows stored as float16.
+#: How far a row of probabilities may be from summing to 1: allows rows stored as float16.
 ROW_SUM_TOLERANCE = 1e-2
 
 
+class _WeightedRows:
+    """Rows with a `weight` (n,), or None if all count alike."""
+
+    weight: FloatArray | None
+
+    @property
+    def n_rows(self) -> int:
+        raise NotImplementedError
+
+    def filled_weight(self) -> FloatArray:
+        """The weights; ones if there are none."""
+        return np.ones(self.n_rows) if self.weight is None else self.weight
+
+    def mean(self, values: FloatArray) -> float:
+        """Weighted mean of one value per row, (n,)."""
+        if self.weight is None:
+            return float(values.mean())
+        # Not `weight @ values`: a threaded dot product may sum in another order next time.
+        return float((self.weight * values).sum() / self.weight.sum())
+
+
 @dataclass(frozen=True, eq=False)
-class Examples:
+class Examples(_WeightedRows):
     """Checked top-label data: `confidence` (n,), `correct` (n,), `weight` (n,) or None."""
 
     confidence: FloatArray
-    correct: NDArray[np.bool_]
+    correct: BoolArray
     weight: FloatArray | None
 
     @property
     def n_rows(self) -> int:
         return int(self.confidence.shape[0])
 
-    def filled_weight(self) -> FloatArray:
-        """The weights, ones where there were none."""
-        return np.ones(self.n_rows) if self.weight is None else self.weight
-
-    def mean(self, values: FloatArray) -> float:
-        """Average of a value per example, (n,)."""
-        return weighted_mean(values, self.weight)
-
 
 @dataclass(frozen=True, eq=False)
-class Predictions:
+class Predictions(_WeightedRows):
     """Checked full-vector data: `proba` (n, classes), `labels` (n,), `weight` (n,) or None."""
 
-    proba: NDArray[Any]
+    proba: AnyArray
     labels: IntArray
     weight: FloatArray | None
 
@@ -55,46 +67,16 @@ class Predictions:
     def n_classes(self) -> int:
         return int(self.proba.shape[1])
 
-    def mean(self, values: FloatArray) -> float:
-        """Average of a value per example, (n,)."""
-        return weighted_mean(values, self.weight)
-
-
-def weighted_mean(values: FloatArray, weight: FloatArray | None) -> float:
-    """Mean of (n,) values, under weights where there are any."""
-    if weight is None:
-        return float(values.mean())
-    # Not `weight @ values`: a threaded dot product may sum in another order next time.
-    return float((weight * values).sum() / weight.sum())
-
 
 def as_examples(confidence: Any, correct: Any, sample_weight: Any = None) -> Examples:
-    """Check top-label data and leave out the rows that do not count.
-
-    Parameters
-    ----------
-    confidence : array-like of shape (n,)
-        The chance that each label is right, in [0, 1]; exactly 0 and 1 are fine.
-    correct : array-like of shape (n,)
-        Whether each label was right: booleans, or 0 and 1.
-    sample_weight : array-like of shape (n,), optional
-        How often each example counts. Rows of weight 0 are dropped.
-    """
+    """Check top-label data and drop rows of weight 0."""
     values = _as_confidence(confidence)
     truth = _as_correct(correct, values.shape[0])
-    weight = _as_row_weights(sample_weight, values.shape[0])
-    if weight is None or weight.all():
-        return Examples(values, truth, weight)
-    keep = weight > 0
-    return Examples(values[keep], truth[keep], weight[keep])
+    return Examples(*_drop_weightless(values, truth, sample_weight))
 
 
 def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predictions:
-    """Check full-vector data and leave out the rows that do not count.
-
-    Rows are used as they are: they must sum to 1 (to 1e-2, for float16), and nothing divides them
-    by their sums behind your back.
-    """
+    """Check full-vector data and drop rows of weight 0. Rows are never rescaled."""
     table = _as_proba(proba)
     truth = to_numpy(labels, "labels")
     if truth.ndim == 1 and truth.shape[0] != table.shape[0]:
@@ -102,12 +84,7 @@ def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predic
             "`labels` must have one entry per row of `proba`; got "
             f"{truth.shape[0]} for {table.shape[0]} rows."
         )
-    indices = as_labels(truth, *table.shape)
-    weight = _as_row_weights(sample_weight, table.shape[0])
-    if weight is None or weight.all():
-        return Predictions(table, indices, weight)
-    keep = weight > 0
-    return Predictions(table[keep], indices[keep], weight[keep])
+    return Predictions(*_drop_weightless(table, as_labels(truth, *table.shape), sample_weight))
 
 
 def check_norm(norm: Any) -> float:
@@ -120,11 +97,18 @@ def check_norm(norm: Any) -> float:
 
 
 def check_inside(name: str, value: Any, low: float, high: float) -> float:
-    """A number strictly above `low` and at most `high`."""
+    """A number above `low` and at most `high`."""
     if not low < value <= high:
         rule = f"above {low:g}" if math.isinf(high) else f"above {low:g} and at most {high:g}"
         raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
     return float(value)
+
+
+def check_clip(clip: float) -> float:
+    """The lowest probability that a log loss uses; 0 for no limit."""
+    if not 0.0 <= clip < 0.5:
+        raise ValueError(f"`clip` must be at least 0 and below 1/2; got {clip!r}.")
+    return float(clip)
 
 
 def _as_confidence(confidence: Any) -> FloatArray:
@@ -139,26 +123,24 @@ def _as_confidence(confidence: Any) -> FloatArray:
     if array.shape[0] == 0:
         raise ValueError("`confidence` must have at least one entry; got none.")
     values = array.astype(np.float64)
-    bad = ~((values >= 0.0) & (values <= 1.0))  # NaN compares false, so it is bad too
+    bad = ~((values >= 0.0) & (values <= 1.0))  # catches NaN too, which compares false
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
             f"`confidence` must lie in [0, 1]; got {values[row]} in row {row}. Logits are not "
-            "confidences; clip numbers that rounding has put just outside."
+            "confidences; clip values that are only just outside due to rounding."
         )
     return values
 
 
-def _as_correct(correct: Any, n_rows: int) -> NDArray[np.bool_]:
+def _as_correct(correct: Any, n_rows: int) -> BoolArray:
     array = to_numpy(correct, "correct")
     if array.shape != (n_rows,):
         raise ValueError(
             f"`correct` must be 1-D with one entry per confidence ({n_rows}); got shape "
             f"{array.shape}."
         )
-    if array.dtype.kind == "b":
-        return array.astype(np.bool_)
-    if array.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiub":
         raise TypeError(f"`correct` must be booleans, or 0 and 1; got dtype {array.dtype}.")
     bad = (array != 0) & (array != 1)
     if bad.any():
@@ -170,19 +152,26 @@ def _as_correct(correct: Any, n_rows: int) -> NDArray[np.bool_]:
     return array.astype(np.bool_)
 
 
-def _as_row_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
+def _drop_weightless(
+    first: AnyArray, second: AnyArray, sample_weight: Any
+) -> tuple[AnyArray, AnyArray, FloatArray | None]:
+    """Both columns and the checked weights (n,), without rows of weight 0."""
     if sample_weight is None:
-        return None
-    array = to_numpy(sample_weight, "sample_weight")
+        return first, second, None
+    array, n_rows = to_numpy(sample_weight, "sample_weight"), first.shape[0]
     if array.ndim > 0 and array.shape != (n_rows,):
         raise ValueError(
             f"`sample_weight` must be 1-D with one entry per example ({n_rows}); got shape "
             f"{array.shape}."
         )
-    return as_weights(array, n_rows)
+    weight = as_weights(array, n_rows)
+    if weight is None or weight.all():
+        return first, second, weight
+    keep = weight > 0
+    return first[keep], second[keep], weight[keep]
 
 
-def _as_proba(proba: Any) -> NDArray[Any]:
+def _as_proba(proba: Any) -> AnyArray:
     array = to_numpy(proba, "proba")
     if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] < 2:
         raise ValueError(
@@ -191,7 +180,7 @@ def _as_proba(proba: Any) -> NDArray[Any]:
         )
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`proba` must be numbers in [0, 1]; got dtype {array.dtype}.")
-    for rows in iter_row_blocks(*array.shape):
+    for rows in row_slices(*array.shape):
         _check_proba_block(array[rows].astype(np.float64), rows.start)
     return array
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.bins import sum_by
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.bins import sum_by
+from hokical.core.types import FloatArray, IntArray
 
 
 def mass_index(confidence: FloatArray, n_bins: int, weight: FloatArray | None = None) -> IntArray:
@@ -23,11 +20,6 @@ def mass_index(confidence: FloatArray, n_bins: int, weight: FloatArray | None = 
     values, place = np.unique(confidence, return_inverse=True)
     own = sum_by(place, np.ones_like(confidence) if weight is None else weight, values.shape[0])
     upto = np.cumsum(own)
-    return mass_bins(upto - own, upto, n_bins)[place]
-
-
-def mass_bins(below: FloatArray, upto: FloatArray, n_bins: int) -> IntArray:
-    """The rule, from the weight below and up to each sorted distinct confidence, (groups,)."""
-    doubled_total = 2.0 * upto[-1]  # twice the mid-points are integers where the weights are
-    index = np.floor_divide(n_bins * (below + upto), doubled_total).astype(np.int64)
-    return np.asarray(np.minimum(index, n_bins - 1))
+    middle = upto - own + upto  # doubled: an integer if the weights are
+    index = np.floor_divide(n_bins * middle, 2.0 * upto[-1]).astype(np.int64)
+    return np.asarray(np.minimum(index, n_bins - 1)[place])

@@ -1,19 +1,17 @@
-"""Sums of numbers in [0, 1] that come out the same, to the bit, in whatever order they are added.
+"""Sums of numbers in [0, 1] that are the same, to the bit, in whatever order they are added.
 
-Floating-point addition is not associative, so a stream cut into other batches would give another
-last digit. Each number is therefore rounded to 2^-54 (a confidence of 1/4 or more is not changed at
-all, the others by less than one part in 10^16 of the whole) and cut into three words of 18 bits. A
-word's sum is a sum of small integers, exact in float64 until 2^35 examples fall into one group;
-beyond that, or with fractional weights, sums are right to rounding but may depend on the order.
+Floating-point addition is not associative: other batches would give another last digit. So each
+number is rounded to 2^-54 (which leaves a confidence of 1/4 or more unchanged, and changes others
+by less than 1e-16) and split into three words of 18 bits. A word's sum is a sum of small integers,
+exact in float64 up to 2^35 examples in one group; beyond that, or with fractional weights, sums are
+right to rounding but may depend on the order.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.types import FloatArray, IntArray
 
 _WORD_BITS = 18
 _N_WORDS = 3
@@ -35,7 +33,7 @@ def exact_sums(
 
 
 def total(words: FloatArray) -> FloatArray:
-    """The sums themselves, small words first so that little is lost: (..., n_groups)."""
+    """The sums (..., n_groups), small words first so that little is lost."""
     return np.asarray(words[0] + (words[1] + words[2]))
 
 

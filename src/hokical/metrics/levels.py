@@ -1,38 +1,36 @@
 """Levels of confidence at which the examples of a stream are counted, fine near 0 and 1.
 
-Networks that are too sure say 1 - 1e-9 where they are right and 1 - 1e-6 where they are wrong, so
-the levels must tell these apart. With d = min(c, 1 - c), the distance to the nearer end,
+Over-confident networks say 1 - 1e-9 when they are right and 1 - 1e-6 when they are wrong, so the
+levels must tell these apart. With d = min(c, 1 - c), the distance to the nearer end,
 
     d >= 2^-8:  d is rounded to a multiple of 2^-18,
     d <  2^-8:  d is rounded to 10 binary digits after its first, down to 2^-53; below, to 0.
 
 So d is off by at most 2^-11 of itself (0.05 %) and by at most 2^-19 (2e-6). 1 - c is exact for
-c >= 1/2, and bits are moved, no logarithm taken: levels are the same on every machine.
+c >= 1/2, and bits are shifted instead of taking a logarithm: levels are the same on every machine.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.types import FloatArray, IntArray
 
 _STEPS = 1 << 18
 _DIGITS = 10
 _DROPPED = 52 - _DIGITS
-#: The shortened float that is level 0; 2^-53, the least of 1 - c, comes next.
+#: The shortened float of level 0; 2^-53, the smallest 1 - c, is level 1.
 _ZEROTH = ((1023 - 53) << _DIGITS) - 1
 #: Level of 2^-8, where even steps begin, and of 1/2.
 _EVEN = (53 - 8 << _DIGITS) + 1
 _HALF = _EVEN + _STEPS // 2 - (_STEPS >> 8)
 
-#: Levels in all: those of c up to 1/2, and of 1 - c down to 0.
+#: Number of levels: those of c up to 1/2, and of 1 - c down to 0.
 N_LEVELS = 2 * _HALF + 1
 
 
 def confidence_level(confidence: FloatArray) -> IntArray:
-    """Level of each confidence in [0, 1], from 0 for 0.0 to N_LEVELS - 1 for 1.0; it never falls.
+    """Level of each confidence in [0, 1], monotone, from 0 for 0.0 to N_LEVELS - 1 for 1.0.
 
     >>> level = confidence_level(np.array([0.0, 0.5, 1 - 1e-9, 1 - 1e-10, 1.0]))
     >>> level.tolist()
@@ -43,7 +41,7 @@ def confidence_level(confidence: FloatArray) -> IntArray:
 
 
 def level_confidence(level: IntArray) -> FloatArray:
-    """The confidence that stands for each level.
+    """The confidence that represents each level.
 
     >>> level_confidence(np.array([0, 176129, N_LEVELS - 1]))
     array([0. , 0.5, 1. ])

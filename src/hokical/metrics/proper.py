@@ -1,4 +1,4 @@
-"""Proper scores, of the confidence and of the whole vector, and how the Brier score splits.
+"""Proper scores, of the confidence and of the whole vector, and the parts of the Brier score.
 
 Top-label functions take (confidence, correct); `_full` ones take (proba, labels) and use every
 class.
@@ -6,18 +6,17 @@ class.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.logits import iter_row_blocks
-from hokical.metrics.binned import BinnedSums, Bins
-from hokical.metrics.checks import Predictions, as_examples, as_predictions
-from hokical.metrics.chunked import chunks_too
-
-FloatArray = NDArray[np.float64]
+from hokical.core.blocks import row_slices
+from hokical.core.types import BoolArray, FloatArray
+from hokical.metrics.binned_sums import BinnedSums, Bins
+from hokical.metrics.checks import Predictions, as_examples, as_predictions, check_clip
+from hokical.metrics.chunked import takes_chunks
 
 
 @dataclass(frozen=True)
@@ -36,21 +35,20 @@ class BrierSplit:
     resolution: float
 
 
-@chunks_too
+@takes_chunks
 def brier(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     """Mean of (1{correct} - confidence)^2, in [0, 1].
 
     >>> round(brier([0.9, 0.6], [True, False]), 6)
     0.185
     """
-    return BinnedSums.from_examples(
-        confidence, correct, n_bins=1, sample_weight=sample_weight
-    ).brier()
+    sums = BinnedSums.from_examples(confidence, correct, n_bins=1, sample_weight=sample_weight)
+    return sums.brier()
 
 
-@chunks_too
+@takes_chunks
 def sharpness(confidence: Any, *, sample_weight: Any = None) -> float:
-    """Variance of the confidence, in [0, 1/4]: how far a method dares to differ from its mean.
+    """Variance of the confidence, in [0, 1/4].
 
     >>> sharpness([0.5, 1.0])
     0.0625
@@ -60,19 +58,17 @@ def sharpness(confidence: Any, *, sample_weight: Any = None) -> float:
     return examples.mean((examples.confidence - examples.mean(examples.confidence)) ** 2)
 
 
-@chunks_too
+@takes_chunks
 def log_loss(
     confidence: Any, correct: Any, *, clip: float = 0.0, sample_weight: Any = None
 ) -> float:
-    """Mean of -log(chance given to what happened), in nats; top label: right or wrong.
+    """Mean of -log(probability given to what happened, right or wrong), in nats.
 
     Parameters
     ----------
-    confidence, correct, sample_weight : array-like of shape (n,)
-        As in `ece`.
     clip : float
-        Chances are raised to at least this. By default they are not: someone who was certain and
-        wrong has lost everything, and the result is inf. scikit-learn uses 2.2e-16.
+        Probabilities are raised to at least this. By default they are not, and a label that was
+        certain and wrong makes the result inf. scikit-learn uses 2.2e-16.
 
     Examples
     --------
@@ -82,11 +78,10 @@ def log_loss(
     inf
     """
     examples = as_examples(confidence, correct, sample_weight)
-    losses = top_losses(examples.confidence, examples.correct, check_clip(clip))
-    return examples.mean(losses)
+    return examples.mean(top_losses(examples.confidence, examples.correct, check_clip(clip)))
 
 
-@chunks_too
+@takes_chunks
 def brier_full(proba: Any, labels: Any, *, sample_weight: Any = None) -> float:
     """Mean over examples of the sum over classes of (proba - 1{label})^2, in [0, 2].
 
@@ -97,7 +92,7 @@ def brier_full(proba: Any, labels: Any, *, sample_weight: Any = None) -> float:
     return data.mean(full_squares(data))
 
 
-@chunks_too
+@takes_chunks
 def log_loss_full(
     proba: Any, labels: Any, *, clip: float = 0.0, sample_weight: Any = None
 ) -> float:
@@ -110,7 +105,7 @@ def log_loss_full(
     return data.mean(full_losses(data, check_clip(clip)))
 
 
-@chunks_too
+@takes_chunks
 def brier_split(
     confidence: Any,
     correct: Any,
@@ -125,18 +120,13 @@ def brier_split(
     >>> round(split.brier, 4), round(split.calibration, 4), round(split.refinement, 4)
     (0.135, 0.01, 0.125)
     """
-    return split_sums(
-        BinnedSums.from_examples(
-            confidence,
-            correct,
-            n_bins=n_bins,
-            bins=bins,
-            sample_weight=sample_weight,
-        )
+    sums = BinnedSums.from_examples(
+        confidence, correct, n_bins=n_bins, bins=bins, sample_weight=sample_weight
     )
+    return split_sums(sums)
 
 
-@chunks_too
+@takes_chunks
 def refinement(
     confidence: Any,
     correct: Any,
@@ -145,9 +135,7 @@ def refinement(
     bins: Bins = "width",
     sample_weight: Any = None,
 ) -> float:
-    """Mean of acc (1 - acc) over bins: the part of the Brier score no recalibration removes.
-
-    `brier_split` gives the other parts too.
+    """Mean of acc (1 - acc) over bins: the part of `brier_split` that no recalibration removes.
 
     >>> round(refinement([0.9, 0.9, 0.6, 0.6], [True, True, True, False]), 6)
     0.125
@@ -158,21 +146,19 @@ def refinement(
 
 
 def split_sums(sums: BinnedSums) -> BrierSplit:
-    """The split, from per-bin sums (so that it works for a stream as well)."""
-    whole = sums.total_weight
-    share = sums.correct.sum() / whole
+    """The split, from per-bin sums: works for a stream too."""
+    whole, share = sums.total_weight, sums.overall_accuracy
     occupied = sums.weight > 0
     weight, correct = sums.weight[occupied], sums.correct[occupied]
     calibration = float((sums.gap[occupied] ** 2 / weight).sum() / whole)
-    refined = float(bin_refinement(weight, correct))
-    resolution = float((weight * (correct / weight - share) ** 2).sum() / whole)
+    left = float(bin_refinement(weight, correct))
     return BrierSplit(
-        sums.brier(),
-        calibration,
-        refined,
-        sums.brier() - calibration - refined,
-        float(share * (1.0 - share)),
-        resolution,
+        brier=sums.brier(),
+        calibration=calibration,
+        refinement=left,
+        within_bins=sums.brier() - calibration - left,
+        uncertainty=share * (1.0 - share),
+        resolution=float((weight * (correct / weight - share) ** 2).sum() / whole),
     )
 
 
@@ -183,12 +169,12 @@ def bin_refinement(weight: FloatArray, correct: FloatArray) -> FloatArray:
     return np.asarray(spread.sum(axis=-1) / weight.sum(axis=-1))
 
 
-def top_losses(confidence: FloatArray, correct: NDArray[np.bool_], clip: float) -> FloatArray:
-    """-log(chance of what happened) per example, (n,)."""
+def top_losses(confidence: FloatArray, correct: BoolArray, clip: float) -> FloatArray:
+    """-log(probability of what happened) per example, (n,)."""
     with np.errstate(divide="ignore"):
-        # log1p keeps the digits of 1 - confidence that a subtraction would round away.
-        lost = np.where(correct, -np.log(confidence), -np.log1p(-confidence))
-    return np.minimum(lost, _loss_limit(clip))
+        # log1p keeps digits of 1 - confidence that a subtraction would round away.
+        losses = np.where(correct, -np.log(confidence), -np.log1p(-confidence))
+    return np.minimum(losses, _loss_limit(clip))
 
 
 def full_losses(data: Predictions, clip: float) -> FloatArray:
@@ -201,7 +187,7 @@ def full_losses(data: Predictions, clip: float) -> FloatArray:
 def full_squares(data: Predictions) -> FloatArray:
     """Sum over classes of (proba - 1{label})^2 per example, (n,)."""
     out = np.empty(data.n_rows)
-    for rows in iter_row_blocks(data.n_rows, data.n_classes):
+    for rows in row_slices(data.n_rows, data.n_classes):
         block = data.proba[rows].astype(np.float64)
         block[np.arange(block.shape[0]), data.labels[rows]] -= 1.0
         out[rows] = np.einsum("ij,ij->i", block, block)
@@ -209,11 +195,4 @@ def full_squares(data: Predictions) -> FloatArray:
 
 
 def _loss_limit(clip: float) -> float:
-    return float("inf") if clip == 0.0 else float(-np.log(clip))
-
-
-def check_clip(clip: float) -> float:
-    """The least chance a log loss uses: 0 for none."""
-    if not 0.0 <= clip < 0.5:
-        raise ValueError(f"`clip` must be at least 0 and below 1/2; got {clip!r}.")
-    return float(clip)
+    return math.inf if clip == 0.0 else -math.log(clip)

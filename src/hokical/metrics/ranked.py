@@ -1,4 +1,4 @@
-"""Examples sorted by confidence, equal confidences merged: what rank-based metrics work on."""
+"""Examples sorted by confidence with ties merged, the input of rank-based metrics."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.bins import sum_by
-from hokical.metrics.checks import Examples
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.bins import sum_by
+from hokical.core.types import AnyArray, FloatArray, IntArray
+from hokical.metrics.checks import Examples, as_examples
 
 
 @dataclass(frozen=True, eq=False)
-class Ranked:
+class RankedExamples:
     """`confidence` (groups,) ascending and distinct; `weight` and `errors` (..., groups).
 
-    `errors` is the weight of the wrong examples. Leading axes are resamples of the same examples,
-    in which a group may have weight 0.
+    `errors` is the weight of the wrong examples. Leading axes are resamples of the same examples;
+    there a group may have weight 0.
     """
 
     confidence: FloatArray
@@ -29,8 +26,8 @@ class Ranked:
     errors: FloatArray
 
     @classmethod
-    def from_examples(cls, examples: Examples) -> Ranked:
-        """Sort and merge; merging makes every rank-based metric independent of the row order."""
+    def from_examples(cls, examples: Examples) -> RankedExamples:
+        """Sort and merge ties, which makes the metrics independent of the row order."""
         values, place = np.unique(examples.confidence, return_inverse=True)
         weight = examples.filled_weight()
         return cls(
@@ -50,12 +47,12 @@ class Ranked:
         return self.weight * (1.0 - self.confidence) - self.errors
 
     @cached_property
-    def kept(self) -> FloatArray:
-        """Weight at or above each confidence: what a threshold there keeps, (..., groups)."""
+    def weight_above(self) -> FloatArray:
+        """Weight at or above each confidence, kept by a threshold there, (..., groups)."""
         return _sum_from_top(self.weight)
 
     @cached_property
-    def wrong(self) -> FloatArray:
+    def errors_above(self) -> FloatArray:
         """Weight of the errors at or above each confidence, (..., groups)."""
         return _sum_from_top(self.errors)
 
@@ -67,7 +64,12 @@ class Ranked:
     @property
     def total(self) -> FloatArray:
         """Sum of the weights, (...)."""
-        return np.asarray(self.kept[..., 0])
+        return np.asarray(self.weight_above[..., 0])
+
+
+def rank(confidence: Any, correct: Any, sample_weight: Any = None) -> RankedExamples:
+    """Ranked examples from a metric's arguments."""
+    return RankedExamples.from_examples(as_examples(confidence, correct, sample_weight))
 
 
 def _sum_from_top(values: FloatArray) -> FloatArray:
@@ -75,11 +77,11 @@ def _sum_from_top(values: FloatArray) -> FloatArray:
 
 
 def row_dot(values: FloatArray, other: FloatArray) -> FloatArray:
-    """Sum of products along the last axis, (...), in an order that no thread count changes."""
+    """Sum of products along the last axis, (...); does not depend on the number of threads."""
     return np.asarray(np.einsum("...g,...g->...", values, other))
 
 
-def run_starts(sorted_values: NDArray[Any]) -> IntArray:
+def run_starts(sorted_values: AnyArray) -> IntArray:
     """Where each run of equal values begins, for `np.add.reduceat`.
 
     >>> run_starts(np.array([3, 3, 5, 7, 7]))

@@ -1,12 +1,13 @@
-"""Smooth ECE (Blasiok and Nakkiran, 2024): a kernel instead of bins, and no bandwidth to choose.
+"""Calibration errors without bins: smooth ECE and the Kolmogorov-Smirnov error.
 
-With residuals r_i = correct_i - confidence_i at f_i and the Gaussian kernel reflected at 0 and 1,
+Smooth ECE (Blasiok and Nakkiran, 2024) uses a kernel, and needs no choice of bandwidth. With
+residuals r_i = correct_i - confidence_i at f_i and the Gaussian kernel reflected at 0 and 1,
 
     smECE_s = integral over [0, 1] of |mean_i r_i K_s(t, f_i)| dt,   smECE = the s with smECE_s = s.
 
 Cosines are the eigenfunctions of the reflected kernel: smoothing multiplies the k-th coefficient by
-exp(-(pi k s)^2 / 2), however many reflections that takes. Residuals are therefore spread over a
-grid (each over its two nearest cells) and one cosine transform is inverted per bandwidth.
+exp(-(pi k s)^2 / 2), however many reflections that takes. So residuals are put on a grid (each
+shared by its two nearest cells), and one cosine transform is inverted per bandwidth.
 """
 
 from __future__ import annotations
@@ -15,32 +16,28 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.fft import dct, idct
 
-from hokical.metrics.checks import as_examples, check_inside
-from hokical.metrics.chunked import chunks_too
-from hokical.metrics.ranked import Ranked, run_starts
-
-FloatArray = NDArray[np.float64]
+from hokical.core.types import FloatArray
+from hokical.metrics.checks import check_inside
+from hokical.metrics.chunked import takes_chunks
+from hokical.metrics.ranked import RankedExamples, rank, run_starts
 
 _LEAST_CELLS, _MOST_CELLS = 1 << 12, 1 << 18
 _MAX_STEPS = 60
 
 
-@chunks_too
+@takes_chunks
 def smooth_ece(
     confidence: Any, correct: Any, *, bandwidth: float | None = None, sample_weight: Any = None
 ) -> float:
     """Smooth calibration error, at its own bandwidth or at a given one.
 
-    The grid follows the bandwidth (64 cells in it, at most 2^18 in all), so the result is right to
-    about 1e-5 of itself, or to 2e-6 where that is more.
+    The grid has 64 cells per bandwidth (at most 2^18 in all), so the result is accurate to about
+    1e-5 relative, or 2e-6 absolute if that is more.
 
     Parameters
     ----------
-    confidence, correct, sample_weight : array-like of shape (n,)
-        As in `ece`.
     bandwidth : float, optional
         Standard deviation s of the kernel, above 0. By default the one that equals its own error,
         which makes the result continuous in the confidences.
@@ -50,19 +47,38 @@ def smooth_ece(
     >>> round(smooth_ece([0.9, 0.9, 0.9, 0.9], [True, True, True, False]), 4)
     0.15
     """
-    ranked = Ranked.from_examples(as_examples(confidence, correct, sample_weight))
-    if bandwidth is None:
-        return _refined(ranked)
-    width = check_inside("bandwidth", bandwidth, 0.0, np.inf)
-    coefficients = dct(grid_masses(ranked, cells_for(width)), norm="ortho")
-    return float(_size(coefficients, np.array(width)))
+    ranked = rank(confidence, correct, sample_weight)
+    if bandwidth is not None:
+        width = check_inside("bandwidth", bandwidth, 0.0, np.inf)
+        coefficients = dct(grid_masses(ranked, cells_for(width)), norm="ortho")
+        return float(_size(coefficients, np.array(width)))
+    rough = float(own_bandwidth(grid_masses(ranked, _LEAST_CELLS), 1e-6))  # decides on the grid
+    return float(own_bandwidth(grid_masses(ranked, cells_for(rough)), 1e-12))
+
+
+@takes_chunks
+def ks_error(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
+    """Largest distance between the running sums of confidence and of correct (Gupta et al., 2021).
+
+    max over t of |sum over examples with confidence <= t of (correct - confidence)| / n. Examples
+    of equal confidence enter together, so the order of the rows does not matter.
+
+    >>> round(ks_error([0.2, 0.6, 0.9], [False, True, True]), 6)
+    0.1
+    """
+    return float(ks_distance(rank(confidence, correct, sample_weight)))
+
+
+def ks_distance(ranked: RankedExamples) -> FloatArray:
+    """KS error of each resample, (...)."""
+    return np.asarray(np.abs(ranked.gap_upto).max(axis=-1) / ranked.total)
 
 
 def own_bandwidth(masses: FloatArray, tolerance: float) -> FloatArray:
     """The s with smECE_s = s for each row of gridded residuals (..., cells), as (...).
 
-    smECE_s falls as s grows, so |smECE_s - s| bounds the distance to the solution: it is both the
-    stopping rule and, from either side, a bracket.
+    smECE_s decreases in s, so |smECE_s - s| bounds the distance to the solution: it is the stopping
+    rule, and from either side a bracket.
     """
     coefficients = dct(masses, axis=-1, norm="ortho")
     low = np.abs(masses.sum(axis=-1))
@@ -70,18 +86,17 @@ def own_bandwidth(masses: FloatArray, tolerance: float) -> FloatArray:
     return _fixed_point(lambda s: _size(coefficients, s), low, high, tolerance)
 
 
-def grid_masses(ranked: Ranked, cells: int) -> FloatArray:
+def grid_masses(ranked: RankedExamples, cells: int) -> FloatArray:
     """Residuals shared between the two nearest of the cells' centres, (..., cells).
 
-    Beyond the first and last centre the neighbour is the example's mirror image, whose cell is its
-    own.
+    Beyond the first and last centre the neighbour is the mirror image, in the same cell.
     """
     place = ranked.confidence * cells - 0.5
     lower = np.floor(place).astype(np.int64)
     upper_share = place - lower
     masses = ranked.gap / ranked.total[..., None]
     starts = run_starts(lower)
-    into = lower[starts] + 1  # one cell is added at either end, and folded back below
+    into = lower[starts] + 1  # one extra cell at either end, folded back below
     out = np.zeros((*masses.shape[:-1], cells + 2))
     out[..., into] += np.add.reduceat(masses * (1.0 - upper_share), starts, axis=-1)
     out[..., into + 1] += np.add.reduceat(masses * upper_share, starts, axis=-1)
@@ -96,16 +111,10 @@ def cells_for(bandwidth: float, per_bandwidth: int = 64, least: int = _LEAST_CEL
     return max(least, 1 << int(np.ceil(np.log2(wanted))))
 
 
-def _refined(ranked: Ranked) -> float:
-    """Solve on a coarse grid, then on one fine enough for the bandwidth that was found."""
-    rough = float(own_bandwidth(grid_masses(ranked, _LEAST_CELLS), 1e-6))
-    return float(own_bandwidth(grid_masses(ranked, cells_for(rough)), 1e-12))
-
-
 def _size(coefficients: FloatArray, bandwidth: FloatArray) -> FloatArray:
     """Sum over the cells of |smoothed residuals|, (...)."""
     cells = coefficients.shape[-1]
-    # Sharing a point between two cells widens it by h^2/6 on average; the kernel gives that back.
+    # Sharing a point between two cells adds a variance of h^2/6 on average: correct for it.
     variance = np.maximum(bandwidth**2 - 1.0 / (6.0 * cells**2), 0.0)
     damping = np.exp(np.multiply.outer(variance, -0.5 * (np.pi * np.arange(cells)) ** 2))
     return np.asarray(np.abs(idct(coefficients * damping, axis=-1, norm="ortho")).sum(axis=-1))
@@ -114,7 +123,7 @@ def _size(coefficients: FloatArray, bandwidth: FloatArray) -> FloatArray:
 def _fixed_point(
     size: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray, tolerance: float
 ) -> FloatArray:
-    """Solve size(s) = s for a falling function in each entry: secant steps inside a bracket."""
+    """Solve size(s) = s for a decreasing function in each entry: secant steps in a bracket."""
     s = np.clip(0.02, low, high)
     value = size(s)
     last_s, last_value, error = s, value, np.full(s.shape, np.inf)
@@ -124,7 +133,7 @@ def _fixed_point(
         error = np.abs(value - s)
         if not error.max() > tolerance:
             break
-        open_ = error > tolerance  # the others stay, so that no entry depends on its neighbours
+        open_ = error > tolerance  # converged entries stay, so none depends on its neighbours
         guess = s + (value - s) / (1.0 - _slope(s - last_s, value - last_value))
         inside = ~slow & (guess >= low) & (guess <= high)
         last_s, last_value = s, value
@@ -134,6 +143,6 @@ def _fixed_point(
 
 
 def _slope(run: FloatArray, rise: FloatArray) -> FloatArray:
-    """Slope of a falling function from two of its points; 0 where they coincide."""
+    """Slope of a decreasing function from two of its points; 0 where they coincide."""
     slope = np.divide(rise, run, out=np.zeros_like(run), where=run != 0)
     return np.minimum(slope, 0.0)

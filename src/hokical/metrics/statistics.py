@@ -1,34 +1,87 @@
 """The metrics of `summary` for a batch of resamples, (batch,) each.
 
-Sums here are plain float64; the tests hold them to the public functions under the same weights.
+Sums here are plain float64; the tests compare them with the public functions under the same
+weights.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.bins import bin_index
-from hokical.metrics.binned import debiased_square, gap_norm
+from hokical.core.bins import bin_index
+from hokical.core.types import FloatArray, IntArray
+from hokical.metrics.binned_sums import debiased_root, gap_norm
 from hokical.metrics.checks import Predictions
-from hokical.metrics.ks import ks_distance
-from hokical.metrics.proper import bin_refinement, top_losses
-from hokical.metrics.ranked import Ranked, row_dot, run_starts
+from hokical.metrics.proper import bin_refinement, full_losses, full_squares, top_losses
+from hokical.metrics.ranked import RankedExamples, row_dot, run_starts
 from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
-from hokical.metrics.smooth import grid_masses, own_bandwidth
+from hokical.metrics.smooth import grid_masses, ks_distance, own_bandwidth
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+
+def top_statistics(
+    ranked: RankedExamples,
+    *,
+    n_bins: int,
+    coverage: float,
+    clip: float,
+    cells: int,
+    harmonic: FloatArray | None,
+) -> dict[str, FloatArray]:
+    """All top-label metrics: smooth ECE on a grid of `cells`, `harmonic` as in the AURC."""
+    return {
+        **_mean_statistics(ranked, clip),
+        **_binned_statistics(ranked, n_bins),
+        "ece_mass": _mass_errors(ranked, n_bins),
+        "smooth_ece": own_bandwidth(grid_masses(ranked, cells), 1e-6),
+        "ks_error": ks_distance(ranked),
+        "auroc": area_under_roc(ranked),
+        "aurc": area_under_risk(ranked, harmonic),
+        "selective_risk": risk_at(ranked, coverage),
+    }
 
 
-def binned_statistics(ranked: Ranked, n_bins: int) -> dict[str, FloatArray]:
-    """What equal-width bins give: sums over neighbours, since the groups are sorted."""
+@dataclass(frozen=True, eq=False)
+class FullStatistics:
+    """What full-vector metrics of resamples need, for the rows in sorted order.
+
+    `squares` and `losses` (n,) are each row's scores; `cells` its residuals by (class, bin) cell,
+    (n, classes * bins) sparse, or None to leave the classwise ECE out.
+    """
+
+    squares: FloatArray
+    losses: FloatArray
+    cells: csr_array | None
+    n_classes: int
+
+    @classmethod
+    def from_rows(
+        cls, data: Predictions, order: IntArray, *, n_bins: int, clip: float, classwise: bool
+    ) -> FullStatistics:
+        rows = Predictions(data.proba[order], data.labels[order], None)
+        cells = _class_cells(rows, n_bins) if classwise else None
+        return cls(full_squares(rows), full_losses(rows, clip), cells, rows.n_classes)
+
+    def __call__(self, weight: FloatArray) -> dict[str, FloatArray]:
+        """Full-vector metrics of resamples, from the weights (batch, n) of their rows."""
+        total = weight.sum(axis=-1)
+        found = {"brier_full": row_dot(weight, self.squares) / total}
+        if np.isfinite(self.losses).all():
+            found["log_loss_full"] = row_dot(weight, self.losses) / total
+        if self.cells is not None:
+            gaps = np.abs(self.cells.T @ weight.T).sum(axis=0)
+            found["classwise_ece"] = gaps / (self.n_classes * total)
+        return found
+
+
+def _binned_statistics(ranked: RankedExamples, n_bins: int) -> dict[str, FloatArray]:
+    """Metrics of equal-width bins: sums over neighbours, since the groups are sorted."""
     starts = run_starts(bin_index(ranked.confidence, n_bins))
     gap = np.add.reduceat(ranked.gap, starts, axis=-1)
     weight = np.add.reduceat(ranked.weight, starts, axis=-1)
@@ -36,29 +89,30 @@ def binned_statistics(ranked: Ranked, n_bins: int) -> dict[str, FloatArray]:
     return {
         "ece": gap_norm(gap, weight, 1.0),
         "mce": gap_norm(gap, weight, math.inf),
-        "debiased_ece": np.sqrt(np.maximum(debiased_square(gap, weight, correct), 0.0)),
+        "debiased_ece": debiased_root(gap, weight, correct),
         "refinement": bin_refinement(weight, correct),
     }
 
 
-def mass_statistics(ranked: Ranked, n_bins: int) -> dict[str, FloatArray]:
+def _mass_errors(ranked: RankedExamples, n_bins: int) -> FloatArray:
     """ECE over equal-mass bins of each resample: differences of a running sum at the cuts."""
-    above = n_bins * (2.0 * ranked.kept - ranked.weight)  # twice the weight above the middles
+    # Twice the weight above the middle of each group.
+    above = n_bins * (2.0 * ranked.weight_above - ranked.weight)
     errors = np.empty(above.shape[0])
     rows = zip(ranked.gap_upto, above, ranked.total, strict=True)
     for row, (sums, twice, whole) in enumerate(rows):
-        # A group is below cut j where 2 n_bins whole - twice < 2 whole j, as in `mass_bins`.
+        # A group is below cut j if 2 n_bins whole - twice < 2 whole j, as in `mass_index`.
         wanted = 2.0 * whole * np.arange(n_bins - 1, 0, -1)
         cuts = above.shape[1] - np.searchsorted(twice[::-1], wanted, side="right")
         at_cuts = np.where(cuts > 0, sums[cuts - 1], 0.0)
         errors[row] = np.abs(np.diff(at_cuts, prepend=0.0, append=sums[-1])).sum() / whole
-    return {"ece_mass": errors}
+    return errors
 
 
-def mean_statistics(ranked: Ranked, clip: float) -> dict[str, FloatArray]:
-    """What is linear in the examples, and the variance of the confidence."""
+def _mean_statistics(ranked: RankedExamples, clip: float) -> dict[str, FloatArray]:
+    """Metrics that are linear in the examples, and the variance of the confidence."""
     confidence, total = ranked.confidence, ranked.total
-    centre = confidence.mean()  # a variance of small numbers loses no digits
+    centre = confidence.mean()  # keeps the digits of a small variance
     mean = row_dot(ranked.weight, confidence - centre) / total
     spread = row_dot(ranked.weight, (confidence - centre) ** 2) / total
     hit, miss = (_finite_losses(confidence, outcome, clip) for outcome in (True, False))
@@ -74,47 +128,22 @@ def mean_statistics(ranked: Ranked, clip: float) -> dict[str, FloatArray]:
     }
 
 
-def ranking_statistics(
-    ranked: Ranked, coverage: float, harmonic: FloatArray | None
-) -> dict[str, FloatArray]:
-    """What depends on the order of the confidences alone, and the KS error."""
-    return {
-        "ks_error": ks_distance(ranked),
-        "auroc": area_under_roc(ranked),
-        "aurc": area_under_risk(ranked, harmonic),
-        "selective_risk": risk_at(ranked, coverage),
-    }
-
-
-def smooth_statistics(ranked: Ranked, cells: int) -> dict[str, FloatArray]:
-    """Smooth ECE on a grid just fine enough for an interval."""
-    return {"smooth_ece": own_bandwidth(grid_masses(ranked, cells), 1e-6)}
-
-
-def class_cells(data: Predictions, n_bins: int) -> csr_array:
+def _class_cells(rows: Predictions, n_bins: int) -> csr_array:
     """Each row's residuals by (class, bin) cell, (n, classes * n_bins) sparse."""
     from scipy.sparse import csr_array
 
-    proba = data.proba.astype(np.float64)
+    proba = rows.proba.astype(np.float64)
     cell = bin_index(proba.ravel(), n_bins).reshape(proba.shape)
-    cell += n_bins * np.arange(data.n_classes)
+    cell += n_bins * np.arange(rows.n_classes)
     residual = -proba
-    residual[np.arange(data.n_rows), data.labels] += 1.0
-    ends = np.arange(data.n_rows + 1) * data.n_classes
-    shape = (data.n_rows, data.n_classes * n_bins)
+    residual[np.arange(rows.n_rows), rows.labels] += 1.0
+    ends = np.arange(rows.n_rows + 1) * rows.n_classes
+    shape = (rows.n_rows, rows.n_classes * n_bins)
     return csr_array((residual.ravel(), cell.ravel(), ends), shape=shape)
 
 
-def classwise_statistics(
-    weight: FloatArray, cells: csr_array, n_classes: int
-) -> dict[str, FloatArray]:
-    """Classwise ECE of each resample, from the weights of its rows (batch, n)."""
-    gaps = np.abs(cells.T @ weight.T).sum(axis=0)
-    return {"classwise_ece": gaps / (n_classes * weight.sum(axis=-1))}
-
-
 def _finite_losses(confidence: FloatArray, correct: bool, clip: float) -> FloatArray:
-    # A chance of 0 given to what never happened costs nothing, but 0 * inf would be NaN. Where it
-    # did happen the loss is inf, and `summary` says so without a bootstrap.
+    # A probability of 0 for what never happened costs nothing, but 0 * inf would be NaN. If it did
+    # happen the loss is inf, and `summary` says so without a bootstrap.
     losses = top_losses(confidence, np.full(confidence.shape, correct), clip)
     return np.where(np.isinf(losses), 0.0, losses)

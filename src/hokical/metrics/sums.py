@@ -1,31 +1,28 @@
-"""Sums from which every metric of a stream is read, and which add up over chunks and machines.
+"""Sums that give every metric of a stream, and that add up over chunks and machines.
 
-Binned metrics, the Brier score and accuracy come out as if all rows had been given at once, to the
-bit where rows are unweighted; the log loss to rounding. Metrics of the order of confidences (AUROC,
-AURC, selective risk, equal-mass bins, KS and smooth ECE) would need all of them: they are read from
-counts at levels that are fine near 0 and 1 (`levels.py`). Each confidence c is off by at most 2e-6,
-and by at most 0.05 % of min(c, 1 - c); those at one level are ties (which may move a few examples
-from one equal-mass bin to the next).
+Binned metrics, the Brier score and accuracy are those of all rows at once: unweighted to the bit;
+the log loss to rounding. Metrics of the order of confidences (AUROC, AURC, selective risk,
+equal-mass bins, KS and smooth ECE) would need all rows: they are read from counts at levels of
+confidence (`levels.py`). Each confidence c is off by at most 2e-6, and by at most 0.05 % of
+min(c, 1 - c); those at one level are ties, which may move a few examples to a neighbouring
+equal-mass bin.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.bins import bin_index, sum_by
-from hokical.logits import iter_row_blocks
-from hokical.metrics.binned import BinnedSums, gap_norm
+from hokical.core.bins import bin_index, sum_by
+from hokical.core.blocks import row_slices
+from hokical.core.types import FloatArray
+from hokical.metrics.binned_sums import BinnedSums, gap_from_words, gap_norm
 from hokical.metrics.checks import Examples, Predictions, as_examples, as_predictions
 from hokical.metrics.exact import exact_sums
 from hokical.metrics.levels import N_LEVELS, confidence_level, level_confidence
 from hokical.metrics.proper import full_losses, full_squares, top_losses
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,12 +32,12 @@ class MetricSums:
     Attributes
     ----------
     n_rows : int
-        Rows that count.
+        Rows of a weight above 0.
     weighted : bool
     binned : BinnedSums
-    levels : (2, N_LEVELS) float64, or None if they were not wanted
+    levels : (2, N_LEVELS) float64 or None
         Weight of the wrong and of the right examples at each level of confidence.
-    log_loss : float
+    losses : float
         Sum of the log losses.
 
     Examples
@@ -55,7 +52,7 @@ class MetricSums:
     weighted: bool
     binned: BinnedSums
     levels: FloatArray | None
-    log_loss: float
+    losses: float
 
     @classmethod
     def from_examples(
@@ -68,9 +65,9 @@ class MetricSums:
         clip: float = 0.0,
         levels: bool = True,
     ) -> MetricSums:
-        """Sums of a chunk: `confidence` (n,), `correct` (n,) and `sample_weight` (n,).
+        """Sums of a chunk; arguments as in `ece` and `log_loss`.
 
-        Without `levels` (6 MB, whatever the rows) there are no metrics of the order of confidences.
+        Without `levels` (6 MB, however many rows) there are no metrics of the order of confidences.
         """
         rows = as_examples(confidence, correct, sample_weight)
         weight = rows.filled_weight()
@@ -88,40 +85,42 @@ class MetricSums:
     def __add__(self, other: object) -> MetricSums:
         if not isinstance(other, MetricSums):
             return NotImplemented
-        levels = None
-        if self.levels is not None and other.levels is not None:
-            levels = self.levels + other.levels
+        both = self.levels is not None and other.levels is not None
         return MetricSums(
             self.n_rows + other.n_rows,
             self.weighted or other.weighted,
             self.binned + other.binned,
-            levels,
-            self.log_loss + other.log_loss,
+            self.levels + other.levels if both else None,  # type: ignore[operator]
+            self.losses + other.losses,
         )
 
     def __repr__(self) -> str:
         return f"MetricSums({self.n_rows} rows, {self.binned!r})"
 
-    def rounded_examples(self) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
-        """Confidence, correct and weight of the occupied levels, wrong before right."""
+    def log_loss(self) -> float:
+        """See `log_loss`."""
+        return self.losses / self.binned.total_weight
+
+    def rounded_examples(self) -> Examples:
+        """The examples of the occupied levels, wrong before right."""
         if self.levels is None:
             raise ValueError(
                 "metrics of the order of confidences need sums made with `levels=True`; got "
                 "levels=False."
             )
         right, level = np.nonzero(self.levels)
-        return level_confidence(level), right.astype(np.bool_), self.levels[right, level]
+        weight = self.levels[right, level]
+        return Examples(level_confidence(level), right.astype(np.bool_), weight)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FullSums:
-    """Sums over (proba, labels) of `n_rows` rows. They add with `+`.
+    """Sums over (proba, labels), of `total` weight. They add with `+`.
 
     `weight` and `correct` (classes, bins) and `words` (3, classes, bins) are per class and bin;
     `squares` and `losses` sum the Brier score and the log loss of all classes.
     """
 
-    n_rows: int
     total: float
     squares: float
     losses: float
@@ -139,11 +138,10 @@ class FullSums:
         n_bins: int = 15,
         clip: float = 0.0,
     ) -> FullSums:
-        """Sums of a chunk: `proba` (n, classes), `labels` (n,) and `sample_weight` (n,)."""
+        """Sums of a chunk; arguments as in `classwise_ece` and `log_loss_full`."""
         rows = as_predictions(proba, labels, sample_weight)
-        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        weight = rows.filled_weight()
         return cls(
-            rows.n_rows,
             float(weight.sum()),
             float((weight * full_squares(rows)).sum()),
             float((weight * full_losses(rows, clip)).sum()),
@@ -153,11 +151,8 @@ class FullSums:
     def __add__(self, other: object) -> FullSums:
         if not isinstance(other, FullSums):
             return NotImplemented
-        return FullSums(*(a + b for a, b in zip(self._parts(), other._parts(), strict=True)))
-
-    def _parts(self) -> tuple[Any, ...]:
-        sums = (self.squares, self.losses, self.weight, self.correct, self.words)
-        return (self.n_rows, self.total, *sums)
+        names = [field.name for field in fields(self)]
+        return FullSums(*(getattr(self, name) + getattr(other, name) for name in names))
 
     def brier(self) -> float:
         """See `brier_full`."""
@@ -169,7 +164,7 @@ class FullSums:
 
     def classwise_ece(self, norm: float = 1.0) -> float:
         """See `classwise_ece`."""
-        gap = ((self.correct - self.words[0]) - self.words[1]) - self.words[2]
+        gap = gap_from_words(self.correct, self.words)
         return float(gap_norm(gap, self.weight, norm).mean())
 
 
@@ -186,7 +181,7 @@ def _class_sums(
     n_classes = rows.n_classes
     size = n_classes * n_bins
     weights, hits, words = np.zeros(size), np.zeros(size), np.zeros((3, size))
-    for part in iter_row_blocks(rows.n_rows, n_classes):
+    for part in row_slices(rows.n_rows, n_classes):
         proba = rows.proba[part].astype(np.float64)
         cell = np.arange(n_classes) * n_bins + bin_index(proba, n_bins)
         spread = np.repeat(weight[part], n_classes)

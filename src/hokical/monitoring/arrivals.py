@@ -1,4 +1,4 @@
-"""What is fed to a monitor is read and checked here: single predictions, batches, timestamps."""
+"""Reads and checks what a monitor is fed: single predictions, batches, timestamps."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.logits import to_numpy
+from hokical.core.reading import to_numpy
+from hokical.core.types import AnyArray, FloatArray
 from hokical.metrics.checks import Examples, as_examples
-from hokical.monitoring.windows import Layout
+from hokical.monitoring.windows import Window
 
-FloatArray = NDArray[np.float64]
-
-#: The last second that a datetime can name. Milliseconds since 1970 have been more since 1978.
-_LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
-#: And the first.
+#: The range of datetimes. Milliseconds since 1970 have been beyond it since 1978.
 _EARLIEST = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+_LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 
 
 def as_examples_or_none(confidence: Any, correct: Any) -> Examples | None:
@@ -39,13 +36,13 @@ def has_no_rows(batch: Any) -> bool:
     return isinstance(batch, Sized) and len(batch) == 0
 
 
-def as_times(timestamp: Any, n_rows: int, layout: Layout) -> FloatArray | None:
+def as_times(timestamp: Any, n_rows: int, window: Window) -> FloatArray | None:
     """Seconds since 1970 of each example (n,), from numbers or datetimes, one or (n,)."""
     if timestamp is None:
-        if layout.timed:
+        if window.timed:
             raise ValueError(
-                "`timestamp` must be given when the window is a time. Pass one, or make the "
-                "window a number of examples."
+                "`timestamp` must be given when the window is a time. Pass one, or use a window of "
+                "a number of examples."
             )
         return None
     array = _as_seconds(np.asarray(timestamp))
@@ -59,7 +56,7 @@ def as_times(timestamp: Any, n_rows: int, layout: Layout) -> FloatArray | None:
     return times
 
 
-def _as_seconds(array: NDArray[Any]) -> NDArray[Any]:
+def _as_seconds(array: AnyArray) -> AnyArray:
     """Datetimes, aware or datetime64, as seconds since 1970; anything else as it is."""
     if array.dtype.kind == "M":
         return np.asarray((array - np.datetime64(0, "s")) / np.timedelta64(1, "s"))
@@ -75,7 +72,7 @@ def _as_seconds(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _check_times(times: FloatArray) -> None:
-    """One wrong timestamp in the far future would empty a window of time for good."""
+    """Refuse timestamps in the far future: one would empty a window of time forever."""
     if not np.isfinite(times).all():
         row = int(np.argmin(np.isfinite(times)))
         raise ValueError(f"`timestamp` must be finite; got {times[row]} in row {row}.")

@@ -8,24 +8,25 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from hokical._warnings import warn_user
+from hokical.core.warn import warn_user
+from hokical.monitoring.drift import DIRECTIONS
 from hokical.monitoring.status import Status
 
 _KEYS = {field.name for field in fields(Status)}
 
 
 def json_line(status: Status) -> str:
-    """A status as one line of strict JSON; null for what is not known."""
+    """A status as one line of strict JSON; null for what is unknown."""
     return json.dumps(status.to_dict(), allow_nan=False, separators=(",", ":"))
 
 
 def append_json_line(path: str | os.PathLike[str], status: Status) -> None:
     """Append a status to a file of JSON lines.
 
-    The line is handed over in one write to a file opened for appending, so that lines of several
-    processes do not mix; a line that a crash has cut is closed first, and spoils no other.
+    One write to a file opened for appending, so that lines of several processes do not mix. A line
+    that a crash has cut short is ended first, so that it does not spoil this one.
     """
     line = json_line(status).encode() + b"\n"
     with open(path, "ab+", buffering=0) as stream:
@@ -39,7 +40,7 @@ def append_json_line(path: str | os.PathLike[str], status: Status) -> None:
 def read_history(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The statuses in a file of JSON lines, oldest first, as `Status.to_dict` gives them.
 
-    A line that a crash has cut is left out, with a warning; JSON that is no status is an error.
+    A line that a crash has cut short is left out, with a warning; other JSON is an error.
     """
     history = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
@@ -50,20 +51,11 @@ def read_history(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
             continue
         if not isinstance(entry, dict) or not set(entry) >= _KEYS:
             raise ValueError(
-                f"{path}, line {number}, must be a status of a monitor; got {line[:60]!r}. Give a "
+                f"{path}, line {number}, must be a status of a monitor; got {line[:60]!r}. Pass a "
                 "file that `append_json_line` wrote."
             )
         history.append(entry)
     return history
-
-
-class _Metric(NamedTuple):
-    """A metric's name, type and help, and its value by further labels."""
-
-    name: str
-    kind: str
-    help: str
-    values: Callable[[Status], dict[tuple[tuple[str, str], ...], float]]
 
 
 def prometheus_text(statuses: Iterable[Status]) -> str:
@@ -81,17 +73,20 @@ def prometheus_text(statuses: Iterable[Status]) -> str:
     if len(set(models)) < len(models):
         raise ValueError(f"`statuses` must be of different models; got {models}.")
     lines: list[str] = []
-    for metric in _METRICS:
-        lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
+    for name, (meaning, read) in _METRICS.items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        lines += [f"# HELP hokical_{name} {meaning}", f"# TYPE hokical_{name} {kind}"]
         for status in known:
-            for labels, value in metric.values(status).items():
-                pairs = (("model", status.model), *labels)
-                inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in pairs)
-                lines.append(f"{metric.name}{{{inside}}} {_number(value)}")
+            found = read(status)
+            samples = found if isinstance(found, dict) else {"": found}
+            for label, value in samples.items():
+                if value is not None:
+                    model = f'model="{_escape(status.model)}"'
+                    lines.append(f"hokical_{name}{{{model}{label}}} {_number(value)}")
     return "\n".join(lines) + "\n"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
@@ -103,100 +98,47 @@ def _number(value: float) -> str:
     return repr(value)
 
 
-def _one(value: Callable[[Status], float]) -> Any:
-    return lambda status: {(): value(status)}
-
-
-def _alarm(status: Status) -> dict[tuple[tuple[str, str], ...], float]:
+def _alarm_by_direction(status: Status) -> dict[str, int]:
     """1 for the direction of the alarm, 0 otherwise."""
     alarm = status.calibration.alarm
     raised = None if alarm is None else alarm.direction
-    return {(("direction", side),): int(raised == side) for side in ("over", "under")}
+    return {f',direction="{side}"': int(raised == side) for side in DIRECTIONS}
 
 
-def _bounds(status: Status) -> dict[tuple[tuple[str, str], ...], float]:
-    return {(("end", "low"),): status.ece.low, (("end", "high"),): status.ece.high}
+def _of_inputs(name: str) -> Callable[[Status], float | None]:
+    return lambda s: None if s.inputs is None else float(getattr(s.inputs, name))
 
 
-def _of_inputs(name: str) -> Any:
-    return lambda status: (
-        {(): float(getattr(status.inputs, name))} if status.inputs is not None else {}
-    )
-
-
-def _time(status: Status) -> dict[tuple[tuple[str, str], ...], float]:
-    return {} if status.time is None else {(): status.time}
-
-
-_METRICS = (
-    _Metric(
-        "hokical_labelled_total",
-        "counter",
-        "Labelled predictions so far.",
-        _one(lambda status: status.n),
-    ),
-    _Metric(
-        "hokical_observed_total",
-        "counter",
-        "Predictions so far, labelled or not.",
-        _one(lambda status: status.n_observed),
-    ),
-    _Metric(
-        "hokical_window_labelled",
-        "gauge",
-        "Labelled predictions in the window.",
-        _one(lambda status: status.n_window),
-    ),
-    _Metric(
-        "hokical_accuracy",
-        "gauge",
-        "Share of right predictions in the window.",
-        _one(lambda status: status.accuracy),
-    ),
-    _Metric(
-        "hokical_mean_confidence",
-        "gauge",
-        "Mean confidence in the window.",
-        _one(lambda status: status.mean_confidence),
-    ),
-    _Metric("hokical_brier", "gauge", "Brier score in the window.", _one(lambda s: s.brier)),
-    _Metric(
-        "hokical_ece",
-        "gauge",
-        "Expected calibration error in the window.",
-        _one(lambda status: status.ece.value),
-    ),
-    _Metric(
-        "hokical_ece_bound",
-        "gauge",
+#: Help and value of each metric: a number, None if unknown, or numbers by further labels.
+_METRICS: dict[str, tuple[str, Callable[[Status], Any]]] = {
+    "labelled_total": ("Labelled predictions so far.", lambda s: s.n),
+    "observed_total": ("Predictions so far, labelled or not.", lambda s: s.n_observed),
+    "window_labelled": ("Labelled predictions in the window.", lambda s: s.n_window),
+    "accuracy": ("Share of right predictions in the window.", lambda s: s.accuracy),
+    "mean_confidence": ("Mean confidence in the window.", lambda s: s.mean_confidence),
+    "brier": ("Brier score in the window.", lambda s: s.brier),
+    "ece": ("Expected calibration error in the window.", lambda s: s.ece.value),
+    "ece_bound": (
         "Ends of the interval that holds the true calibration error.",
-        _bounds,
+        lambda s: {',end="low"': s.ece.low, ',end="high"': s.ece.high},
     ),
-    _Metric(
-        "hokical_ece_since_start",
-        "gauge",
+    "ece_since_start": (
         "Expected calibration error of all labelled predictions.",
-        _one(lambda status: status.ece_since_start),
+        lambda s: s.ece_since_start,
     ),
-    _Metric(
-        "hokical_calibration_log_e",
-        "gauge",
+    "calibration_log_e": (
         "Natural logarithm of the evidence against calibration.",
-        _one(lambda status: status.calibration.log_e),
+        lambda s: s.calibration.log_e,
     ),
-    _Metric("hokical_calibration_alarm", "gauge", "Whether the alarm has been raised.", _alarm),
-    _Metric(
-        "hokical_input_psi",
-        "gauge",
+    "calibration_alarm": ("Whether the alarm has been raised.", _alarm_by_direction),
+    "input_psi": (
         "Population stability index of confidence against the reference.",
         _of_inputs("psi"),
     ),
-    _Metric(
-        "hokical_input_p_value",
-        "gauge",
+    "input_p_value": (
         "P-value, at one look, of the same confidences as the reference.",
         _of_inputs("p_value"),
     ),
-    _Metric("hokical_input_shifted", "gauge", "Whether inputs shifted.", _of_inputs("shifted")),
-    _Metric("hokical_newest_timestamp_seconds", "gauge", "Time of the newest prediction.", _time),
-)
+    "input_shifted": ("Whether inputs shifted.", _of_inputs("shifted")),
+    "newest_timestamp_seconds": ("Time of the newest prediction.", lambda s: s.time),
+}

@@ -1,8 +1,8 @@
 """Have the inputs shifted? The window's histogram of confidence against the reference's.
 
-No labels are needed. The p-value is that of the two-sample chi-square test, and counts for one
-look; the population stability index (PSI) says how large the shift is. A shift is reported only if
-it is both: hardly chance, and large enough to matter.
+No labels are needed. The p-value is that of a two-sample chi-square test, valid for one look; the
+population stability index (PSI) measures the size of the shift. A shift is reported only if it is
+both significant and large enough to matter.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.types import FloatArray, IntArray
 
-#: The customary PSI from which a shift counts as moderate.
+#: The usual threshold of PSI for a moderate shift.
 PSI_OF_A_SHIFT = 0.1
 
-#: The chi-square distribution needs about this many expected examples in a cell.
+#: The chi-square approximation needs about this many expected examples in a cell.
 _LEAST_EXPECTED = 5.0
 
 
@@ -27,7 +25,7 @@ _LEAST_EXPECTED = 5.0
 class InputDrift:
     """The window's confidences compared with the reference's.
 
-    `p_value` is valid for a single look. `shifted`: it is below alpha and `psi` is 0.1 or more.
+    `p_value` is valid for a single look. `shifted`: it is below delta and `psi` is 0.1 or more.
     """
 
     n: int
@@ -36,7 +34,7 @@ class InputDrift:
     shifted: bool
 
 
-def input_drift(counts: IntArray, reference: FloatArray, alpha: float) -> InputDrift:
+def input_drift(counts: IntArray, reference: FloatArray, delta: float) -> InputDrift:
     """Compare counts per bin, (J,), with the reference's weights per bin, (J,).
 
     >>> same = input_drift(np.array([10, 30, 60]), np.array([100.0, 300.0, 600.0]), 0.01)
@@ -46,14 +44,13 @@ def input_drift(counts: IntArray, reference: FloatArray, alpha: float) -> InputD
     True
     """
     table = _merge_small_cells(np.array([counts, reference], dtype=np.float64))
-    psi = _stability_index(table)
-    p_value = _p_value(table)
-    shifted = p_value < alpha and psi >= PSI_OF_A_SHIFT
+    psi, p_value = _stability_index(table), _p_value(table)
+    shifted = p_value < delta and psi >= PSI_OF_A_SHIFT
     return InputDrift(int(counts.sum()), psi, p_value, shifted)
 
 
 def _merge_small_cells(table: FloatArray) -> FloatArray:
-    """Neighbouring bins joined until both samples expect enough examples in each, (2, cells)."""
+    """Join neighbouring bins until both samples expect enough examples in each, (2, cells)."""
     pooled, sizes = table.sum(axis=0), table.sum(axis=1)
     least = _LEAST_EXPECTED * sizes.sum() / sizes.min()
     group = np.zeros(pooled.shape[0], dtype=np.int64)
@@ -62,7 +59,7 @@ def _merge_small_cells(table: FloatArray) -> FloatArray:
         group[place], held = cell, held + weight
         if held >= least:
             cell, held = cell + 1, 0.0
-    if held < least and cell > 0:  # too little is left over: it joins the last full cell
+    if held < least and cell > 0:  # too few are left over: they join the last full cell
         group[group == cell] = cell - 1
     return np.array([np.bincount(group, row, int(group.max()) + 1) for row in table])
 

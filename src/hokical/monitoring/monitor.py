@@ -9,26 +9,21 @@ from typing import Any, Self
 
 import numpy as np
 
-import hokical
-from hokical.calibrators.base import BaseCalibrator
-from hokical.calibrators.hoki import Hoki
-from hokical.metrics.binned import BinnedSums
+from hokical.calibrators import Calibrator
+from hokical.calibrators.catalog import find_rule
+from hokical.core.files import write_text_atomically
+from hokical.core.storage import CalibratorFileError, read_document, write_document
+from hokical.core.version import VERSION
 from hokical.monitoring.arrivals import as_examples_or_none, as_times, has_no_rows
-from hokical.monitoring.drift import Alarm, allowances
+from hokical.monitoring.drift import allowances
 from hokical.monitoring.export import append_json_line, json_line, prometheus_text
 from hokical.monitoring.inputs import InputDrift, input_drift
-from hokical.monitoring.options import Options
-from hokical.monitoring.reference import Reference, judged
+from hokical.monitoring.reference import Reference, as_reference, judge
 from hokical.monitoring.stamp import Stamp
+from hokical.monitoring.state import MonitorOptions, MonitorState
 from hokical.monitoring.status import CalibrationDrift, Status, window_numbers
-from hokical.monitoring.tally import Tally
-from hokical.monitoring.verdict import Facts, Verdict, verdict
-from hokical.storage import (
-    CalibratorFileError,
-    read_document,
-    write_document,
-    write_text_atomically,
-)
+from hokical.monitoring.verdict import verdict
+from hokical.monitoring.windows import Window
 
 _KIND = "CalibrationMonitor"
 
@@ -36,31 +31,30 @@ _KIND = "CalibrationMonitor"
 class CalibrationMonitor:
     """Watch the confidence of a model in service.
 
-    Feed it predictions as they arrive, in batches of any size: nothing it says depends on how the
+    Feed it predictions as they arrive, in batches of any size: results do not depend on how the
     stream was cut. It keeps sums, never examples, so its size does not grow.
 
     Parameters
     ----------
     reference : fitted Hoki, Reference or None
         What was known at fit time. A fitted `Hoki` carries it; for other calibrators use
-        `CalibrationMonitor.from_validation`. None: nothing was, so shifts of the inputs cannot be
-        seen.
+        `CalibrationMonitor.from_validation`. With None, shifts of the inputs cannot be detected.
     window : int or timedelta
         What counts as now: the last so many labelled examples (and as many predictions, for the
-        inputs), or those of the last stretch of time. It slides in steps of 2 %.
+        inputs), or those of the last period of time. It slides in steps of 2 %.
     n_bins : int
         Number of equal-width bins of confidence.
-    alpha : float
-        Chance of *ever* raising a false alarm about calibration; and level of the test for shifted
+    delta : float
+        Probability of *ever* raising a false alarm about calibration; and of a false alarm about
         inputs at each look.
     tolerance : float
-        By how much confidence may be off without being called dishonest. Where the reference is too
-        small to know a gap that well, what it cannot exclude is allowed.
-    level : float
-        Chance with which the interval of the ECE holds the true error, at each look.
+        By how much confidence may be off without an alarm. A gap that the reference cannot exclude,
+        because it is small, is tolerated too.
+    interval_delta : float
+        Probability that the interval of the ECE misses the true error, at each look.
     min_labels : int
-        Labelled examples before which nothing is said about calibration (unless an alarm is
-        raised), and predictions before which nothing is said about inputs.
+        Labelled examples before there is a verdict on calibration (except for alarms), and
+        predictions before there is one on inputs.
     model : str
         Name in exports.
 
@@ -78,35 +72,37 @@ class CalibrationMonitor:
     over-confident by about 6 points since label 2,801
     """
 
+    _calibrator: Calibrator | None = None
+    _stamp: Stamp | None = None
+
     def __init__(
         self,
-        reference: Hoki | Reference | None,
+        reference: Calibrator | Reference | None,
         *,
         window: int | timedelta = 5000,
         n_bins: int = 15,
-        alpha: float = 0.01,
+        delta: float = 0.01,
         tolerance: float = 0.01,
-        level: float = 0.95,
+        interval_delta: float = 0.05,
         min_labels: int = 200,
         model: str = "model",
     ) -> None:
-        self.options = Options.checked(window, n_bins, alpha, tolerance, level, min_labels, model)
-        self.reference = _as_reference(reference, self.options.n_bins)
-        allowance = allowances(self.reference, self.options.n_bins, self.options.tolerance)
-        self._tally = Tally(self.options, allowance)
-        self._calibrator: BaseCalibrator | None = None
-        self._stamp: Stamp | None = None
-        if isinstance(reference, Hoki):
+        cut = Window.from_option(window)
+        options = MonitorOptions(cut, n_bins, delta, tolerance, interval_delta, min_labels, model)
+        self.reference = as_reference(reference, options.n_bins)
+        allowance = allowances(self.reference, options.n_bins, tolerance)
+        self._state = MonitorState.start(options, allowance)
+        if isinstance(reference, Calibrator):
             self._watch(reference)
 
     @classmethod
     def from_validation(
-        cls, calibrator: BaseCalibrator, logits: Any, labels: Any, **options: Any
+        cls, calibrator: Calibrator, logits: Any, labels: Any, **options: Any
     ) -> Self:
         """A monitor of any fitted calibrator, with labelled examples as its reference.
 
         `logits` (n, classes) and `labels` (n,) may be those of the fit; others are better, because
-        a calibrator looks more honest on what it was fitted to. The options are the class's own.
+        a calibrator looks better on what it was fitted to. Options are those of the class.
         """
         n_bins = options.get("n_bins", 15)
         reference = Reference.from_validation(calibrator, logits, labels, n_bins=n_bins)
@@ -122,99 +118,102 @@ class CalibrationMonitor:
         Parameters
         ----------
         confidence : float or array-like of shape (n,)
-            What was said of each prediction, in [0, 1].
+            The confidence of each prediction, in [0, 1].
         correct : bool or array-like of shape (n,)
             Whether it was right.
         timestamp : float, datetime or array-like of shape (n,), optional
             When: seconds since 1970, a datetime with a time zone, or datetime64 (read as UTC).
             Needed if the window is a time.
         observed : bool
-            True if `observe` has seen these predictions already, before their labels came.
+            True if these predictions were passed to `observe` before their labels arrived.
         """
         self._check_live()
         examples = as_examples_or_none(confidence, correct)
         if examples is not None:
-            times = as_times(timestamp, examples.n_rows, self.options.layout)
+            times = as_times(timestamp, examples.n_rows, self.options.window)
             if not observed:
-                self._tally.count_inputs(examples.confidence, times)
-            self._tally.count_labelled(examples, times)
+                self._state.count_inputs(examples.confidence, times)
+            self._state.count_labelled(examples, times)
         return self
 
     def update_logits(
         self, logits: Any, labels: Any, timestamp: Any = None, *, observed: bool = False
     ) -> Self:
         """`update` with the calibrator's confidence for logits (n, classes) and labels (n,)."""
-        calibrator = self._known_calibrator()
+        calibrator = self._require_calibrator()
         if has_no_rows(logits) and has_no_rows(labels):
             return self.update([], [])
-        confidence, correct = judged(calibrator, logits, labels)
+        confidence, correct = judge(calibrator, logits, labels)
         return self.update(confidence, correct, timestamp, observed=observed)
 
     def observe(self, confidence: Any, timestamp: Any = None) -> Self:
-        """Add predictions whose labels are not known (yet), (n,): they show shifts of the inputs.
+        """Add predictions without labels (yet), (n,), to detect shifts of the inputs.
 
-        When the labels come, pass them to `update` with `observed=True`.
+        When the labels arrive, pass them to `update` with `observed=True`.
         """
         self._check_live()
         known = as_examples_or_none(confidence, np.zeros(np.shape(confidence), dtype=bool))
         if known is not None:
-            times = as_times(timestamp, known.n_rows, self.options.layout)
-            self._tally.count_inputs(known.confidence, times)
+            times = as_times(timestamp, known.n_rows, self.options.window)
+            self._state.count_inputs(known.confidence, times)
         return self
 
     def observe_logits(self, logits: Any, timestamp: Any = None) -> Self:
         """`observe` with the calibrator's confidence for logits (n, classes)."""
-        calibrator = self._known_calibrator()
+        calibrator = self._require_calibrator()
         if has_no_rows(logits):
             return self.observe([])
         return self.observe(calibrator.predict_confidence(logits), timestamp)
 
     @property
-    def calibrator(self) -> BaseCalibrator | None:
-        """Whose confidence is watched; None where that is not known."""
+    def options(self) -> MonitorOptions:
+        """The options the monitor was made with."""
+        return self._state.options
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """The calibrator that is watched, if known."""
         return self._calibrator
 
     @property
     def n(self) -> int:
         """Labelled examples so far."""
-        return self._tally.n
+        return self._state.n
 
     def status(self) -> Status:
-        """Where things stand, up to the newest example."""
-        options, tally, reading = self.options, self._tally, self._tally.reading()
-        window = tally.labelled.total()
-        inputs, alarm = self._input_drift(), tally.alarm()
+        """The status up to the newest example."""
+        options, state = self.options, self._state
+        window, inputs = state.labelled.total(), self._input_drift()
         return Status(
             model=options.model,
-            n=tally.n,
-            n_observed=tally.n_observed,
-            replicas=tally.replicas,
-            window=str(options.layout),
-            time=tally.time,
-            ece_since_start=math.nan if tally.sums is None else tally.sums.ece(),
-            calibration=CalibrationDrift(reading.log_e, 1.0 / options.alpha, alarm),
+            n=state.n,
+            n_observed=state.n_observed,
+            replicas=state.replicas,
+            window=str(options.window),
+            time=state.time,
+            ece_since_start=math.nan if state.sums is None else state.sums.ece(),
+            calibration=CalibrationDrift(state.reading().log_e, 1.0 / options.delta, state.alarm()),
             inputs=inputs,
-            verdict=self._verdict(window, inputs, alarm),
-            **window_numbers(window, options.level),
+            verdict=verdict(state, window, inputs),
+            **window_numbers(window, options.interval_delta),
         )
 
     def merge(self, *others: CalibrationMonitor) -> CalibrationMonitor:
-        """One reading of several replicas, each with a stream of its own; none is changed.
+        """One reading of several replicas, each with its own stream; none is changed.
 
         Sums add and evidence multiplies, to the bit the same in any order. A window of examples
-        holds the last of *each* replica, one of time those of that time. The result is a reading:
-        it can be saved, merged and exported, but the replicas are what is fed.
+        holds the last of *each* replica, one of time those of that time. The result can be saved,
+        merged and exported, but not fed: feed the replicas.
 
-        An alarm of a replica stays. One that only all together give is of the moment: it may be
-        gone when they are merged again later.
+        An alarm of a replica stays. An alarm that only all together give is of the moment: it may
+        be gone when they are merged again later.
         """
         for other in others:
             self._check_mergeable(other)
-        both = self._twin()
-        stamps = (monitor._stamp for monitor in (self, *others))
-        both._stamp = next((stamp for stamp in stamps if stamp is not None), None)
-        both._tally = Tally.of_replicas([self._tally, *(other._tally for other in others)])
-        return both
+        monitors = (self, *others)
+        stamp = next((each._stamp for each in monitors if each._stamp is not None), None)
+        state = MonitorState.merge([each._state for each in monitors])
+        return self._from_parts(self.reference, state, stamp, self._calibrator)
 
     def to_json_line(self) -> str:
         """The status as one line of JSON, without the line's end."""
@@ -233,30 +232,29 @@ class CalibrationMonitor:
         write_text_atomically(path, self.to_prometheus())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all but the calibrator to a JSON file, atomically; `load` goes on from it.
+        """Write the monitor to a JSON file, atomically; `load` continues from it.
 
-        The calibrator's stamp is kept, so that `load` knows it again.
+        Of the calibrator only a stamp is stored, to recognize it.
         """
-        body = {"kind": _KIND, "library_version": hokical.__version__, "state": self._state()}
-        write_document(path, body)
+        parts = {"reference": self.reference, "state": self._state, "stamp": self._stamp}
+        write_document(path, {"kind": _KIND, "library_version": VERSION, **parts})
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], calibrator: BaseCalibrator | None = None
+        cls, path: str | os.PathLike[str], calibrator: Calibrator | None = None
     ) -> CalibrationMonitor:
-        """A monitor as `save` left it; give the calibrator again if logits are to be fed.
+        """A monitor as `save` left it; pass the calibrator again to feed logits.
 
-        Any other than the one it was made with is refused.
+        Any calibrator but the one it was made with is refused.
         """
-        document = read_document(path)
-        if document.get("kind") != _KIND:
+        document = read_document(path, find_rule)
+        if document.get("kind") != _KIND or not isinstance(document.get("state"), MonitorState):
             raise CalibratorFileError(
-                f"{path} holds a {document.get('kind')!r}, not a {_KIND}. Use `hokical.load`."
+                f"{path} does not hold a {_KIND}. For a calibrator use `hokical.load`."
             )
-        try:
-            monitor = cls._from_state(document["state"])
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise CalibratorFileError(f"{path} does not hold a usable {_KIND}: {error}") from error
+        monitor = cls._from_parts(
+            document.get("reference"), document["state"], document.get("stamp")
+        )
         if calibrator is not None:
             monitor._watch(calibrator)
         return monitor
@@ -265,47 +263,22 @@ class CalibrationMonitor:
         return f"{type(self).__name__}(model={self.options.model!r}, n={self.n})"
 
     def _input_drift(self) -> InputDrift | None:
-        counts = self._tally.inputs.total()
+        counts = self._state.inputs.total()
         if counts is None or self.reference is None or counts.sum() < self.options.min_labels:
             return None
-        return input_drift(counts, self.reference.weight, self.options.alpha)
+        return input_drift(counts, self.reference.weight, self.options.delta)
 
-    def _verdict(
-        self, window: BinnedSums | None, inputs: InputDrift | None, alarm: Alarm | None
-    ) -> Verdict:
-        since = None if alarm is None else self._first_pane(alarm)
-        in_window = 0 if window is None else int(window.count.sum())
-        facts = Facts(
-            n=in_window if self.options.layout.timed else self.n,  # a quiet hour says nothing
-            least=self.options.min_labels,
-            window=window,
-            inputs=inputs,
-            allowance=self._tally.evidence.allowance,
-            tolerance=self.options.tolerance,
-            alarm=alarm,
-            recent=None if since is None else self._tally.labelled.total(since),
-        )
-        return verdict(facts)
-
-    def _first_pane(self, alarm: Alarm) -> int | None:
-        """The pane in which the change seems to have begun, where that can be told."""
-        layout = self.options.layout
-        if layout.timed:
-            return None if alarm.since_time is None else int(alarm.since_time // layout.pane)
-        merged = self._tally.merged is not None  # whose panes are counted from the newest
-        return None if merged or alarm.since is None else alarm.since // int(layout.pane)
-
-    def _watch(self, calibrator: BaseCalibrator) -> None:
-        """Take a calibrator, unless another is watched."""
+    def _watch(self, calibrator: Calibrator) -> None:
+        """Watch a calibrator, unless it is another than before."""
         stamp = Stamp.of(calibrator)
         if self._stamp is not None and self._stamp != stamp:
             raise ValueError(
                 f"`calibrator` must be the one that this monitor was made with ({self._stamp}); "
-                f"got {stamp}. Give that one, or make a new monitor for the new calibrator."
+                f"got {stamp}. Pass that one, or make a new monitor for the new calibrator."
             )
         self._calibrator, self._stamp = calibrator, stamp
 
-    def _known_calibrator(self) -> BaseCalibrator:
+    def _require_calibrator(self) -> Calibrator:
         if self._calibrator is None:
             raise ValueError(
                 "this monitor has no calibrator for logits. Use `update(confidence, correct)`, or "
@@ -314,9 +287,9 @@ class CalibrationMonitor:
         return self._calibrator
 
     def _check_live(self) -> None:
-        if self._tally.merged is not None:
+        if self._state.merged is not None:
             raise ValueError(
-                f"a merged monitor of {self._tally.replicas} replicas cannot be fed. Feed the "
+                f"a merged monitor of {self._state.replicas} replicas cannot be fed. Feed the "
                 "replicas and merge again."
             )
 
@@ -333,53 +306,21 @@ class CalibrationMonitor:
                 "monitors must watch the same calibrator to be merged; got "
                 f"{self._stamp} and {other._stamp}."
             )
-        if not np.array_equal(self._tally.evidence.allowance, other._tally.evidence.allowance):
+        if not np.array_equal(self._state.evidence.allowance, other._state.evidence.allowance):
             raise ValueError(
                 "monitors must have the same reference to be merged. Make each with the same "
                 "calibrator, or the same `Reference`."
             )
 
-    def _twin(self) -> CalibrationMonitor:
-        """A monitor like this one that has seen nothing."""
-        twin = CalibrationMonitor(self.reference, **self.options.as_arguments())
-        twin._calibrator, twin._stamp = self._calibrator, self._stamp
-        return twin
-
-    def _state(self) -> dict[str, Any]:
-        reference = None if self.reference is None else self.reference.to_dict()
-        return {
-            "options": self.options.to_dict(),
-            "calibrator": None if self._stamp is None else self._stamp.to_dict(),
-            "reference": reference,
-            "tally": self._tally.to_dict(),
-        }
-
     @classmethod
-    def _from_state(cls, state: dict[str, Any]) -> CalibrationMonitor:
-        stored = state["reference"]
-        options = Options.from_dict(state["options"])
-        monitor = cls(None if stored is None else Reference(**stored), **options.as_arguments())
-        stamp = state.get("calibrator")  # files of earlier versions have none
-        monitor._stamp = None if stamp is None else Stamp(**stamp)
-        monitor._tally.restore(state["tally"])
+    def _from_parts(
+        cls,
+        reference: Reference | None,
+        state: MonitorState,
+        stamp: Stamp | None,
+        calibrator: Calibrator | None = None,
+    ) -> CalibrationMonitor:
+        monitor = cls.__new__(cls)
+        monitor.reference, monitor._state = reference, state
+        monitor._stamp, monitor._calibrator = stamp, calibrator
         return monitor
-
-
-def _as_reference(reference: Any, n_bins: int) -> Reference | None:
-    if isinstance(reference, Hoki):
-        return Reference.from_hoki(reference, n_bins=n_bins)
-    if isinstance(reference, BaseCalibrator):
-        raise ValueError(
-            f"{type(reference).__name__} does not keep its fit-time examples. Use "
-            "`CalibrationMonitor.from_validation(calibrator, logits, labels)`."
-        )
-    if reference is not None and not isinstance(reference, Reference):
-        raise TypeError(
-            f"`reference` must be a fitted Hoki, a `Reference` or None; got {reference!r}."
-        )
-    if reference is not None and reference.n_bins != n_bins:
-        raise ValueError(
-            f"`reference` must have {n_bins} bins like the monitor; got {reference.n_bins}. Make "
-            "it with the same `n_bins`."
-        )
-    return reference

@@ -1,8 +1,8 @@
 """Sliding windows made of panes: short stretches of the stream, each with sums that add up.
 
 A pane's number comes from the example's place in the stream (or from its time), never from the
-batch that brought it, so a window does not depend on how the stream was cut. Panes of replicas add:
-by their number where it means a time, by their age where it means a place.
+batch that brought it, so a window does not depend on how the stream was cut. Panes of replicas add
+up by their number if it means a time, by their age if it means a place.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.storage import storable
+from hokical.core.types import BoolArray, FloatArray, IntArray
 
 Sums = TypeVar("Sums")
 
-#: Into about how many panes a window is cut: it slides in steps of 2 %.
+#: About how many panes a window has: it slides in steps of 2 %.
 _PANES = 50
 
 
+@storable("monitor-window")
 @dataclass(frozen=True)
-class Layout:
+class Window:
     """How a window is cut: `size` is a number of examples, or of seconds if `timed`."""
 
     size: float
     timed: bool
 
     @classmethod
-    def from_option(cls, window: int | timedelta) -> Layout:
+    def from_option(cls, window: int | timedelta) -> Window:
         """A number of examples, or a time."""
         if isinstance(window, timedelta):
             if window <= timedelta(0):
@@ -59,7 +59,7 @@ class Layout:
         """Pane of each of n examples (n,), the first of which is number `first` of the stream."""
         if not self.timed:
             return (first + np.arange(n)) // int(self.pane)
-        assert times is not None, "the edge asks for timestamps"
+        assert times is not None, "`as_times` asks for timestamps"
         return np.floor(times / self.pane).astype(np.int64)
 
     def __str__(self) -> str:
@@ -67,51 +67,63 @@ class Layout:
         return f"the last {unit}"
 
 
+@storable("monitor-panes")
 @dataclass(eq=False)
 class Panes(Generic[Sums]):
-    """The panes of one window, by number; those that have slid out are dropped."""
+    """The panes of one window, by number; those that have left it are dropped."""
 
-    layout: Layout
+    window: Window
     held: dict[int, Sums] = field(default_factory=dict)
     newest: int | None = None
 
-    def add(self, panes: IntArray, summed: Callable[[NDArray[np.bool_]], Sums]) -> None:
+    def add(self, panes: IntArray, sum_rows: Callable[[BoolArray], Sums]) -> None:
         """Add examples: their panes (n,), and a function that sums those under a mask (n,)."""
         if panes.size == 0:
             return
         self._slide_to(int(panes.max()))
         for number in np.unique(panes[panes >= self._oldest()]).tolist():
-            self._put(number, summed(panes == number))
+            self._add_to(number, sum_rows(panes == number))
 
     def total(self, since: int | None = None) -> Sums | None:
-        """The sums of all panes from number `since` on, or None where there are no examples."""
+        """The sums of all panes from number `since` on, or None if there are no examples."""
         found: Any = None
         for number in sorted(self.held):
             if since is None or number >= since:
                 found = self.held[number] if found is None else found + self.held[number]
         return found  # type: ignore[no-any-return]
 
-    def merged(self, other: Panes[Sums]) -> Panes[Sums]:
-        """Both windows as one, of the panes of each replica that are in it."""
-        both: Panes[Sums] = Panes(self.layout)
+    def merge(self, other: Panes[Sums]) -> Panes[Sums]:
+        """Both windows as one, with the panes of each replica that are in it."""
+        both: Panes[Sums] = Panes(self.window)
         for source in (self, other):
             if source.newest is not None:
-                shift = 0 if self.layout.timed else source.newest
+                shift = 0 if self.window.timed else source.newest
                 both._slide_to(source.newest - shift)
                 for number in sorted(source.held):
-                    both._put(number - shift, source.held[number])
-        both._slide_to(both.newest)
+                    both._add_to(number - shift, source.held[number])
+        if both.newest is not None:
+            both._slide_to(both.newest)
         return both
 
-    def _put(self, number: int, sums: Any) -> None:
+    def to_stored(self) -> dict[str, Any]:
+        """For a monitor's file; JSON has no integer keys."""
+        numbers = sorted(self.held)
+        sums = [self.held[number] for number in numbers]
+        return {"window": self.window, "numbers": numbers, "sums": sums, "newest": self.newest}
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Panes[Sums]:
+        """The inverse of `to_stored`."""
+        held = dict(zip(stored["numbers"], stored["sums"], strict=True))
+        return cls(stored["window"], held, stored["newest"])
+
+    def _add_to(self, number: int, sums: Any) -> None:
         known: Any = self.held.get(number)
         self.held[number] = sums if known is None else known + sums
 
-    def _slide_to(self, number: int | None) -> None:
-        if number is None:
-            return
+    def _slide_to(self, number: int) -> None:
         self.newest = number if self.newest is None else max(number, self.newest)
         self.held = {key: sums for key, sums in self.held.items() if key >= self._oldest()}
 
     def _oldest(self) -> int:
-        return -1 if self.newest is None else self.newest - self.layout.n_panes + 1
+        return -1 if self.newest is None else self.newest - self.window.n_panes + 1

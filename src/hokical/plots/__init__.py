@@ -1,4 +1,4 @@
-"""Pictures: `x(...)` computes a picture's numbers, `draw_x(numbers, ax)` draws them on an Axes.
+"""Plots: `x(...)` computes the numbers of a plot, `draw_x(numbers, ax)` draws them on an Axes.
 
 Computing needs no matplotlib; drawing does (the extra `plot`).
 """

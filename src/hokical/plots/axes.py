@@ -1,4 +1,4 @@
-"""Where pictures are drawn, and in which colours: the only place that imports matplotlib."""
+"""Axes and colours of the plots: the only module that imports matplotlib."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Told apart by people who see no red or no green, and by lightness on a grey print.
+#: Distinct for colour-blind readers, and by lightness in grey print.
 BLUE, ORANGE, GREEN, GREY = "#2f5d9b", "#e08a3c", "#1b7f5c", "#555555"
 SERIES = (BLUE, ORANGE, GREEN, "#8a4f9e", "#a03040", "#333333")
-#: One more than colours, so that the pairs repeat only after 42.
+#: One more than colours, so that pairs repeat only after 42.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
@@ -23,6 +23,6 @@ def axes_or_new(ax: Axes | None) -> Axes:
     except ImportError as error:
         raise ImportError(
             "drawing needs matplotlib, which is not installed: pip install 'hokical[plot]'. "
-            "The numbers of a picture can be computed without it."
+            "The numbers of a plot can be computed without it."
         ) from error
     return plt.subplots(layout="constrained")[1]

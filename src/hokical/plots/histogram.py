@@ -1,4 +1,4 @@
-"""Histogram of confidence: how many examples are how sure, right and wrong ones apart."""
+"""Histogram of confidence, with right and wrong examples apart."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.bins import bin_edges
-from hokical.metrics.binned import BinnedSums
-from hokical.metrics.exact import total
+from hokical.core.bins import bin_edges
+from hokical.core.types import FloatArray
+from hokical.metrics.binned_sums import BinnedSums
 from hokical.plots.axes import BLUE, ORANGE, axes_or_new
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FloatArray = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class ConfidenceHistogram:
-    """`edges` (bins + 1,), `right` and `wrong` (bins,) by weight, and the means over everything."""
+    """`edges` (bins + 1,), `right` and `wrong` (bins,) by weight, and the overall means."""
 
     edges: FloatArray
     right: FloatArray
@@ -44,26 +41,20 @@ def confidence_histogram(
         edges=bin_edges(sums.n_bins),
         right=sums.correct,
         wrong=sums.weight - sums.correct,
-        mean_confidence=float(total(sums.confidence_words.sum(axis=1)) / sums.total_weight),
-        accuracy=float(sums.correct.sum() / sums.total_weight),
+        mean_confidence=sums.overall_confidence,
+        accuracy=sums.overall_accuracy,
     )
 
 
 def draw_histogram(data: ConfidenceHistogram, ax: Axes | None = None) -> Axes:
-    """Stacked bars, and lines at what is said on average and what is true."""
+    """Stacked bars, and lines at the mean confidence and the accuracy."""
     ax = axes_or_new(ax)
     shape: dict[str, Any] = {"width": np.diff(data.edges), "align": "edge", "edgecolor": "white"}
     ax.bar(data.edges[:-1], data.right, color=BLUE, label="right", **shape)
-    wrong: dict[str, Any] = {
-        "bottom": data.right,
-        "color": ORANGE,
-        "hatch": "////",
-        "label": "wrong",
-    }
-    ax.bar(data.edges[:-1], data.wrong, **wrong, **shape)
-    ax.axvline(
-        data.mean_confidence, color="black", label=f"says {data.mean_confidence:.1%} on average"
-    )
+    shape |= {"bottom": data.right, "hatch": "////"}
+    ax.bar(data.edges[:-1], data.wrong, color=ORANGE, label="wrong", **shape)
+    says = f"says {data.mean_confidence:.1%} on average"
+    ax.axvline(data.mean_confidence, color="black", label=says)
     ax.axvline(data.accuracy, color="black", linestyle=":", label=f"right {data.accuracy:.1%}")
     ax.set(xlim=(0, 1), xlabel="how sure it says it is", ylabel="examples")
     ax.legend(loc="upper left", frameon=False)

@@ -1,42 +1,39 @@
-"""sigma_hat against the width of the noise: what a search for the noise saw."""
+"""sigma_hat against the width of the noise, for the trials of a noise search."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.fitting.noise_selection import NoiseSelection, Trial
 from hokical.plots.axes import MARKERS, SERIES, axes_or_new
-from hokical.selection import NoiseSelection, Trial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseWidths:
     """One family's trials by rising width, (trials,) each.
 
-    Trials with the same width and number of examples differ only in the mean of the noise or in
-    their draws; the best of them stands for all.
+    Of trials with the same width and number of examples, which differ only in the mean of the noise
+    or in their draws, the best is kept.
     """
 
     family: str
     width: FloatArray
     sigma_hat: FloatArray
     n_examples: IntArray
-    is_winner: NDArray[np.bool_]
+    is_winner: BoolArray
 
 
 def noise_widths(selection: NoiseSelection) -> tuple[NoiseWidths, ...]:
     """The trials of `select_noise`, one entry per family in the order tried.
 
-    >>> from hokical.noise import Gaussian
+    >>> from hokical.stability.noise import Gaussian
     >>> trials = tuple(Trial(Gaussian(w), 0.9, 0.5, s, 100) for w, s in ((2, 0.2), (1, 0.1)))
     >>> data, = noise_widths(NoiseSelection(trials[0], trials))
     >>> data.width.tolist(), data.is_winner.tolist()
@@ -55,31 +52,20 @@ def noise_widths(selection: NoiseSelection) -> tuple[NoiseWidths, ...]:
 
 
 def draw_noise_widths(data: tuple[NoiseWidths, ...], ax: Axes | None = None) -> Axes:
-    """A marker per trial, hollow where only some examples were tried, and a ring at the winner."""
+    """A marker per trial, hollow if only some examples were used, and a ring at the winner."""
     ax = axes_or_new(ax)
     most = max(int(family.n_examples.max()) for family in data)
     for place, family in enumerate(data):
         color, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
         for full in (False, True):
             of = (family.n_examples == most) == full
-            face = color if full else "none"
-            label = f"{family.family}, {'all' if full else 'some'} examples"
-            look: dict[str, Any] = {
-                "color": color,
-                "marker": marker,
-                "markerfacecolor": face,
-                "linewidth": 0.8,
-            }
-            if of.any():
-                ax.plot(family.width[of], family.sigma_hat[of], label=label, **look)
-        won = family.is_winner
-        ring: dict[str, Any] = {
-            "marker": "o",
-            "s": 160,
-            "facecolors": "none",
-            "edgecolors": "black",
-        }
-        ax.scatter(family.width[won], family.sigma_hat[won], **ring)
+            if not of.any():
+                continue
+            (line,) = ax.plot(family.width[of], family.sigma_hat[of], color=color, linewidth=0.8)
+            line.set(marker=marker, markerfacecolor=color if full else "none")
+            line.set_label(f"{family.family}, {'all' if full else 'some'} examples")
+        best = (family.width[family.is_winner], family.sigma_hat[family.is_winner])
+        ax.scatter(*best, marker="o", s=160, facecolors="none", edgecolors="black")
     ax.set(xscale="log", xlabel="width of the noise", ylabel=r"spread of confidence $\hat\sigma$")
     ax.set_ylim(bottom=0.0)
     ax.legend(frameon=False)

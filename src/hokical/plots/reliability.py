@@ -6,20 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from hokical.bins import bin_edges
-from hokical.metrics.binned import BinnedSums, Bins
+from hokical.core.bins import bin_edges
+from hokical.core.types import FloatArray, IntArray
+from hokical.guarantees.binomial import check_chance
+from hokical.metrics.binned_sums import BinnedSums, Bins
 from hokical.metrics.checks import Examples, as_examples
 from hokical.metrics.equal_mass import mass_index
 from hokical.plots.axes import BLUE, GREY, ORANGE, axes_or_new
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +26,13 @@ class Reliability:
 
     Attributes
     ----------
-    low, high : ends of each bin; of equal-mass bins, the least and largest confidence inside
+    low, high : ends of each bin; of equal-mass bins, the lowest and highest confidence inside
     count : int64, examples in each bin
     weight, correct : their weight, and that of the correct ones
-    confidence, accuracy : what the bin says on average, and how often it is right
+    confidence, accuracy : means of each bin
     accuracy_low, accuracy_high : Wilson's interval for each accuracy, one bin at a time
     ece : float, the calibration error over these bins
-    n_bins, scheme, level : what was asked for
+    n_bins, scheme, delta : the options
     """
 
     low: FloatArray
@@ -49,11 +47,11 @@ class Reliability:
     ece: float
     n_bins: int
     scheme: Bins
-    level: float
+    delta: float
 
     @property
     def gap(self) -> FloatArray:
-        """accuracy - confidence: below 0 where the labels are trusted too much."""
+        """accuracy - confidence: below 0 in over-confident bins."""
         return self.accuracy - self.confidence
 
 
@@ -63,20 +61,17 @@ def reliability(
     *,
     n_bins: int = 15,
     bins: Bins = "width",
-    level: float = 0.95,
+    delta: float = 0.05,
     sample_weight: Any = None,
 ) -> Reliability:
     """Accuracy per confidence bin, with counts and confidence bands.
 
     Parameters
     ----------
-    confidence, correct, sample_weight : array-like of shape (n,)
+    confidence, correct, n_bins, bins, sample_weight
         As in `hokical.metrics.ece`. Weights are read as numbers of examples.
-    n_bins : int
-    bins : {"width", "mass"}
-        Bins of equal width, or of about equal weight.
-    level : float
-        Coverage of each bin's band, strictly between 0 and 1.
+    delta : float
+        Probability that a bin's band misses its accuracy, strictly between 0 and 1.
 
     Examples
     --------
@@ -84,16 +79,16 @@ def reliability(
     >>> data.count.tolist(), data.accuracy.round(3).tolist()
     ([1, 3], [1.0, 0.667])
     """
-    z = _normal_quantile(level)
+    z = -float(ndtri(0.5 * check_chance("delta", delta)))
     examples = as_examples(confidence, correct, sample_weight)
     rows = (examples.confidence, examples.correct)
     sums = BinnedSums.from_examples(*rows, n_bins=n_bins, bins=bins, sample_weight=examples.weight)
-    low, high = _width_ends(sums.n_bins) if bins == "width" else _mass_ends(examples, sums.n_bins)
+    low, high = _bin_ends(examples, sums.n_bins, bins)
     full = sums.count > 0
     weight, hits = sums.weight[full], sums.correct[full]
     means = (sums.mean_confidence[full], sums.accuracy[full], *wilson_interval(hits, weight, z))
     found = (low[full], high[full], sums.count[full], weight, hits, *means)
-    return Reliability(*found, sums.ece(), n_bins=sums.n_bins, scheme=bins, level=float(level))
+    return Reliability(*found, sums.ece(), n_bins=sums.n_bins, scheme=bins, delta=float(delta))
 
 
 def wilson_interval(
@@ -108,32 +103,17 @@ def wilson_interval(
 
 
 def draw_reliability(data: Reliability, ax: Axes | None = None) -> Axes:
-    """Bars of accuracy, the gap to what was said, bands, and a strip of counts underneath."""
+    """Bars of accuracy, the gap to the confidence, bands, and a strip of counts below."""
     ax = axes_or_new(ax)
     shape: dict[str, Any] = {"width": data.high - data.low, "align": "edge"}
+    gap: dict[str, Any] = {"facecolor": "none", "edgecolor": ORANGE, "hatch": "////"}
     ax.bar(data.low, data.accuracy, color=BLUE, edgecolor="white", label="right", **shape)
-    gap: dict[str, Any] = {
-        "bottom": data.accuracy,
-        "facecolor": "none",
-        "edgecolor": ORANGE,
-        "hatch": "////",
-    }
-    ax.bar(data.low, -data.gap, label="gap to what it says", **gap, **shape)
-    below, above = data.accuracy - data.accuracy_low, data.accuracy_high - data.accuracy
-    band: dict[str, Any] = {
-        "fmt": "o",
-        "markersize": 3,
-        "color": "black",
-        "elinewidth": 1,
-        "capsize": 2,
-    }
-    ax.errorbar(
-        data.confidence,
-        data.accuracy,
-        yerr=np.maximum([below, above], 0.0),
-        label=f"{data.level:.0%} band",
-        **band,
-    )
+    gap |= {"bottom": data.accuracy, "label": "gap to what it says"}
+    ax.bar(data.low, -data.gap, **gap, **shape)
+    ends = (data.accuracy - data.accuracy_low, data.accuracy_high - data.accuracy)
+    band: dict[str, Any] = {"fmt": "o", "markersize": 3, "elinewidth": 1, "capsize": 2}
+    band |= {"yerr": np.maximum(ends, 0.0), "label": f"{1.0 - data.delta:.0%} band"}
+    ax.errorbar(data.confidence, data.accuracy, color="black", **band)
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="honest")
     _draw_counts(data, ax)
     ax.set(xlim=(0, 1), ylim=(-0.2, 1.02), yticks=np.arange(6) / 5)
@@ -144,7 +124,7 @@ def draw_reliability(data: Reliability, ax: Axes | None = None) -> Axes:
 
 
 def _draw_counts(data: Reliability, ax: Axes) -> None:
-    """Each bin's share of the examples, in a strip below the diagram, largest at full height."""
+    """The counts, in a strip below the diagram, the largest at full height."""
     height = 0.11 * data.count / data.count.max()
     shape: dict[str, Any] = {"width": data.high - data.low, "align": "edge", "bottom": -0.19}
     ax.bar(data.low, height, color=GREY, edgecolor="white", **shape)
@@ -152,21 +132,13 @@ def _draw_counts(data: Reliability, ax: Axes) -> None:
     ax.text(0.01, -0.04, f"examples per bin, most {data.count.max()}", fontsize=8, va="center")
 
 
-def _width_ends(n_bins: int) -> tuple[FloatArray, FloatArray]:
-    edges = bin_edges(n_bins)
-    return edges[:-1], edges[1:]
-
-
-def _mass_ends(examples: Examples, n_bins: int) -> tuple[FloatArray, FloatArray]:
-    """Least and largest confidence of each bin that holds any."""
+def _bin_ends(examples: Examples, n_bins: int, bins: Bins) -> tuple[FloatArray, FloatArray]:
+    """Ends of each bin; of equal-mass bins, the lowest and highest confidence inside."""
+    if bins == "width":
+        edges = bin_edges(n_bins)
+        return edges[:-1], edges[1:]
     index = mass_index(examples.confidence, n_bins, examples.weight)
     low, high = np.full(n_bins, np.inf), np.full(n_bins, -np.inf)
     np.minimum.at(low, index, examples.confidence)
     np.maximum.at(high, index, examples.confidence)
     return low, high
-
-
-def _normal_quantile(level: float) -> float:
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"`level` must lie strictly between 0 and 1; got {level!r}. Use 0.95.")
-    return float(ndtri(0.5 + 0.5 * level))

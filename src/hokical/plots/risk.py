@@ -1,4 +1,4 @@
-"""Risk-coverage curve: the share of wrong answers if only the surest are given."""
+"""Risk-coverage curve: the share of wrong answers if only the most confident are given."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.bins import check_count
+from hokical.core.bins import check_count
+from hokical.core.types import FloatArray
 from hokical.metrics.checks import as_examples
 from hokical.metrics.ranking import aurc, risk_coverage_curve
 from hokical.plots.axes import axes_or_new
@@ -16,10 +16,7 @@ from hokical.plots.axes import axes_or_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-#: Below this coverage a risk is that of a handful of examples; it does not set the axis.
+#: At lower coverages few examples are left, and their risk does not set the axis.
 _READABLE_COVERAGE = 0.05
 
 
@@ -27,7 +24,7 @@ _READABLE_COVERAGE = 0.05
 class RiskCoverage:
     """Answering where confidence >= `threshold` covers `coverage` at `risk`; (points,) each.
 
-    Every point is one of the curve's own, none is interpolated; `area` is the AURC of all of it.
+    Points are a subset of the curve's, not interpolated; `area` is the AURC of the whole curve.
     """
 
     threshold: FloatArray
@@ -39,7 +36,7 @@ class RiskCoverage:
 def risk_coverage(
     confidence: Any, correct: Any, *, max_points: int = 200, sample_weight: Any = None
 ) -> RiskCoverage:
-    """The curve, thinned to about evenly spaced coverages; other arguments as in `ece`.
+    """The curve at about evenly spaced coverages, and at 1; other arguments as in `ece`.
 
     >>> data = risk_coverage([0.9, 0.8, 0.8, 0.3], [True, True, False, False])
     >>> data.threshold.tolist(), data.coverage.tolist(), data.risk.round(3).tolist()
@@ -50,7 +47,8 @@ def risk_coverage(
     rows = (examples.confidence, examples.correct)
     coverage, risk = risk_coverage_curve(*rows, sample_weight=examples.weight)
     threshold = np.unique(examples.confidence)[::-1]
-    kept = _thinned(coverage, max_points)
+    wanted = np.arange(1, max_points + 1) / max_points
+    kept = np.unique(np.minimum(np.searchsorted(coverage, wanted), coverage.shape[0] - 1))
     area = aurc(*rows, sample_weight=examples.weight)
     return RiskCoverage(threshold[kept], coverage[kept], risk[kept], area)
 
@@ -63,16 +61,9 @@ def draw_risk_coverage(
     style = ("-", "--", "-.", ":")[len(ax.lines) % 4]
     shown = f"AURC {data.area:.4f}" if label is None else f"{label} (AURC {data.area:.4f})"
     ax.plot(data.coverage, data.risk, linestyle=style, label=shown)
-    drawn = [np.asarray(line.get_xydata()) for line in ax.lines]
-    top = max(points[points[:, 0] >= _READABLE_COVERAGE, 1].max() for points in drawn)
+    curves = [np.asarray(line.get_xydata()) for line in ax.lines]
+    top = max(points[points[:, 0] >= _READABLE_COVERAGE, 1].max() for points in curves)
     ax.set(xlim=(0, 1), ylim=(0, max(1.1 * top, 1e-3)))
-    ax.set(xlabel="share of examples answered, the surest first", ylabel="share of them wrong")
+    ax.set(xlabel="share of examples answered, most confident first", ylabel="share of them wrong")
     ax.legend(loc="upper left", frameon=False)
     return ax
-
-
-def _thinned(coverage: FloatArray, max_points: int) -> IntArray:
-    """Places of the first points to reach evenly spaced coverages; the last is always one."""
-    wanted = np.arange(1, max_points + 1) / max_points
-    places = np.minimum(np.searchsorted(coverage, wanted), coverage.shape[0] - 1)
-    return np.unique(places)

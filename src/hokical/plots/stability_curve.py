@@ -1,30 +1,28 @@
-"""What a fitted Hoki turns stability into: confidence against gamma, with its bins."""
+"""The map of a fitted Hoki from stability gamma to confidence, with its bins."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from hokical.bins import bin_edges, bin_index, sum_by
 from hokical.calibrators.hoki import Hoki
+from hokical.core.bins import bin_edges, bin_index, sum_by
+from hokical.core.types import FloatArray
 from hokical.plots.axes import BLUE, GREY, ORANGE, axes_or_new
-from hokical.recursion import Schedule
+from hokical.stability.levels import stability_levels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-FloatArray = NDArray[np.float64]
 
 _GRID_POINTS = 1001
 
 
 @dataclass(frozen=True, eq=False)
 class StabilityCurve:
-    """The learned map, and the validation examples it was learned from, by confidence bin.
+    """The fitted map, and the validation examples it was fitted on, by confidence bin.
 
     Attributes
     ----------
@@ -57,13 +55,13 @@ def stability_curve(hoki: Hoki) -> StabilityCurve:
     >>> data.confidence.shape, bool(gap.max() < 1e-9)
     ((1, 1001), True)
     """
-    check_is_fitted(hoki, "table_")
-    schedule = Schedule(hoki.alpha_, hoki.beta_, hoki.ending_, hoki.validation_ece_)
+    check_is_fitted(hoki, "rule_")
     grid = np.arange(_GRID_POINTS) / (_GRID_POINTS - 1)
+    level = stability_levels(grid, hoki.rule_.levels)
     start = _starts(hoki)
-    curves = [schedule.replay(grid, np.full(grid.shape, value)) for value in start]
-    edges = bin_edges(schedule.n_bins)
-    return StabilityCurve(grid, start, np.array(curves), edges, *_bin_means(hoki, schedule))
+    curves = [hoki.rule_.confidence_at(level, np.full(grid.shape, value)) for value in start]
+    edges = bin_edges(hoki.n_bins_)
+    return StabilityCurve(grid, start, np.array(curves), edges, *_bin_means(hoki))
 
 
 def draw_stability_curve(data: StabilityCurve, ax: Axes | None = None) -> Axes:
@@ -71,15 +69,15 @@ def draw_stability_curve(data: StabilityCurve, ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     ax.hlines(data.edges, 0, 1, color=GREY, linewidth=0.4, alpha=0.6)
     for place, curve in enumerate(data.confidence):
-        # Where an example changes its bin the map jumps; a joining line would be a claim.
+        # The map jumps where examples change their bin: draw no line across.
         jumps = np.abs(np.diff(curve, append=curve[-1])) > 0.02
-        label = "learned map" if place == 0 else None
+        label = "fitted map" if place == 0 else None
         ax.plot(data.stability, np.where(jumps, np.nan, curve), color=BLUE, label=label)
     full = data.bin_weight > 0
     size = 20 + 180 * np.sqrt(data.bin_weight[full] / data.bin_weight.max())
-    dots: dict[str, Any] = {"color": ORANGE, "edgecolors": "black", "alpha": 0.8, "zorder": 3}
-    x, y = data.bin_stability[full], data.bin_accuracy[full]
-    ax.scatter(x, y, s=size, label="accuracy of a bin (larger: more examples)", **dots)
+    points = ax.scatter(data.bin_stability[full], data.bin_accuracy[full], s=size, zorder=3)
+    points.set(facecolor=ORANGE, edgecolor="black", alpha=0.8)
+    points.set_label("accuracy of a bin (larger: more examples)")
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     ax.set(xlabel=r"label stability $\gamma$", ylabel="confidence, and its bins")
     ax.legend(loc="upper left", frameon=True)
@@ -87,22 +85,18 @@ def draw_stability_curve(data: StabilityCurve, ax: Axes | None = None) -> Axes:
 
 
 def _starts(hoki: Hoki) -> FloatArray:
-    """Starting confidences: the accuracy, or the centre of each bin that examples started in."""
-    if hoki.init == "accuracy":
+    """Starting confidences: the accuracy, or the centres of the bins that examples started in."""
+    if hoki.init_ == "accuracy":
         return np.array([hoki.accuracy_])
-    edges = bin_edges(hoki.n_bins)
+    edges = bin_edges(hoki.n_bins_)
     return np.asarray((0.5 * (edges[:-1] + edges[1:]))[hoki.occupied_[0]])
 
 
-def _bin_means(
-    hoki: Hoki, schedule: Schedule
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _bin_means(hoki: Hoki) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Mean stability, confidence and accuracy, and weight, of each bin's validation examples."""
-    cells, n_bins = hoki.table_.occupied(), schedule.n_bins
+    cells, n_bins = hoki.table_.occupied(), hoki.n_bins_
     stability = cells.level / hoki.table_.levels
-    centres = (cells.start + 0.5) / n_bins
-    start = np.full(stability.shape, hoki.accuracy_) if hoki.init == "accuracy" else centres
-    confidence = schedule.replay(stability, start)
+    confidence = hoki.rule_.confidence_at(cells.level, (cells.start + 0.5) / n_bins)
     bins = bin_index(confidence, n_bins)
     weight = sum_by(bins, cells.weight, n_bins)
     sums = (cells.weight * stability, cells.weight * confidence, cells.correct)

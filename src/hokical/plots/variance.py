@@ -1,30 +1,28 @@
 """Calibration error against the variance of confidence, over methods: the paper's figure.
 
-A method that says the accuracy for every example has no calibration error and tells nothing. So the
-good corner is down and to the right: a small error, and confidences that differ.
+A method that says the accuracy for every example has no calibration error and no information. The
+good corner is at the bottom right: a small error, and confidences that differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import FloatArray
 from hokical.metrics.summaries import Summary
 from hokical.plots.axes import MARKERS, SERIES, axes_or_new
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FloatArray = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class ErrorAgainstVariance:
-    """One point per method, (methods,) each; interval ends are NaN where there are none."""
+    """One point per method, (methods,) each; interval ends are NaN if there are none."""
 
     names: tuple[str, ...]
     ece: FloatArray
@@ -57,26 +55,18 @@ def error_against_variance(summaries: Mapping[str, Summary]) -> ErrorAgainstVari
 def draw_variance(data: ErrorAgainstVariance, ax: Axes | None = None) -> Axes:
     """A labelled marker with its interval per method, the error on a log scale."""
     ax = axes_or_new(ax)
-    floor = _least_shown(data)
+    positive = data.ece[data.ece > 0.0]
+    floor = 0.25 * float(positive.min()) if positive.size else 1e-6  # where 0 is shown
     for place, name in enumerate(data.names):
         ends = np.array([data.ece_low[place], data.ece_high[place]])
-        look: dict[str, Any] = {
-            "color": SERIES[place % len(SERIES)],
-            "marker": MARKERS[place % len(MARKERS)],
-        }
+        color, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
         x, y = data.variance[place], max(data.ece[place], floor)
-        ax.plot([x], [y], linestyle="none", label=name, **look)
+        ax.plot([x], [y], linestyle="none", label=name, color=color, marker=marker)
         if np.isfinite(ends).all():
-            ax.vlines(x, *np.maximum(ends, floor), color=look["color"], linewidth=1, alpha=0.6)
-    ax.set(yscale="log", xlabel="variance of confidence (more tells more)")
+            ax.vlines(x, *np.maximum(ends, floor), color=color, linewidth=1, alpha=0.6)
+    ax.set(yscale="log", xlabel="variance of confidence (more is more informative)")
     ax.locator_params(axis="x", nbins=5)
     ax.set_ylabel("ECE (less is better)")
-    # Methods often lie on top of each other, so names stand beside the picture, not in it.
+    # Points often overlap, so names are beside the plot, not in it.
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
-
-
-def _least_shown(data: ErrorAgainstVariance) -> float:
-    """Where an error, or an interval's end, of 0 is put on the log scale."""
-    positive = data.ece[data.ece > 0.0]
-    return 0.25 * float(positive.min()) if positive.size else 1e-6

@@ -1,14 +1,14 @@
-"""One self-contained HTML file that shows a comparison: data first, then the page."""
+"""A comparison as one self-contained HTML file."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from hokical.comparison import Comparison
+from hokical.core.files import write_text_atomically
+from hokical.report.comparison import Comparison
 from hokical.report.data import report_data
 from hokical.report.page import render_page
-from hokical.storage import write_text_atomically
 
 __all__ = ["render_page", "report_data", "write_report"]
 
@@ -16,17 +16,17 @@ __all__ = ["render_page", "report_data", "write_report"]
 def write_report(
     comparison: Comparison, path: str | os.PathLike[str], *, method: str | None = None
 ) -> Path:
-    """Write the report of a comparison; the file is whole or not there at all.
+    """Write the report of a comparison, atomically.
 
     Parameters
     ----------
     comparison : Comparison
-        What `hokical.compare` gave.
+        From `hokical.compare`.
     path : path-like
         The HTML file to write, in a folder that exists.
     method : str, optional
-        The method of the headline, shown first. None takes "hoki" if it was compared, else the one
-        with the lowest ECE.
+        The method of the headline, shown first. None takes "hoki" if it was compared, else the last
+        method.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def write_report(
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(
-            f"`path` must name a file in a folder that exists; got {target}. Make {target.parent} "
+            f"`path` must name a file in an existing folder; got {target}. Create {target.parent} "
             "first."
         )
     if target.is_dir():

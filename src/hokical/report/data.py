@@ -1,7 +1,7 @@
-"""Everything a report says, as plain numbers, strings, lists and dicts.
+"""The content of a report, as plain numbers, strings, lists and dicts.
 
-Raw confidences stay out: bins are summed and curves thinned here, so a report of a million examples
-is as small as one of a thousand.
+It holds sums of bins and points of curves, not confidences, so a report of a million examples is as
+small as one of a thousand.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.comparison import SCORES, Comparison, MethodResult
-from hokical.metrics.binned import Bins
+from hokical.core.types import FloatArray
+from hokical.metrics.binned_sums import Bins
 from hokical.plots.reliability import reliability
 from hokical.plots.risk import risk_coverage
+from hokical.report.comparison import SCORES, Comparison, MethodResult
 
 #: Bin counts a reader can choose from; 15 is what the table's ECE uses.
 BIN_COUNTS = (5, 10, 15, 20, 30, 50)
@@ -31,10 +31,9 @@ def report_data(comparison: Comparison, method: str | None = None) -> dict[str, 
     """All of a report; `method` as in `write_report`. Non-finite numbers become None."""
     if not comparison.results:
         raise ValueError("`comparison` must hold at least one method; it holds none.")
-    chosen = _chosen(comparison, method)
+    chosen = comparison[comparison.subject() if method is None else method]
     names = [result.name for result in comparison.results]
     reference = comparison["uncalibrated"] if "uncalibrated" in names else None
-    options = chosen.summary.options
     return {
         "headline": comparison.headline(chosen.name) if reference else _plain_headline(chosen),
         "chosen": chosen.name,
@@ -43,23 +42,17 @@ def report_data(comparison: Comparison, method: str | None = None) -> dict[str, 
         "schemes": list(SCHEMES),
         "best": {score: _best_names(comparison, score) for score in SCORES},
         "methods": [_method_data(result, reference) for result in comparison.results],
-        "options": asdict(options),
+        "options": asdict(chosen.summary.options),
         "provenance": asdict(comparison.provenance),
     }
 
 
-def _chosen(comparison: Comparison, method: str | None) -> MethodResult:
-    """The method asked for, else the one that the comparison's headline is about."""
-    return comparison[comparison.subject() if method is None else method]
-
-
 def _plain_headline(result: MethodResult) -> str:
-    """For a comparison without the uncalibrated model, which has no before and after."""
-    says, right = result.score("mean_confidence"), result.score("accuracy")
-    error = result.score("ece")
+    """For a comparison without the uncalibrated model."""
     return (
-        f"With {result.name} your model says {says:.1%} and is right {right:.1%} of the time. Its "
-        f"calibration error is {error:.4f}."
+        f"With {result.name} your model says {result.score('mean_confidence'):.1%} and is right "
+        f"{result.score('accuracy'):.1%} of the time. Its calibration error is "
+        f"{result.score('ece'):.4f}."
     )
 
 
@@ -74,11 +67,14 @@ def _method_data(result: MethodResult, reference: MethodResult | None) -> dict[s
     return {
         "name": result.name,
         "fit_seconds": result.fit_seconds,
-        "converged": bool(getattr(result.calibrator, "converged_", True)),
+        "converged": result.converged,
         "may_change_labels": not result.calibrator.preserves_labels,
         "notes": _notes(result, reference),
-        "scores": {name: _estimate(asdict(estimates[name])) for name in COLUMNS},
-        "bounds": {name: _rounded(bound) for name, bound in result.summary.bounds.items()},
+        "scores": {
+            name: {part: _round(value) for part, value in asdict(estimates[name]).items()}
+            for name in COLUMNS
+        },
+        "bounds": {name: _round(bound) for name, bound in result.summary.bounds.items()},
         "reliability": {
             scheme: {str(n_bins): _bins(result, n_bins, scheme) for n_bins in BIN_COUNTS}
             for scheme in SCHEMES
@@ -88,7 +84,7 @@ def _method_data(result: MethodResult, reference: MethodResult | None) -> dict[s
 
 
 def _notes(result: MethodResult, reference: MethodResult | None) -> list[str]:
-    """What a reader must know before trusting the row: labels changed, or a fit that failed."""
+    """Warnings about a method: it may change labels, or did not converge."""
     notes = list(result.notes)
     if not result.calibrator.preserves_labels:
         now = result.score("accuracy")
@@ -96,7 +92,7 @@ def _notes(result: MethodResult, reference: MethodResult | None) -> list[str]:
         notes.append(
             f"May change labels: with this method {now:.2%} of the test labels are right{before}."
         )
-    if not getattr(result.calibrator, "converged_", True) and not result.notes:
+    if not result.converged and not result.notes:
         notes.append("The fit did not converge.")
     return notes
 
@@ -104,7 +100,7 @@ def _notes(result: MethodResult, reference: MethodResult | None) -> list[str]:
 def _bins(result: MethodResult, n_bins: int, scheme: Bins) -> dict[str, Any]:
     data = reliability(result.confidence, result.correct, n_bins=n_bins, bins=scheme)
     return {
-        "ece": _rounded(data.ece),
+        "ece": _round(data.ece),
         "low": _column(data.low),
         "high": _column(data.high),
         "count": data.count.tolist(),
@@ -118,21 +114,17 @@ def _bins(result: MethodResult, n_bins: int, scheme: Bins) -> dict[str, Any]:
 def _curve(result: MethodResult) -> dict[str, Any]:
     data = risk_coverage(result.confidence, result.correct, max_points=CURVE_POINTS)
     return {
-        "area": _rounded(data.area),
+        "area": _round(data.area),
         "threshold": _column(data.threshold),
         "coverage": _column(data.coverage),
         "risk": _column(data.risk),
     }
 
 
-def _estimate(estimate: dict[str, float]) -> dict[str, float | None]:
-    return {name: _rounded(value) for name, value in estimate.items()}
+def _column(values: FloatArray) -> list[float | None]:
+    """Five decimals: finer than a pixel, and than the numbers shown."""
+    return [_round(value, 5) for value in values.tolist()]
 
 
-def _column(values: NDArray[np.float64]) -> list[float | None]:
-    """Five decimals: finer than a pixel, and than what is shown."""
-    return [_rounded(value, 5) for value in values.tolist()]
-
-
-def _rounded(value: float, digits: int = 7) -> float | None:
+def _round(value: float, digits: int = 7) -> float | None:
     return round(value, digits) if math.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""From a report's data to one HTML page: the template, with style, scripts and data inside.
+"""A report's data as one HTML page: the template, with style, scripts and data inside.
 
-The page says in its own content security policy that it loads nothing and runs only our script, so
-a browser enforces what we promise, whatever a method's name or a note may contain.
+Its content security policy says that it loads nothing and runs only our script, and browsers
+enforce that, whatever a method's name or a note may contain.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from hokical.report.facts import facts_html
-from hokical.report.table import notes_html, table_html
-from hokical.report.tiles import tiles_html
+from hokical.report.parts import facts_html, notes_html, table_html, tiles_html
 
-#: In the order in which they build on each other.
+#: In the order of their dependencies.
 _SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
 
 
 def render_page(data: dict[str, Any]) -> str:
     """The whole page, as text."""
-    style, script = _asset("style.css"), _script()
+    style, scripts = _asset("style.css"), "\n".join(_asset(name) for name in _SCRIPTS)
+    script = f'"use strict";\n(() => {{\n{scripts}}})();\n'
+    policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}"
     return Template(_asset("template.html")).substitute(
-        policy=escape(_policy(style, script)),
+        policy=escape(policy),
         style=style,
         script=script,
         data=json_for_script(data),
@@ -38,13 +38,12 @@ def render_page(data: dict[str, Any]) -> str:
         method_options=_options([method["name"] for method in data["methods"]], data["chosen"]),
         bin_options=_options(data["bin_counts"], 15),
         facts=facts_html(data),
-        level=f"{data['options']['level']:.0%}",
-        certainty=f"{1 - data['options']['delta']:.0%}",
+        certainty=f"{1.0 - data['options']['delta']:.0%}",
     )
 
 
 def json_for_script(data: Any) -> str:
-    """JSON that no HTML parser can mistake for markup inside a script element.
+    """JSON that an HTML parser cannot mistake for markup inside a script element.
 
     >>> json_for_script("</script>")
     '"\\\\u003c/script\\\\u003e"'
@@ -55,18 +54,8 @@ def json_for_script(data: Any) -> str:
     return text
 
 
-def _policy(style: str, script: str) -> str:
-    return f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}"
-
-
 def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _script() -> str:
-    """The scripts as one, in a scope of their own."""
-    parts = "\n".join(_asset(name) for name in _SCRIPTS)
-    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 def _asset(name: str) -> str:

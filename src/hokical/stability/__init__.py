@@ -1,5 +1,18 @@
 """Label stability: how likely is a label to survive noise on the logits?"""
 
+from hokical.stability import compiled as _compiled  # noqa: F401  (registers the compiled forms)
 from hokical.stability.api import label_distribution, label_stability, stability_bounds
+from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform, parse_noise
+from hokical.stability.table import StabilityTable
 
-__all__ = ["label_distribution", "label_stability", "stability_bounds"]
+__all__ = [
+    "Gaussian",
+    "Gumbel",
+    "Noise",
+    "StabilityTable",
+    "Uniform",
+    "label_distribution",
+    "label_stability",
+    "parse_noise",
+    "stability_bounds",
+]

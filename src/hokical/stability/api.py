@@ -5,25 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical._tensors import answer_like
-from hokical.logits import as_logits
-from hokical.noise import Noise
+from hokical.core.arrays import Array, float64_scope, give_back
+from hokical.core.logits import as_logits
 from hokical.stability.exact import exact_bounds, exact_distribution, exact_stability
-from hokical.stability.sampled import Draws, survivals
-
-FloatArray = NDArray[np.float64]
+from hokical.stability.noise import Noise
+from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
 
 
 def label_stability(
     logits: Any, noise: Noise, *, draws: int | None = None, random_state: Any = None
-) -> FloatArray:
+) -> Array:
     """The chance that noise added to the logits leaves each row's label unchanged.
 
     Parameters
     ----------
-    logits : array-like of shape (n, classes), or TopK
+    logits : array of any library of shape (n, classes), array-like, or TopK
         -inf marks an impossible class. For a `TopK` the answer is the midpoint of
         `stability_bounds`.
     noise : Gaussian, Uniform or Gumbel
@@ -37,25 +34,28 @@ def label_stability(
 
     Returns
     -------
-    gamma : ndarray of shape (n,), float64; a tensor on the logits' device if they are one
+    gamma : array of shape (n,), of the library and on the device of the logits
+        float64 for NumPy arrays and lists; for others float32, unless they are float64.
 
     Examples
     --------
     >>> from hokical import label_stability
-    >>> from hokical.noise import Gaussian
+    >>> from hokical.stability.noise import Gaussian
     >>> label_stability([[3.0, 1.0, 0.0], [1.0, 1.0, -9.0]], Gaussian(1.0)).round(4)
     array([0.9115, 0.5   ])
     """
-    checked = as_logits(logits)
     check_noise(noise)
-    if draws is None:
-        return answer_like(logits, exact_stability(checked, noise))
-    m = check_draw_count(draws)
-    shared = Draws(noise, draw_seed(random_state), m, checked.n_classes)
-    return answer_like(logits, survivals(checked, shared) / m)
+    with float64_scope(logits):
+        checked = as_logits(logits)
+        if draws is None:
+            return give_back(exact_stability(checked, noise), logits)
+        m = check_draw_count(draws)
+        shared = Draws(noise, draw_seed(random_state), m, checked.n_classes)
+        counts = checked.xp.astype(survivals(checked, shared), checked.xp.float64)
+        return give_back(counts / float(m), logits)
 
 
-def stability_bounds(logits: Any, noise: Noise) -> tuple[FloatArray, FloatArray]:
+def stability_bounds(logits: Any, noise: Noise) -> tuple[Array, Array]:
     """The least and the greatest label stability that the hidden classes of a `TopK` allow.
 
     Half their difference is how far `label_stability` can be off because of what is hidden. They
@@ -63,71 +63,82 @@ def stability_bounds(logits: Any, noise: Noise) -> tuple[FloatArray, FloatArray]
 
     Returns
     -------
-    lower, upper : ndarrays of shape (n,), float64
+    lower, upper : arrays of shape (n,), as of `label_stability`
 
     Examples
     --------
     >>> from hokical import TopK, stability_bounds
-    >>> from hokical.noise import Gumbel
+    >>> from hokical.stability.noise import Gumbel
     >>> seen = TopK([[3.0, 1.0, 0.0]], [[2, 0, 5]], n_classes=10)
     >>> lower, upper = stability_bounds(seen, Gumbel(1.0))
     >>> lower.round(4), upper.round(4)
     (array([0.652]), array([0.8438]))
     """
-    checked = as_logits(logits)
-    return answer_like(logits, exact_bounds(checked, check_noise(noise)))
+    check_noise(noise)
+    with float64_scope(logits):
+        lower, upper = exact_bounds(as_logits(logits), noise)
+        return give_back(lower, logits), give_back(upper, logits)
 
 
-def label_distribution(logits: Any, noise: Noise) -> FloatArray:
+def label_distribution(logits: Any, noise: Noise) -> Array:
     """The chance of every class to be the label once noise is added to the logits.
 
     The hidden classes of a `TopK` are taken as equals that share what is left.
 
     Returns
     -------
-    pi : ndarray of shape (n, classes), float64
+    pi : array of shape (n, classes), as of `label_stability`
         Rows sum to 1; the entry of the row's own label is its stability. Entries are right to
         about 1e-6; under Gaussian noise also to about 1 % of themselves, however small.
 
     Examples
     --------
     >>> from hokical import label_distribution
-    >>> from hokical.noise import Gumbel
+    >>> from hokical.stability.noise import Gumbel
     >>> label_distribution([[3.0, 1.0, 0.0]], Gumbel(1.0)).round(4)
     array([[0.8438, 0.1142, 0.042 ]])
     """
-    checked = as_logits(logits)
     check_noise(noise)
-    return answer_like(logits, exact_distribution(checked, noise))
+    with float64_scope(logits):
+        return give_back(exact_distribution(as_logits(logits), noise), logits)
 
 
 def check_noise(noise: Any) -> Noise:
     """A noise object, or an error that shows how to make one."""
     if not isinstance(noise, Noise):
         raise TypeError(
-            f"`noise` must be a Gaussian, Uniform or Gumbel of hokical.noise; got {noise!r}. "
+            f"`noise` must be a Gaussian, Uniform or Gumbel of hokical; got {noise!r}. "
             "For example `Gaussian(scale=2.0)`."
         )
     return noise
 
 
 def check_draw_count(draws: Any) -> int:
-    """A number of draws as an int of at least 1."""
-    if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 1:
+    """A number of draws as an int from 1 to `MOST_DRAWS`."""
+    whole = isinstance(draws, (int, np.integer)) and not isinstance(draws, bool)
+    if not whole or not 1 <= draws <= MOST_DRAWS:
         raise ValueError(
-            f"`draws` must be None (exact) or an integer of at least 1; got {draws!r}."
+            f"`draws` must be None (exact) or an integer from 1 to {MOST_DRAWS}; got {draws!r}."
         )
     return int(draws)
 
 
 def draw_seed(random_state: Any) -> int:
-    """A seed for the draws: an int is used as it is, anything else is asked for one."""
+    """A seed for the draws: an int is used as it is, a generator is asked for one.
+
+    None takes a fresh one from the operating system, never from NumPy's global state.
+    """
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
         if not 0 <= random_state < 2**64:
             raise ValueError(f"`random_state` must lie in [0, 2**64); got {random_state}.")
         return int(random_state)
-    from sklearn.utils import check_random_state
-
+    if random_state is None:
+        random_state = np.random.default_rng()
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    raise ValueError(
+        "`random_state` must be an integer, a NumPy Generator or RandomState, or None; got "
+        f"{random_state!r}."
+    )

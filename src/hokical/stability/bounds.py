@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
-from hokical.logits import rows_per_block
-from hokical.parallel import for_row_blocks
+from hokical.core.blocks import by_blocks
+from hokical.core.logits import FARTHEST
+from hokical.core.special import log_ndtr
+from hokical.core.topk import TopK
 from hokical.stability import gaussian, uniform
-from hokical.topk import TopK
+from hokical.stability.tables import gaussian_quadrature
 
 FloatArray = NDArray[np.float64]
 Bounds = tuple[FloatArray, FloatArray]
@@ -36,68 +37,75 @@ Bounds = tuple[FloatArray, FloatArray]
 #: One of the lines touches the concave part so far beyond its end, in units of the noise.
 _TOUCH_BEYOND = 0.5
 _LARGEST_LOG = 700.0  # exp of more overflows
-_FARTHEST = 1e150
 #: Roots are sought between these: below, they no longer matter, and above, log Phi vanishes.
 _FAR_DOWN, _FAR_UP = -1e4, 37.0
+#: Each step of the search looks at so many parts of what is left.
+_ROOT_STEPS, _ROOT_PARTS = 12, 64
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 #: Under uniform noise: halvings of the way down from where hidden classes join, and nodes in each.
 _HALVINGS, _ORDER = 26, 8
 
 
-def _in_units(margin: FloatArray, width: float) -> FloatArray:
-    """Margins in units of the noise, so large at most that their squares are finite."""
-    with np.errstate(over="ignore"):
-        return np.asarray(np.minimum(margin / width, _FARTHEST))
-
-
 def gumbel_bounds(logits: TopK, scale: float) -> Bounds:
     """1 over the smallest and the largest possible sum of exponentials."""
+
+    def work(block: TopK) -> Bounds:
+        seen = np.exp(block.margins / -scale).sum(axis=1)
+        least, most = _gumbel_sums(block, scale)
+        return 1.0 / (seen + most), 1.0 / (seen + least)
+
+    found: Bounds = by_blocks(work, logits)
+    return found
+
+
+def _gumbel_sums(logits: TopK, scale: float) -> Bounds:
+    """Least and greatest sum of exp(-d_i/scale) over the hidden classes, (n,)."""
     gap, hidden = logits.ceiling_margin, logits.tail.count
-    seen = np.empty(logits.n_rows)
-
-    def work(rows: slice) -> None:
-        seen[rows] = np.exp(-_in_units(logits.margins(rows), scale)).sum(axis=1)
-
-    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_columns))
+    at_ceiling = hidden * np.exp(-_in_units(gap, scale))
     if logits.rest is None:
-        least, most = np.zeros_like(seen), hidden * np.exp(-_in_units(gap, scale))
-    else:
-        equal = hidden * np.exp(-_in_units(logits.tail.margin, scale))
-        some = hidden > 0.0
-        room = np.subtract(logits.rest, logits.ceiling, out=np.zeros_like(gap), where=some)
-        crowded = np.where(some, np.exp(room - _in_units(gap, scale)), 0.0)
-        least, most = np.minimum(equal, crowded), np.maximum(equal, crowded)
-    return 1.0 / (seen + most), 1.0 / (seen + least)
+        return np.zeros_like(at_ceiling), at_ceiling
+    equal = hidden * np.exp(-_in_units(logits.tail.margin, scale))
+    some = hidden > 0.0
+    room = np.subtract(logits.rest, logits.ceiling, out=np.zeros_like(gap), where=some)
+    crowded = np.where(some, np.exp(room - _in_units(gap, scale)), 0.0)
+    return np.minimum(equal, crowded), np.maximum(equal, crowded)
 
 
 def gaussian_bounds(logits: TopK, scale: float) -> Bounds:
     """The quadrature with the smallest and the largest possible product at every node."""
-    rule = gaussian.gaussian_rule()
-    lower, upper = np.empty(logits.n_rows), np.empty(logits.n_rows)
+    rule = gaussian_quadrature()
 
-    def work(rows: slice) -> None:
-        seen = gaussian.log_products(logits, rows, scale, rule) - rule.own
-        for out, hidden in zip((lower, upper), _gaussian_sums(logits, rows, scale), strict=True):
-            gamma = (np.exp(seen + hidden) * rule.weights).sum(axis=1)
-            np.clip(gamma, 0.0, 1.0, out=out[rows])
+    def work(block: TopK) -> Bounds:
+        seen = gaussian.log_products(block, scale, rule) - rule.own
+        lower, upper = (
+            np.clip((np.exp(seen + hidden) * rule.weights).sum(axis=1), 0.0, 1.0)
+            for hidden in _gaussian_sums(block, scale)
+        )
+        return lower, upper
 
-    for_row_blocks(work, logits.n_rows, rows_per_block(16 * rule.nodes.size))
-    return lower, upper
+    found: Bounds = by_blocks(work, logits, 16 * rule.nodes.size)
+    return found
 
 
-def _gaussian_sums(logits: TopK, rows: slice, scale: float) -> Bounds:
-    """Least and greatest sum of log Phi(u + d_i/scale) over the hidden classes, (rows, K)."""
-    u = gaussian.gaussian_rule().nodes
-    count = logits.tail.count[rows, None]
-    gap = np.where(count > 0.0, _in_units(logits.ceiling_margin[rows, None], scale), 0.0)
+def _gaussian_sums(logits: TopK, scale: float) -> Bounds:
+    """Least and greatest sum of log Phi(u + d_i/scale) over the hidden classes, (n, K)."""
+    u = gaussian_quadrature().nodes
+    count = logits.tail.count[:, None]
+    gap = np.where(count > 0.0, _in_units(logits.ceiling_margin[:, None], scale), 0.0)
     if logits.rest is None:
-        least = count * log_ndtr(u + gap)
+        least = count * log_ndtr(u + gap, np)
         return least, np.zeros_like(least)
-    equal = np.where(count > 0.0, _in_units(logits.tail.margin[rows, None], scale), 0.0)
+    equal = np.where(count > 0.0, _in_units(logits.tail.margin[:, None], scale), 0.0)
     # As many classes where log Phi(v)/x is least as R allows, at most all, at least at the ceiling.
     place = np.clip(_chord_end(scale) - u, gap, equal)
-    least = count * np.exp((place - equal) * scale) * log_ndtr(u + place)
+    least = count * np.exp((place - equal) * scale) * log_ndtr(u + place, np)
     return least, count * _highest_mean(u + gap, u + equal, scale)
+
+
+def _in_units(margin: FloatArray, width: float) -> FloatArray:
+    """Margins in units of the noise, so large at most that their squares are finite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.minimum(margin / width, FARTHEST))
 
 
 def _highest_mean(ceiling: FloatArray, equal: FloatArray, scale: float) -> FloatArray:
@@ -107,11 +115,11 @@ def _highest_mean(ceiling: FloatArray, equal: FloatArray, scale: float) -> Float
     that touches g at v_a with slope -hazard(v_a)/(scale x_a) by x bounds g from above, unless g
     rises above it again at the ceiling; then the line is lifted until it does not.
     """
-    at_ceiling, best = log_ndtr(ceiling), np.zeros_like(equal)
+    at_ceiling, best = log_ndtr(ceiling, np), np.zeros_like(equal)
     end = _concave_from(scale)
     line = _line_through_ceiling(ceiling, at_ceiling, scale)
     for v in (np.maximum(equal, end), np.maximum(line, end), np.float64(end + _TOUCH_BEYOND)):
-        touched = log_ndtr(v)
+        touched = log_ndtr(v, np)
         log_slope = _log_density(v) - touched - math.log(scale)
         with np.errstate(over="ignore"):  # a line too steep to be of use
             lift = np.exp(log_slope + scale * (v - ceiling))
@@ -134,7 +142,7 @@ def _line_through_ceiling(ceiling: FloatArray, at_ceiling: FloatArray, scale: fl
 @lru_cache(maxsize=256)
 def _chord_end(scale: float) -> float:
     """The v with the least log Phi(v) exp(scale v): where hazard(v) = -scale log Phi(v)."""
-    return _root(lambda v: _hazard(v) / -log_ndtr(v) - scale, _FAR_UP)
+    return _root(lambda v: _hazard(v) / -log_ndtr(v, np) - scale, _FAR_UP)
 
 
 @lru_cache(maxsize=256)
@@ -143,18 +151,19 @@ def _concave_from(scale: float) -> float:
     return _root(lambda v: v + _hazard(v) - scale, max(_FAR_UP, scale))
 
 
-def _root(rising: Callable[[float], float], high: float) -> float:
+def _root(rising: Callable[[FloatArray], FloatArray], high: float) -> float:
     """Where the function is 0, or the end of [_FAR_DOWN, high] that is nearer to that."""
-    from scipy.optimize import brentq
+    low = _FAR_DOWN
+    for _ in range(_ROOT_STEPS):
+        grid = np.linspace(low, high, _ROOT_PARTS + 1)
+        below = int(np.count_nonzero(rising(grid) < 0.0))
+        low, high = grid[max(below - 1, 0)], grid[min(below, _ROOT_PARTS)]
+    return float(high)
 
-    if rising(_FAR_DOWN) >= 0.0:
-        return _FAR_DOWN
-    return high if rising(high) <= 0.0 else float(brentq(rising, _FAR_DOWN, high))
 
-
-def _hazard(v: float) -> float:
+def _hazard(v: FloatArray) -> FloatArray:
     """phi(v)/Phi(v)."""
-    return math.exp(_log_density(v) - log_ndtr(v))
+    return np.asarray(np.exp(_log_density(v) - log_ndtr(v, np)))
 
 
 def _log_density(v: Any) -> Any:
@@ -165,15 +174,15 @@ def _log_density(v: Any) -> Any:
 def uniform_bounds(logits: TopK, width: float) -> Bounds:
     """The seen classes alone, and less what hidden classes at the ceiling would take."""
     upper = uniform.stability(logits, width)
-    lower = upper.copy()
     hidden = _within_reach(logits, width)
     joined = 1.0 - _in_units(logits.ceiling_margin, width)
     crowd = np.flatnonzero((joined > 0.0) & (hidden > 0.0))
-    step = rows_per_block(3 * _HALVINGS * _ORDER)
-    for start in range(0, crowd.size, step):
-        some = crowd[start : start + step]
-        lower[some] -= _taken(logits.take(some), width, joined[some, None], hidden[some, None])
-    return np.clip(lower, 0.0, 1.0), upper
+    taken = np.zeros_like(upper)
+    if crowd.size:
+        taken[crowd] = by_blocks(
+            lambda block: _taken(block, width), logits.take(crowd), 3 * _HALVINGS * _ORDER
+        )
+    return np.clip(upper - taken, 0.0, 1.0), upper
 
 
 def _within_reach(logits: TopK, width: float) -> FloatArray:
@@ -185,16 +194,18 @@ def _within_reach(logits: TopK, width: float) -> FloatArray:
     return np.asarray(np.minimum(count, np.floor(room * (1.0 + 1e-9))))
 
 
-def _taken(logits: TopK, width: float, joined: FloatArray, hidden: FloatArray) -> FloatArray:
+def _taken(logits: TopK, width: float) -> FloatArray:
     """integral over u in [0, joined] of P(u) (1 - (1 - y)^hidden), y = joined - u, (n,).
 
-    P is the product over the seen classes. The other factor changes on the scale of 1/hidden at
-    the upper end, so the pieces get shorter towards it.
+    P is the product over the seen classes, and hidden classes join at `joined`. The other factor
+    changes on the scale of 1/hidden at the upper end, so the pieces get shorter towards it.
     """
+    joined = 1.0 - _in_units(logits.ceiling_margin, width)[:, None]
+    hidden = _within_reach(logits, width)[:, None]
     y, weights = _graded_rule()
     y, weights = y * joined, weights * joined
     product = -np.expm1(hidden * np.log1p(-np.minimum(y, 1.0 - 1e-16)))
-    for column in logits.margins(slice(None)).T[1:]:
+    for column in logits.margins.T[1:]:
         product *= np.minimum(joined - y + column[:, None] / width, 1.0)
     return np.asarray((product * weights).sum(axis=1))
 
@@ -206,3 +217,10 @@ def _graded_rule() -> tuple[FloatArray, FloatArray]:
     ends = np.concatenate([[0.0], 0.5 ** np.arange(_HALVINGS, -1, -1)])
     length = np.diff(ends)[:, None]
     return (ends[:-1, None] + length * (0.5 * (x + 1.0))).ravel(), (length * (0.5 * w)).ravel()
+
+
+BOUNDS: dict[str, Callable[[TopK, float], Bounds]] = {
+    "gaussian": gaussian_bounds,
+    "uniform": uniform_bounds,
+    "gumbel": gumbel_bounds,
+}

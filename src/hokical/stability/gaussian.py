@@ -4,90 +4,56 @@ With margins d_i = (top - z_i)/scale >= 0 the stability of the top label is
 
     gamma = integral phi(u) prod_{i not top} Phi(u + d_i) du.
 
-The log product at a quadrature node u is a sum over classes of log Phi(u + d_i). On 0 <= d <= REACH
-that function of d is nearly a Chebyshev series c_0(u) T_0 + ... + c_R(u) T_R, so the sum over
-classes is c(u) . m with the moments m_r = sum_i T_r(t(d_i)), t the line that carries [0, REACH] to
-[-1, 1]. The moments do not depend on u: one pass over the logits of fused multiply-adds, no table
+The log product at a quadrature node u is c(u) . m with the moments m_r = sum_i T_r(t(d_i)) (see
+`tables`). The moments do not depend on u: one pass over the logits of multiply-adds, no table
 look-ups, no scatter, and the work per node no longer grows with the number of classes. Margins
-beyond REACH are clipped, and the series is made to vanish there.
-
-The series is fitted to a *relative* error: where log Phi is small, many classes can share a place
-before the product vanishes, and their errors add up. The equally spaced rule converges
+beyond REACH are clipped, and the series is made to vanish there. The equally spaced rule converges
 exponentially fast. In all, gamma is off by at most 2e-7 up to 1000 classes, 1e-6 at 10,000 and 1e-5
 at 100,000.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache, singledispatch
+import math
 
 import numpy as np
-from numpy.polynomial import chebyshev
-from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
-from hokical.logits import Logits, rows_per_block
-from hokical.parallel import for_row_blocks
+from hokical.core.accelerate import accelerated
+from hokical.core.arrays import Array, Namespace
+from hokical.core.blocks import by_blocks
+from hokical.core.logits import Logits
+from hokical.core.special import chebyshev_polynomials, constant, log_ndtr, where_needed
+from hokical.stability.tables import (
+    DEGREE,
+    REACH,
+    TAIL_LIMIT,
+    Quadrature,
+    gaussian_quadrature,
+    switch_tables,
+)
 
-FloatArray = NDArray[np.float64]
-
-DEGREE = 24  # the compiled kernel is unrolled for this degree
-REACH = 9.0
-_NODE_LIMIT = 5.5  # the normal mass outside is 4e-8
-TAIL_LIMIT = 8.1  # where the label loses to a far class, its own noise is far down
-_NODE_STEP = 0.2
-#: Below this many logits, NumPy is done before the compiler has been imported.
-COMPILE_FROM = 1_000_000
-PLAIN_UP_TO = 1000
-
-
-@dataclass(frozen=True, eq=False)
-class Rule:
-    """Quadrature nodes and weights (K,), and the series at the nodes, `series` (R + 1, K)."""
-
-    nodes: FloatArray
-    weights: FloatArray
-    series: FloatArray
-    own: FloatArray  # log Phi(u) as the series has it: the top's own factor, to be left out
+_ROOT_HALF = math.sqrt(0.5)
+#: The distribution goes through so many arrays of a block again and again: they stay in cache.
+_ARRAYS_AT_ONCE = 8
+#: Margins, in scales, beyond which the chance to win is 0 in float64.
+_NO_CHANCE = 1e3
 
 
-@cache
-def gaussian_rule(lowest: float = -_NODE_LIMIT) -> Rule:
-    """The tables for nodes from `lowest` up, made once."""
-    nodes = np.arange(lowest, _NODE_LIMIT + _NODE_STEP / 2, _NODE_STEP)
-    weights = _NODE_STEP * _normal_density(nodes)
-    series = np.stack([_log_phi_series(u) for u in nodes], axis=1)
-    own = np.asarray(chebyshev.chebval(-1.0, series))
-    return Rule(nodes, weights, np.ascontiguousarray(series), own)
+@accelerated
+def stability(logits: Logits, scale: Array) -> Array:
+    """gamma of every row, (n,) float64, over the columns alone."""
+    rule = gaussian_quadrature()
+
+    def work(block: Logits) -> Array:
+        xp = block.xp
+        logs = log_products(block, scale, rule) - constant(rule.own, block.values)
+        gamma = xp.sum(xp.exp(logs) * constant(rule.weights, block.values), axis=1)
+        return xp.clip(gamma, 0.0, 1.0)
+
+    return by_blocks(work, logits, _floats_per_row(logits))
 
 
-def _log_phi_series(u: float) -> FloatArray:
-    """Chebyshev coefficients (R + 1,) of d -> log Phi(u + d), 0 at REACH."""
-    t, _ = _points(255)
-    values = log_ndtr(u + (t + 1.0) * (REACH / 2.0))
-    basis = chebyshev.chebvander(t, DEGREE)[:, 1:] - 1.0
-    weight = 1.0 / (np.abs(values) + 1e-3)
-    higher = np.linalg.lstsq(basis * weight[:, None], values * weight, rcond=None)[0]
-    return np.concatenate([[-higher.sum()], higher])
-
-
-@singledispatch
-def stability(logits: Logits, scale: float) -> FloatArray:
-    """gamma of every row, (n,)."""
-    rule = gaussian_rule()
-    out = np.empty(logits.n_rows)
-
-    def work(rows: slice) -> None:
-        survival = np.exp(log_products(logits, rows, scale, rule) - rule.own)
-        np.clip((survival * rule.weights).sum(axis=1), 0.0, 1.0, out=out[rows])
-
-    for_row_blocks(work, logits.n_rows, _rows_per_block(logits))
-    return out
-
-
-@singledispatch
-def distribution(logits: Logits, scale: float) -> FloatArray:
+def distribution(logits: Logits, scale: Array) -> Array:
     """pi of every row and class, (n, classes): the chance that the class is the noisy argmax.
 
     pi_k = G(d_k) with G(d) = integral P(u) phi(u + d)/Phi(u + d) du and P the product over *all*
@@ -95,88 +61,83 @@ def distribution(logits: Logits, scale: float) -> FloatArray:
     Beyond REACH it goes on like the chance Phi(-d/sqrt 2) that one far class overtakes one other,
     which is right to a percent or so unless several classes lead together.
     """
-    rule = gaussian_rule(-TAIL_LIMIT)
-    hazard, points_to_series = switch_tables()
-    out = np.empty(logits.values.shape)
 
-    def work(rows: slice) -> None:
-        products = np.exp(log_products(logits, rows, scale, rule))
-        at_points = np.einsum("nk,kq->nq", products, hazard)
-        series = np.einsum("nq,qr->rn", np.log(at_points), points_to_series)
-        margins = logits.margins(rows) / scale
-        near = np.minimum(margins, REACH)
-        log_pi = chebyshev.chebval((2.0 / REACH) * near - 1.0, series[:, :, None], tensor=False)
-        far = margins > REACH
-        if far.any():
-            log_pi[far] += log_overtake(margins[far]) - log_overtake(REACH)
-        pi = np.exp(log_pi)
-        out[rows] = pi / pi.sum(axis=1, keepdims=True)
+    def work(block: Logits) -> Array:
+        xp = block.xp
+        hazard, to_series = (constant(table, block.values) for table in switch_tables())
+        rule = gaussian_quadrature(-TAIL_LIMIT)
+        at_points = contract(xp.exp(log_products(block, scale, rule)), hazard, xp)
+        series = contract(xp.log(at_points), to_series, xp)
+        margins = xp.clip(block.margins / scale, None, _NO_CHANCE)
+        near = xp.clip(margins, None, REACH)
+        log_pi = _row_series(series, near * (2.0 / REACH) - 1.0, xp)
+        log_pi = where_needed(margins > REACH, _add_beyond, (log_pi, margins), log_pi, xp)
+        pi = xp.where(block.possible, xp.exp(log_pi), xp.zeros_like(log_pi))
+        return pi / xp.sum(pi, axis=1, keepdims=True)
 
-    for_row_blocks(work, logits.n_rows, _rows_per_block(logits))
-    return out
+    return by_blocks(work, logits, max(_ARRAYS_AT_ONCE * logits.n_columns, _floats_per_row(logits)))
 
 
-def log_overtake(margin: FloatArray | float) -> FloatArray:
-    """Log of the chance that noise lifts one class over another `margin` scales above it."""
-    return np.asarray(log_ndtr(np.asarray(margin) / -np.sqrt(2.0)))
+def _add_beyond(xp: Namespace, log_pi: Array, margins: Array) -> Array:
+    return log_pi + (log_ndtr(margins * -_ROOT_HALF, xp) - _LOG_OVERTAKE_AT_REACH)
 
 
-def log_products(logits: Logits, rows: slice, scale: float, rule: Rule) -> FloatArray:
-    """sum_i log Phi(u + d_i) over all columns at every node, (rows, K).
+@accelerated
+def log_products(logits: Logits, scale: Array, rule: Quadrature) -> Array:
+    """sum_i log Phi(u + d_i) over all columns at every node of the rule, (n, K)."""
+    moments = chebyshev_moments(logits, 2.0 / (REACH * scale))
+    return contract(moments, constant(rule.series, logits.values), logits.xp)
 
-    The two paths agree to 1e-13 per thousand classes; beyond that only one is used, so that a
-    result does not depend on its batch.
+
+@accelerated
+def chebyshev_moments(logits: Logits, step: Array) -> Array:
+    """sum_i T_r(min(step d_i, 2) - 1) for r = 0 ... R, (n, R + 1)."""
+
+    def work(block: Logits) -> Array:
+        xp = block.xp
+        t = xp.clip(block.margins * step, None, 2.0) - 1.0
+        if block.is_traced:
+            return traced_moments(t, xp)
+        sums = xp.sum(chebyshev_polynomials(t, DEGREE, xp), axis=2)
+        return xp.permute_dims(sums, (1, 0))
+
+    return by_blocks(work, logits, (DEGREE + 1) * logits.n_columns)
+
+
+def traced_moments(t: Array, xp: Namespace) -> Array:
+    """sum_i T_r(t_i), (n, R + 1), without stacks of arrays, which runtimes would write out.
+
+    Half of the polynomials are enough, for T_(h + r) = 2 T_h T_r - T_(h - r).
     """
-    if logits.size >= COMPILE_FROM or logits.n_columns > PLAIN_UP_TO:
-        return compiled_log_products(logits, rows, scale, rule)
-    return plain_log_products(logits, rows, scale, rule)
+    half, twice = DEGREE // 2, 2.0 * t
+    terms = [t, twice * t - 1.0]
+    while len(terms) < half:
+        terms.append(twice * terms[-1] - terms[-2])
+    low = [xp.sum(term, axis=1, keepdims=True) for term in terms]
+    low = [0.0 * low[0] + float(t.shape[1]), *low]
+    products = [xp.sum(terms[-1] * term, axis=1, keepdims=True) for term in terms]
+    high = 2.0 * xp.concat(products, axis=1) - xp.concat(low[half - 1 :: -1], axis=1)
+    return xp.concat([*low, high], axis=1)
 
 
-def plain_log_products(logits: Logits, rows: slice, scale: float, rule: Rule) -> FloatArray:
-    """The NumPy twin of the compiled kernel."""
-    t = np.minimum(logits.margins(rows) * (2.0 / (REACH * scale)), 2.0) - 1.0
+def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
+    """rows (n, p) times matrix (p, q). NumPy's BLAS would sum in an order that depends on n."""
+    if xp is np:
+        return np.einsum("np,pq->nq", rows, matrix)
+    return xp.matmul(rows, matrix)
+
+
+def _row_series(coefficients: Array, t: Array, xp: Namespace) -> Array:
+    """sum_r c_r T_r(t), (n, classes), for c (n, R + 1) and t (n, classes), by Clenshaw."""
     twice = 2.0 * t
-    before, current = np.ones_like(t), t
-    sums = [before.sum(axis=1), current.sum(axis=1)]
-    for _ in range(2, DEGREE + 1):
-        before, current = current, twice * current - before
-        sums.append(current.sum(axis=1))
-    # einsum, not matmul: BLAS sums in an order that depends on the number of rows.
-    return np.asarray(np.einsum("rn,rk->nk", np.stack(sums), rule.series))
+    later = current = xp.zeros_like(t)
+    for r in range(DEGREE, 0, -1):
+        later, current = current, coefficients[:, r : r + 1] - later + twice * current
+    return coefficients[:, :1] - later + t * current
 
 
-def compiled_log_products(logits: Logits, rows: slice, scale: float, rule: Rule) -> FloatArray:
-    """The same through the compiled kernel."""
-    from hokical.stability.kernels import gaussian_log_products
-
-    out = np.empty((rows.stop - rows.start, rule.nodes.size))
-    step = 2.0 / (REACH * scale)
-    gaussian_log_products(logits.block(rows), logits.top[rows], step, rule.series, out)
-    return out
+def _floats_per_row(logits: Logits) -> int:
+    return max(logits.n_columns, 4 * gaussian_quadrature().nodes.size)
 
 
-def _rows_per_block(logits: Logits) -> int:
-    return rows_per_block(max(logits.n_columns, 4 * gaussian_rule().nodes.size))
-
-
-@cache
-def switch_tables() -> tuple[FloatArray, FloatArray]:
-    """hazard (K, Q): weighted phi/Phi at the Q interpolation points; and points to series."""
-    rule = gaussian_rule(-TAIL_LIMIT)
-    t, matrix = _points(DEGREE)
-    x = rule.nodes[:, None] + (t + 1.0) * (REACH / 2.0)
-    log_hazard = np.log(_normal_density(x)) - log_ndtr(x)
-    return _NODE_STEP * np.exp(log_hazard), np.ascontiguousarray(matrix.T)
-
-
-def _points(degree: int) -> tuple[FloatArray, FloatArray]:
-    """Chebyshev points of the first kind, and the matrix from values there to coefficients."""
-    count = degree + 1
-    angles = (np.arange(count) + 0.5) * np.pi / count
-    matrix = (2.0 / count) * np.cos(np.outer(np.arange(count), angles))
-    matrix[0] /= 2.0
-    return np.cos(angles), matrix
-
-
-def _normal_density(x: FloatArray) -> FloatArray:
-    return np.asarray(np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi))
+_LOG_OVERTAKE_AT_REACH = float(log_ndtr(np.array(-REACH * _ROOT_HALF), np))

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
-
-import numpy as np
-from numpy.typing import NDArray
-
-from hokical.logits import Logits, rows_per_block
-from hokical.parallel import for_row_blocks
-
-FloatArray = NDArray[np.float64]
+from hokical.core.accelerate import accelerated
+from hokical.core.arrays import Array
+from hokical.core.blocks import by_blocks
+from hokical.core.logits import Logits
 
 
-@singledispatch
-def stability(logits: Logits, scale: float) -> FloatArray:
-    """gamma of every row, (n,): 1 / sum_i exp(-d_i), over the columns and the tail."""
-    out = np.empty(logits.n_rows)
-    tail = logits.tail
+@accelerated
+def stability(logits: Logits, scale: Array) -> Array:
+    """gamma of every row, (n,) float64: 1 / sum_i exp(-d_i), over the columns and the tail."""
 
-    def work(rows: slice) -> None:
-        total = np.exp(logits.margins(rows) / -scale).sum(axis=1)
+    def work(block: Logits) -> Array:
+        xp = block.xp
+        total = xp.sum(xp.exp(block.margins / -scale), axis=1)
+        tail = block.tail
         if tail is not None:
-            total += tail.count[rows] * np.exp(tail.margin[rows] / -scale)
-        out[rows] = 1.0 / total
+            total = total + tail.count * xp.exp(tail.margin / -scale)
+        return 1.0 / total
 
-    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_columns))
-    return out
+    return by_blocks(work, logits)
 
 
-@singledispatch
-def distribution(logits: Logits, scale: float) -> FloatArray:
+def distribution(logits: Logits, scale: Array) -> Array:
     """pi of every row and class, (n, classes)."""
-    out = np.empty(logits.values.shape)
 
-    def work(rows: slice) -> None:
-        weights = np.exp(logits.margins(rows) / -scale)
-        out[rows] = weights / weights.sum(axis=1, keepdims=True)
+    def work(block: Logits) -> Array:
+        xp = block.xp
+        weights = xp.exp(block.margins / -scale)
+        return weights / xp.sum(weights, axis=1, keepdims=True)
 
-    for_row_blocks(work, logits.n_rows, rows_per_block(logits.n_classes))
-    return out
+    return by_blocks(work, logits)

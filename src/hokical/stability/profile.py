@@ -17,24 +17,26 @@ Under Gumbel noise both chances have closed forms, and their ratio is exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import singledispatch
+import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
 
-from hokical.logits import Logits, rows_per_block
-from hokical.parallel import for_row_blocks
-from hokical.stability.gaussian import (
-    COMPILE_FROM,
-    PLAIN_UP_TO,
-    REACH,
-    TAIL_LIMIT,
-    Rule,
-    gaussian_rule,
-    log_products,
+from hokical.core.accelerate import accelerated
+from hokical.core.arrays import Array, Namespace
+from hokical.core.blocks import by_blocks
+from hokical.core.logits import FARTHEST, Logits
+from hokical.core.special import (
+    chebyshev_polynomials,
+    constant,
+    log_ndtr,
+    log_or_never,
+    ndtr,
+    where_needed,
 )
+from hokical.stability.gaussian import contract, log_products, traced_moments
+from hokical.stability.tables import DEGREE, REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature
 
 FloatArray = NDArray[np.float64]
 
@@ -46,14 +48,13 @@ BUMP = 3.0
 BUMP_STEP = 0.25
 BUMP_NODES = np.arange(-5.0, 5.0 + BUMP_STEP / 2, BUMP_STEP)
 CROWDED_UP_TO = 14.0
-#: Rivals whose chance is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
-NEGLIGIBLE = 160.0
+#: A class so many scales below has no chance in float64.
+_NO_CHANCE = 1e3
+_ROOT_HALF = math.sqrt(0.5)
+_TINY = 1e-30
 
 
-@singledispatch
-def log_odds_and_profile(
-    logits: Logits, temperature: float, scales: Sequence[float]
-) -> tuple[FloatArray, FloatArray]:
+def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tuple[Array, Array]:
     """The softmax's log-odds at a temperature, and log gamma and log(1 - gamma) at several scales.
 
     Parameters
@@ -61,167 +62,165 @@ def log_odds_and_profile(
     logits : Logits
     temperature : float
         Scale of the Gumbel noise.
-    scales : sequence of W floats
-        Scales of the Gaussian noise.
+    scales : (W,), floats or an array in the library of the logits
+        Scales of the Gaussian noise, one or more.
 
     Returns
     -------
     log_odds : (n,), log(gamma / (1 - gamma)) under Gumbel noise; inf if only one class is possible
     profile : (n, 2 W), under Gaussian noise: log gamma, log(1 - gamma) at the first scale, ...
     """
-    log_odds = np.empty(logits.n_rows)
-    profile = np.empty((logits.n_rows, 2 * len(scales)))
+    given = hasattr(scales, "shape") and not isinstance(scales, np.ndarray)
+    widths = scales if given else logits.beside(np.asarray(scales, np.float64))
 
-    def work(rows: slice) -> None:
-        gaps = runner_up_gaps(logits, rows)
-        log_odds[rows] = gumbel_log_odds(logits, rows, gaps, temperature)
-        for k, scale in enumerate(scales):
-            kept, lost = gaussian_log_chances(logits, rows, gaps, scale)
-            profile[rows, 2 * k], profile[rows, 2 * k + 1] = kept, lost
+    def work(block: Logits) -> tuple[Array, Array]:
+        gaps = runner_up_gaps(block)
+        kept, lost = gaussian_log_chances(block, gaps, widths)
+        pairs = block.xp.stack([kept, lost], axis=2)
+        profile = block.xp.reshape(pairs, (-1, 2 * widths.shape[0]))
+        return gumbel_log_odds(block, gaps, temperature), profile
 
-    nodes = gaussian_rule(-TAIL_LIMIT).nodes.size
-    for_row_blocks(work, logits.n_rows, rows_per_block(max(logits.n_columns, 4 * nodes)))
-    return log_odds, profile
+    nodes = gaussian_quadrature(-TAIL_LIMIT).nodes.size
+    found: tuple[Array, Array] = by_blocks(work, logits, max(logits.n_columns, 4 * nodes))
+    return found
 
 
-def runner_up_gaps(logits: Logits, rows: slice) -> FloatArray:
-    """How far the best other class lies below the label, (rows,); inf where there is none."""
+def runner_up_gaps(logits: Logits) -> Array:
+    """How far the best other class lies below the label, (n,); FARTHEST where there is none."""
     tail = logits.tail
-    if tail is not None:
-        seen = logits.runner_up_gaps(rows) if logits.n_columns > 1 else np.inf
-        return np.minimum(seen, tail.margin[rows])
-    if _plain(logits):
-        with np.errstate(over="ignore"):  # 1e308 above -1e308: as good as impossible
-            return logits.runner_up_gaps(rows)
-    from hokical.stability.profile_kernels import runner_up
-
-    out = np.empty(rows.stop - rows.start)
-    runner_up(logits.block(rows), logits.top[rows], out)
-    return out
+    if tail is None:
+        return logits.xp.clip(column_gaps(logits), None, FARTHEST)
+    seen = column_gaps(logits) if logits.n_columns > 1 else FARTHEST
+    return np.clip(np.minimum(seen, tail.margin), None, FARTHEST)
 
 
-def gumbel_log_odds(
-    logits: Logits, rows: slice, gaps: FloatArray, temperature: float
-) -> FloatArray:
-    """-log sum over the other classes of exp(-d_i / temperature), (rows,), taken from the gap."""
-    alone = gaps == np.inf
-    base = np.where(alone, 0.0, gaps)
-    others = _plain_rest if _plain(logits) else _compiled_rest
-    total = others(logits, rows, base, temperature)
+@accelerated
+def column_gaps(logits: Logits) -> Array:
+    """How far the second largest logit lies below the largest, (n,)."""
+    return logits.gaps
+
+
+def gumbel_log_odds(logits: Logits, gaps: Array, temperature: Array) -> Array:
+    """-log sum over the other classes of exp(-d_i / temperature), (n,), taken from the gap."""
+    xp, alone = logits.xp, gaps >= FARTHEST
+    base = xp.where(alone, xp.zeros_like(gaps), gaps)
+    total = rest_sums(logits, base, temperature)
     if logits.tail is not None:
-        beyond = logits.tail.margin[rows] - base
-        total += logits.tail.count[rows] * np.exp(np.maximum(beyond, 0.0) / -temperature)
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.where(alone, np.inf, base / temperature - np.log(total))
+        beyond = np.maximum(logits.tail.margin - base, 0.0)
+        total = total + logits.tail.count * np.exp(beyond / -temperature)
+    return xp.where(alone, xp.inf, base / temperature - log_or_never(total, xp))
 
 
-def _plain_rest(logits: Logits, rows: slice, gaps: FloatArray, temperature: float) -> FloatArray:
-    """sum of exp(-(d_i - gap)/temperature) over the columns but the label's, (rows,)."""
-    beyond = np.maximum(logits.margins(rows) - gaps[:, None], 0.0)
-    with np.errstate(over="ignore"):
-        return np.asarray(np.exp(beyond / -temperature).sum(axis=1) - 1.0)
+@accelerated
+def rest_sums(logits: Logits, gaps: Array, temperature: Array) -> Array:
+    """sum of exp(-(d_i - gap)/temperature) over the columns but the label's, (n,).
+
+    The label's own term is cut to exp(0) and taken off; the runner-up's is exp(0) too, so nothing
+    cancels.
+    """
+    xp = logits.xp
+    beyond = xp.clip(logits.margins - gaps[:, None], 0.0, None)
+    return xp.sum(xp.exp(beyond / -temperature), axis=1) - 1.0
 
 
-def _compiled_rest(logits: Logits, rows: slice, gaps: FloatArray, temperature: float) -> FloatArray:
-    """The same through the compiled kernel."""
-    from hokical.stability.profile_kernels import rest_sums
-
-    out = np.empty(gaps.size)
-    rest_sums(logits.block(rows), logits.top[rows], gaps, 1.0 / temperature, out)
-    return out
-
-
-def gaussian_log_chances(
-    logits: Logits, rows: slice, gaps: FloatArray, scale: float
-) -> tuple[FloatArray, FloatArray]:
-    """log gamma and log(1 - gamma) of the rows, (rows,) each."""
-    with np.errstate(over="ignore"):
-        gap = gaps / scale
-    last = np.where(gap > CUT_FROM, BUMP - 0.5 * gap, np.inf)
-    plain = _plain(logits) or logits.tail is not None
-    kept, lost = (_plain_chances if plain else _compiled_chances)(logits, rows, last, scale)
-    far = np.flatnonzero(gap > FAR_FROM)
-    if far.size:
-        sums = overtaking_sums(logits, rows, far, gap[far], scale)
-        lost[far] = overtaken_by_any(sums, gap[far])
-    safe = np.minimum(lost, 0.5)
-    with np.errstate(divide="ignore"):  # no rival within 50 scales: -inf
-        return np.where(lost < 0.5, np.log1p(-safe), np.log(kept)), np.log(lost)
+def gaussian_log_chances(logits: Logits, gaps: Array, scales: Array) -> tuple[Array, Array]:
+    """log gamma and log(1 - gamma), (n, W) each, from gaps (n,) and scales (W,)."""
+    xp = logits.xp
+    gap = xp.clip(gaps[:, None] / scales, None, _NO_CHANCE)
+    kept, lost = chances(logits, gap, scales)
+    far = gap > FAR_FROM
+    if not (logits.is_numpy and not far.any()):
+        sums = _all_overtaking(logits, gap, scales)
+        lost = where_needed(far, _overtaken_by_any, (sums, gap), lost, xp)
+    safe = xp.clip(lost, None, 0.5)
+    log_kept = xp.where(lost < 0.5, xp.log1p(-safe), log_or_never(kept, xp))
+    return log_kept, log_or_never(lost, xp)
 
 
-def _plain_chances(logits: Logits, rows: slice, last: FloatArray, scale: float) -> FloatArray:
-    """integral of phi survival, and of phi (1 - survival) up to the node `last`, (2, rows)."""
-    rule = gaussian_rule(-TAIL_LIMIT)
-    survival = np.exp(np.minimum(_log_survival(logits, rows, scale, rule), 0.0))
-    lost = (1.0 - survival) * rule.weights
-    lost[rule.nodes > last[:, None]] = 0.0
-    return np.stack([(survival * rule.weights).sum(axis=1), lost.sum(axis=1)])
+@accelerated
+def chances(logits: Logits, gap: Array, scales: Array) -> tuple[Array, Array]:
+    """integral of phi survival, and of phi (1 - survival) as far right as it is known, (n, W)."""
+    xp, rule = logits.xp, gaussian_quadrature(-TAIL_LIMIT)
+    nodes, weights = (constant(table, logits.values) for table in (rule.nodes, rule.weights))
+    survival = xp.exp(xp.clip(_log_survival(logits, scales, rule), None, 0.0))
+    lost = (1.0 - survival) * weights
+    left_out = (gap[:, :, None] > CUT_FROM) & (nodes + 0.5 * gap[:, :, None] > BUMP)
+    lost = xp.where(left_out, xp.zeros_like(lost), lost)
+    return xp.sum(survival * weights, axis=2), xp.sum(lost, axis=2)
 
 
-def _compiled_chances(logits: Logits, rows: slice, last: FloatArray, scale: float) -> FloatArray:
-    """The same through the compiled kernel."""
-    from hokical.stability.profile_kernels import gaussian_chances
-
-    rule = gaussian_rule(-TAIL_LIMIT)
-    tables = (rule.nodes, rule.weights, rule.series, rule.own)
-    out = np.empty((2, last.size))
-    step = 2.0 / (REACH * scale)
-    gaussian_chances(logits.block(rows), logits.top[rows], last, step, tables, out)
-    return out
-
-
-def _log_survival(logits: Logits, rows: slice, scale: float, rule: Rule) -> FloatArray:
-    """sum of log Phi(u + d_i) over all classes but the label at every node, (rows, K)."""
-    total = log_products(logits, rows, scale, rule) - rule.own
+def _log_survival(logits: Logits, scales: Array, rule: Quadrature) -> Array:
+    """sum of log Phi(u + d_i) over all classes but the label at every node, (n, W, K)."""
+    total = _log_products(logits, scales, rule) - constant(rule.own, logits.values)
     tail = logits.tail
-    if tail is not None:
-        count, margin = tail.count[rows, None], tail.margin[rows, None]
-        total += count * log_ndtr(rule.nodes + np.where(count > 0.0, margin, 0.0) / scale)
-    return total
+    if tail is None:
+        return total
+    margin = np.where(tail.count > 0.0, tail.margin, 0.0)[:, None, None] / scales[:, None]
+    return total + tail.count[:, None, None] * log_ndtr(rule.nodes + margin, np)
 
 
-def overtaking_sums(
-    logits: Logits, rows: slice, far: NDArray[np.intp], gap: FloatArray, scale: float
-) -> FloatArray:
-    """sum of Phi(-d_i / sqrt 2) over all classes but the label, for some of the rows, (far,)."""
-    if _plain(logits):
-        out = _plain_overtaking(logits.margins(rows)[far] / scale, gap)
-    else:
-        from hokical.stability.profile_kernels import overtaking
+def _log_products(logits: Logits, scales: Array, rule: Quadrature) -> Array:
+    """`gaussian.log_products` at several scales, (n, W, K)."""
+    xp, n_scales = logits.xp, scales.shape[0]
+    if logits.is_traced:  # one graph for all scales
+        units = logits.margins[:, None, :] / scales[None, :, None]
+        t = xp.clip(xp.reshape(units, (-1, logits.n_columns)) * (2.0 / REACH), None, 2.0) - 1.0
+        found = contract(traced_moments(t, xp), constant(rule.series, t), xp)
+        return xp.reshape(found, (-1, n_scales, rule.nodes.size))
+    if not logits.is_numpy:
+        each = [log_products(logits, scales[k, ...], rule) for k in range(n_scales)]
+        return xp.stack(each, axis=1)
+    steps = (2.0 / (REACH * scales))[:, None]
 
-        out = np.empty(gap.size)
-        overtaking(logits.block(rows), logits.top[rows], far, gap, 1.0 / scale, NEGLIGIBLE, out)
-    if logits.tail is not None:
-        margin = logits.tail.margin[rows][far] / scale
-        out += logits.tail.count[rows][far] * ndtr(-margin / np.sqrt(2.0))
-    return out
+    def work(block: Logits) -> FloatArray:
+        """All scales in one pass: for a single row the number of calls is what counts."""
+        t = np.minimum(block.margins[:, None, :] * steps, 2.0) - 1.0
+        moments = chebyshev_polynomials(t, DEGREE, np).sum(axis=3)
+        found = contract(moments.reshape(DEGREE + 1, -1).T, rule.series, np)
+        return np.reshape(found, (block.n_rows, n_scales, rule.nodes.size))
+
+    return by_blocks(work, logits, (DEGREE + 1) * n_scales * logits.n_columns)
 
 
-def overtaken_by_any(sums: FloatArray, gap: FloatArray) -> FloatArray:
+def _all_overtaking(logits: Logits, gap: Array, scales: Array) -> Array:
+    """`overtaking_sums` with the classes that have no column."""
+    sums, tail = overtaking_sums(logits, gap, scales), logits.tail
+    if tail is None:
+        return sums
+    margin = np.minimum(tail.margin[:, None] / scales, _NO_CHANCE)
+    return sums + tail.count[:, None] * ndtr(margin * -_ROOT_HALF, np)
+
+
+@accelerated
+def overtaking_sums(logits: Logits, gap: Array, scales: Array) -> Array:
+    """sum of Phi(-d_i / sqrt 2) over all classes but the label, (n, W), where gap > FAR_FROM."""
+    arrays = (logits.margins[:, None, :], scales[None, :], gap)
+    return where_needed(gap > FAR_FROM, _overtaking, arrays, 0.0 * gap, logits.xp)
+
+
+def _overtaking(xp: Namespace, margins: Array, scale: Array, gap: Array) -> Array:
+    """Half the gap tells the label from the others."""
+    units = xp.clip(margins / scale[..., None], None, _NO_CHANCE)
+    chance = ndtr(units * -_ROOT_HALF, xp)
+    rivals = units > 0.5 * gap[..., None]
+    return xp.sum(xp.where(rivals, chance, xp.zeros_like(chance)), axis=-1)
+
+
+def _overtaken_by_any(xp: Namespace, sums: Array, gap: Array) -> Array:
     """1 - gamma from the sum of the chances of the rivals, which counts twice what two do at once.
 
     The rivals are taken for `count` equal ones at the gap, with the same sum: exact where they are
     equal, and where there is one. Where the label's own noise is down they overtake it together,
     which matters only while the gap is not far beyond what `count` normal deviates reach.
     """
-    one = ndtr(gap / -np.sqrt(2.0))
-    out = sums.copy()
-    crowded = np.flatnonzero((sums > 1.001 * one) & (gap < CROWDED_UP_TO))
-    if crowded.size:
-        count = (sums[crowded] / one[crowded])[:, None]
-        nodes = gap[crowded, None] * -0.5 + BUMP_NODES
-        survival = count * log_ndtr(nodes + gap[crowded, None])
-        mass = np.exp(-0.5 * nodes * nodes) * (BUMP_STEP / np.sqrt(2.0 * np.pi))
-        out[crowded] = (mass * -np.expm1(survival)).sum(axis=1)
-    return out
+    one = ndtr(gap * -_ROOT_HALF, xp)
+    crowded = (sums > 1.001 * one) & (gap < CROWDED_UP_TO)
+    return where_needed(crowded, _overtaken_together, (sums, one, gap), sums, xp)
 
 
-def _plain_overtaking(margins: FloatArray, gap: FloatArray) -> FloatArray:
-    """The NumPy twin of the compiled kernel. Half the gap tells the label from the others."""
-    rivals = margins > 0.5 * gap[:, None]
-    return np.asarray(np.where(rivals, ndtr(-margins / np.sqrt(2.0)), 0.0).sum(axis=1))
-
-
-def _plain(logits: Logits) -> bool:
-    """Whether NumPy does the work, by the rule of `gaussian.log_products`."""
-    return logits.size < COMPILE_FROM and logits.n_columns <= PLAIN_UP_TO
+def _overtaken_together(xp: Namespace, sums: Array, one: Array, gap: Array) -> Array:
+    count = (sums / xp.clip(one, _TINY, None))[..., None]
+    nodes = gap[..., None] * -0.5 + constant(BUMP_NODES, gap)
+    survival = count * log_ndtr(nodes + gap[..., None], xp)
+    mass = xp.exp(-0.5 * nodes * nodes) * (BUMP_STEP / math.sqrt(2.0 * math.pi))
+    return xp.sum(mass * -xp.expm1(survival), axis=-1)

@@ -4,121 +4,213 @@ With margins d_i = (top - z_i)/width, gamma = integral over u in [0, 1] of prod_
 Classes with d_i >= 1 drop out; the others join the product one after the other as u falls below
 1 - d_i. Between two such points the integrand is a polynomial, for which Gauss-Legendre with enough
 nodes is exact.
+
+The number of operations per row is fixed. The NEAREST rivals are taken in rising order. With j of
+them active the product falls by exp(-j x) at least over a way x: where that is exp(-21) the piece
+is cut. Below the last of the NEAREST all classes are multiplied, at the nodes of a composite rule
+on the way over which the product falls by exp(-21).
+
+Exact to rounding up to 21 classes, and to 1e-10 where no more than NEAREST rivals matter. Where
+more do, off by 3e-8 on real logits, and by up to 5e-7 if hundreds of classes all but tie: the rule
+sees no bend of the product between two of its nodes. The compiled form is off by 2e-8. The entries
+of a distribution are off by 1e-6 at most.
 """
 
 from __future__ import annotations
-
-from functools import singledispatch
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 
-from hokical.logits import Logits, rows_per_block
-from hokical.parallel import for_row_blocks
+from hokical.core.accelerate import accelerated
+from hokical.core.arrays import Array, Namespace
+from hokical.core.blocks import by_blocks
+from hokical.core.logits import Logits
+from hokical.core.properties import memoize
+from hokical.core.special import constant
 
 FloatArray = NDArray[np.float64]
 
-#: Up to this many classes the plain path is as quick. Not a matter of the number of rows: the two
-#: paths agree to 1e-8 only, and a result must not depend on its batch.
-_PLAIN_UP_TO = 16
+NEAREST = 64
+#: exp(-CUT_OFF) is negligible.
+CUT_OFF = 21.0
+NEGLIGIBLE = 1e-9
+#: Newton's steps to the end of the last piece. Any end beyond the true one is right.
+_END_STEPS = 6
+#: Nodes of a piece.
+_ORDER = 16
+#: Nodes of a panel of the last piece, and panels: long ones for gamma, short ones for the shares.
+_LONG, _SHORT = (16, 16), (4, 64)
+_TINY = 1e-30
 
 
-@singledispatch
-def stability(logits: Logits, width: float) -> FloatArray:
-    """gamma of every row, (n,), over the columns alone."""
-    if logits.n_columns <= _PLAIN_UP_TO:
-        return plain_stability(logits, width)
-    return compiled_stability(logits, width)
+@accelerated
+def stability(logits: Logits, width: Array) -> Array:
+    """gamma of every row, (n,) float64, over the columns alone."""
+    if logits.n_columns == 1:  # the best class alone, of a `TopK`
+        return logits.xp.ones_like(logits.top)
+
+    def work(block: Logits) -> Array:
+        xp = block.xp
+        near, _, mass = _pieces(block, width)
+        gamma = near[:, 0] + xp.sum(mass, axis=1)
+        if _is_crowded(block):
+            gamma = gamma + _crowded_part(block, width, near)
+        return xp.clip(gamma, 0.0, 1.0)
+
+    return by_blocks(work, logits, _ORDER * logits.n_columns)
 
 
-def plain_stability(logits: Logits, width: float) -> FloatArray:
-    """The NumPy twin of the compiled kernel, exact to rounding; cost grows with classes cubed."""
-    out = np.empty(logits.n_rows)
-
-    def work(rows: slice) -> None:
-        margins = np.sort(np.minimum(logits.margins(rows) / width, 1.0), axis=1)
-        u, weights = _piece_nodes(margins)
-        product = np.ones_like(u)
-        for column in margins.T[1:]:
-            product *= np.minimum(u + column[:, None], 1.0)
-        out[rows] = (weights * product).sum(axis=1)
-
-    for_row_blocks(work, logits.n_rows, _plain_rows(logits.n_columns))
-    return np.clip(out, 0.0, 1.0)
-
-
-def compiled_stability(logits: Logits, width: float) -> FloatArray:
-    """gamma through the compiled kernel."""
-    from hokical.stability.kernels import uniform_stability
-
-    out = np.empty(logits.n_rows)
-
-    def work(rows: slice) -> None:
-        uniform_stability(logits.block(rows), logits.top[rows], 1.0 / width, out[rows])
-
-    for_row_blocks(work, logits.n_rows, rows_per_block(4 * logits.n_columns))
-    return np.clip(out, 0.0, 1.0)
-
-
-@singledispatch
-def distribution(logits: Logits, width: float) -> FloatArray:
+@accelerated
+def distribution(logits: Logits, width: Array) -> Array:
     """pi of every row and class, (n, classes), the classes without a chance at exactly 0.
 
     pi_k = integral over [0, 1 - d_k] of P(u)/(u + d_k) du, P the product over all classes.
     """
-    if logits.n_classes <= _PLAIN_UP_TO:
-        return plain_distribution(logits, width)
-    return compiled_distribution(logits, width)
+
+    def work(block: Logits) -> Array:
+        xp = block.xp
+        margins = xp.clip(block.margins / width, None, 1.0)
+        near, nodes, mass = _pieces(block, width)
+        pi = xp.where(margins == 0.0, near[:, :1], xp.zeros_like(margins))
+        for start in range(0, nodes.shape[1], _ORDER):
+            some = slice(start, min(start + _ORDER, nodes.shape[1]))
+            u = nodes[:, some][:, None, :] + _TINY
+            reached = u + margins[:, :, None]
+            share = mass[:, some][:, None, :] * u / reached
+            pi = pi + xp.sum(xp.where(reached < 1.0, share, 0.0), axis=2)
+        if _is_crowded(block):
+            pi = pi + _crowded_shares(block, width, near, margins)
+        return pi / xp.sum(pi, axis=1, keepdims=True)
+
+    per_class = _SHORT[1] if _is_crowded(logits) else _ORDER
+    return by_blocks(work, logits, per_class * logits.n_columns)
 
 
-def plain_distribution(logits: Logits, width: float) -> FloatArray:
-    """The NumPy twin of the compiled kernel, exact to rounding."""
-    out = np.empty(logits.values.shape)
+def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
+    """The nearest margins (n, m), and nodes u and mass (n, Q) of the pieces between them.
 
-    def work(rows: slice) -> None:
-        margins = np.minimum(logits.margins(rows) / width, 1.0)
-        u, weights = _piece_nodes(np.sort(margins, axis=1))
-        product = weights
-        for column in margins.T:
-            product = product * np.minimum(u + column[:, None], 1.0)
-        for k, column in enumerate(margins.T):
-            factor = u + column[:, None]
-            active = (factor > 0.0) & (factor < 1.0)
-            share = np.divide(product, factor, out=np.zeros_like(u), where=active)
-            out[rows, k] = share.sum(axis=1)
-
-    for_row_blocks(work, logits.n_rows, _plain_rows(logits.n_classes))
-    return np.asarray(out / out.sum(axis=1, keepdims=True))
-
-
-def compiled_distribution(logits: Logits, width: float) -> FloatArray:
-    """pi through the compiled kernel, which takes margins in rising order."""
-    from hokical.stability.kernels import uniform_shares
-
-    out = np.empty(logits.values.shape)
-
-    def work(rows: slice) -> None:
-        margins = np.minimum(logits.margins(rows) / width, 1.0)
-        order = np.argsort(margins, axis=1)
-        shares = uniform_shares(np.take_along_axis(margins, order, axis=1))
-        np.put_along_axis(out[rows], order, shares, axis=1)
-
-    for_row_blocks(work, logits.n_rows, rows_per_block(4 * logits.n_classes))
-    return np.asarray(out / out.sum(axis=1, keepdims=True))
+    The mass is weight times the product over the rivals. Where all rivals are among the nearest,
+    the pieces go down to 0; the one above the first rival, of length near[:, 0], is left out.
+    """
+    xp, count = logits.xp, min(logits.n_columns - 1, NEAREST)
+    ordered = xp.sort(logits.margins / width, axis=1)
+    near = xp.clip(ordered[:, 1 : count + 1], None, 1.0)
+    high = 1.0 - near
+    end = high[:, count - 1 :] if _is_crowded(logits) else xp.zeros_like(high[:, :1])
+    active = logits.beside(np.arange(1.0, count + 1.0))
+    low = xp.maximum(xp.concat([high[:, 1:], end], axis=1), high - CUT_OFF / active)
+    x, w = (constant(table, near) for table in _unit_rule(min(_ORDER, count // 2 + 1), 1))
+    length = (high - low)[:, :, None]
+    shape = (-1, count * x.shape[0])
+    nodes = xp.reshape(low[:, :, None] + length * x, shape)
+    mass = xp.reshape(length * w, shape)
+    for i in range(count):
+        mass = mass * xp.clip(nodes + near[:, i : i + 1], None, 1.0)
+    return near, nodes, mass
 
 
-def _piece_nodes(sorted_margins: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Nodes u and weights (rows, pieces * order) that integrate each polynomial piece exactly."""
-    n, count = sorted_margins.shape
-    x, w = leggauss((count + 1) // 2 + 1)
-    high = 1.0 - sorted_margins
-    low = np.concatenate([high[:, 1:], np.zeros((n, 1))], axis=1)
-    length = high - low
-    u = low[:, :, None] + length[:, :, None] * (0.5 * (x + 1.0))
-    weights = length[:, :, None] * (0.5 * w)
-    return u.reshape(n, -1), weights.reshape(n, -1)
+def _is_crowded(logits: Logits) -> bool:
+    """Whether there are more rivals than the nearest."""
+    return logits.n_columns - 1 > NEAREST
 
 
-def _plain_rows(n_classes: int) -> int:
-    return rows_per_block(n_classes * (n_classes + 1) // 2)
+def _crowded_part(logits: Logits, width: Array, near: Array) -> Array:
+    """The integral below the last of the nearest, (n,); only for rows in which it counts."""
+    xp = logits.xp
+    if logits.is_traced:
+        return _last_integral(logits, width, near)
+    left = xp.prod(1.0 - near[:, NEAREST - 1 :] + near, axis=1)
+    left = xp.where(near[:, NEAREST - 1] < 1.0, left, xp.zeros_like(left))
+    counts = logits.on_host(left > NEGLIGIBLE)
+    if not counts.any():
+        return xp.zeros_like(left)
+    rows = logits.beside(np.flatnonzero(counts))
+    some = _last_integral(logits.take(counts), width, xp.take(near, rows, axis=0))
+    # Row i finds its number at its place among the rows that count, the others at the end.
+    place = logits.beside(np.where(counts, np.cumsum(counts) - 1, np.count_nonzero(counts)))
+    return xp.take(xp.concat([some, xp.zeros_like(some[:1])], axis=0), place, axis=0)
+
+
+def _last_integral(logits: Logits, width: Array, near: Array) -> Array:
+    xp = logits.xp
+    margins = xp.clip(logits.margins / width, None, 1.0)
+    _, length, _, product = _last_piece(margins, near, _LONG, xp)
+    weights = constant(_unit_rule(*_LONG)[1], near)
+    return xp.sum(length * weights * product, axis=1)
+
+
+def _crowded_shares(logits: Logits, width: Array, near: Array, margins: Array) -> Array:
+    """What every class (n, classes) wins below the last of the nearest.
+
+    Class k wins only up to 1 - d_k, which lies within a panel: of the cubic through the four nodes
+    of the panel that part is integrated.
+    """
+    xp = logits.xp
+    order, panels = _SHORT
+    low, length, nodes, product = _last_piece(margins, near, _SHORT, xp)
+    size = length[:, :, None] / float(panels)
+    starts = low[:, :, None] + size * constant(np.arange(float(panels)), near)
+    part = xp.clip((1.0 - margins[:, :, None] - starts) / (size + _TINY), 0.0, 1.0)
+    total = xp.zeros_like(margins)
+    for q, powers in enumerate(_partial_weights().tolist()):
+        u = nodes[:, q::order][:, None, :] + _TINY
+        others = product[:, q::order][:, None, :] * u
+        others = others / xp.clip(u + margins[:, :, None], None, 1.0)
+        weight = powers[3] * part
+        for coefficient in (powers[2], powers[1], powers[0]):
+            weight = (weight + coefficient) * part
+        total = total + xp.sum(size * weight * others, axis=2)
+    return total
+
+
+def _last_piece(
+    margins: Array, near: Array, panels: tuple[int, int], xp: Namespace
+) -> tuple[Array, Array, Array, Array]:
+    """[0, 1 - d], d the last of the nearest, as far down as it counts, with all classes in it.
+
+    Where it begins and its length (n, 1); nodes u, and there the product over the rivals, (n, Q).
+    """
+    last = near[:, NEAREST - 1 :]
+    length = _fall(margins, last, xp) - last
+    low = 1.0 - last - length
+    nodes = low + length * constant(_unit_rule(*panels)[0], near)
+    products = []
+    for start in range(0, panels[0] * panels[1], _ORDER):
+        u = nodes[:, start : start + _ORDER]
+        product = xp.prod(xp.clip(u[:, :, None] + margins[:, None, :], None, 1.0), axis=2)
+        # The label's own factor, u, is among them.
+        products.append(product / xp.clip(u, _TINY, None))
+    return low, length, nodes, xp.concat(products, axis=1)
+
+
+def _fall(margins: Array, last: Array, xp: Namespace) -> Array:
+    """How far below u = 1 the product has surely fallen by exp(-CUT_OFF), (n, 1); at most 1.
+
+    At 1 - x it is at most exp(-sum_i (x - d_i)+), whose exponent is convex in x: Newton's steps
+    from the right stay on the right.
+    """
+    x = xp.clip(last + CUT_OFF / NEAREST, None, 1.0)
+    for _ in range(_END_STEPS):
+        reach = xp.clip(x - margins, 0.0, None)
+        excess = xp.sum(reach, axis=1, keepdims=True) - x - CUT_OFF
+        active = xp.astype(reach > 0.0, xp.float64)
+        count = xp.sum(active, axis=1, keepdims=True) - 1.0
+        x = xp.where(excess > 0.0, x - excess / xp.clip(count, 1.0, None), x)
+    return xp.maximum(x, last)
+
+
+@memoize
+def _unit_rule(order: int, panels: int) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes and weights on [0, 1], cut into equal panels."""
+    x, w = leggauss(order)
+    places = (np.arange(panels)[:, None] + 0.5 * (x + 1.0)) / panels
+    return places.ravel(), np.tile(0.5 * w / panels, panels)
+
+
+@memoize
+def _partial_weights() -> FloatArray:
+    """Weights (4, 4) of the nodes of a short panel for its part [0, c], by powers c, c^2, ..."""
+    x, _ = _unit_rule(_SHORT[0], 1)
+    lagrange = np.linalg.inv(np.vander(x, increasing=True))
+    return np.asarray((lagrange / np.arange(1.0, x.size + 1.0)[:, None]).T)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from sklearn.utils.validation import check_is_fitted
-
-from hokical.bins import check_count
+from hokical.calibrators.calibrator import Calibrator
+from hokical.core.arrays import to_host
+from hokical.core.bins import check_count
+from hokical.fitting.partitions import Block
+from hokical.io.chunks import block_rows, reblock
+from hokical.io.opening import as_source
 from hokical.metrics.streamed import plus, sums_if_any
 from hokical.metrics.summaries import Summary, summarize_sums
 from hokical.metrics.sums import FullSums, MetricSums
-from hokical.streams.checking import Block, checked_block
-from hokical.streams.chunks import block_rows, reblocked
-from hokical.streams.dispatch import as_source
-from hokical.streams.sources import from_chunks
-
-if TYPE_CHECKING:
-    from hokical.calibrators.base import BaseCalibrator
+from hokical.streams.blocks import check_block
 
 
 def evaluate(
-    calibrator: BaseCalibrator,
+    calibrator: Calibrator,
     source: Any,
     *,
     n_bins: int = 15,
@@ -33,8 +30,8 @@ def evaluate(
 
     Parameters
     ----------
-    calibrator : a fitted BaseCalibrator
-    source : Source, path, or chunks with labels
+    calibrator : a fitted Calibrator
+    source : ChunkSource, path, pyarrow Dataset or Table, or chunks with labels
     n_bins, coverage, delta
         As in `hokical.metrics.summary`.
     full : bool
@@ -60,33 +57,32 @@ def evaluate(
     600
     """
     check_count(n_bins)
-    check_is_fitted(calibrator, "n_classes_")
-    known = as_source(source)
-    rows = from_chunks(source) if known is None else known
+    calibrator.check_fitted()
+    n_classes = calibrator.n_classes_
     total: MetricSums | None = None
     every: FullSums | None = None
     first = 0
-    for chunk in reblocked(rows.chunks(), block_rows(calibrator.n_classes_)):
-        block = checked_block(chunk, first, calibrator.n_classes_)
-        total = plus(total, top_sums(calibrator, block, n_bins))
+    for chunk in reblock(as_source(source).chunks(), block_rows(n_classes)):
+        block = check_block(chunk, first, n_classes)
+        total = plus(total, _top_sums(calibrator, block, n_bins))
         if full:
-            every = plus(every, full_sums(calibrator, block, n_bins))
+            every = plus(every, _full_sums(calibrator, block, n_bins))
         first += block.n_rows
     if total is None:
         raise ValueError("a source must have at least one row that counts; got none.")
     return summarize_sums(total, every, coverage=coverage, delta=delta)
 
 
-def top_sums(calibrator: BaseCalibrator, block: Block, n_bins: int) -> MetricSums | None:
+def _top_sums(calibrator: Calibrator, block: Block, n_bins: int) -> MetricSums | None:
     """Sums of a block's confidence; None where no row counts."""
-    correct = calibrator.predict(block.logits) == block.labels
-    confidence = calibrator.predict_confidence(block.logits)
+    correct = to_host(calibrator.predict(block.logits)) == block.labels
+    confidence = to_host(calibrator.predict_confidence(block.logits))
     make = partial(MetricSums.from_examples, n_bins=n_bins)
     return cast("MetricSums | None", sums_if_any(make, confidence, correct, block.weights))
 
 
-def full_sums(calibrator: BaseCalibrator, block: Block, n_bins: int) -> FullSums | None:
+def _full_sums(calibrator: Calibrator, block: Block, n_bins: int) -> FullSums | None:
     """Sums of a block's probabilities; None where no row counts."""
-    proba = calibrator.predict_proba(block.logits)
+    proba = to_host(calibrator.predict_proba(block.logits))
     make = partial(FullSums.from_predictions, n_bins=n_bins)
     return cast("FullSums | None", sums_if_any(make, proba, block.labels, block.weights))

@@ -1,55 +1,56 @@
-"""`fit` with what a long fit wants: a checkpoint, a progress bar, chunks that come only once."""
+"""Fits on data that do not fit into memory: a checkpoint, a progress bar, chunks that come once."""
 
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import nullcontext
+from typing import Any, TypeVar
 
 import numpy as np
 
-import hokical
-from hokical.streams.blocks import StreamBlocks
-from hokical.streams.checkpoint import FolderJournal, source_identity
-from hokical.streams.dispatch import as_source
-from hokical.streams.sources import Source, from_chunks
-from hokical.streams.spooling import spooled
-from hokical.streams.witness import WitnessedSource
+from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.hoki import Hoki
+from hokical.core.version import VERSION
+from hokical.io.checkpoint import FolderJournal, source_identity
+from hokical.io.opening import as_source
+from hokical.io.sources import ChunkSource
+from hokical.io.spooling import spool_chunks
+from hokical.io.witness import WitnessedSource
+from hokical.streams.partition import StreamedPartition
 
-if TYPE_CHECKING:
-    from hokical.calibrators.base import BaseCalibrator
-
-Kind = TypeVar("Kind", bound="BaseCalibrator")
+Estimator = TypeVar("Estimator", bound=BaseCalibrator)
+Location = str | os.PathLike[str]
 
 
 def fit(
-    calibrator: Kind,
+    calibrator: Estimator,
     source: Any,
     *,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: Location | None = None,
     every: float = 0.0,
     spool: bool = False,
     progress: bool | None = None,
-) -> Kind:
-    """Fit a calibrator on a source, so that a fit that is killed can go on.
+) -> Estimator:
+    """Fit a calibrator on a source; with a checkpoint, a fit that is killed can go on.
 
     Parameters
     ----------
     calibrator : BaseCalibrator
-    source : Source, path, or chunks
-        As `calibrator.fit` takes them, or a list of chunks.
+    source : ChunkSource, path, pyarrow Dataset or Table, or chunks
+        Chunks are (logits, labels) or (logits, labels, sample_weight), in a sequence, an iterator,
+        or a function that returns one. See `from_arrays`, `from_chunks` and `open_source`.
     checkpoint : path, optional
         A folder for what has been summed up. If it has a checkpoint of the same fit, the fit goes
         on from there and ends with the same numbers, to the bit; one of another fit (other
-        parameters, other data) is refused. Files are told by size and time; the rows of functions
-        and iterators are compared, for which a fit that goes on reads them once more. Delete the
-        folder when the fit is done.
+        parameters, other data) is refused. Files are compared by size and time, and the rows of
+        functions and iterators by their hashes, for which a fit that goes on reads them once more.
+        Delete the folder when the fit is done.
     every : float
         Seconds between two writes of the checkpoint. 0 writes after every block of about 30 MB, so
         at most one block is lost (a pass for `profile`, all for methods that gather).
     spool : bool
-        Keep the chunks of an iterator in a temporary file, so that methods that go through them
-        several times can. Needs as much disk as the chunks have bytes.
+        Keep the chunks of an iterator in a temporary file, so that methods that need several
+        passes can use it. Needs as much disk as the chunks have bytes.
     progress : bool, optional
         Show a progress bar for every pass; None shows one on a terminal once a second has passed.
 
@@ -70,47 +71,37 @@ def fit(
     >>> round(fit(make("temps"), batches(), spool=True).temperature_)
     2
     """
-    chunks = _as_source(source)
-    with _kept(chunks, spool) as kept:
-        journal = _journal(calibrator, kept, checkpoint, every, spool)
-        rows = kept if journal is None else _witnessed(kept, journal)
-        calibrator.fit_blocks(StreamBlocks(rows, journal=journal, progress=progress))
-    return calibrator
-
-
-def _witnessed(source: Source, journal: FolderJournal) -> Source:
-    """The source, compared with what is known of the rows that the checkpoint is made of."""
-    if source.identified:
-        return source
-    rows = WitnessedSource(source, journal.rows_file)
-    if journal.begun:
-        rows.check()
-    return rows
-
-
-def _as_source(data: Any) -> Source:
-    source = as_source(data)
-    return from_chunks(data) if source is None else source
-
-
-def _kept(source: Source, spool: bool) -> AbstractContextManager[Source]:
-    return spooled(source) if spool and not source.repeatable else nullcontext(source)
-
-
-def _journal(
-    calibrator: BaseCalibrator,
-    source: Source,
-    folder: str | os.PathLike[str] | None,
-    every: float,
-    spool: bool,
-) -> FolderJournal | None:
-    if folder is None:
-        return None
-    if spool:
+    chunks = as_source(source)
+    if checkpoint is not None and spool:
         raise ValueError(
             "`checkpoint` and `spool` exclude each other: what was spooled is lost with the "
             "process. Write the chunks to files and give those."
         )
+    with spool_chunks(chunks) if spool and not chunks.repeatable else nullcontext(chunks) as kept:
+        journal = None if checkpoint is None else _journal(calibrator, kept, checkpoint, every)
+        rows = kept if journal is None else _witness(kept, journal)
+        calibrator.fit_partition(StreamedPartition(rows, journal=journal, progress=progress))
+    return calibrator
+
+
+def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) -> Hoki:
+    """Add the examples of a source to a fitted `Hoki`: equal to one fit on all of them."""
+    return calibrator.partial_fit_partition(StreamedPartition(as_source(source), progress=progress))
+
+
+def _witness(source: ChunkSource, journal: FolderJournal) -> ChunkSource:
+    """The source, compared with what is known of the rows that the checkpoint is made of."""
+    if source.identified:
+        return source
+    rows = WitnessedSource(source, journal.rows_file)
+    if journal.has_finished_pass:
+        rows.check()
+    return rows
+
+
+def _journal(
+    calibrator: BaseCalibrator, source: ChunkSource, folder: Location, every: float
+) -> FolderJournal:
     if not every >= 0.0:
         raise ValueError(f"`every` must be a number of seconds, 0 or more; got {every!r}.")
     parameters = calibrator.get_params(deep=False)
@@ -118,13 +109,13 @@ def _journal(
     identity = {
         "calibrator": type(calibrator).__name__,
         "parameters": {name: repr(value) for name, value in sorted(parameters.items())},
-        "version": hokical.__version__,
+        "version": VERSION,
     }
     return FolderJournal(folder, identity | source_identity(source), every=every)
 
 
 def _check_seed(parameters: dict[str, Any]) -> None:
-    """Draws that are other ones after a restart would not fit those before."""
+    """Noise that is drawn again after a restart would not match what was drawn before."""
     seed = parameters.get("random_state", 0)
     drawn = parameters.get("draws", 0) is not None
     if drawn and not isinstance(seed, (int, np.integer)):

@@ -13,22 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from hokical.files.errors import DataFileError
-from hokical.files.names import Split
-from hokical.files.parquet import parquet_library
-from hokical.storage import replacing
-from hokical.streams.checking import checked_logits
-from hokical.streams.datasets import ParquetSource
-from hokical.streams.identities import file_identity
-from hokical.streams.opening import is_pattern, matching_files, parquet_files
-from hokical.streams.stamps import calibrator_stamp
-
-if TYPE_CHECKING:
-    from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.calibrator import Calibrator
+from hokical.core.files import replace_file
+from hokical.core.logits import as_logits
+from hokical.io.datasets import ParquetSource
+from hokical.io.errors import DataFileError
+from hokical.io.identities import file_identity
+from hokical.io.names import FileSplit
+from hokical.io.opening import is_pattern, matching_files, parquet_files
+from hokical.io.parquet import parquet_library
+from hokical.streams.blocks import report_rows
 
 _STAMP = b"hokical"
 
@@ -55,17 +53,17 @@ class PartResult:
 class PartTask:
     """What to do with every part; can be sent to other machines."""
 
-    calibrator: BaseCalibrator
+    calibrator: Calibrator
     proba: bool = False
-    split: Split = "test"
+    split: FileSplit = "test"
 
     def __call__(self, job: PartJob) -> PartResult:
         stamp = self._stamp(job)
-        done = _finished(job.output, stamp)
+        done = _read_finished(job.output, stamp)
         if done is not None:
             return done
         rows, total = 0, 0.0
-        with replacing(job.output) as stream, _writer(stream, self._schema(stamp)) as writer:
+        with replace_file(job.output) as stream, _writer(stream, self._schema(stamp)) as writer:
             for batch in self._batches(job.input, writer.schema):
                 writer.write_batch(batch)
                 rows += batch.num_rows
@@ -79,7 +77,8 @@ class PartTask:
         for chunk in ParquetSource([file], split=self.split).chunks():
             if not chunk.n_rows:
                 continue
-            logits = checked_logits(chunk, first, self.calibrator)
+            with report_rows(first):
+                logits = as_logits(chunk.logits, fitted_by=self.calibrator)
             columns: list[Any] = [
                 self.calibrator.predict(logits),
                 self.calibrator.predict_confidence(logits),
@@ -99,7 +98,8 @@ class PartTask:
 
     @cached_property
     def _calibrator_stamp(self) -> str:
-        return calibrator_stamp(self.calibrator)
+        """Made once for all parts."""
+        return self.calibrator.stamp
 
     def _stamp(self, job: PartJob) -> str:
         """What the output depends on."""
@@ -167,7 +167,7 @@ def _writer(stream: Any, schema: Any) -> Any:
     return parquet_library(Path("output")).ParquetWriter(stream, schema)
 
 
-def _finished(path: Path, stamp: str) -> PartResult | None:
+def _read_finished(path: Path, stamp: str) -> PartResult | None:
     """The result of an earlier run, if the file is there and was made from the same."""
     if not path.exists():
         return None

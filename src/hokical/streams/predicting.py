@@ -1,4 +1,4 @@
-"""Results of a whole source into a file that may be larger than memory, and resumes if killed."""
+"""Predictions for every row of a source: chunk by chunk, or into a file that survives a crash."""
 
 from __future__ import annotations
 
@@ -6,29 +6,67 @@ import glob
 import io
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, get_args
+from typing import IO, Any, get_args
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from numpy.typing import NDArray
 
-from hokical.files.writing import check_output
-from hokical.storage import write_text_atomically
-from hokical.streams.checkpoint import CheckpointError, remove_half_written, source_identity
-from hokical.streams.dispatch import as_source, predicted_chunks
-from hokical.streams.sources import Source, from_chunks
-from hokical.streams.stamps import calibrator_stamp
-from hokical.streams.witness import WitnessedSource
+from hokical.calibrators.calibrator import Calibrator
+from hokical.core.arrays import to_host
+from hokical.core.files import write_text_atomically
+from hokical.io.checkpoint import CheckpointError, remove_half_written, source_identity
+from hokical.io.opening import as_source
+from hokical.io.sources import ChunkSource
+from hokical.io.witness import WitnessedSource
+from hokical.io.writing import check_output
+from hokical.rules.answering import What
+from hokical.streams.blocks import report_rows
 
-if TYPE_CHECKING:
-    from hokical.calibrators.base import BaseCalibrator
 
-What = Literal["confidence", "labels", "proba"]
-_METHODS = {"confidence": "predict_confidence", "labels": "predict", "proba": "predict_proba"}
+def predict(
+    calibrator: Calibrator, source: Any, *, what: What = "confidence"
+) -> Iterator[NDArray[Any]]:
+    """What a calibrator predicts for a source: an array for every chunk, in order.
+
+    Parameters
+    ----------
+    calibrator : a fitted Calibrator
+    source : ChunkSource, path, pyarrow Dataset or Table, or chunks
+        Chunks with logits alone are enough.
+    what : {"confidence", "labels", "proba"}
+        Numbers (rows,), class indices (rows,), or probabilities (rows, classes).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical.calibrators import make
+    >>> from hokical.streams import predict
+    >>> chunks = [np.eye(3), np.eye(3)[:2]]
+    >>> cal = make("uncalibrated").fit(chunks[0], [0, 1, 2])
+    >>> [labels.tolist() for labels in predict(cal, chunks, what="labels")]
+    [[0, 1, 2], [0, 1]]
+    """
+    _check_what(what)
+    calibrator.check_fitted()
+    return predict_chunks(calibrator, as_source(source), what)
+
+
+def predict_chunks(
+    calibrator: Calibrator, source: ChunkSource, what: What, start: int = 0
+) -> Iterator[NDArray[Any]]:
+    """`predict` for the chunks of a source from row `start` on."""
+    for chunk in source.chunks(start):
+        if chunk.n_rows:
+            with report_rows(start):
+                found = to_host(calibrator.answer(what, chunk.logits))
+            yield found
+            start += chunk.n_rows
 
 
 def predict_to(
-    calibrator: BaseCalibrator,
+    calibrator: Calibrator,
     source: Any,
     path: str | os.PathLike[str],
     *,
@@ -38,13 +76,13 @@ def predict_to(
 
     The file appears under its name when it is complete. Until then the results are beside it, in
     `NAME.part`, with a note of how many rows are done: after a crash, the same call goes on from
-    there, and other data are refused. (A one-shot iterator must be given from its beginning again;
-    its first rows are skipped.)
+    there, and other data are refused. (An iterator must be given from its beginning again; the
+    rows that are done are skipped.)
 
     Parameters
     ----------
-    calibrator : a fitted BaseCalibrator
-    source : Source, path, or chunks
+    calibrator : a fitted Calibrator
+    source : ChunkSource, path, pyarrow Dataset or Table, or chunks
     path : path that ends in .npy
     what : {"confidence", "labels", "proba"}
         Numbers (n,), class indices (n,), or probabilities (n, classes).
@@ -68,79 +106,75 @@ def predict_to(
     >>> bool((np.load(path) == cal.predict_confidence(logits)).all())
     True
     """
-    check_is_fitted(calibrator, "n_classes_")
-    if what not in get_args(What):
-        raise ValueError(f"`what` must be one of {list(get_args(What))}; got {what!r}.")
+    _check_what(what)
     target = Path(path)
     check_output(target, suffix=".npy")
-    known = as_source(source)
-    rows = from_chunks(source) if known is None else known
-    return _Writer(calibrator, rows, target, what).run()
+    return _Writer(calibrator, as_source(source), target, what).run()
+
+
+def _check_what(what: What) -> None:
+    if what not in get_args(What):
+        raise ValueError(f"`what` must be one of {list(get_args(What))}; got {what!r}.")
 
 
 class _Writer:
-    """Appends to a file whose header is put right at the end, when the rows have been counted."""
+    """Appends to a file, whose header is completed at the end, when the rows have been counted."""
 
     def __init__(
-        self, calibrator: BaseCalibrator, source: Source, target: Path, what: What
+        self, calibrator: Calibrator, source: ChunkSource, target: Path, what: What
     ) -> None:
         self.calibrator, self.source, self.target, self.what = calibrator, source, target, what
-        self.hashes = target.with_name(target.name + ".part.rows")
-        self.part = target.with_name(target.name + ".part")
-        self.note = target.with_name(target.name + ".part.json")
-        dtype = np.int64 if what == "labels" else np.float64
-        self.dtype = np.dtype(dtype)
+        self.part, self.note, self.hashes = (
+            target.with_name(target.name + end) for end in (".part", ".part.json", ".part.rows")
+        )
+        self.dtype = np.dtype(np.int64 if what == "labels" else np.float64)
+        about = {"what": what, "calibrator": calibrator.stamp, **source_identity(source)}
+        self.identity = json.loads(json.dumps(about))
         self.columns = (calibrator.n_classes_,) if what == "proba" else ()
-        self.identity = {
-            "what": what,
-            "calibrator": calibrator_stamp(calibrator),
-            **source_identity(source),
-        }
 
     def run(self) -> int:
         rows = self._rows_done()
-        if not rows:  # a note that outlived its file must not vouch for a new one
-            self._forget()
+        if not rows:  # a note that outlived its file says nothing about a new one
+            self._remove_notes()
         with self.part.open("r+b" if rows else "wb") as stream:
             stream.truncate(self._position(rows))
             stream.seek(self._position(rows))
-            method = _METHODS[self.what]
-            for found in predicted_chunks(self.calibrator, method, self._compared(), rows):
+            for found in predict_chunks(
+                self.calibrator, self._identified_source(), self.what, rows
+            ):
                 stream.write(np.ascontiguousarray(found, self.dtype).data)
                 rows += len(found)
                 self._keep(stream, rows)
             self._check_count(rows)
             stream.seek(0)
             stream.write(self._header(rows))
-            stream.flush()
-            os.fsync(stream.fileno())
+            _flush(stream)
         os.replace(self.part, self.target)
-        self._forget()
+        self._remove_notes()
         return rows
 
-    def _forget(self) -> None:
+    def _remove_notes(self) -> None:
         self.note.unlink(missing_ok=True)
         self.hashes.unlink(missing_ok=True)
         remove_half_written(self.note.parent, glob.escape(self.note.name))
 
-    def _compared(self) -> Source:
-        """Rows that no file vouches for, compared with those of the earlier call."""
+    def _identified_source(self) -> ChunkSource:
+        """Rows that no file identifies, compared with those of the earlier call."""
         return self.source if self.source.identified else WitnessedSource(self.source, self.hashes)
 
     def _rows_done(self) -> int:
         """Rows of an earlier call that was cut short, if it was the same one."""
         if not (self.part.exists() and self.note.exists()):
             return 0
-        rows, identity = self._noted()
-        if identity != json.loads(json.dumps(self.identity)):
+        rows, identity = self._read_note()
+        if identity != self.identity:
             raise CheckpointError(
-                f"{self.part} was begun with another calibrator or other data. Delete it to start "
-                "afresh, or choose another `path`."
+                f"{self.part} was started with another calibrator or other data. Delete it to "
+                "start over, or choose another `path`."
             )
-        whole = self.part.stat().st_size >= self._position(rows)
-        return rows if whole else 0
+        return rows if self.part.stat().st_size >= self._position(rows) else 0
 
-    def _noted(self) -> tuple[int, Any]:
+    def _read_note(self) -> tuple[int, Any]:
         """Rows and identity of the earlier call."""
         try:
             noted = json.loads(self.note.read_text(encoding="utf-8"))
@@ -148,15 +182,13 @@ class _Writer:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{self.note}, which says how far {self.part} is, cannot be read: {error!r}. "
-                "Delete both to start afresh."
+                "Delete both to start over."
             ) from error
 
     def _keep(self, stream: IO[bytes], rows: int) -> None:
         """Rows count as done once they are on the disk."""
-        stream.flush()
-        os.fsync(stream.fileno())
-        noted = {"rows": rows, "identity": self.identity}
-        write_text_atomically(self.note, json.dumps(noted))
+        _flush(stream)
+        write_text_atomically(self.note, json.dumps({"rows": rows, "identity": self.identity}))
 
     def _check_count(self, rows: int) -> None:
         if rows == 0:
@@ -175,3 +207,9 @@ class _Writer:
         about = {"descr": self.dtype.str, "fortran_order": False, "shape": (rows, *self.columns)}
         np.lib.format.write_array_header_1_0(stream, about)
         return stream.getvalue()
+
+
+def _flush(stream: IO[bytes]) -> None:
+    """Write what is buffered to the disk."""
+    stream.flush()
+    os.fsync(stream.fileno())

@@ -7,8 +7,9 @@
 
 from hokical.integrations.onnx.attaching import attach
 from hokical.integrations.onnx.checking import Check, NotRunnable, check
-from hokical.integrations.onnx.exporting import DEFAULT_OPSET, OLDEST_OPSET, export
-from hokical.integrations.onnx.models import described
+from hokical.integrations.onnx.exporting import export
+from hokical.integrations.onnx.models import describe_tensor
+from hokical.integrations.onnx.planning import DEFAULT_OPSET, OLDEST_OPSET
 
 __all__ = [
     "DEFAULT_OPSET",
@@ -17,6 +18,6 @@ __all__ = [
     "NotRunnable",
     "attach",
     "check",
-    "described",
+    "describe_tensor",
     "export",
 ]

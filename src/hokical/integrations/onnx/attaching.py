@@ -5,13 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
-import numpy as np
-
-from hokical._warnings import warn_user
-from hokical.calibrators import BaseCalibrator, ReCal
-from hokical.integrations.onnx.builder import Graph, Value
-from hokical.integrations.onnx.exporting import Plan, Precision, calibrated, make_plan
-from hokical.integrations.onnx.methods import chosen_method
+from hokical.calibrators.calibrator import Calibrator
+from hokical.core.warn import warn_user
 from hokical.integrations.onnx.models import (
     Scores,
     comes_from_softmax,
@@ -23,13 +18,16 @@ from hokical.integrations.onnx.models import (
     shape_in_words,
 )
 from hokical.integrations.onnx.package import onnx_module
-from hokical.integrations.onnx.rows import Rows
+from hokical.integrations.onnx.planning import Plan, Precision, Shape, make_plan
+from hokical.integrations.onnx.tracing import ScoresLayout, trace
 from hokical.integrations.onnx.writing import write_model
+
+_FLOAT = 1
 
 
 def attach(
     model: Any,
-    calibrator: BaseCalibrator,
+    calibrator: Calibrator,
     path: str | os.PathLike[str] | None = None,
     *,
     output: str | None = None,
@@ -48,7 +46,7 @@ def attach(
     ----------
     model : path or onnx.ModelProto
         The classifier. A ModelProto is copied, not changed.
-    calibrator : BaseCalibrator
+    calibrator : Calibrator
         Fitted on this classifier's scores. `recal` adds an input `transformed` (transforms, batch,
         classes).
     path : path, optional
@@ -86,11 +84,9 @@ def attach(
         raise ValueError(f'`scores` must be "logits" or "probabilities"; got {scores!r}.')
     whole = read_model(model)
     found = find_scores(whole, output, class_axis, getattr(calibrator, "n_classes_", 0))
-    wide = "float64" if found.dtype == "float64" else "float32"
-    opset = opset_of(whole)
-    assert opset is not None
-    plan = make_plan(calibrator, opset, wide, precision, probabilities)
-    axis, rank = _checked_axis(found, class_axis, plan.n_classes)
+    kind = "float32" if found.dtype == "bfloat16" else found.dtype
+    plan = make_plan(calibrator, opset_of(whole), kind, precision, probabilities)
+    axis, rank = _check_axis(found, class_axis, plan.n_classes)
     if scores == "logits" and comes_from_softmax(whole, found.name):
         warn_user(
             f"{found.name!r} comes from a softmax or sigmoid, so it holds probabilities, and is "
@@ -98,10 +94,11 @@ def attach(
             "`output`.",
             UserWarning,
         )
-    graph = Graph(opset=opset, precision=plan.precision, prefix=free_prefix(whole))
-    _append(whole, calibrator, plan, graph, _Place(found, axis, rank, scores))
+    names = [f"axis{k}" for k in range(rank)]
+    shape = tuple(plan.n_classes if k == axis else name for k, name in enumerate(names))
+    _append(whole, plan, found, ScoresLayout(shape, axis, scores == "probabilities"))
     props = {item.key: item.value for item in whole.metadata_props}
-    props |= plan.metadata(calibrator)
+    props |= plan.metadata()
     props |= {"hokical_scores": found.name, "hokical_scores_are": scores}
     props |= {"hokical_class_axis": str(axis)}
     onnx_module("onnx.helper").set_model_props(whole, props)
@@ -109,67 +106,34 @@ def attach(
     return whole
 
 
-class _Place:
-    """Where the scores are, and how they become rows (n, classes) and back."""
-
-    def __init__(self, found: Scores, axis: int, rank: int, kind: str) -> None:
-        self.found, self.axis, self.rank, self.kind = found, axis, rank, kind
-        self.flat = rank == 2 and axis == 1
-        self.order = [k for k in range(rank) if k != axis] + [axis]
-
-    def rows(self, graph: Graph, plan: Plan) -> tuple[Rows, Value]:
-        """The rows, and the scores with the classes last, from which they were cut."""
-        values = graph.value(self.found.name)
-        dtype = plan.input_dtype
-        if self.found.dtype in ("float16", "bfloat16"):
-            values = values.cast(dtype)
-        if self.kind == "probabilities":
-            values, dtype = values.as_float().log(), plan.precision
-        last = values if self.flat else graph.op("Transpose", values, perm=self.order)
-        table = last if self.flat else graph.op("Reshape", last, np.array([-1, plan.n_classes]))
-        return Rows.of(graph, table.name, dtype, plan.n_classes), last
-
-    def restored(self, graph: Graph, name: str, value: Value, last: Value) -> Value:
-        """A result of the rows in the shape of the scores."""
-        if self.flat:
-            return value
-        shape = graph.op("Shape", last)
-        if name == "probabilities":
-            back = np.argsort(self.order).tolist()
-            return graph.op("Transpose", graph.op("Reshape", value, shape), perm=back)
-        leading = graph.op("Slice", shape, np.array([0]), np.array([self.rank - 1]))
-        return graph.op("Reshape", value, leading)
-
-    def shape(self, name: str) -> list[int | str | None]:
-        """The shape of a result, as far as it is known."""
-        known = self.found.shape or (None,) * self.rank
-        if name == "probabilities":
-            return list(known)
-        return [known[k] for k in range(self.rank) if k != self.axis]
-
-
-def _append(
-    whole: Any, calibrator: BaseCalibrator, plan: Plan, graph: Graph, place: _Place
-) -> None:
+def _append(whole: Any, plan: Plan, found: Scores, layout: ScoresLayout) -> None:
     """Put the calibrator's nodes, constants and outputs into the model."""
-    rows, last = place.rows(graph, plan)
-    transformed = free_name(whole, "transformed")
-    method = chosen_method(calibrator)
-    if isinstance(method, ReCal):
-        if not place.flat:
+    prefix = free_prefix(whole)
+    public = {"logits": found.name}
+    if found.dtype == "bfloat16":  # which tracers do not know
+        public["logits"] = f"{prefix}scores"
+        cast = onnx_module("onnx.helper").make_node(
+            "Cast", [found.name], [public["logits"]], to=_FLOAT
+        )
+        whole.graph.node.append(cast)
+    lengths = list(found.shape or (None,) * len(layout.shape))
+    if plan.n_transforms:
+        if not layout.is_flat:
             raise ValueError("recal can only be attached to scores (batch, classes).")
-        shape = [method.n_transforms_, place.shape("labels")[0], plan.n_classes]
-        whole.graph.input.append(plan.value_info(transformed, shape, plan.input_dtype))
-    for name, value in calibrated(calibrator, plan, rows, transformed).items():
-        final = place.restored(graph, name, value, last)
-        public = free_name(whole, name)
-        graph.rename(final, public)
-        whole.graph.output.append(plan.value_info(public, place.shape(name), plan.dtype_of(name)))
+        public["transformed"] = free_name(whole, "transformed")
+        shape: Shape = [plan.n_transforms, lengths[0], plan.n_classes]
+        whole.graph.input.append(plan.value_info(public["transformed"], shape, plan.input_dtype))
+    public |= {name: free_name(whole, name) for name in plan.outputs}
+    graph = trace(plan, layout)
+    graph.number_names(prefix, public)
+    for name in plan.outputs:
+        shape = lengths if name == "probabilities" else [lengths[k] for k in layout.order[:-1]]
+        whole.graph.output.append(plan.value_info(public[name], shape, plan.dtype_of(name)))
     whole.graph.node.extend(graph.nodes)
-    whole.graph.initializer.extend(graph.initializers)
+    whole.graph.initializer.extend(graph.stored())
 
 
-def _checked_axis(found: Scores, class_axis: int | None, n_classes: int) -> tuple[int, int]:
+def _check_axis(found: Scores, class_axis: int | None, n_classes: int) -> tuple[int, int]:
     """The axis of the classes, counted from the front, and the number of axes."""
     rank = 2 if found.shape is None else len(found.shape)
     if class_axis is None and rank != 2:

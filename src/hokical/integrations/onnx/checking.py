@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.calibrators import BaseCalibrator
+from hokical.calibrators.calibrator import Calibrator
+from hokical.core.conversion import from_probabilities
+from hokical.core.views import Views
 from hokical.integrations.onnx.models import float_tensors, load_model
 from hokical.integrations.onnx.package import onnx_module
-from hokical.logits import from_probabilities
 
 _TYPES: dict[str, type[np.floating[Any]]] = {
     "tensor(float16)": np.float16,
@@ -42,16 +43,14 @@ class Check:
         return self.labels_differing == 0 and self.largest_difference <= 1e-5
 
 
-def check(
-    model: Any, calibrator: BaseCalibrator, *, n_rows: int = 64, random_state: int = 0
-) -> Check:
+def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state: int = 0) -> Check:
     """Run an exported or attached model on made-up input, and compare it with the calibrator.
 
     Parameters
     ----------
     model : path or onnx.ModelProto
         What `export` or `attach` gave.
-    calibrator : BaseCalibrator
+    calibrator : Calibrator
         The one that was exported.
     n_rows : int
         Rows of logits; of an attached model, inputs of the network.
@@ -76,24 +75,25 @@ def check(
     names = _public_names(proto)
     rng = np.random.default_rng(random_state)
     scores = facts.get("hokical_scores")
-    session = _session(proto if scores is None else _rehearsed(proto, scores))
+    session = _session(proto if scores is None else _put_out_scores(proto, scores))
     feed = {
-        item.name: _made_up(item, n_rows, rng, batch_axis=int(item.name == names["transformed"]))
+        item.name: _make_input(item, n_rows, rng, batch_axis=int(item.name == names["transformed"]))
         for item in session.get_inputs()
     }
     if scores is None:
-        logits = feed["logits"] = _telling(feed["logits"])
+        logits = feed["logits"] = _vary_rows(feed["logits"])
         labels, confidence = _run(session, ["labels", "confidence"], feed)
     else:
         wanted = [names["labels"], names["confidence"], _SCORES]
         labels, confidence, found = _run(session, wanted, feed)
         logits = _rows_of(found, facts)
-    extra = {"transformed": feed[names["transformed"]]} if calibrator.needs_transformed else {}
-    expected = calibrator.predict_confidence(logits, **extra)
+    views = calibrator.rule_.needs_views
+    given = Views(logits, feed[names["transformed"]]) if views else logits
+    expected = calibrator.predict_confidence(given)
     return Check(
         len(expected),
         float(np.abs(confidence.ravel() - expected).max()),
-        int((labels.ravel() != calibrator.predict(logits)).sum()),
+        int((labels.ravel() != calibrator.predict(given)).sum()),
     )
 
 
@@ -135,7 +135,7 @@ def _public_names(proto: Any) -> dict[str, str]:
     return names
 
 
-def _rehearsed(proto: Any, scores: str) -> Any:
+def _put_out_scores(proto: Any, scores: str) -> Any:
     """A copy that also puts out the scores; bfloat16, which NumPy lacks, goes as float32."""
     helper = onnx_module("onnx.helper")
     copy = onnx_module().ModelProto()
@@ -165,7 +165,9 @@ def _rows_of(found: NDArray[Any], facts: dict[str, str]) -> NDArray[Any]:
     return np.asarray(logits)
 
 
-def _made_up(item: Any, n_rows: int, rng: np.random.Generator, *, batch_axis: int) -> NDArray[Any]:
+def _make_input(
+    item: Any, n_rows: int, rng: np.random.Generator, *, batch_axis: int
+) -> NDArray[Any]:
     """Normal numbers of an input's shape; the batch is the only length that may be open."""
     if item.type not in _TYPES:
         raise NotRunnable(f"input {item.name!r} is of {item.type}, not of floats")
@@ -177,7 +179,7 @@ def _made_up(item: Any, n_rows: int, rng: np.random.Generator, *, batch_axis: in
     return np.asarray(rng.normal(size=shape), dtype=_TYPES[item.type])
 
 
-def _telling(rows: NDArray[Any]) -> NDArray[Any]:
+def _vary_rows(rows: NDArray[Any]) -> NDArray[Any]:
     """Logits of several spreads, some tied, some with impossible classes."""
     n, n_classes = rows.shape
     out: NDArray[Any] = rows * np.geomspace(0.1, 30.0, n).astype(rows.dtype)[:, None]

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hokical.integrations.onnx.exporting import DEFAULT_OPSET, OLDEST_OPSET
+from hokical.integrations.onnx.graphs import graphs_within
 from hokical.integrations.onnx.package import onnx_module
+from hokical.integrations.onnx.planning import DEFAULT_OPSET, OLDEST_OPSET
 from hokical.integrations.onnx.writing import check_size
 
 #: Both names of the domain of ONNX's own operators.
@@ -25,7 +26,7 @@ def read_model(model: Any) -> Any:
     if not copy.graph.output:
         raise ValueError("`model` must have outputs; got a graph without any.")
     check_size(copy)
-    return _modernised(copy)
+    return _modernize(copy)
 
 
 def load_model(model: Any) -> Any:
@@ -51,17 +52,17 @@ def load_model(model: Any) -> Any:
     return model
 
 
-def opset_of(model: Any) -> int | None:
-    """The version of the default domain, if the model uses it."""
-    return next((int(item.version) for item in model.opset_import if item.domain == ""), None)
+def opset_of(model: Any) -> int:
+    """The version of the default domain, 0 if the model does not use it."""
+    return next((int(item.version) for item in model.opset_import if item.domain == ""), 0)
 
 
-def _modernised(model: Any) -> Any:
+def _modernize(model: Any) -> Any:
     """With one name for the default domain, of an opset that a calibrator can be written in."""
     _name_default_domain(model)
     found = opset_of(model)
     newest = onnx_module("onnx.defs").onnx_opset_version()
-    if found is None:
+    if not found:
         model.opset_import.append(onnx_module("onnx.helper").make_opsetid("", DEFAULT_OPSET))
     elif found > newest:
         raise ValueError(
@@ -69,7 +70,7 @@ def _modernised(model: Any) -> Any:
             f"{found}. Install a newer `onnx`, or export the model again with an older opset."
         )
     elif found < OLDEST_OPSET:
-        model = _converted(model, found)
+        model = _convert(model, found)
     needed = onnx_module("onnx.helper").find_min_ir_version_for(
         [item for item in model.opset_import if item.domain == ""]
     )
@@ -77,7 +78,7 @@ def _modernised(model: Any) -> Any:
     return model
 
 
-def _converted(model: Any, found: int) -> Any:
+def _convert(model: Any, found: int) -> Any:
     try:
         return onnx_module("onnx.version_converter").convert_version(model, DEFAULT_OPSET)
     except RuntimeError as error:
@@ -105,13 +106,11 @@ def _name_default_domain(model: Any) -> None:
 
 
 def _graphs(nodes: Iterable[Any]) -> Iterator[Any]:
-    """The graphs within nodes, as of If, Loop and Scan, at any depth."""
+    """The graphs within nodes, at any depth."""
     for node in nodes:
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                if graph.node or graph.output:
-                    yield graph
-                    yield from _graphs(graph.node)
+        for graph in graphs_within(node):
+            yield graph
+            yield from _graphs(graph.node)
 
 
 def _nodes(model: Any) -> Iterator[Any]:
@@ -142,23 +141,23 @@ class Scores:
 
 def find_scores(model: Any, output: str | None, class_axis: int | None, n_classes: int) -> Scores:
     """The tensor called `output`, or the only output that could be the scores."""
-    described = float_tensors(model)
+    known = float_tensors(model)
     outputs = [item.name for item in model.graph.output]
     if output is not None:
         if output not in _names(model.graph):
             raise ValueError(
                 f"`output` must name a tensor of the model, say one of {outputs}; got {output!r}."
             )
-        if output not in described:
+        if output not in known:
             raise ValueError(
                 f"`output` must be a tensor of floats; the type of {output!r} is not one, or not "
                 "known."
             )
-        return described[output]
+        return known[output]
     axis = 1 if class_axis is None else class_axis
     rank = 2 if class_axis is None else None
-    known = [described[name] for name in outputs if name in described]
-    shaped = [item for item in known if _has_axis(item, rank, axis)]
+    candidates = [known[name] for name in outputs if name in known]
+    shaped = [item for item in candidates if _has_axis(item, rank, axis)]
     fitting = [item for item in shaped if _may_hold(item, axis, n_classes)]
     if not fitting and len(shaped) == 1:
         return shaped[0]  # whoever asked compares the classes, and says what is wrong
@@ -192,11 +191,11 @@ def shape_of(tensor: Any) -> tuple[int | str | None, ...] | None:
     )
 
 
-def described(item: Any) -> str:
+def describe_tensor(item: Any) -> str:
     """Name, type and shape of an input or output of a graph, in words.
 
     >>> from onnx import TensorProto, helper
-    >>> described(helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10]))
+    >>> describe_tensor(helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10]))
     'logits float32 (batch, 10)'
     """
     if not item.type.HasField("tensor_type"):

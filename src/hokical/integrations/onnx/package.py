@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hokical._optional import import_optional
+from hokical.core.optional import import_optional
 
 
 def onnx_module(name: str = "onnx") -> Any:

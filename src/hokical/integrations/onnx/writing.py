@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from hokical.core.files import replace_file
 from hokical.integrations.onnx.package import onnx_module
-from hokical.storage import replacing
 
 #: A protobuf file cannot be larger; some room is left for its head.
 LARGEST_FILE = (1 << 31) - (1 << 20)
@@ -22,7 +22,7 @@ def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
     except errors as error:
         raise ValueError(f"the model must be valid ONNX; onnx's checker says: {error}") from error
     if path is not None:
-        with replacing(path) as stream:
+        with replace_file(path) as stream:
             stream.write(model.SerializeToString())
 
 

@@ -18,8 +18,7 @@ except ImportError as error:
 
 from hokical.integrations.torch.collecting import calibrate, collect_logits
 from hokical.integrations.torch.model import CalibratedModel, CalibratedOutput
-from hokical.integrations.torch.modules.base import CalibratorModule, Prediction
-from hokical.integrations.torch.modules.making import as_module
+from hokical.integrations.torch.module import CalibratorModule, Prediction, as_module
 
 __all__ = [
     "CalibratedModel",

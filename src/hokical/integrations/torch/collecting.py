@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 from torch import Tensor, nn
 
-from hokical.calibrators.base import BaseCalibrator
-from hokical.calibrators.registry import make
+from hokical.calibrators.calibrator import Calibrator
+from hokical.core.progress import progress_bar
 from hokical.integrations.torch.model import CalibratedModel, device_of
 from hokical.integrations.torch.outputs import GetLogits, classes_last, find_logits
-from hokical.progress import progress_bar
 
 #: Under which names a batch that is a mapping has its labels.
 _LABELS = ("labels", "label")
@@ -89,7 +87,7 @@ def collect_logits(
 def calibrate(
     model: nn.Module,
     val_loader: Any,
-    method: str | BaseCalibrator = "auto",
+    method: str | Calibrator = "auto",
     *,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
@@ -134,12 +132,12 @@ def calibrate(
     >>> calibrated(inputs[:4]).confidence.shape
     torch.Size([4])
     """
-    calibrator = _new_calibrator(method, options)
-    if calibrator.needs_transformed:
+    estimator = _new_estimator(method, options)
+    if estimator.needs_views:
         raise ValueError(
-            f"`calibrate` cannot fit {calibrator.name}, which also needs logits of transformed "
-            "inputs: fit it with `transformed=`, then use `CalibratedModel(model, calibrator, "
-            "transforms=[...])`."
+            f"`calibrate` cannot fit {estimator.name}, which also needs logits of transformed "
+            "inputs: fit it with `hokical.Views(logits, transformed)`, then use "
+            "`CalibratedModel(model, calibrator, transforms=[...])`."
         )
     where: dict[str, Any] = {"get_logits": get_logits, "class_axis": class_axis}
     logits, labels = collect_logits(
@@ -151,13 +149,19 @@ def calibrate(
         ignore_label=ignore_label,
         **where,
     )
-    return CalibratedModel(model, calibrator.fit(logits, labels), **where)
+    return CalibratedModel(model, estimator.fit(logits, labels), **where)
 
 
-def _new_calibrator(method: Any, options: dict[str, Any]) -> BaseCalibrator:
+def _new_estimator(method: Any, options: dict[str, Any]) -> Any:
+    """What is to be fitted; scikit-learn is not needed before."""
+    from sklearn.base import clone
+
+    from hokical.calibrators.fitted import FittedCalibrator
+    from hokical.calibrators.registry import make
+
     if isinstance(method, str):
         return make(method, **options)
-    if not isinstance(method, BaseCalibrator):
+    if not isinstance(method, Calibrator):
         raise TypeError(
             "`method` must be a method's name or a calibrator; got "
             f'{type(method).__name__}. For example `calibrate(model, loader, "hoki")`.'
@@ -166,7 +170,7 @@ def _new_calibrator(method: Any, options: dict[str, Any]) -> BaseCalibrator:
         raise TypeError(
             f"options {sorted(options)} go with a method's name; set them on the calibrator itself."
         )
-    return clone(method)
+    return clone(method.estimator() if isinstance(method, FittedCalibrator) else method)
 
 
 @contextmanager

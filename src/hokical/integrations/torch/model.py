@@ -9,10 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
-from hokical.calibrators.base import BaseCalibrator
-from hokical.integrations.torch.modules.base import CalibratorModule
-from hokical.integrations.torch.modules.making import as_module
-from hokical.integrations.torch.modules.recal import ReCalModule
+from hokical.calibrators.calibrator import Calibrator
+from hokical.integrations.torch.module import CalibratorModule, as_module
 from hokical.integrations.torch.outputs import GetLogits, classes_last, find_logits
 
 
@@ -76,7 +74,7 @@ class CalibratedModel(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        calibrator: BaseCalibrator | CalibratorModule,
+        calibrator: Calibrator | CalibratorModule,
         *,
         class_axis: int = -1,
         get_logits: GetLogits | None = None,
@@ -86,7 +84,7 @@ class CalibratedModel(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"`model` must be an nn.Module; got {type(model).__name__}.")
-        if isinstance(calibrator, BaseCalibrator):
+        if not isinstance(calibrator, CalibratorModule):
             calibrator = as_module(calibrator)
         self.model = model
         self.calibrator = calibrator.to(device_of(model))
@@ -124,7 +122,7 @@ class CalibratedModel(nn.Module):
                 self.calibrator.to(device)
 
     @property
-    def fitted(self) -> BaseCalibrator | None:
+    def fitted(self) -> Calibrator | None:
         """The calibrator this was made with, to be saved; None once a state dict was loaded."""
         return self.calibrator.fitted
 
@@ -146,7 +144,7 @@ def _checked_transforms(
 ) -> list[Callable[[Any], Any]]:
     """As many as ReCal was fitted with, and none for the others."""
     found = [] if transforms is None else list(transforms)
-    wanted = module.n_transforms if isinstance(module, ReCalModule) else 0
+    wanted = module.n_transforms
     if len(found) != wanted:
         raise ValueError(
             f"`transforms` must be the {wanted} transformations of the calibrator's fit, in that "

@@ -1,13 +1,9 @@
-"""Stability and its kin for torch tensors, on whatever device they are.
+"""Faster forms for tensors of functions that are written once for all libraries.
 
-Each module is the twin of a module of the core and computes the same numbers, in float64:
+- `chebyshev`: the sums behind Gaussian stability, with a gradient that needs little memory
+- `recomputed`: the same for uniform stability
+- `triton_*`: one fused kernel each for exact and sampled stability on CUDA, called through `fused`
 
-- `gumbel`, `gaussian`, `uniform`: exact stability; the first two can be differentiated
-- `sampled`: the very counts of the core
-- `profile`, `scores`: log-chances
-- `rows`: labels, row maxima, margins, chunks
-
-They take checked logits (n, classes) of any float dtype and any strides. On a CUDA device with
-Triton the heavy ones run as one fused kernel (`triton_*`, called through `fused`); everywhere else,
-and with `plain=True`, as plain torch.
+They take logits (n, classes) of any float type and any strides. Importing them registers them;
+everything else runs in plain torch.
 """

@@ -1,8 +1,8 @@
 """Fused kernels in Triton for CUDA devices; loaded only once there is something for them to do.
 
-Each gives None where Triton has no part: on other devices, for gradients and graphs, with
-HOKICAL_TRITON=0 in the environment, and for good once a launch has failed (Triton compiles a
-launcher of its own, which needs a C compiler). The caller then goes on in plain torch.
+They have no part on other devices, in gradients and graphs, with HOKICAL_TRITON=0 in the
+environment, and for good once a launch has failed (Triton compiles a launcher of its own, which
+needs a C compiler). The portable functions then go on in plain torch.
 """
 
 from __future__ import annotations
@@ -13,25 +13,33 @@ from contextlib import AbstractContextManager
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from hokical._warnings import warn_user
+from hokical.core.accelerate import Accelerated
+from hokical.core.logits import Logits
+from hokical.core.warn import warn_user
+from hokical.integrations.torch.kernels.tracing import is_in_graph, is_wrapped
+from hokical.stability import gaussian, gumbel, sampled, uniform
+from hokical.stability.sampled import Draws
+from hokical.stability.tables import REACH
+
+Number: TypeAlias = float | Tensor
 
 _device_of: Callable[[Tensor], AbstractContextManager[None]] = torch.cuda.device_of
-_is_wrapped: Callable[[Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
 _broken = False
 
 
-def usable(values: Tensor, *parameters: float | Tensor) -> bool:
+def usable(values: Tensor, *numbers: Number) -> bool:
     """Whether this can go through Triton: on CUDA, with no graph captured and no gradient asked."""
-    if not values.is_cuda or not values.numel() or torch.compiler.is_compiling():
+    if not values.is_cuda or is_in_graph(values) or not values.numel():
         return False
-    if not _installed() or os.environ.get("HOKICAL_TRITON") == "0":
+    if _broken or not _installed() or os.environ.get("HOKICAL_TRITON") == "0":
         return False
-    parts = (values, *(x for x in parameters if isinstance(x, Tensor)))
-    if any(_is_wrapped(part) for part in parts):  # by torch.func, which has no memory to point at
+    parts = (values, *(x for x in numbers if isinstance(x, Tensor)))
+    if any(is_wrapped(part) for part in parts):  # by torch.func, which has no memory to point at
         return False
     return not (torch.is_grad_enabled() and any(part.requires_grad for part in parts))
 
@@ -41,40 +49,15 @@ def _installed() -> bool:
     return find_spec("triton") is not None
 
 
-def chebyshev_sums(values: Tensor, step: Tensor) -> Tensor | None:
-    """S_1 ... S_R of each row, (n, R) float64: see `kernels.chebyshev`."""
-    return _launched("triton_chebyshev", "sums", values, step)
-
-
-def gaussian_stability(values: Tensor, step: float | Tensor) -> Tensor | None:
-    """gamma under Gaussian noise, (n,) float64; step = 2 / (REACH * scale)."""
-    return _launched("triton_chebyshev", "stability", values, step)
-
-
-def gumbel_stability(values: Tensor, scale: float | Tensor) -> Tensor | None:
-    """gamma under Gumbel noise, (n,) float64."""
-    return _launched("triton_gumbel", "stability", values, scale)
-
-
-def uniform_stability(values: Tensor, width: float | Tensor) -> Tensor | None:
-    """gamma under uniform noise, (n,) float64."""
-    return _launched("triton_uniform", "stability", values, width)
-
-
-def survivals(values: Tensor, noise: Tensor) -> Tensor | None:
-    """How many of the draws, (draws, classes), keep the label of each row, (n,) int64."""
-    return _launched("triton_sampled", "survivals", values.detach(), noise)
-
-
-def _launched(module: str, function: str, values: Tensor, *more: float | Tensor) -> Tensor | None:
-    """What a kernel makes of logits, and of numbers and tables beside them; or None."""
+def launch(module: str, function: str, values: Tensor, *beside: Number) -> Tensor | None:
+    """What a kernel makes of logits, and of numbers and tables beside them; None if it cannot."""
     global _broken
-    if _broken or not usable(values, *more):
+    if not usable(values, *beside):
         return None
-    beside = [x if isinstance(x, Tensor) and x.ndim else on_device(x, values) for x in more]
+    given = [x if isinstance(x, Tensor) and x.ndim else on_device(x, values) for x in beside]
     try:
         with _device_of(values):
-            return _kernel(module, function)(values, *beside)
+            return _kernel(module, function)(values, *given)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -93,14 +76,42 @@ def _kernel(module: str, function: str) -> Callable[..., Tensor]:
     return found
 
 
-def on_device(number: float | Tensor, values: Tensor) -> Tensor:
+def on_device(number: Number, values: Tensor) -> Tensor:
     """A 0-d float64 tensor beside the logits: as plain arguments, kernels take float32 alone."""
     if isinstance(number, Tensor):
         return number.to(device=values.device, dtype=torch.float64)
-    return _number(number, values.device)
+    return _number(float(number), values.device)
 
 
 @lru_cache(1024)
 def _number(number: float, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         return torch.full((), number, dtype=torch.float64, device=device)
+
+
+def _register(function: Accelerated, module: str, argument: Callable[[Number], Number]) -> None:
+    """Use the kernel `stability` of a module, which takes `argument(width)`, where it is usable."""
+
+    @function.register(lambda logits, width: is_on_gpu(logits) and usable(logits.values, width))
+    def form(logits: Logits, width: Number) -> Tensor:
+        gamma = launch(module, "stability", logits.values, argument(width))
+        return function.portable(logits, width) if gamma is None else gamma
+
+
+def is_on_gpu(logits: Logits) -> bool:
+    return isinstance(logits.values, Tensor) and logits.values.is_cuda
+
+
+_register(gaussian.stability, "triton_chebyshev", lambda scale: 2.0 / (REACH * scale))
+_register(gumbel.stability, "triton_gumbel", lambda scale: scale)
+_register(uniform.stability, "triton_uniform", lambda width: width)
+
+
+@sampled.survivals.register(lambda logits, _: is_on_gpu(logits))
+def _survivals(logits: Logits, draws: Draws) -> Tensor:
+    """Counts have no gradient, so one that is asked for does not matter."""
+    plain = logits.without_gradient()
+    dtype = torch.float64 if plain.values.dtype == torch.float64 else torch.float32
+    noise = torch.as_tensor(draws.values, dtype=dtype, device=plain.values.device)
+    counts = launch("triton_sampled", "survivals", plain.values, noise)
+    return sampled.survivals.portable(plain, draws) if counts is None else counts

@@ -1,8 +1,9 @@
-"""Chebyshev sums of each row in one kernel, and exact Gaussian stability fused with them.
+"""Chebyshev moments of each row in one kernel, and exact Gaussian stability fused with them.
 
-A first pass over the row finds its top, a second, from the cache, sums T_r^2 and T_r T_(r+1) for r
-up to 12: T_2r = 2 T_r^2 - 1 and T_(2r+1) = 2 T_r T_(r+1) - T_1 give the upper degrees for one
-operation each. All in float64: in float32 gamma was off by 3e-5, for a fifth less time.
+What is summed is S_r = sum_i (T_r(t_i) - 1): a class out of reach adds exactly 0. A first pass over
+the row finds its top, a second, from the cache, sums T_r^2 and T_r T_(r+1) for r up to 12:
+T_2r = 2 T_r^2 - 1 and T_(2r+1) = 2 T_r T_(r+1) - T_1 give the upper degrees for one operation each.
+All in float64: in float32 gamma was off by 3e-5, for a fifth less time.
 """
 
 # mypy: ignore-errors
@@ -18,8 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hokical.integrations.torch.kernels import tables
-from hokical.stability.gaussian import DEGREE
+from hokical.stability.tables import DEGREE, gaussian_quadrature
 
 
 @triton.jit
@@ -76,7 +76,7 @@ def _row_sums(
 
 
 @triton.jit
-def _sums_kernel(
+def _moments_kernel(
     values, out, step, n_rows, n_classes, row_stride, column_stride,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -84,8 +84,10 @@ def _sums_kernel(
     inside = rows < n_rows
     start = values + rows * row_stride
     sums = _row_sums(start, inside, n_classes, column_stride, tl.load(step), ROWS, BLOCK)
+    count = tl.zeros([ROWS], tl.float64) + n_classes
+    tl.store(out + rows * 25, count, mask=inside)
     for r in tl.static_range(24):
-        tl.store(out + rows * 24 + r, sums[r], mask=inside)
+        tl.store(out + rows * 25 + r + 1, sums[r] + count, mask=inside)
 
 
 @triton.jit
@@ -121,12 +123,12 @@ _SHORT, _MIDDLE, _LONG = _Tile(32, 1, 1, 1), _Tile(1, 32, 32, 1), _Tile(1, 256, 
 _SHORT_UP_TO, _LONG_FROM = 128, 8192
 
 
-def sums(values: Tensor, step: Tensor) -> Tensor:
-    """S_1 ... S_R of each row, (n, R) float64."""
-    out = torch.empty(values.shape[0], DEGREE, dtype=torch.float64, device=values.device)
+def moments(values: Tensor, step: Tensor) -> Tensor:
+    """sum_i T_r(t_i) for r = 0 ... R of each row, (n, R + 1) float64."""
+    out = torch.empty(values.shape[0], DEGREE + 1, dtype=torch.float64, device=values.device)
     tile = _tile(values.shape[1])
     grid = (triton.cdiv(values.shape[0], tile.rows),)
-    _sums_kernel[grid](
+    _moments_kernel[grid](
         values, out, step, *values.shape, *values.stride(), tile.rows, tile.block,
         num_warps=tile.warps,
     )  # fmt: skip
@@ -153,10 +155,12 @@ def _tile(n_classes: int) -> _Tile:
 
 @cache
 def _padded_tables(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """series (R, 64), weights (64,) and own (64,): nodes of weight 0 fill them up."""
-    table = tables.standard(device)
-    extra = (0, 64 - table.nodes.shape[0])
-    parts = (table.series, table.weights, table.own)
+    """series (R, 64) from degree 1, weights (64,), own (64,): nodes of weight 0 fill them up."""
+    rule = gaussian_quadrature()
+    missing = (0, 64 - rule.nodes.size)
     with torch.inference_mode(False):
-        series, weights, own = (torch.nn.functional.pad(part, extra) for part in parts)
-    return series.contiguous(), weights, own
+        series, weights, own = (
+            torch.nn.functional.pad(torch.tensor(part), missing).to(device)
+            for part in (rule.series[1:], rule.weights, rule.own)
+        )
+    return series, weights, own

@@ -14,8 +14,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hokical.integrations.torch.kernels import rows
-
 _ROWS, _DRAWS, _WARPS = 4, 256, 2
 
 
@@ -58,7 +56,7 @@ def survivals(values: Tensor, noise: Tensor) -> Tensor:
     grid = (triton.cdiv(n_rows, _ROWS), triton.cdiv(n_draws, _DRAWS))
     counts = torch.empty(grid[1], n_rows, dtype=torch.int32, device=values.device)
     _kernel[grid](
-        values, rows.labels(values), by_class, counts, *values.shape, n_draws, *values.stride(),
+        values, values.argmax(dim=1), by_class, counts, *values.shape, n_draws, *values.stride(),
         _ROWS, _DRAWS, num_warps=_WARPS,
     )  # fmt: skip
     return counts.sum(dim=0)

@@ -1,4 +1,4 @@
-"""Exact uniform stability after one `topk`: see `kernels.uniform` for the method."""
+"""Exact uniform stability after one `topk`: see `hokical.stability.uniform` for the method."""
 
 # mypy: ignore-errors
 
@@ -6,15 +6,18 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from hokical.integrations.torch.kernels import uniform as plain
+from hokical.stability.uniform import CUT_OFF, NEAREST, NEGLIGIBLE
 
-_PIECES, _ORDER = 16, 16
-_LAST_NODES, _BLOCK = 256, 2
+#: Newton's steps to the end of the last piece. Any end beyond the true one is right.
+_END_STEPS = 6
+_PIECES, _ORDER, _PANELS = 16, 16, 16
+_BLOCK = 2
 
 
 @triton.jit
@@ -116,26 +119,28 @@ def stability(values: Tensor, width: Tensor) -> Tensor:
     """gamma of every row, (n,) float64."""
     n_rows, n_classes = values.shape
     out = torch.empty(n_rows, dtype=torch.float64, device=values.device)
-    rivals = min(n_classes - 1, plain.NEAREST)
+    rivals = min(n_classes - 1, NEAREST)
     more = rivals < n_classes - 1
     best = values.topk(rivals + 1, dim=1).values
     crowding = torch.empty_like(out) if more else out
-    pieces, last = _rules(values.device)
     _near_kernel[(n_rows,)](
-        best, out, crowding, width, *pieces, rivals, plain.CUT_OFF, more,
-        plain.NEAREST, _PIECES, _ORDER, num_warps=1,
+        best, out, crowding, width, *_unit_rule(1, values.device), rivals, CUT_OFF, more,
+        NEAREST, _PIECES, _ORDER, num_warps=1,
     )  # fmt: skip
     if more:
         _crowd_kernel[(n_rows,)](
-            values, best, out, crowding, width, *last, n_classes, rivals, *values.stride(),
-            plain.CUT_OFF, plain.NEGLIGIBLE, plain.END_STEPS, _LAST_NODES, _BLOCK, num_warps=1,
+            values, best, out, crowding, width, *_unit_rule(_PANELS, values.device), n_classes,
+            rivals, *values.stride(), CUT_OFF, NEGLIGIBLE, _END_STEPS, _ORDER * _PANELS, _BLOCK,
+            num_warps=1,
         )  # fmt: skip
     return out
 
 
 @cache
-def _rules(device: torch.device) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _unit_rule(panels: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Gauss-Legendre nodes and weights on [0, 1], cut into equal panels."""
+    x, w = np.polynomial.legendre.leggauss(_ORDER)
+    places = (np.arange(panels)[:, None] + 0.5 * (x + 1.0)) / panels
     with torch.inference_mode(False):
-        pieces = tuple(part.to(device) for part in plain.PIECE_RULE)
-        last = tuple(part.to(device) for part in plain.LAST_RULE)
-    return (pieces[0], pieces[1]), (last[0], last[1])
+        nodes = torch.tensor(places.ravel(), device=device)
+        return nodes, torch.tensor(np.tile(0.5 * w / panels, panels), device=device)

@@ -1,0 +1,74 @@
+"""Results on disk, one small JSON file each, found by everything that went into them.
+
+A file's name contains the SHA-256 of the data, the method, its settings, the versions of the
+libraries and the source of every module that is executed, so a result is never reused for other
+data or after a change of the code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from hokical.core.files import write_text_atomically
+from hokical.io import DataFileError
+from hokical_paper import experiments
+from hokical_paper.code import code_digest
+from hokical_paper.results import Result
+from hokical_paper.suite import Pair
+
+_LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
+
+
+class Cache:
+    """A folder of results; `prepare` creates it."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = default_folder() if folder is None else Path(folder)
+
+    def prepare(self) -> None:
+        """Create the folder, so that a folder that cannot be created fails before any work."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataFileError(
+                self.folder,
+                f"cannot create the cache folder: {error.strerror}.",
+                "Choose another one with --cache.",
+            ) from error
+
+    def get(self, pair: Pair, method: str, n_resamples: int) -> Result | None:
+        """The stored result, or None if there is none or its file is damaged."""
+        path = self._path(pair, method, n_resamples)
+        try:
+            return Result.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def put(self, pair: Pair, result: Result, n_resamples: int) -> None:
+        """Store a result; the file is written completely or not at all."""
+        self.prepare()
+        path = self._path(pair, result.method, n_resamples)
+        write_text_atomically(path, json.dumps(result.to_dict(), indent=1) + "\n")
+
+    def _path(self, pair: Pair, method: str, n_resamples: int) -> Path:
+        key = hashlib.sha256(json.dumps(_identity(pair, method, n_resamples)).encode()).hexdigest()
+        return self.folder / f"{pair.name}-{method}-{key[:16]}.json"
+
+
+def default_folder() -> Path:
+    """`hokical/paper` in the user's cache folder (XDG_CACHE_HOME, or ~/.cache)."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "hokical" / "paper"
+
+
+def _identity(pair: Pair, method: str, n_resamples: int) -> list[Any]:
+    """Everything that a result depends on."""
+    stored = pair.recal if method == "recal" else None
+    settings = (experiments.SEED, experiments.N_DRAWS, n_resamples)
+    code = [code_digest(*experiments.entry_modules(method)), *map(version, _LIBRARIES)]
+    return [pair.name, pair.digest, method, settings, stored, code]

@@ -1,0 +1,210 @@
+"""`hokical paper`: the paper's experiments on the logit suite, as tables, figures and one page."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hokical.cli.main import EXIT_CODES
+from hokical.cli.options import Json, Resamples
+from hokical.cli.show import new_table, say, show_json, show_table
+from hokical_paper.cli_networks import add_network_commands
+
+if TYPE_CHECKING:
+    from hokical_paper.results import Results
+    from hokical_paper.suite import Suite
+    from hokical_paper.table_data import Table
+
+app = typer.Typer(
+    help="The paper's experiments: logit suite, tables, figures, networks.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Format(StrEnum):
+    """Output format of tables."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    csv = "csv"
+    html = "html"
+
+
+SuiteFolder = Annotated[
+    Path | None,
+    typer.Option("--suite", help="Folder of the logit suite; default: HOKICAL_SUITE, or ./suite."),
+]
+CacheFolder = Annotated[
+    Path | None, typer.Option("--cache", help="Folder for results; default: the user's cache.")
+]
+PairFilter = Annotated[str | None, typer.Option("--pairs", help="Only these, comma-separated.")]
+Slow = Annotated[
+    bool, typer.Option("--slow", help="Also run what takes minutes: ms_odir on 1000 classes.")
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes; default: one per CPU. 1 measures times most accurately."),
+]
+
+
+@app.command(epilog=EXIT_CODES)
+def suite(folder: SuiteFolder = None, as_json: Json = False) -> None:
+    """List the pairs of the suite with their accuracy and uncalibrated ECE."""
+    from hokical_paper.overview import overview
+
+    opened = _open_suite(folder, None)
+    rows = overview(opened)
+    if as_json:
+        show_json(rows)
+        return
+    heads = ("data set", "network", "classes", "validation", "test", "accuracy", "ECE")
+    table = new_table(heads)
+    for row in rows:
+        counts = (str(row["n_classes"]), f"{row['n_val']:,}", f"{row['n_test']:,}")
+        scores = (f"{row['test_accuracy']:.2%}", f"{row['uncalibrated_ece']:.4f}")
+        table.add_row(row["dataset"], row["model"], *counts, *scores)
+    show_table(f"{opened.folder}: {len(rows)} pairs", table)
+
+
+@app.command(epilog=EXIT_CODES)
+def tables(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Tables; default: all.")
+    ] = None,
+    style: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.terminal,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Folder for one file per table.")
+    ] = None,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="Add rows of 95 % intervals (CSV always has them).")
+    ] = False,
+    folder: SuiteFolder = None,
+    cache: CacheFolder = None,
+    pairs: PairFilter = None,
+    slow: Slow = False,
+    jobs: Jobs = None,
+    resamples: Resamples = 200,
+) -> None:
+    """Run what is not cached and show the tables, our results next to the paper's."""
+    from hokical_paper.output import TEXTS, write_tables
+    from hokical_paper.tables import builders
+
+    known = builders()
+    for name in names or ():
+        if name not in known:
+            raise typer.BadParameter(f"no table {name!r}; choose from {', '.join(known)}.")
+    if out is not None and style is Format.terminal:
+        raise typer.BadParameter("-o writes files: choose --format markdown, csv or html.")
+    results = _run(folder, cache, pairs, slow, jobs, resamples)
+    found = {name: known[name](results) for name in names or known}
+    if intervals and style in (Format.terminal, Format.markdown):
+        found = {name: table.with_intervals() for name, table in found.items()}
+    if out is not None:
+        _list_files(write_tables(found, out, style.value))
+    elif style is Format.terminal:
+        _show_tables(found)
+    else:
+        typer.echo("\n".join(TEXTS[style.value](table) for table in found.values()))
+
+
+@app.command(epilog=EXIT_CODES)
+def figures(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the PNG files.")] = Path(
+        "paper-results"
+    ),
+    folder: SuiteFolder = None,
+    cache: CacheFolder = None,
+    pairs: PairFilter = None,
+    slow: Slow = False,
+    jobs: Jobs = None,
+    resamples: Resamples = 200,
+) -> None:
+    """Run what is not cached and draw the paper's figures."""
+    from hokical_paper.cache import Cache
+    from hokical_paper.figures import require_matplotlib
+    from hokical_paper.output import draw_all, write_figures
+
+    require_matplotlib()
+    results = _run(folder, cache, pairs, slow, jobs, resamples)
+    _list_files(write_figures(draw_all(results, Cache(cache).folder), out))
+
+
+@app.command("all", epilog=EXIT_CODES)
+def run_all(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for all files.")] = Path(
+        "paper-results"
+    ),
+    folder: SuiteFolder = None,
+    cache: CacheFolder = None,
+    pairs: PairFilter = None,
+    slow: Slow = False,
+    jobs: Jobs = None,
+    resamples: Resamples = 200,
+) -> None:
+    """Write every table, figure and finding, and one HTML page with all of them."""
+    from hokical_paper.cache import Cache
+    from hokical_paper.figures import require_matplotlib
+    from hokical_paper.findings import findings
+    from hokical_paper.output import write_everything
+    from hokical_paper.tables import builders
+
+    require_matplotlib()
+    results = _run(folder, cache, pairs, slow, jobs, resamples)
+    written = write_everything(results, out, Cache(cache).folder)
+    _show_tables({name: builders()[name](results) for name in ("ece", "wins")})
+    for text in findings(results):
+        typer.echo(f"- {text}")
+    page = (out / "index.html").resolve()
+    say(f"{len(written)} files written to {out.resolve()}; start with {page}")
+
+
+def _open_suite(folder: Path | None, pairs: str | None) -> Suite:
+    """The suite, or those of its pairs that `pairs` names; warns of quick ones."""
+    from hokical_paper.suite import open_suite
+
+    opened = open_suite(folder)
+    if pairs is not None:
+        wanted = [name.strip() for name in pairs.split(",") if name.strip()]
+        unknown = [name for name in wanted if name not in opened.names]
+        if unknown or not wanted:
+            raise typer.BadParameter(
+                f"no pairs {unknown}; choose from {', '.join(opened.names)}.", param_hint="--pairs"
+            )
+        opened = opened.only(wanted)
+    if opened.caution:
+        say(f"Warning: {opened.caution}")
+    return opened
+
+
+def _run(
+    folder: Path | None,
+    cache: Path | None,
+    pairs: str | None,
+    slow: bool,
+    jobs: int | None,
+    resamples: int,
+) -> Results:
+    from hokical_paper.cache import Cache
+    from hokical_paper.running import run_suite
+
+    opened = _open_suite(folder, pairs)
+    return run_suite(opened, Cache(cache), slow=slow, jobs=jobs, n_resamples=resamples)
+
+
+def _show_tables(found: dict[str, Table]) -> None:
+    from hokical_paper.render import to_terminal
+
+    for table in found.values():
+        show_table(table.title, to_terminal(table), *table.notes, "")
+
+
+def _list_files(paths: list[Path]) -> None:
+    for path in paths:
+        typer.echo(str(path))
+
+
+add_network_commands(app)

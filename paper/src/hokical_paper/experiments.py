@@ -1,0 +1,211 @@
+"""One method on one pair: fit on the validation logits, measure on the test logits."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from hokical import Gaussian, Hoki, Uniform, make
+from hokical.metrics import ece, summary
+from hokical.plots import reliability
+from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
+from hokical_paper.methods import EXACT, INPUT, MIXED, RECAL, SAMPLED
+from hokical_paper.noise_grid import select_on_grid
+from hokical_paper.published import BIN_COUNTS
+from hokical_paper.results import Result
+from hokical_paper.suite import Pair, PairData
+
+if TYPE_CHECKING:
+    from hokical.fitting.noise_selection import NoiseSelection
+    from hokical.stability.noise import Noise
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+#: The scores of a summary that tables and figures show.
+SCORES = ("accuracy", "ece", "ece_mass", "smooth_ece", "brier", "log_loss", "sharpness")
+N_RESAMPLES = 200
+N_DRAWS = 1000
+SEED = 0
+#: A shorter fit is timed twice and the better time counts: the first may include compilation.
+_TIMED_TWICE_BELOW = 2.0
+
+
+def run_method(
+    pair: Pair, data: PairData, method: str, *, n_resamples: int = N_RESAMPLES
+) -> Result:
+    """The result of a method on a pair; all random numbers have fixed seeds."""
+    special = _SPECIAL.get(method)
+    outcome = special(pair, data) if special else _fit_registered(method, data)
+    rows = (outcome.confidence, outcome.correct)
+    found = summary(*rows, n_resamples=n_resamples, seed=SEED)
+    return Result(
+        pair.name,
+        method,
+        outcome.fit_seconds,
+        {name: found[name] for name in SCORES},
+        {bins: ece(*rows, n_bins=bins) for bins in BIN_COUNTS},
+        reliability(*rows),
+        outcome.notes,
+        outcome.facts,
+    )
+
+
+def entry_modules(method: str) -> tuple[str, ...]:
+    """The modules whose code, with all that they import, decides the result of a method."""
+    if method in _SPECIAL:
+        return (__name__,)
+    return __name__, type(make(method)).__module__  # found by name, not by an import here
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    """Confidence and correctness on the test set, (n,) each, and facts about the fit."""
+
+    confidence: FloatArray
+    correct: BoolArray
+    fit_seconds: float | None
+    notes: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def _fit_registered(method: str, data: PairData) -> _Outcome:
+    """A method of hokical's registry, with default settings."""
+    calibrator = make(method)
+    if hasattr(calibrator, "random_state"):
+        calibrator.set_params(random_state=SEED)
+    fitted, seconds, notes = _time_fit(calibrator, data)
+    correct = fitted.predict(data.test_logits) == data.test_labels
+    confidence = fitted.predict_confidence(data.test_logits)
+    return _Outcome(confidence, correct, None if method == "uncalibrated" else seconds, notes)
+
+
+def _read_recal(pair: Pair, data: PairData) -> _Outcome:
+    """ReCal needs the images, so its confidences were computed when the pair was exported."""
+    if pair.recal is None or data.recal_confidence is None:
+        raise ValueError(f"{pair.name} has no ReCal confidences; export them with the pair.")
+    facts = {"device": pair.recal.get("device")}
+    seconds = float(pair.recal["fit_seconds"])
+    return _Outcome(data.recal_confidence, data.test_correct, seconds, facts=facts)
+
+
+def _fit_hoki_sampled(pair: Pair, data: PairData) -> _Outcome:
+    """As in the paper: noise and fit from draws. The time is that of the fit, as in the paper."""
+    selection = select_on_grid(data.val_logits, data.val_labels, draws=N_DRAWS, seed=SEED)
+    hoki = Hoki(noise=selection.noise, draws=N_DRAWS, random_state=SEED)
+    return _hoki_outcome(hoki, data, selection)
+
+
+def _fit_hoki_exact(pair: Pair, data: PairData) -> _Outcome:
+    """hokical's default: exact stability. The time includes the choice of the noise."""
+    return _hoki_outcome(Hoki(), data)
+
+
+def _hoki_outcome(hoki: Hoki, data: PairData, selection: NoiseSelection | None = None) -> _Outcome:
+    """Hoki, and its ECE when examples start at their own confidence instead."""
+    fitted, seconds, notes = _time_fit(hoki, data)
+    chosen = selection or fitted.selection_
+    other = clone(hoki).set_params(noise=chosen.noise, init="confidence")
+    _time_fit(other, data, times=1)
+    correct = data.test_correct
+    other_ece = ece(other.predict_confidence(data.test_logits), correct)
+    facts = {"ece_from_confidence": other_ece, **_noise_facts(chosen)}
+    confidence = fitted.predict_confidence(data.test_logits)
+    return _Outcome(confidence, correct, seconds, notes, facts)
+
+
+def _noise_facts(selection: NoiseSelection) -> dict[str, Any]:
+    return {
+        "noise": noise_text(selection.noise),
+        "alpha": selection.alpha,
+        "beta": selection.beta,
+        "sigma_hat": selection.sigma_hat,
+        "width": selection.noise.width * selection.noise.unit_deviation,
+        "n_settings": len(selection.trials),
+    }
+
+
+def noise_text(noise: Noise) -> str:
+    """The noise in the paper's notation.
+
+    >>> noise_text(Gaussian(2.0, -20.0)), noise_text(Uniform(-2, 4))
+    ('G(-20, 2)', 'U(-2, 4)')
+    """
+    if isinstance(noise, Gaussian):
+        return f"G({noise.mean:g}, {noise.scale:g})"
+    if isinstance(noise, Uniform):
+        return f"U({noise.low:g}, {noise.high:g})"
+    return f"{noise.family}({noise.width:g})"
+
+
+def _fit_hoki_on_inputs(pair: Pair, data: PairData) -> _Outcome:
+    plain, val_kept, test_kept, val_correct = _views(pair, data)
+    begun = time.perf_counter()
+    calibrator = fit_inputs(val_kept, val_correct)
+    seconds = time.perf_counter() - begun
+    confidence = calibrator.confidence(input_stability(test_kept))
+    return _compare_with_plain(plain, confidence, data, seconds)
+
+
+def _fit_hoki_on_both(pair: Pair, data: PairData) -> _Outcome:
+    plain, val_kept, test_kept, val_correct = _views(pair, data)
+    begun = time.perf_counter()
+    mix = fit_mix(plain.stability(data.val_logits), input_stability(val_kept), val_correct)
+    seconds = time.perf_counter() - begun
+    confidence = mix.confidence(plain.stability(data.test_logits), input_stability(test_kept))
+    return _compare_with_plain(plain, confidence, data, seconds, weight=mix.weight)
+
+
+def _views(pair: Pair, data: PairData) -> tuple[Hoki, BoolArray, BoolArray, BoolArray]:
+    """Plain Hoki to compare with, which views keep the label in both sets, validation hits."""
+    if data.val_kept is None or data.test_kept is None:
+        raise ValueError(f"{pair.name} does not say which views keep their label; export it again.")
+    plain, _, _ = _time_fit(Hoki(), data, times=1)
+    correct = np.asarray(data.val_logits.argmax(axis=1) == data.val_labels)
+    return plain, data.val_kept, data.test_kept, correct
+
+
+def _compare_with_plain(
+    plain: Hoki, confidence: FloatArray, data: PairData, seconds: float, **facts: Any
+) -> _Outcome:
+    """Adds the difference in Brier score to plain Hoki and its standard error over examples."""
+    correct = data.test_correct
+    before = (plain.predict_confidence(data.test_logits) - correct) ** 2
+    difference = (confidence - correct) ** 2 - before
+    error = float(difference.std(ddof=1)) / math.sqrt(difference.size)
+    facts = {"brier_difference": float(difference.mean()), "brier_error": error, **facts}
+    return _Outcome(confidence, correct, seconds, facts=facts)
+
+
+def _time_fit(
+    calibrator: Any, data: PairData, *, times: int = 2
+) -> tuple[Any, float, tuple[str, ...]]:
+    """Fit on the validation logits: the calibrator, seconds, and convergence warnings as notes."""
+    seconds: list[float] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        while not seconds or (len(seconds) < times and seconds[0] < _TIMED_TWICE_BELOW):
+            begun = time.perf_counter()
+            calibrator.fit(data.val_logits, data.val_labels)
+            seconds.append(time.perf_counter() - begun)
+    notes = dict.fromkeys(str(warning.message) for warning in caught)
+    return calibrator, min(seconds), tuple(notes)
+
+
+#: Methods that are not simply fitted with the registry's default settings.
+_SPECIAL: dict[str, Callable[[Pair, PairData], _Outcome]] = {
+    RECAL: _read_recal,
+    SAMPLED: _fit_hoki_sampled,
+    EXACT: _fit_hoki_exact,
+    INPUT: _fit_hoki_on_inputs,
+    MIXED: _fit_hoki_on_both,
+}

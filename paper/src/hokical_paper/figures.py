@@ -1,0 +1,249 @@
+"""The paper's figures from our results, and a few more; only drawing imports matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hokical.plots import draw_reliability
+from hokical.plots.axes import GREY
+from hokical_paper.methods import EXACT, SAMPLED, title_of
+from hokical_paper.published import BIN_COUNTS, number_for
+from hokical_paper.results import Result, Results
+from hokical_paper.styles import style_of
+from hokical_paper.suite import Pair
+from hokical_paper.variances import draw_panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DPI = 130
+_PALE = "#a9adb5"
+_UNCALIBRATED = "uncalibrated"
+_DIAMOND: dict[str, Any] = {
+    "marker": "D", "linestyle": "", "color": "white", "markeredgecolor": "black", "markersize": 4.5,
+}  # fmt: skip
+
+
+def require_matplotlib() -> None:
+    """Fail before anything is computed if matplotlib is not installed."""
+    if find_spec("matplotlib") is None:
+        raise ImportError(
+            "figures need matplotlib, which is not installed: pip install 'hokical-paper[plot]'. "
+            "`hokical paper tables` works without it."
+        )
+
+
+def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figure]]]:
+    """The caption of each figure and the function that draws it, by name."""
+    found: dict[str, tuple[str, Callable[[], Figure]]] = {
+        "ece_bars": (
+            "ECE with 15 bins of equal width: ours as bars with 95 % intervals, the paper's as "
+            "diamonds. Bars that exceed their panel are labelled with their value; diamonds that "
+            "do are not shown.",
+            lambda: draw_bars(results),
+        ),
+        "ece_bins": (
+            "Mean ECE over the networks of a data set, by the number of bins of equal width.",
+            lambda: draw_bin_counts(results),
+        ),
+    }
+    for title, pairs in results.suite.datasets.items():
+        key = pairs[0].dataset
+        found[f"variance_{key}"] = (
+            f"{title}: ECE (log scale) against the variance of the confidences. Lower is better "
+            "calibrated, further right is more informative. Arrows mark methods outside a panel.",
+            lambda pairs=pairs: draw_variances(results, pairs),  # type: ignore[misc]
+        )
+        found[f"reliability_{key}"] = (
+            f"{title}: reliability before calibration and after Hoki (exact), 15 bins.",
+            lambda pairs=pairs: draw_reliabilities(results, pairs),  # type: ignore[misc]
+        )
+    return found
+
+
+def to_png(figure: Figure) -> bytes:
+    """The figure as a PNG file; the figure is closed."""
+    import matplotlib.pyplot as plt
+
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=_DPI, metadata={"Software": None})
+    plt.close(figure)
+    return out.getvalue()
+
+
+def draw_variances(results: Results, pairs: list[Pair]) -> Figure:
+    """One panel per network, one marker per method, one legend."""
+    figure, panels = _panels(len(pairs), columns=min(3, len(pairs)), width=3.9, height=3.4, extra=1)
+    for pair, ax in zip(pairs, panels, strict=False):
+        draw_panel(results, pair, ax)
+        _use_plain_ticks(ax)
+    _add_legend(panels[len(pairs)], panels[0])
+    return figure
+
+
+def draw_reliabilities(results: Results, pairs: list[Pair]) -> Figure:
+    """One column per network: uncalibrated above, calibrated below."""
+    import matplotlib.pyplot as plt
+
+    n = len(pairs)
+    handles = None
+    figure, grid = plt.subplots(
+        2, n, figsize=(max(3.4 * n, 4.4), 7.4), layout="constrained", squeeze=False
+    )
+    for column, pair in enumerate(pairs):
+        for row, method in enumerate((_UNCALIBRATED, EXACT)):
+            ax, result = grid[row, column], results.get(pair, method)
+            if result is None:
+                ax.set_axis_off()
+                continue
+            draw_reliability(result.diagram, ax)
+            ax.set_title(f"{pair.title}, {title_of(method)}\nECE {result.score('ece'):.4f}")
+            handles = ax.get_legend_handles_labels()
+            _remove_legend(ax)
+            ax.set(xlabel=ax.get_xlabel() if row else "", ylabel="" if column else ax.get_ylabel())
+    if handles is not None:
+        columns = 4 if n > 1 else 2
+        figure.legend(*handles, loc="outside lower center", ncols=columns, frameon=False)
+    return figure
+
+
+def draw_bars(results: Results) -> Figure:
+    """One panel per pair with a bar per method."""
+    pairs = results.suite.pairs
+    figure, panels = _panels(len(pairs), columns=min(4, len(pairs)), width=3.3, height=3.1)
+    places = np.arange(len(results.methods))
+    for at, (pair, ax) in enumerate(zip(pairs, panels, strict=False)):
+        end = _right_end(results, pair)
+        for place, method in zip(places, results.methods, strict=True):
+            _draw_bar(ax, int(place), results.get(pair, method), end=end)
+            _draw_published(ax, int(place), _published_ece(pair, method))
+        ax.set(title=f"{pair.dataset_title}, {pair.title}", xlim=(0, end), xlabel="ECE")
+        names = [title_of(method) for method in results.methods]
+        ax.set_yticks(places, names if at % 4 == 0 else [""] * len(names), fontsize=8)
+        ax.invert_yaxis()
+        ax.tick_params(axis="x", labelsize=8)
+        ax.locator_params(axis="x", nbins=5)
+    _add_bar_legend(figure)
+    return figure
+
+
+def draw_bin_counts(results: Results) -> Figure:
+    """One panel per data set with a line per method."""
+    datasets = results.suite.datasets
+    figure, panels = _panels(len(datasets), columns=min(3, len(datasets)), width=3.9, extra=1)
+    for (title, pairs), ax in zip(datasets.items(), panels, strict=False):
+        for method in results.methods:
+            found = [result for pair in pairs if (result := results.get(pair, method))]
+            means = [
+                float(np.mean([result.ece_by_bins[bins] for result in found])) if found else np.nan
+                for bins in BIN_COUNTS
+            ]
+            ax.plot(BIN_COUNTS, means, label=title_of(method), **style_of(method).line)
+        ax.set(xscale="log", yscale="log", title=title, xlabel="number of bins", ylabel="ECE")
+        ax.set_xticks(BIN_COUNTS, [str(bins) for bins in BIN_COUNTS])
+        ax.minorticks_off()
+        _use_plain_ticks(ax)
+    _add_legend(panels[len(datasets)], panels[0])
+    return figure
+
+
+def _draw_bar(ax: Axes, place: int, result: Result | None, *, end: float) -> None:
+    """A bar with its interval; a bar that exceeds the panel is labelled with its value."""
+    right: dict[str, Any] = {"fontsize": 7, "va": "center", "ha": "right"}
+    if result is None:
+        ax.text(0.98 * end, place, "not run", color=GREY, **right)
+        return
+    error = result.scores["ece"]
+    ax.barh(place, error.value, color=_bar_colour(result.method), height=0.7)
+    if error.value > end:
+        ink = "white" if style_of(result.method).is_special else "black"
+        ax.text(0.98 * end, place, f"{error.value:.3f}", color=ink, weight="bold", **right)
+    elif np.isfinite([error.low, error.high]).all():
+        ax.hlines(place, error.low, error.high, color="black", linewidth=1)
+
+
+def _bar_colour(method: str) -> str:
+    """Bars are labelled with their method, so most can share a colour."""
+    style = style_of(method)
+    return style.colour if style.is_special else _PALE
+
+
+def _published_ece(pair: Pair, method: str) -> float | None:
+    """The paper's ECE, or None; its Hoki is the sampled one."""
+    if method == EXACT:
+        return None
+    column = "hoki" if method == SAMPLED else method
+    return number_for(pair, "ece_15_bins", column)
+
+
+def _draw_published(ax: Axes, place: int, value: float | None) -> None:
+    if value is not None:
+        ax.plot([value], [place], **_DIAMOND)
+
+
+def _add_bar_legend(figure: Figure) -> None:
+    """One legend for the bars, lines and diamonds of all panels."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles = [
+        *(
+            Patch(color=_bar_colour(name), label=f"ours: {title_of(name)}")
+            for name in (SAMPLED, EXACT, "profile")
+        ),
+        Patch(color=_PALE, label="ours: other methods"),
+        Line2D([], [], color="black", linewidth=1, label="95 % interval"),
+        Line2D([], [], label="paper", **_DIAMOND),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+
+
+def _right_end(results: Results, pair: Pair) -> float:
+    """The end of the axis: enough for the calibrated methods; the uncalibrated may exceed it."""
+    calibrated = [method for method in results.methods if method != _UNCALIBRATED]
+    values = [r.score("ece") for r in results.of_pair(pair) if r.method in calibrated]
+    published = [value for name in calibrated if (value := _published_ece(pair, name)) is not None]
+    if not values:
+        return 1.0
+    return float(min(2.5 * np.median(values), 1.1 * max(values + published)))
+
+
+def _panels(
+    n: int, *, columns: int, width: float, height: float = 3.4, extra: int = 0
+) -> tuple[Figure, list[Axes]]:
+    """A figure with at least `n + extra` panels; only the first `n` have axes."""
+    import matplotlib.pyplot as plt
+
+    columns = max(columns, 2 if extra and n == 1 else 1)
+    rows = -(-(n + extra) // columns)
+    size = (width * columns, height * rows)
+    figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    panels = list(grid.flat)
+    for ax in panels[n:]:
+        ax.set_axis_off()
+    return figure, panels
+
+
+def _use_plain_ticks(ax: Axes) -> None:
+    """Ticks at 1, 2 and 5, written as 0.005 instead of 5 x 10^-3, on a log scale."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _add_legend(empty: Axes, drawn: Axes) -> None:
+    empty.legend(*drawn.get_legend_handles_labels(), loc="center left", frameon=False)
+
+
+def _remove_legend(ax: Axes) -> None:
+    legend = ax.get_legend()
+    if legend is not None:
+        legend.remove()

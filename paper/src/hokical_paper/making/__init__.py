@@ -1,0 +1,1 @@
+"""Create the logit suite: data, networks, training, export. Needs PyTorch (extra `torch`)."""

@@ -1,0 +1,59 @@
+"""Which methods the experiments run, and on which pairs they cannot be run.
+
+The names are those of hokical's registry. Hoki appears twice: `hoki_sampled` as in the paper
+(1000 draws, its grid of noises) and `hoki`, with exact stability.
+"""
+
+from __future__ import annotations
+
+from hokical_paper.suite import Pair
+
+SAMPLED, EXACT = "hoki_sampled", "hoki"
+INPUT, MIXED = "hoki_input", "hoki_mixed"
+RECAL = "recal"
+
+#: The ten methods that the paper compares.
+PAPER_METHODS = (
+    "uncalibrated",
+    "temps",
+    "vecs",
+    "ms_odir",
+    "dir_odir",
+    "ets",
+    "irm",
+    "irova_ts",
+    RECAL,
+    SAMPLED,
+)
+#: All methods of the tables, in order: the paper's, then hokical's own.
+METHODS = (*PAPER_METHODS, EXACT, "profile")
+#: Methods with classes x classes parameters: they take minutes from so many classes on.
+SLOW = ("ms_odir", "dir_odir")
+SLOW_FROM = 500
+
+_TITLES = {
+    SAMPLED: "hoki sampled",
+    EXACT: "hoki exact",
+    INPUT: "hoki on inputs",
+    MIXED: "hoki on both",
+}
+
+
+def title_of(method: str) -> str:
+    """The method's name in tables and figures.
+
+    >>> title_of("hoki_sampled"), title_of("temps")
+    ('hoki sampled', 'temps')
+    """
+    return _TITLES.get(method, method)
+
+
+def why_absent(pair: Pair, method: str, *, slow: bool) -> str | None:
+    """Why a method is not run on a pair, in a few words; None if it is run."""
+    if method == RECAL and pair.recal is None:
+        return "not available"
+    if method in (INPUT, MIXED) and not pair.has_views:
+        return "not available"
+    if method in SLOW and pair.n_classes > SLOW_FROM and not slow:
+        return "minutes (--slow)"
+    return None

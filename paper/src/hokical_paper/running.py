@@ -1,0 +1,174 @@
+"""All methods on all pairs, several at a time; every result is stored as soon as it is computed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from hokical import threads
+from hokical.core.parallel import thread_count
+from hokical.core.progress import progress_bar
+from hokical_paper.cache import Cache
+from hokical_paper.experiments import N_RESAMPLES, run_method
+from hokical_paper.methods import INPUT, METHODS, MIXED, SAMPLED, why_absent
+from hokical_paper.results import Result, Results
+from hokical_paper.suite import Pair, PairData, Suite, open_suite
+
+#: Rough cost of a method relative to the fast ones; expensive tasks are started first.
+_WEIGHT = {"dir_odir": 9.0, "ms_odir": 8.0, SAMPLED: 6.0, "vecs": 3.0}
+
+
+class Task(NamedTuple):
+    """One method on one pair of a suite: all that a worker process needs to know."""
+
+    suite: str
+    pair: str
+    method: str
+    cache: str
+    n_resamples: int
+    workers: int
+
+
+def run_suite(
+    suite: Suite,
+    cache: Cache,
+    *,
+    methods: list[str] | None = None,
+    slow: bool = False,
+    jobs: int | None = None,
+    n_resamples: int = N_RESAMPLES,
+    progress: bool | None = None,
+) -> Results:
+    """Every method on every pair; results in the cache are not computed again.
+
+    Parameters
+    ----------
+    suite : Suite
+    cache : Cache
+    methods : list of str, optional
+        None runs all methods, and Hoki on transformed inputs.
+    slow : bool
+        Also run what takes minutes: matrix methods on a thousand classes.
+    jobs : int, optional
+        Worker processes with one thread each. None uses one per CPU; 1 uses this process. It
+        affects the measured times, but no other result.
+    n_resamples : int
+        Number of bootstrap resamples for the intervals.
+    progress : bool, optional
+        Show a progress bar; None shows one on a terminal once a second has passed.
+    """
+    cache.prepare()
+    names = [*METHODS, INPUT, MIXED] if methods is None else methods
+    found: dict[tuple[str, str], Result] = {}
+    absent: dict[tuple[str, str], str] = {}
+    missing: list[tuple[Pair, str]] = []
+    for pair, method in ((pair, method) for pair in suite.pairs for method in names):
+        reason = why_absent(pair, method, slow=slow)
+        known = None if reason else cache.get(pair, method, n_resamples)
+        if reason:
+            absent[pair.name, method] = reason
+        elif known is not None:
+            found[pair.name, method] = known
+        else:
+            missing.append((pair, method))
+    workers = max(1, min(thread_count() if jobs is None else jobs, len(missing)))
+    for result in _compute_missing(suite, missing, cache, workers, n_resamples, progress):
+        found[result.pair, result.method] = result
+    shown = tuple(name for name in names if name not in (INPUT, MIXED))
+    return Results(suite, found, absent, shown)
+
+
+def _compute_missing(
+    suite: Suite,
+    missing: list[tuple[Pair, str]],
+    cache: Cache,
+    workers: int,
+    n_resamples: int,
+    progress: bool | None,
+) -> Iterator[Result]:
+    ordered = sorted(missing, key=_expected_cost, reverse=True)
+    folders = (str(suite.folder.resolve()), str(cache.folder.resolve()))
+    settings = (folders[1], n_resamples, workers)
+    tasks = [Task(folders[0], pair.name, method, *settings) for pair, method in ordered]
+    with progress_bar("The paper's experiments", len(tasks), progress) as advance:
+        for result in map(compute, tasks) if workers == 1 else _in_processes(tasks, workers):
+            advance()
+            yield result
+
+
+def _expected_cost(item: tuple[Pair, str]) -> float:
+    pair, method = item
+    return pair.n_classes * _WEIGHT.get(method, 1.0)
+
+
+def compute(task: Task) -> Result:
+    """Run one task on one thread and store its result."""
+    pair = _open(task.suite)[task.pair]
+    with threads(1), threadpool_limits(1):
+        result = run_method(
+            pair, _load(task.suite, task.pair), task.method, n_resamples=task.n_resamples
+        )
+    result = replace(result, n_parallel=task.workers)
+    Cache(task.cache).put(pair, result, task.n_resamples)
+    return result
+
+
+def _in_processes(tasks: list[Task], workers: int) -> Iterator[Result]:
+    with _pool(workers) as pool:
+        for future in as_completed([pool.submit(compute, task) for task in tasks]):
+            yield future.result()
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """A process pool whose processes have ended when the block is left, also by an exception."""
+    before = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")  # forks of a threaded process may hang
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_reset_sigint)
+    try:
+        with _exit_on_sigterm():
+            yield pool
+            pool.shutdown()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()
+        raise
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Turn a SIGTERM into SystemExit: the default action would leave the processes behind."""
+    if threading.current_thread() is not threading.main_thread():  # only it may set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _reset_sigint() -> None:
+    """Ctrl-C reaches all processes of a terminal; the workers should end without a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@lru_cache(maxsize=1)
+def _open(folder: str) -> Suite:
+    return open_suite(folder)
+
+
+@lru_cache(maxsize=1)
+def _load(folder: str, pair: str) -> PairData:
+    return _open(folder)[pair].load()

@@ -1,0 +1,275 @@
+"""The paper's tables with our results next to the published numbers, and further tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from hokical import Gaussian, Uniform
+from hokical_paper.input_tables import input_table
+from hokical_paper.methods import EXACT, RECAL, SAMPLED, title_of
+from hokical_paper.published import BIN_COUNTS, CORRECTED, number_for, row_for
+from hokical_paper.results import Result, Results
+from hokical_paper.suite import Pair
+from hokical_paper.table_data import Cell, Row, Table, mark_best, mark_columns, number
+from hokical_paper.wins import CONTESTS, paper_methods, wins
+
+OURS, PAPER = "ours", "paper"
+
+_CORRECTED_NOTE = (
+    "The paper's main table has the headers of its last four baselines rotated; here its values "
+    "are under the methods they belong to ("
+    + ", ".join(f"{here} was printed as {there}" for here, there in CORRECTED.items())
+    + ")."
+)
+_INFINITE = "inf: a label with confidence 0 was correct, or one with confidence 1 was wrong."
+_LOWER = "Lower is better."
+_SCORE_TITLES = {
+    "ece_mass": "ECE, 15 bins of equal mass",
+    "smooth_ece": "Smooth ECE, without bins",
+    "brier": "Brier score of the confidence",
+    "log_loss": "Log loss of the confidence",
+}
+
+
+def all_tables(results: Results) -> dict[str, Table]:
+    """Every table by name, in the order in which they are shown."""
+    return {name: build(results) for name, build in builders().items()}
+
+
+def builders() -> dict[str, Callable[[Results], Table]]:
+    """The function that builds each table, by name.
+
+    >>> list(builders())[:4]
+    ['wins', 'ece', 'noise', 'time']
+    """
+    return {
+        "wins": wins_table,
+        "ece": lambda results: ece_table(results, 15),
+        "noise": noise_table,
+        "time": time_table,
+        "init": initialisation_table,
+        **{name: _score_builder(name) for name in _SCORE_TITLES},
+        "accuracy": accuracy_table,
+        "inputs": input_table,
+        **{f"ece_{bins}": _bins_builder(bins) for bins in BIN_COUNTS if bins != 15},
+    }
+
+
+def ece_table(results: Results, n_bins: int) -> Table:
+    """ECE with bins of equal width, of the same calibrators for every number of bins."""
+    published = f"ece_{n_bins}_bins"
+
+    def ours(result: Result) -> Cell:
+        if n_bins != 15:
+            return number(result.ece_by_bins[n_bins])
+        return _estimate(result, "ece")
+
+    notes = (_LOWER, _CORRECTED_NOTE) if n_bins == 15 else (_LOWER, "Hoki is fitted with 15 bins.")
+    title = f"ECE, {n_bins} bins of equal width"
+    name = "ece" if n_bins == 15 else f"ece_{n_bins}"
+    return _by_method(results, name, title, ours, published, notes)
+
+
+def time_table(results: Results) -> Table:
+    """Seconds per fit, on our machine and on the paper's."""
+
+    def ours(result: Result) -> Cell:
+        return number(result.fit_seconds, 3)
+
+    most = max((result.n_parallel for result in results.found.values()), default=1)
+    load = "nothing else running" if most == 1 else f"up to {most} fits in parallel"
+    notes = (
+        f"Ours: one thread, {load}; the better of two runs for fits below 2 s. Paper: a Xeon Gold "
+        "6248 and an RTX 2080 Ti.",
+        "hoki sampled is the fit alone, with its noise given; hoki exact includes the choice of "
+        "the noise.",
+        *_recal_note(results),
+    )
+    methods = tuple(name for name in results.methods if name != "uncalibrated")
+    return _by_method(
+        results, "time", "Learning time in seconds", ours, "learning_time_s", notes, methods
+    )
+
+
+def _recal_note(results: Results) -> list[str]:
+    """Where ReCal's times were measured; empty if it was not run."""
+    found = [results.get(pair, RECAL) for pair in results.suite.pairs]
+    places = {str(r.facts.get("device") or "unknown") for r in found if r is not None}
+    if not places:
+        return []
+    return [
+        "recal was fitted when the suite was exported, so its times are from that machine "
+        f"({', '.join(sorted(places))}, all used). They do not include creating and classifying "
+        "the views."
+    ]
+
+
+def accuracy_table(results: Results) -> Table:
+    """Share of correct labels: some methods may change labels."""
+    methods = results.methods
+    rows = []
+    for pair in results.suite.pairs:
+        cells = [_cell(results, pair, name, lambda r: _estimate(r, "accuracy")) for name in methods]
+        rows.append(Row(_heads(pair), OURS, mark_best(cells, highest=True)))
+        known = number_for(pair, "ece_15_bins", "test_acc")
+        if known is not None:
+            rest = [Cell() for _ in methods[1:]]
+            rows.append(Row(_heads(pair), PAPER, (number(known / 100.0), *rest)))
+    notes = ("Higher is better. The paper only reports the accuracy of the networks.",)
+    columns = tuple(map(title_of, methods))
+    return Table("accuracy", "Accuracy on the test set", columns, tuple(rows), notes)
+
+
+def noise_table(results: Results) -> Table:
+    """The noise selected on the validation set of each pair (Table 1)."""
+    rows = []
+    for pair in results.suite.pairs:
+        for source, method in (("sampled", SAMPLED), ("exact", EXACT)):
+            result = results.get(pair, method)
+            if result is not None:
+                rows.append(Row(_heads(pair), source, _noise_cells(result)))
+        known = row_for(pair, "selected_noise")
+        if known:
+            values = [float(known[key]) for key in ("alpha", "beta", "sigma_hat")]
+            spread = number(deviation_of(known["noise"]), 2)
+            cells = (Cell(known["noise"]), spread, *map(number, values), Cell("1640"))
+            rows.append(Row(_heads(pair), PAPER, cells))
+    notes = (
+        "U(a, b): uniform between a and b; G(m, s): Gaussian with mean m and deviation s. The "
+        "location of the noise (m, or the middle of a and b) changes no label: only its width "
+        "matters.",
+        "sampled: the paper's grid of 1640 settings, 1000 draws each; settings that cannot win "
+        "according to exact stability are skipped. exact: a search over the width.",
+    )
+    columns = ("noise", "deviation", "alpha", "beta", "sigma_hat", "settings tried")
+    return Table("noise", "Selected noise", columns, tuple(rows), notes)
+
+
+def deviation_of(noise: str) -> float:
+    """Standard deviation of a noise in the paper's notation.
+
+    >>> round(deviation_of("U(-2, 4)"), 3), deviation_of("G(-20, 2)")
+    (1.732, 2.0)
+    """
+    found = re.fullmatch(r"([UG])\((-?[\d.]+), (-?[\d.]+)\)", noise)
+    if found is None:
+        raise ValueError(f"`noise` must have the form U(a, b) or G(m, s); got {noise!r}.")
+    first, second = float(found[2]), float(found[3])
+    known = Uniform(first, second) if found[1] == "U" else Gaussian(second, first)
+    return known.width * known.unit_deviation
+
+
+def initialisation_table(results: Results) -> Table:
+    """ECE if every example starts at the validation accuracy, or at its own confidence."""
+    rows = []
+    for pair in results.suite.pairs:
+        cells: list[Cell] = []
+        for method in (SAMPLED, EXACT):
+            result = results.get(pair, method)
+            found = result and (result.score("ece"), result.facts["ece_from_confidence"])
+            cells += mark_best([number(value) for value in found or (None, None)])
+        rows.append(Row(_heads(pair), OURS, tuple(cells)))
+        names = ("val_accuracy", "uncalibrated_confidence")
+        known = [number_for(pair, "ece_by_initialisation", name) for name in names]
+        if known[0] is not None:
+            values = mark_best([number(value) for value in known])
+            rows.append(Row(_heads(pair), PAPER, (*values, Cell(), Cell())))
+    columns = (
+        "sampled, from accuracy",
+        "sampled, from confidence",
+        "exact, from accuracy",
+        "exact, from confidence",
+    )
+    title = "ECE by initialisation of Hoki"
+    return Table("init", title, columns, tuple(rows), (f"{_LOWER} 15 bins of equal width.",))
+
+
+def wins_table(results: Results) -> Table:
+    """On how many pairs each method has the lowest score: of the paper's ten, and of all."""
+    contests = {
+        "the paper's ten": paper_methods(),
+        "with hoki exact": paper_methods(exact=True),
+        "all": list(results.methods),
+    }
+    rows = []
+    for contest, methods in contests.items():
+        counts = {score: wins(results, methods, score) for score in CONTESTS}
+        winners = [name for name in methods if any(counts[score][name] for score in CONTESTS)]
+        won = [[number(counts[score][name] or None, 0) for score in CONTESTS] for name in winners]
+        marked = mark_columns(won, range(len(CONTESTS)), highest=True)
+        for method, cells in zip(winners, marked, strict=True):
+            rows.append(Row((contest, title_of(method)), "", cells))
+    n_pairs = len(results.suite.pairs)
+    n_recal = sum(results.get(pair, RECAL) is not None for pair in results.suite.pairs)
+    notes = (
+        f"Of {n_pairs} pairs; recal was run on {n_recal} of them. Methods whose scores are equal "
+        "to four digits all win. Methods without a win are not listed.",
+    )
+    columns = tuple(CONTESTS.values())
+    heads = ("among", "method")
+    return Table("wins", "Pairs won (lowest score)", columns, tuple(rows), notes, heads)
+
+
+def _score_builder(score: str) -> Callable[[Results], Table]:
+    def build(results: Results) -> Table:
+        title, note = _SCORE_TITLES[score], f"{_LOWER} The paper does not report it."
+        notes = (note, _INFINITE) if score == "log_loss" else (note,)
+        return _by_method(results, score, title, lambda r: _estimate(r, score), None, notes)
+
+    return build
+
+
+def _bins_builder(n_bins: int) -> Callable[[Results], Table]:
+    return lambda results: ece_table(results, n_bins)
+
+
+def _by_method(
+    results: Results,
+    name: str,
+    title: str,
+    ours: Callable[[Result], Cell],
+    published: str | None,
+    notes: tuple[str, ...],
+    methods: tuple[str, ...] | None = None,
+) -> Table:
+    """A column per method; per pair our row and, if there is one, the paper's."""
+    methods = results.methods if methods is None else methods
+    rows = []
+    for pair in results.suite.pairs:
+        cells = [_cell(results, pair, method, ours) for method in methods]
+        rows.append(Row(_heads(pair), OURS, mark_best(cells)))
+        known = [_published_cell(published, pair, method) for method in methods]
+        if any(cell.value is not None for cell in known):
+            rows.append(Row(_heads(pair), PAPER, mark_best(known)))
+    return Table(name, title, tuple(map(title_of, methods)), tuple(rows), notes)
+
+
+def _published_cell(table: str | None, pair: Pair, method: str) -> Cell:
+    """The paper's value; its Hoki is the sampled one."""
+    if table is None or method == EXACT:
+        return Cell()
+    column = EXACT if method == SAMPLED else method
+    digits = 2 if table == "learning_time_s" else 4
+    return number(number_for(pair, table, column), digits)
+
+
+def _cell(results: Results, pair: Pair, method: str, ours: Callable[[Result], Cell]) -> Cell:
+    result = results.get(pair, method)
+    return Cell(results.reason(pair, method)) if result is None else ours(result)
+
+
+def _estimate(result: Result, score: str) -> Cell:
+    found = result.scores[score]
+    return number(found.value, low=found.low, high=found.high)
+
+
+def _noise_cells(result: Result) -> tuple[Cell, ...]:
+    facts = result.facts
+    values = [number(facts[key]) for key in ("alpha", "beta", "sigma_hat")]
+    tried = Cell(str(facts["n_settings"]), float(facts["n_settings"]))
+    return (Cell(facts["noise"]), number(facts["width"], 2), *values, tried)
+
+
+def _heads(pair: Pair) -> tuple[str, str]:
+    return (pair.dataset_title, pair.title)

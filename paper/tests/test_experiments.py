@@ -1,0 +1,273 @@
+"""What is computed per pair, that it is stored and found again, and that runs resume."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.conftest import synthetic_logits
+
+from hokical import Hoki, select_noise
+from hokical.calibrators import make
+from hokical.metrics import brier, ece
+from hokical_paper import cache as cache_module
+from hokical_paper import experiments, running
+from hokical_paper.cache import Cache
+from hokical_paper.experiments import run_method
+from hokical_paper.input_stability import (
+    StabilityCalibrator,
+    fit_inputs,
+    fit_mix,
+    input_stability,
+)
+from hokical_paper.methods import EXACT, INPUT, MIXED, SAMPLED, why_absent
+from hokical_paper.noise_grid import select_on_grid
+from hokical_paper.results import Result, Results
+from hokical_paper.suite import Pair, PairData, Suite, open_suite
+from paper.tests.conftest import run_quick
+
+
+@pytest.fixture
+def pair(suite_folder: Path) -> Pair:
+    return open_suite(suite_folder).pairs[0]
+
+
+def test_whole_grid_is_what_select_noise_walks() -> None:
+    logits, labels = synthetic_logits(30, 3, seed=5)
+    slow = select_noise(logits, labels, search="paper", draws=6, random_state=3, progress=False)
+    fast = select_on_grid(logits, labels, draws=6, seed=3, within=0.0)
+    assert fast.noise == slow.noise
+    assert [trial.noise for trial in fast.trials] == [trial.noise for trial in slow.trials]
+    for name in ("alpha", "beta", "sigma_hat"):
+        values = ([getattr(trial, name) for trial in found.trials] for found in (fast, slow))
+        np.testing.assert_allclose(*values, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_settings_left_out_cannot_win(seed: int) -> None:
+    logits, labels = synthetic_logits(60, 4, seed=seed)
+    whole = select_on_grid(logits, labels, draws=150, seed=seed, within=0.75)
+    part = select_on_grid(logits, labels, draws=150, seed=seed)
+    assert part.best == whole.best
+    assert len(part.trials) < len(whole.trials)
+
+
+def test_registered_method_is_fitted_and_measured(pair: Pair) -> None:
+    data = pair.load()
+    result = run_method(pair, data, "irova_ts", n_resamples=10)
+    fitted = make("irova_ts").fit(data.val_logits, data.val_labels)
+    rows = (
+        fitted.predict_confidence(data.test_logits),
+        fitted.predict(data.test_logits) == data.test_labels,
+    )
+    assert result.score("brier") == pytest.approx(brier(*rows), rel=1e-12)
+    assert result.ece_by_bins == {
+        bins: ece(*rows, n_bins=bins) for bins in (5, 10, 15, 30, 50, 100)
+    }
+    assert result.score("ece") == result.ece_by_bins[15] == result.diagram.ece
+    assert result.fit_seconds is not None
+    assert result.scores["ece"].low <= result.scores["ece"].high
+
+
+def test_uncalibrated_learns_nothing(pair: Pair) -> None:
+    assert run_method(pair, pair.load(), "uncalibrated", n_resamples=0).fit_seconds is None
+
+
+def test_recal_is_what_was_stored(pair: Pair, suite_folder: Path) -> None:
+    data = pair.load()
+    result = run_method(pair, data, "recal", n_resamples=0)
+    assert data.recal_confidence is not None
+    assert result.score("ece") == ece(data.recal_confidence, data.test_correct)
+    assert result.fit_seconds == 1.5
+    without = open_suite(suite_folder)["imagenet_small"]
+    with pytest.raises(ValueError, match="no ReCal confidences"):
+        run_method(without, without.load(), "recal")
+
+
+def test_hoki_exact_is_the_library_default(pair: Pair) -> None:
+    data = pair.load()
+    result = run_method(pair, data, EXACT, n_resamples=0)
+    plain = Hoki().fit(data.val_logits, data.val_labels)
+    start = Hoki(noise=plain.noise_, init="confidence").fit(data.val_logits, data.val_labels)
+    assert result.score("ece") == ece(plain.predict_confidence(data.test_logits), data.test_correct)
+    assert result.facts["ece_from_confidence"] == ece(
+        start.predict_confidence(data.test_logits), data.test_correct
+    )
+    assert result.facts["sigma_hat"] == plain.selection_.sigma_hat
+
+
+def test_hoki_sampled_is_the_paper_s(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiments, "N_DRAWS", 8)
+    data = pair.load()
+    result = run_method(pair, data, SAMPLED, n_resamples=0)
+    found = select_noise(
+        data.val_logits, data.val_labels, search="paper", draws=8, random_state=0, progress=False
+    )
+    plain = Hoki(noise=found.noise, draws=8, random_state=0).fit(data.val_logits, data.val_labels)
+    assert result.facts["noise"] == experiments.noise_text(found.noise)
+    assert result.score("ece") == ece(plain.predict_confidence(data.test_logits), data.test_correct)
+
+
+def test_recursion_on_a_stability_is_hoki_s(pair: Pair) -> None:
+    data = pair.load()
+    hoki = Hoki().fit(data.val_logits, data.val_labels)
+    correct = data.val_logits.argmax(axis=1) == data.val_labels
+    twin = StabilityCalibrator.fit(hoki.stability(data.val_logits), correct, levels=1 << 16)
+    np.testing.assert_array_equal(
+        twin.confidence(hoki.stability(data.test_logits)),
+        hoki.predict_confidence(data.test_logits),
+    )
+
+
+def test_input_stability_counts_views() -> None:
+    rng = np.random.default_rng(0)
+    kept = rng.uniform(size=(400, 20)) < 0.7
+    correct = rng.uniform(size=400) < input_stability(kept)
+    found = fit_inputs(kept, correct)
+    confidence = found.confidence(input_stability(kept))
+    assert found.levels == 20
+    assert ece(confidence, correct) < 1e-12  # a fixed point: every bin is right on average
+    by_count = [set(confidence[kept.sum(axis=1) == n].tolist()) for n in range(21)]
+    assert all(len(values) <= 1 for values in by_count)
+
+
+def test_the_mix_takes_what_tells_more() -> None:
+    rng = np.random.default_rng(1)
+    correct = rng.uniform(size=2000) < 0.7
+    telling = np.where(correct, 0.9, 0.2) + rng.uniform(-0.1, 0.1, size=2000)
+    idle = rng.uniform(size=2000)
+    assert fit_mix(telling, idle, correct).weight <= 0.2
+    mix = fit_mix(idle, telling, correct)
+    assert mix.weight >= 0.5
+    alone = StabilityCalibrator.fit(idle, correct, levels=1 << 16)
+    assert brier(mix.confidence(idle, telling), correct) < brier(alone.confidence(idle), correct)
+
+
+def test_views_are_compared_with_plain_hoki(pair: Pair) -> None:
+    data = pair.load()
+    plain, both = (run_method(pair, data, name, n_resamples=0) for name in (EXACT, MIXED))
+    difference = both.score("brier") - plain.score("brier")
+    assert both.facts["brier_difference"] == pytest.approx(difference, abs=1e-12)
+    assert 0.0 <= both.facts["weight"] <= 1.0
+
+
+def test_what_cannot_be_run_says_why(suite_folder: Path) -> None:
+    pair = open_suite(suite_folder)["imagenet_small"]
+    assert why_absent(pair, "recal", slow=False) == "not available"
+    assert why_absent(pair, INPUT, slow=False) == "not available"
+    assert why_absent(pair, "ms_odir", slow=False) is None
+    large = Pair(pair.folder, {**pair.entry, "n_classes": 1000})
+    assert why_absent(large, "ms_odir", slow=False) == "minutes (--slow)"
+    assert why_absent(large, "ms_odir", slow=True) is None
+
+
+def test_results_survive_the_cache(results: Results) -> None:
+    for result in results.found.values():
+        again = Result.from_dict(json.loads(json.dumps(result.to_dict())))
+        assert json.dumps(again.to_dict()) == json.dumps(result.to_dict())
+
+
+def test_a_second_run_computes_nothing(
+    ran: tuple[Path, Path, Results], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, cache, first = ran
+    monkeypatch.setattr(running, "run_method", _refuse)
+    again = run_quick(folder, cache)
+    assert {key: r.to_dict() for key, r in again.found.items()} == {
+        key: r.to_dict() for key, r in first.found.items()
+    }
+
+
+def _refuse(*_: Any, **__: Any) -> Result:
+    raise AssertionError("this was to come from the cache")
+
+
+def test_an_interrupted_run_keeps_what_it_has(
+    suite_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def interrupted(pair: Pair, data: PairData, method: str, **options: Any) -> Result:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(pair.name)
+        return run_method(pair, data, method, **options)
+
+    monkeypatch.setattr(running, "run_method", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_quick(suite_folder, tmp_path / "cache", methods=["temps"])
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    done.clear()
+    finished = run_quick(suite_folder, tmp_path / "cache", methods=["temps"])
+    assert len(done) == 1
+    assert len(finished.found) == 3
+
+
+def test_processes_change_no_score(suite_folder: Path, tmp_path: Path) -> None:
+    methods = ["temps", "hoki"]
+    alone = run_quick(suite_folder, tmp_path / "one", methods=methods)
+    beside = run_quick(suite_folder, tmp_path / "two", methods=methods, jobs=2)
+    for key, result in alone.found.items():
+        assert beside.found[key].scores == result.scores
+        assert (result.n_parallel, beside.found[key].n_parallel) == (1, 2)
+
+
+def test_a_damaged_entry_is_computed_anew(suite_folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    run_quick(suite_folder, cache, methods=["temps"])
+    for path in cache.iterdir():
+        path.write_text(path.read_text()[:40])
+    assert len(run_quick(suite_folder, cache, methods=["temps"]).found) == 3
+
+
+def test_other_data_settings_or_code_are_another_entry(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path)
+    result = run_method(pair, pair.load(), "temps", n_resamples=5)
+    cache.put(pair, result, 5)
+    assert cache.get(pair, "temps", 5) is not None
+    assert cache.get(pair, "vecs", 5) is None
+    assert cache.get(pair, "temps", 6) is None
+    changed = Pair(pair.folder, {**pair.entry, "files": {"mnist_lenet5.npz": "0" * 64}})
+    assert cache.get(changed, "temps", 5) is None
+    monkeypatch.setattr(cache_module, "code_digest", lambda *entries: "other code")
+    assert cache.get(pair, "temps", 5) is None
+
+
+def test_pairs_of_a_data_set_stand_together(results: Results) -> None:
+    suite: Suite = results.suite
+    assert list(suite.datasets) == ["MNIST", "CIFAR-10", "ImageNet"]
+    assert results.reason(suite["imagenet_small"], "recal") == "not available"
+
+
+def test_a_sigterm_leaves_no_processes_behind() -> None:
+    handler, others = signal.getsignal(signal.SIGTERM), set(multiprocessing.active_children())
+    children: set[Any] = set()
+
+    def be_terminated() -> None:
+        with running._pool(1) as pool:
+            assert pool.submit(abs, -1).result() == 1
+            children.update(set(multiprocessing.active_children()) - others)
+            pool.submit(time.sleep, 60)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+
+    with pytest.raises(SystemExit):
+        be_terminated()
+    assert len(children) == 1
+    for child in children:
+        for _ in range(
+            3000
+        ):  # `join` gives up where a thread of the pool has just reaped the child
+            if child.exitcode is None:
+                time.sleep(0.01)
+        assert child.exitcode == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is handler

@@ -1,0 +1,362 @@
+"""Published numbers, the tables built from them and ours, and how they are written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hokical.metrics import Estimate
+from hokical_paper.findings import findings
+from hokical_paper.methods import EXACT, INPUT, MIXED, SAMPLED
+from hokical_paper.published import (
+    BIN_COUNTS,
+    CORRECTED,
+    published_number,
+    published_row,
+    table_names,
+)
+from hokical_paper.render import to_csv, to_html, to_markdown, to_terminal
+from hokical_paper.results import Results
+from hokical_paper.suite import Pair, Suite
+from hokical_paper.table_data import Cell, Row, Table, mark_best, number
+from hokical_paper.tables import all_tables, deviation_of, wins_table
+from hokical_paper.wins import paper_methods, published_pairs, published_wins, wins
+
+PAIRS = [
+    ("mnist", "lenet5"),
+    *(
+        (dataset, network)
+        for dataset in ("cifar10", "cifar100")
+        for network in ("lenet5", "densenet40", "resnet110", "resnet110_sd", "wrn28_10")
+    ),
+    *(("imagenet", name) for name in ("densenet161", "mobilenet_v2", "resnet152", "wrn101_2")),
+]
+
+SMALL = Table(
+    "ece",
+    "ECE, 15 bins",
+    ("temps", "hoki"),
+    (
+        Row(
+            ("CIFAR-10", "ResNet-110"),
+            "ours",
+            mark_best([number(0.00884, low=0.004, high=0.012), number(0.00712)]),
+        ),
+        Row(("CIFAR-10", "ResNet-110"), "paper", mark_best([number(0.0088), number(0.0071)])),
+        Row(("CIFAR-10", "a | <b>"), "ours", (Cell("not available"), number(0.5))),
+    ),
+    ("Lower is better.",),
+)
+
+
+def column(table: str, name: str) -> np.ndarray:
+    return np.array([published_number(table, *pair, name) for pair in PAIRS], dtype=np.float64)
+
+
+def test_every_published_table_has_all_fifteen_pairs() -> None:
+    assert len(table_names()) == 9
+    for table in table_names():
+        rows = [published_row(table, *pair) for pair in PAIRS]
+        assert all(rows), table
+        assert len({tuple(row) for row in rows}) == 1
+
+
+def test_mended_columns_fit_the_supplement() -> None:
+    """Each method's 15-bin column is nearest to its own 10-bin and 30-bin columns."""
+    for name in CORRECTED:
+        main = column("ece_15_bins", name)
+        for table in ("ece_10_bins", "ece_30_bins"):
+            distance = {
+                other: np.abs(np.log(main / column(table, other))).mean() for other in CORRECTED
+            }
+            assert min(distance, key=lambda other: distance[other]) == name
+
+
+def test_the_paper_s_claim_is_in_its_numbers() -> None:
+    names = [*paper_methods()[:-1], "hoki"]
+    values = np.column_stack([column("ece_15_bins", name) for name in names])
+    assert (values.argmin(axis=1) == len(names) - 1).sum() == 8
+
+
+def test_unknown_tables_and_pairs() -> None:
+    with pytest.raises(ValueError, match="`table` must be one of"):
+        published_row("ece", "mnist", "lenet5")
+    assert published_row("ece_15_bins", "mnist", "other") == {}
+    assert published_number("learning_time_s", "mnist", "lenet5", "uncalibrated") is None
+
+
+def test_equal_as_shown_is_equally_good() -> None:
+    cells = mark_best([number(0.01001), number(0.01004), number(0.02), number(0.03), Cell("n/a")])
+    assert [cell.mark for cell in cells] == ["best", "best", "second", "", ""]
+    cells = mark_best([number(0.9), number(0.8), number(math.inf)], highest=False)
+    assert [cell.mark for cell in cells] == ["second", "best", ""]
+    assert mark_best([number(0.9), number(0.8)], highest=True)[0].mark == "best"
+    assert mark_best([]) == ()
+
+
+def test_noise_of_the_paper_is_read() -> None:
+    assert deviation_of("U(-16, -8)") == pytest.approx(8 / math.sqrt(12))
+    with pytest.raises(ValueError, match="`noise` must have the form"):
+        deviation_of("N(0, 1)")
+
+
+def test_markdown_word_for_word() -> None:
+    assert to_markdown(SMALL) == (
+        "### ECE, 15 bins\n"
+        "\n"
+        "| data set | network |  | temps | hoki |\n"
+        "|---|---|---|--:|--:|\n"
+        "| CIFAR-10 | ResNet-110 | ours | <u>0.0088</u> | **0.0071** |\n"
+        "|  |  | paper | <u>0.0088</u> | **0.0071** |\n"
+        "|  | a \\| <b> | ours | not available | 0.5000 |\n"
+        "\n"
+        "Lower is better.\n"
+    )
+
+
+def test_markdown_with_intervals() -> None:
+    lines = to_markdown(SMALL.with_intervals()).splitlines()
+    assert lines[5] == "|  |  | 95 % | 0.0040\N{EN DASH}0.0120 |  |"
+    assert len(lines) == len(to_markdown(SMALL).splitlines()) + 1
+
+
+def test_csv_word_for_word() -> None:
+    assert to_csv(SMALL).splitlines()[:4] == [
+        "table,head,subhead,source,column,text,value,low,high,mark",
+        "ece,CIFAR-10,ResNet-110,ours,temps,0.0088,0.00884,0.004,0.012,second",
+        "ece,CIFAR-10,ResNet-110,ours,hoki,0.0071,0.00712,,,best",
+        "ece,CIFAR-10,ResNet-110,paper,temps,0.0088,0.0088,,,second",
+    ]
+    assert len(list(csv.DictReader(io.StringIO(to_csv(SMALL))))) == 6
+
+
+def test_html_escapes_and_marks() -> None:
+    html = to_html(SMALL)
+    assert "a | &lt;b&gt;" in html
+    assert "<b>" not in html
+    assert html.count('class="best"') == html.count("★") == 2
+    assert '<tr class="paper">' in html
+    assert "<small>0.0040\N{EN DASH}0.0120</small>" in html
+
+
+def test_terminal_word_for_word() -> None:
+    from rich.console import Console
+
+    out = io.StringIO()
+    Console(file=out, width=100).print(to_terminal(SMALL))
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == [
+        "data set   network                      temps     hoki",
+        "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * 54,
+        "CIFAR-10   ResNet-110   ours           0.0088   0.0071",
+        "                        paper          0.0088   0.0071",
+        "           a | <b>      ours    not available   0.5000",
+    ]
+
+
+def test_every_table_stands_on_the_results(results: Results) -> None:
+    tables = all_tables(results)
+    assert {"noise", "ece", "time", "init", "brier", "inputs", "wins", "accuracy"} <= set(tables)
+    assert {f"ece_{bins}" for bins in BIN_COUNTS if bins != 15} <= set(tables)
+    for table in tables.values():
+        assert table.rows
+        assert all(len(row.cells) == len(table.columns) for row in table.rows)
+
+
+def test_ours_and_the_paper_s_stand_n_parallel(results: Results) -> None:
+    table = all_tables(results)["ece"]
+    sources = [row.source for row in table.rows]
+    assert sources == ["ours", "paper", "ours", "paper", "ours"]  # the last is not in the paper
+    at = results.methods.index(SAMPLED)
+    assert table.rows[3].cells[at].value == 0.0071
+    assert table.rows[3].cells[results.methods.index(EXACT)].value is None
+    ours = results.score(results.suite.pairs[1], SAMPLED, "ece")
+    assert table.rows[2].cells[at].value == ours
+    assert table.rows[4].cells[results.methods.index("recal")].text == "not available"
+    assert any("rotated" in note for note in table.notes)
+
+
+def test_marks_follow_the_lowest_value(results: Results) -> None:
+    for row in all_tables(results)["brier"].rows:
+        known = [cell for cell in row.cells if cell.value is not None]
+        best = [cell for cell in known if cell.mark == "best"]
+        assert min(known, key=lambda cell: cell.value or 0.0) in best
+
+
+def rescored(results: Results, score: str, values: dict[tuple[str, str], float]) -> Results:
+    """The results with some scores changed, by pair and method."""
+    found = dict(results.found)
+    for key, value in values.items():
+        scores = found[key].scores | {score: Estimate(value, math.nan, math.nan)}
+        found[key] = replace(found[key], scores=scores)
+    return replace(results, found=found)
+
+
+def every(results: Results, method: str, value: float) -> dict[tuple[str, str], float]:
+    """The same score for a method on all pairs."""
+    return {(pair.name, method): value for pair in results.suite.pairs}
+
+
+def test_wins_are_what_the_table_marks(results: Results) -> None:
+    for score in ("ece", "brier"):
+        marks = dict.fromkeys(results.methods, 0)
+        for pair in results.suite.pairs:  # the obvious twin
+            shown = {name: f"{results.score(pair, name, score):.4f}" for name in results.methods}
+            lowest = min(float(text) for text in shown.values() if text != "nan")
+            for name in results.methods:
+                marks[name] += float(shown[name]) == lowest
+        assert wins(results, results.methods, score) == marks
+    assert wins_table(results).heads == ("among", "method")
+
+
+def test_equal_as_shown_win_together(results: Results) -> None:
+    pair = results.suite.pairs[0]
+    tied = rescored(
+        results,
+        "ece",
+        {(pair.name, "temps"): 0.00011, (pair.name, "ets"): 0.00014, (pair.name, "vecs"): 0.00016},
+    )
+    counts = wins(tied, results.methods, "ece", [pair])
+    assert {name for name, count in counts.items() if count} == {"temps", "ets"}
+    assert any("all win" in note for note in wins_table(tied).notes)
+
+
+def test_infinite_never_wins(results: Results) -> None:
+    pair = results.suite.pairs[0]
+    endless = {(pair.name, name): math.inf for name in results.methods}
+    assert not any(wins(rescored(results, "ece", endless), results.methods, "ece", [pair]).values())
+
+
+def test_published_wins_count_common_pairs(results: Results) -> None:
+    common = published_pairs(results.suite.pairs)
+    assert [pair.dataset for pair in common] == ["mnist", "cifar10"]
+    assert published_wins(results.suite.pairs) == 1  # ResNet-110 on CIFAR-10 is second there
+
+
+def test_inputs_are_set_beside_logits(results: Results) -> None:
+    table = all_tables(results)["inputs"]
+    assert [row.source for row in table.rows] == ["logits", "inputs", "both"] * 2
+    brier = table.columns.index("Brier score")
+    shown = [row.cells[brier].value for row in table.rows[:3]]
+    pair = results.suite.pairs[0]
+    assert shown == [results.score(pair, name, "brier") for name in (EXACT, INPUT, MIXED)]
+
+
+def test_findings_tell_the_counts(results: Results) -> None:
+    said = findings(results)
+    won = wins(results, paper_methods(), "ece")[SAMPLED]
+    assert (
+        "cannot be judged on 2 of its 15 pairs. Here sampled as in the paper it is lowest"
+        in said[0]
+    )
+    assert f"lowest on {won} of 3, exact" in said[0]
+    assert "hold" not in said[0]
+    assert "8 ran on mnist_lenet5, 8 ran on cifar10_resnet110, 7 ran on imagenet_small" in said[0]
+    assert any(text.startswith("Input stability alone") for text in said)
+    assert any(text.startswith("recal is missing on 1 pair") for text in said)
+    common = wins(results, paper_methods(), "ece", published_pairs(results.suite.pairs))[SAMPLED]
+    assert f"Hoki is lowest on 1 in the paper; ours is lowest on {common} sampled" in said[1]
+
+
+def all_common(results: Results) -> Results:
+    """The first pair's results under the names of the paper's eleven smaller pairs."""
+    pair = results.suite.pairs[0]
+    names = {f"{dataset}_{network}": (dataset, network) for dataset, network in PAIRS[:11]}
+    pairs = tuple(
+        Pair(pair.folder, {**pair.entry, "name": name, "dataset": key[0], "network": key[1]})
+        for name, key in names.items()
+    )
+    found = {
+        (name, method): replace(result, pair=name)
+        for name in names
+        for (old, method), result in results.found.items()
+        if old == pair.name
+    }
+    return replace(results, suite=Suite(results.suite.folder, pairs), found=found)
+
+
+def test_eleven_common_pairs_allow_a_verdict(results: Results) -> None:
+    eleven = all_common(results)
+    best = rescored(eleven, "ece", every(eleven, SAMPLED, 0.0))
+    assert (
+        "holds on our networks: sampled as in the paper it is lowest on 11 of 11"
+        in findings(best)[0]
+    )
+    worst = rescored(eleven, "ece", every(eleven, SAMPLED, 0.9))
+    assert (
+        "does not hold on our networks: sampled as in the paper it is lowest on 0"
+        in findings(worst)[0]
+    )
+
+
+def test_heaps_are_told_of_only_where_the_means_show_them(results: Results) -> None:
+    def told(width: float, mass: float, smooth: float) -> str:
+        changed = results
+        for score, value in (("ece", width), ("ece_mass", mass), ("smooth_ece", smooth)):
+            for method in (EXACT, SAMPLED):
+                changed = rescored(changed, score, every(changed, method, value))
+        return next(text for text in findings(changed) if text.startswith("Mean ECE over 3 pairs"))
+
+    assert "hoki exact 0.0000, 0.9000, 0.0010;" in told(0.0, 0.9, 0.001)
+    assert "bins of equal width and smooth ECE cannot see" in told(0.0, 0.9, 0.001)
+    assert "average: bins of equal width cannot see" in told(0.0, 0.9, 0.9)
+    assert "clusters" not in told(0.9, 0.9, 0.9)
+    assert "clusters" not in told(0.0, 0.0, 0.0)
+
+
+def test_one_pair_is_singular(results: Results) -> None:
+    one = replace(results, suite=results.suite.only(["mnist_lenet5"]))
+    said = " ".join(findings(one))
+    assert "1 pairs" not in said
+    assert "On the 1 pair that the paper has too" in said
+
+
+def test_quick_pairs_are_not_set_beside_the_paper(results: Results) -> None:
+    suite = results.suite
+    quick = Pair(suite.folder, {**suite.pairs[1].entry, "quick": True})
+    tried = replace(results, suite=Suite(suite.folder, (suite.pairs[0], quick, suite.pairs[2])))
+    for name in ("ece", "noise", "time", "init", "accuracy", "ece_5"):
+        sources = [
+            row.source
+            for row in all_tables(tried)[name].rows
+            if row.heads == (quick.dataset_title, quick.title)
+        ]
+        assert sources, name
+        assert "paper" not in sources, name
+    assert published_pairs(tried.suite.pairs) == [suite.pairs[0]]
+    assert "1 of 3 pairs were made with --quick (cifar10_resnet110)" in findings(tried)[0]
+
+
+def test_recal_s_times_name_their_machine(results: Results) -> None:
+    notes = all_tables(results)["time"].notes
+    assert any("are from that machine (a computer, all used)" in note for note in notes)
+
+
+def test_options_are_not_broken_over_lines() -> None:
+    row = Row(("a", "b"), "ours", (Cell("minutes (--slow)"),))
+    html = to_html(Table("t", "T", ("x",), (row,)))
+    assert '<span class="whole">(--slow)</span>' in html
+
+
+def test_findings_name_what_is_infinite(results: Results) -> None:
+    pair = results.suite.pairs[0]
+    temps = results.found[pair.name, "temps"]
+    scores = temps.scores | {"log_loss": Estimate(math.inf, math.nan, math.nan)}
+    found = dict(results.found) | {(pair.name, "temps"): replace(temps, scores=scores)}
+    boundless = replace(results, found=found)
+    told = [text for text in findings(boundless) if "log loss is infinite" in text]
+    assert len(told) == 1
+    assert f"temps on {pair.name}" in told[0]
+    assert not any(f"temps on {pair.name}" in text for text in findings(results))
+    row = all_tables(boundless)["log_loss"].rows[0]
+    cell = row.cells[results.methods.index("temps")]
+    assert (cell.text, cell.mark) == ("inf", "")
+
+
+def test_infinite_is_never_good() -> None:
+    cells = mark_best([number(math.inf), number(0.2), Cell()])
+    assert [cell.mark for cell in cells] == ["", "best", ""]

@@ -1,0 +1,286 @@
+"""The prediction interface: a fitted rule with its guarantees, without scikit-learn or SciPy.
+
+`hokical.load` gives a `FittedCalibrator`; estimators, which can also be fitted, are `Calibrator`s
+too (`hokical.calibrators.base`). Both predict here: input is checked once, passed to the rule, and
+the answer is converted to the library of the input.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.calibrators.documents import write_calibrator
+from hokical.core.arrays import Array, backend_of, float64_scope, give_back
+from hokical.core.labels import as_labels, as_weights
+from hokical.core.logits import Logits, as_logits
+from hokical.core.storage import fingerprint
+from hokical.core.topk import TopK
+from hokical.core.views import Views
+from hokical.guarantees.binomial import check_chance
+from hokical.guarantees.neighbours import NeighbourTable, accuracy_intervals
+from hokical.guarantees.risk import Evidence, choose_threshold, starting_levels
+from hokical.guarantees.score_table import ScoreTable
+from hokical.guarantees.scores import confidence_log_odds, label_log_odds, score_levels
+from hokical.guarantees.selective import SelectivePrediction, selective_prediction
+from hokical.rules.answering import What, answer
+from hokical.rules.base import Rule
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Calibrator:
+    """Labels, confidence and probabilities for logits, and guarantees about them."""
+
+    #: The method's name; "auto" for the automatic choice.
+    name: str
+    #: The fitted rule, and the number of classes.
+    rule_: Rule
+    n_classes_: int
+    #: Counts by the classifier's own score on the examples of the fit; None if not available.
+    fit_scores_: ScoreTable | None = None
+    #: Counts by the calibrated confidence on the examples passed to `certify`.
+    held_out_scores_: ScoreTable | None = None
+    #: Right and wrong examples of the fit by the rule's own levels, if it has them.
+    neighbours_: NeighbourTable | None = None
+
+    def predict(self, logits: Any) -> Array:
+        """Labels (n,): the classifier's own where the method preserves labels.
+
+        Parameters
+        ----------
+        logits : array of shape (n, classes), or TopK
+            Of any library (NumPy, torch, JAX, CuPy, Dask); the answer has the same library and
+            device. Files, chunks and iterators go through `hokical.streams`.
+        """
+        return self.answer("labels", logits)
+
+    def predict_confidence(self, logits: Any) -> Array:
+        """The probability (n,) that each predicted label is right."""
+        return self.answer("confidence", logits)
+
+    def predict_proba(self, logits: Any) -> Array:
+        """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
+
+        The hidden classes of a `TopK` share their rest evenly. Where the confidence is low, another
+        class can end up above the label; `predict` is still the label.
+        """
+        return self.answer("proba", logits)
+
+    def confidence_bounds(self, logits: Any) -> tuple[Array, Array]:
+        """The least and the greatest confidence (n,) that the hidden classes of a `TopK` allow.
+
+        Half their difference is the uncertainty due to the hidden classes. Both equal the
+        confidence if no class is hidden.
+        """
+        if isinstance(logits, TopK):
+            data = self._checked_logits(logits)
+            if isinstance(data, TopK):
+                return self.rule_.confidence_bounds(data)
+        confidence = self.predict_confidence(logits)
+        return confidence, confidence + 0.0
+
+    def score(self, logits: Any, labels: Any, sample_weight: Any = None) -> float:
+        """The negative Brier score of the confidence: larger is better, 0 is perfect."""
+        data = self._checked_logits(logits)
+        truth = as_labels(labels, data.n_rows, data.n_classes)
+        weights = as_weights(sample_weight, data.n_rows)
+        error = self._on_host("confidence", data) - (self._on_host("labels", data) == truth)
+        return -float(np.average(error**2, weights=weights))
+
+    def certify(self, logits: Any, labels: Any) -> Self:
+        """Count how often the calibrated confidence is right on examples used for nothing else.
+
+        `predict_or_abstain` and `predict_interval` then use these counts, until the next fit.
+
+        Parameters
+        ----------
+        logits : array of shape (n, classes)
+            The classifier's scores on examples that neither it nor this calibrator was fitted on.
+        labels : array-like of shape (n,)
+            The true class of each example.
+        """
+        data = self._checked_logits(logits)
+        truth = as_labels(labels, data.n_rows, data.n_classes)
+        level = score_levels(confidence_log_odds(self._on_host("confidence", data)))
+        wrong = self._on_host("labels", data) != truth
+        self.held_out_scores_ = ScoreTable.from_examples(level, wrong)
+        return self
+
+    def predict_or_abstain(
+        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1
+    ) -> SelectivePrediction:
+        """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
+
+        With probability 1 - delta over the examples it was tested on, the error rate among
+        accepted examples of the same kind is at most `risk`. After `fit` alone the threshold is on
+        the classifier's own softmax score, after `certify` on the calibrated confidence.
+
+        Parameters
+        ----------
+        logits : array of shape (n, classes)
+        risk : float
+            The largest error rate among accepted examples.
+        delta : float
+            The probability, over the examples of the fit or of `certify`, that it is exceeded.
+
+        Returns
+        -------
+        prediction : SelectivePrediction
+            `labels`, `confidence`, `accepted` and the threshold. If nothing can be accepted,
+            `accepted` is False everywhere and `guarantee` says why.
+
+        Examples
+        --------
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
+        >>> found = Hoki().fit(val_logits, val_labels).predict_or_abstain(test_logits, risk=0.02)
+        >>> wrong = found.labels[found.accepted] != test_labels[found.accepted]
+        >>> bool(found.accepted.mean() > 0.5), bool(wrong.mean() < 0.02)
+        (True, True)
+        """
+        risk, delta = check_chance("risk", risk), check_chance("delta", delta)
+        data = self._checked_logits(logits)
+        source, table = self._evidence("predict_or_abstain")
+        confidence = self._on_host("confidence", data)
+        starts = starting_levels(risk, source)
+        found = selective_prediction(
+            self._on_host("labels", data),
+            confidence,
+            _levels(source, data, confidence),
+            choose_threshold(table, risk, delta, starts),
+            risk=risk,
+            delta=delta,
+            certified_on=source,
+            n_starts=starts.size,
+        )
+        return found.mapped(lambda array: give_back(array, logits))
+
+    def predict_interval(self, logits: Any, *, delta: float = 0.05) -> Array:
+        """A confidence interval (n, 2) for the accuracy of labels with a similar score.
+
+        The examples of the fit, or of `certify`, are divided into groups of neighbouring scores;
+        the interval misses the true accuracy of the example's group with probability at most
+        `delta` (Clopper-Pearson). The confidence itself is finer than a group and may be outside.
+
+        Parameters
+        ----------
+        logits : array of shape (n, classes)
+        delta : float
+            The probability that an interval misses its group's accuracy.
+
+        Examples
+        --------
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
+        >>> interval = Hoki().fit(val_logits, val_labels).predict_interval(test_logits)
+        >>> interval.shape
+        (10000, 2)
+        """
+        delta = check_chance("delta", delta)
+        data = self._checked_logits(logits)
+        source, table = self._evidence("predict_interval")
+        if source == "fit" and self.neighbours_ is not None:
+            wanted = self.rule_.beside(data).neighbour_levels(data)
+            count, correct = self.neighbours_.count, self.neighbours_.correct
+            found = accuracy_intervals(count, correct, data.on_host(wanted).astype(np.int64), delta)
+        else:
+            confidence = None if source == "fit" else self._on_host("confidence", data)
+            wanted = _levels(source, data, confidence)
+            found = accuracy_intervals(table.count, table.count - table.wrong, wanted, delta)
+        return give_back(found, logits)
+
+    @property
+    def stamp(self) -> str:
+        """A hash of the rule: equal stamps, equal predictions. `certify` does not change it."""
+        self.check_fitted()
+        return fingerprint({"n_classes": self.n_classes_, "rule": self.rule_})
+
+    def save(self, path: str | os.PathLike[str], *, beside: dict[str, Any] | None = None) -> None:
+        """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it.
+
+        `beside` holds plain values to store in the file for the caller's own use.
+        """
+        self.check_fitted()
+        body = self._document()
+        write_calibrator(path, body if beside is None else body | {"beside": beside})
+
+    def _document(self) -> dict[str, Any]:
+        """The contents of a file, see `hokical.calibrators.documents`."""
+        return {
+            "method": self.name,
+            "n_classes": self.n_classes_,
+            "rule": self.rule_,
+            "fit_scores": self.fit_scores_,
+            "held_out_scores": self.held_out_scores_,
+            "neighbours": self.neighbours_,
+            "beside": {},
+        }
+
+    def check_fitted(self) -> None:
+        """Raise if the calibrator is not fitted."""
+
+    def answer(self, what: What, logits: Any) -> Array:
+        """The answer of a `predict` method by name: "labels", "confidence" or "proba"."""
+        self.check_fitted()
+        backend = backend_of(logits)
+        lazy = None if backend is None else backend.answer_lazily(self, what, logits)
+        if lazy is not None:
+            return lazy
+        given = logits.given if isinstance(logits, Views) else logits
+        with float64_scope(given):
+            return give_back(answer(self.rule_, what, self._checked_logits(logits)), given)
+
+    def _on_host(self, what: What, data: Logits) -> NDArray[Any]:
+        """An answer in full precision, on the host."""
+        with data.backend.in_float64():
+            return data.on_host(answer(self.rule_, what, data))
+
+    def _checked_logits(self, logits: Any) -> Logits:
+        self.check_fitted()
+        return acceptable(self.rule_, as_logits(logits, fitted_by=self))
+
+    def _evidence(self, asked: str) -> tuple[Evidence, ScoreTable]:
+        """The table behind a guarantee, or an error that says how to get one."""
+        if self.held_out_scores_ is not None:
+            return "held-out", self.held_out_scores_
+        if self.fit_scores_ is not None:
+            return "fit", self.fit_scores_
+        reason = (
+            "it was fitted with weights that are not whole numbers of examples"
+            if self.rule_.preserves_labels
+            else f"{self.name!r} may change labels, so the examples it was fitted on cannot test it"
+        )
+        raise ValueError(
+            f"`{asked}` has no examples to go by: {reason}. Call `certify(logits, labels)` first, "
+            "with examples that nothing was fitted on."
+        )
+
+
+def acceptable(method: Any, logits: Logits) -> Logits:
+    """Return the logits if the method (a rule or an estimator) accepts them, else raise."""
+    if method.needs_views and not isinstance(logits, Views):
+        raise TypeError(
+            f"{method.name!r} needs the logits of transformed inputs too: pass "
+            "`hokical.Views(logits, transformed)`."
+        )
+    if isinstance(logits, Views) and not method.needs_views:
+        raise TypeError(
+            f"{method.name!r} does not use transformed inputs; pass the logits themselves."
+        )
+    if method.accepts_top_k:
+        return logits
+    return logits.with_every_class(method.name, "Use temps, ets, hoki or profile")
+
+
+def _levels(source: Evidence, logits: Logits, confidence: FloatArray | None) -> IntArray:
+    """The level (n,) of each example's score."""
+    if source == "held-out" and confidence is not None:
+        return score_levels(confidence_log_odds(confidence))
+    return score_levels(logits.on_host(label_log_odds(logits)))

@@ -1,0 +1,90 @@
+"""The names of the methods and their modules, without importing them.
+
+A method of another package is declared with `hokical.calibrators.register`, or by an entry point of
+the group `hokical.calibrators`, which is searched for names that are not known here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from hokical.core.storage import is_storable
+
+#: Module and class of every method of this package, in the order of tables.
+BUILT_IN: dict[str, tuple[str, str]] = {
+    "uncalibrated": ("uncalibrated", "Uncalibrated"),
+    "temps": ("temps", "TemperatureScaling"),
+    "vecs": ("vecs", "VectorScaling"),
+    "ms_odir": ("odir", "MatrixScalingODIR"),
+    "dir_odir": ("odir", "DirichletODIR"),
+    "structured": ("structured", "StructuredScaling"),
+    "ets": ("ets", "EnsembleTemperatureScaling"),
+    "irm": ("irm", "IsotonicMulticlass"),
+    "irova_ts": ("irova_ts", "IsotonicOneVsAllTS"),
+    "recal": ("recal", "ReCal"),
+    "hoki": ("hoki", "Hoki"),
+    "profile": ("profile", "StabilityProfile"),
+}
+#: The automatic choice among them.
+AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
+GROUP = "hokical.calibrators"
+
+_registered: dict[str, type[Any]] = {}
+
+
+def register(kind: type[Any]) -> type[Any]:
+    """Register a method of your own: a subclass of `BaseCalibrator` with a `rule_kind`.
+
+    It can then be created by name, compared, saved, loaded, exported and used on the command line
+    like any other. To be found in every process, name the class in an entry point of the group
+    `hokical.calibrators`. Can be used as a decorator.
+    """
+    name = getattr(kind, "name", None)
+    if not isinstance(name, str) or not hasattr(kind, "rule_kind"):
+        raise TypeError(f"`kind` must be a BaseCalibrator with a `rule_kind`; got {kind!r}.")
+    taken = name in BUILT_IN or name in AUTOMATIC
+    known = _registered.get(name)
+    if taken or (known is not None and known.__qualname__ != kind.__qualname__):
+        raise ValueError(f"the name {name!r} is taken. Give the rule another `name`.")
+    _registered[name] = kind
+    return kind
+
+
+def unregister(name: str) -> None:
+    """Remove a registered method; those of this package stay."""
+    _registered.pop(name, None)
+
+
+def method_names() -> list[str]:
+    """The names of all methods, those of other packages last, without "auto"."""
+    _find_entry_points()
+    return [*BUILT_IN, *_registered]
+
+
+def load_estimator_class(name: Any) -> type[Any]:
+    """The estimator class of a method."""
+    if isinstance(name, str):
+        if name in BUILT_IN or name in AUTOMATIC:
+            module, kind = (BUILT_IN | AUTOMATIC)[name]
+            found: type[Any] = getattr(import_module(f"hokical.calibrators.{module}"), kind)
+            return found
+        if name not in _registered:
+            _find_entry_points()
+        if name in _registered:
+            return _registered[name]
+    raise ValueError(f"`name` must be one of {[*method_names(), *AUTOMATIC]}; got {name!r}.")
+
+
+def find_rule(record: str) -> None:
+    """Load rules of other packages if a record of a file is unknown."""
+    if not is_storable(record):
+        _find_entry_points()
+
+
+@cache
+def _find_entry_points() -> None:
+    for entry in entry_points(group=GROUP):
+        register(entry.load())

@@ -1,0 +1,81 @@
+"""Calibrators loaded from files: they predict without the libraries needed for fitting."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.catalog import find_rule, load_estimator_class
+from hokical.calibrators.documents import read_calibrator
+
+
+class FittedCalibrator(Calibrator):
+    """A loaded calibrator: the predictions and guarantees of a fit.
+
+    Attributes of the fit (`temperature_`, `converged_`, ...) are available as on the estimator. To
+    fit further, or to use it as a scikit-learn estimator, call `estimator()`.
+    """
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._body = document
+        self.name = document["method"]
+        self.rule_ = document["rule"]
+        self.n_classes_ = document["n_classes"]
+        self.fit_scores_ = document["fit_scores"]
+        self.held_out_scores_ = document["held_out_scores"]
+        self.neighbours_ = document["neighbours"]
+
+    @property
+    def preserves_labels(self) -> bool:
+        return self.rule_.preserves_labels
+
+    @property
+    def accepts_top_k(self) -> bool:
+        return self.rule_.accepts_top_k
+
+    @property
+    def needs_views(self) -> bool:
+        return self.rule_.needs_views
+
+    @property
+    def library_version(self) -> str:
+        """The version that wrote the file."""
+        return str(self._body.get("library_version", "unknown"))
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """Values stored in the file in addition to the calibrator."""
+        return dict(self._body["beside"])
+
+    def estimator(self) -> Any:
+        """The fitted scikit-learn estimator, which can be cloned and fitted further."""
+        document = {**self._body, "held_out_scores": self.held_out_scores_}
+        return load_estimator_class(self.name).from_document(document)
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            **super()._document(),
+            "parameters": self._body["parameters"],
+            "report": self._body["report"],
+            "beside": self.beside,
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("_") and not name.startswith("_"):
+            body = self.__dict__.get("_body", {})
+            for place in (vars(body.get("rule")) if body else {}, body.get("report", {})):
+                if name[:-1] in place:
+                    return place[name[:-1]]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"FittedCalibrator({self.name!r}, {self.n_classes_} classes)"
+
+
+def load(path: str | os.PathLike[str]) -> FittedCalibrator:
+    """Read a calibrator that `save` wrote. Raises CalibratorFileError for anything else.
+
+    It needs NumPy and array-api-compat alone: scikit-learn, SciPy and numba are not imported.
+    """
+    return FittedCalibrator(read_calibrator(path, find_rule))

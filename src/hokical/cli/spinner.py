@@ -1,0 +1,30 @@
+"""A spinner for work whose length is not known."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hokical.cli.show import stderr
+
+_SHOW_AFTER_SECONDS = 1.0
+
+
+@contextmanager
+def spinner(what: str) -> Iterator[None]:
+    """Show what is being done on stderr, if that is a terminal and a second has passed."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    status = stderr().status(f"{what} ...")
+    timer = threading.Timer(_SHOW_AFTER_SECONDS, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # a spinner that is just starting must have started before it is stopped
+        status.stop()

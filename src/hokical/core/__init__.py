@@ -1,0 +1,1 @@
+"""Foundations: checked logits, arrays of any library, row blocks and threads, storage."""

@@ -1,0 +1,37 @@
+"""Equal-width bins of [0, 1]: [j/J, (j+1)/J); 1.0 falls into the last bin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def bin_edges(n_bins: int) -> FloatArray:
+    """The J + 1 edges, each the double nearest to j/J."""
+    return np.arange(n_bins + 1) / n_bins
+
+
+def bin_index(confidence: FloatArray, n_bins: int) -> IntArray:
+    """Bin of each confidence, by comparison with the edges, so that j/J falls exactly into bin j.
+
+    >>> bin_index(np.array([0.0, 0.6, 1.0]), 15)
+    array([ 0,  9, 14])
+    """
+    return np.searchsorted(bin_edges(n_bins)[1:-1], confidence, side="right").astype(np.int64)
+
+
+def sum_by(group: IntArray, values: FloatArray, n_groups: int) -> FloatArray:
+    """Sum of the values in each group, (n_groups,) float64."""
+    return np.bincount(group, values, n_groups).astype(np.float64, copy=False)
+
+
+def check_count(value: Any, *, name: str = "n_bins", least: int = 1) -> int:
+    """Check a count (of bins by default): an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"`{name}` must be an integer of at least {least}; got {value!r}.")
+    return int(value)

@@ -1,0 +1,103 @@
+"""Work on blocks of rows: bounded memory, several threads, results in the order of the rows.
+
+Every row is computed independently, so results do not depend on blocks or threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import NUMPY, Array, to_host
+from hokical.core.parallel import for_row_blocks
+
+FloatArray = NDArray[np.float64]
+Rows = TypeVar("Rows")
+
+
+def rows_per_block(floats_per_row: int, block_size: int = NUMPY.block_size) -> int:
+    """Number of rows per block, for that many float64 per row."""
+    return max(1, block_size // max(1, floats_per_row))
+
+
+def row_slices(n_rows: int, floats_per_row: int) -> Iterator[slice]:
+    """Slices of consecutive rows, about 2 MB of float64 each."""
+    step = rows_per_block(floats_per_row)
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | None = None) -> Any:
+    """Apply `work` to consecutive blocks of rows; concatenate its results (rows, ...).
+
+    Parameters
+    ----------
+    work : function of Logits
+        Returns an array with one entry per row, or a tuple of such arrays.
+    logits : Logits
+    floats_per_row : int, optional
+        Temporary floats per row; by default the number of columns.
+    """
+    per_row = logits.n_columns if floats_per_row is None else floats_per_row
+    if logits.is_traced:
+        return work(logits)
+    step = rows_per_block(per_row, logits.backend.block_size)
+    if logits.n_rows <= step:
+        return work(logits)
+    if logits.is_numpy:
+        return _on_threads(work, logits, step)
+    starts = range(0, logits.n_rows, step)
+    parts = [work(logits.part(slice(start, min(start + step, logits.n_rows)))) for start in starts]
+    if isinstance(parts[0], tuple):
+        return tuple(logits.xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
+    return logits.xp.concat(parts, axis=0)
+
+
+def _on_threads(work: Callable[[Any], Any], logits: Any, step: int) -> Any:
+    """The first block gives shapes and dtypes; the others are written to the same arrays."""
+    first = work(logits.part(slice(0, step)))
+    several = isinstance(first, tuple)
+    heads = first if several else (first,)
+    outs = tuple(np.empty((logits.n_rows, *head.shape[1:]), head.dtype) for head in heads)
+    for out, head in zip(outs, heads, strict=True):
+        out[:step] = head
+
+    def fill(rows: slice) -> None:
+        moved = slice(rows.start + step, rows.stop + step)
+        found = work(logits.part(moved))
+        for out, part in zip(outs, found if several else (found,), strict=True):
+            out[moved] = part
+
+    for_row_blocks(fill, logits.n_rows - step, step)
+    return outs if several else outs[0]
+
+
+def per_row(
+    work: Callable[[Any], Array], logits: Any, floats_per_row: int | None = None
+) -> NDArray[Any]:
+    """`by_blocks` with the results on the host: for a few numbers per row."""
+    return to_host(by_blocks(work, logits, floats_per_row))
+
+
+def sum_over_blocks(logits: Any, work: Callable[[slice, Any], Any]) -> FloatArray:
+    """Sum `work(rows, block)`, arrays of one shape, over all blocks in order.
+
+    Block sums are added at the end, in order, so the number of threads changes nothing.
+    """
+    size = logits.n_columns
+    step = logits.n_rows if logits.is_traced else rows_per_block(size, logits.backend.block_size)
+    parts: list[Any] = [None] * -(-logits.n_rows // step)
+
+    def one(rows: slice) -> None:
+        block = logits if rows.stop - rows.start == logits.n_rows else logits.part(rows)
+        parts[rows.start // step] = work(rows, block)
+
+    if logits.is_numpy:
+        for_row_blocks(one, logits.n_rows, step)
+    else:
+        for start in range(0, logits.n_rows, step):
+            one(slice(start, min(start + step, logits.n_rows)))
+    return np.asarray(np.sum([to_host(part) for part in parts], axis=0))

@@ -1,0 +1,72 @@
+"""Compiled kernels: compiler flags in one place, compilation on first use.
+
+`@kernel` functions are compiled at their first call, so importing a module of kernels costs
+nothing. Importing numba and reading a cached kernel takes about a second: `worthwhile` tells
+whether that pays off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, cached_property, update_wrapper
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+# Sums may be reordered and fused, so that loops vectorise; the order is fixed at compile time, so
+# results are reproducible. Infinities stay legal (masked classes).
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+# A maximum vectorises only if NaN may be ignored; validated logits have none.
+_FAST_MAX = {"nnan", "nsz"}
+#: With fewer logits than this, NumPy is done before numba has been imported. A kernel that is
+#: compiled already is always used, so that a row does not depend on its batch.
+_COLD_FROM = 1_000_000
+
+
+class Kernel:
+    """A function that is compiled at its first call, and cached on disk if possible."""
+
+    def __init__(self, function: Callable[..., Any], fastmath: set[str]) -> None:
+        self.function, self.fastmath = function, fastmath
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.compiled(*args)
+
+    @property
+    def is_compiled(self) -> bool:
+        return "compiled" in self.__dict__
+
+    def worthwhile(self, n_logits: int) -> bool:
+        """Whether the kernel is faster than NumPy for this many logits."""
+        return (self.is_compiled or n_logits >= _COLD_FROM) and has_compiler()
+
+    @cached_property
+    def compiled(self) -> Callable[..., Any]:
+        numba = import_module("numba")
+        scope = self.function.__globals__
+        for name in self.function.__code__.co_names:
+            if isinstance(scope.get(name), Kernel):  # numba needs its callees compiled
+                scope[name] = scope[name].compiled
+        options = {"nogil": True, "fastmath": self.fastmath, "error_model": "numpy"}
+        try:
+            compiled: Callable[..., Any] = numba.njit(cache=True, **options)(self.function)
+        except RuntimeError:  # no writable cache directory, as in a container
+            compiled = numba.njit(**options)(self.function)
+        return compiled
+
+
+def kernel(function: Callable[..., Any]) -> Kernel:
+    """Compile on first use, without the GIL."""
+    return Kernel(function, _FAST)
+
+
+def max_kernel(function: Callable[..., Any]) -> Kernel:
+    """`kernel` for loops that take maxima."""
+    return Kernel(function, _FAST_MAX)
+
+
+@cache
+def has_compiler() -> bool:
+    """Whether numba is installed."""
+    return find_spec("numba") is not None

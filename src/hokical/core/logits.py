@@ -1,0 +1,339 @@
+"""Checked logits: user input is read and validated here, and nowhere else.
+
+`as_logits` returns `Logits`: the array in its own library and on its own device (without a copy
+where possible, so a memory-mapped file stays on disk), with its row maxima. One reduction finds
+NaN, +inf and rows without a finite value, because all three show in the row's maximum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import (
+    NUMPY,
+    Array,
+    Backend,
+    Namespace,
+    backend_of,
+    ignore_overflow,
+    to_float64,
+)
+from hokical.core.properties import cached_property
+from hokical.core.reading import to_numpy
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Margins are clipped here: practically infinite, but products with 0 and gradients stay finite.
+FARTHEST = 1e150
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """Equal classes without a column: `count` (n,) of them, each `margin` (n,) below the top."""
+
+    margin: FloatArray
+    count: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Logits:
+    """Checked logits: `values` (n, classes) of some library and `top`, their row maxima (n,).
+
+    Here every class has a column. In the subclass `TopK` some classes have none; sums over classes
+    are then sums over the columns and over the `tail`. If these rows are a block of a larger input,
+    `total` is the number of logits of all of it, which decides whether compiling pays off.
+    """
+
+    values: Array
+    top: Array
+    backend: Backend = NUMPY
+    total: int = 0
+
+    @property
+    def xp(self) -> Namespace:
+        return self.backend.namespace(self.values)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows; None (unknown) while an ONNX graph is traced."""
+        rows: int = self.values.shape[0]
+        return rows
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_columns
+
+    @property
+    def n_columns(self) -> int:
+        """Number of logits stored per row."""
+        return int(self.values.shape[1])
+
+    @property
+    def size(self) -> int:
+        """Number of logits stored in total."""
+        return self.n_rows * self.n_columns
+
+    @property
+    def work(self) -> int:
+        """Number of logits of the whole input that this is a block of."""
+        return max(self.total, self.size)
+
+    @property
+    def is_numpy(self) -> bool:
+        return self.backend is NUMPY
+
+    @property
+    def is_traced(self) -> bool:
+        return self.backend.is_traced(self.values)
+
+    @property
+    def tail(self) -> Tail | None:
+        """The classes without a column; None if every class has one."""
+        return None
+
+    @cached_property
+    def labels(self) -> Array:
+        """The classifier's own label per row, (n,): the first maximum."""
+        return self.xp.argmax(self.values, axis=1)
+
+    @property
+    def label_columns(self) -> Array:
+        """The column of each row's label, (n,)."""
+        return self.labels
+
+    @cached_property
+    def is_label(self) -> Array:
+        """(n, columns), true at the label."""
+        return self.columns[None, :] == self.label_columns[:, None]
+
+    @cached_property
+    def columns(self) -> Array:
+        """0, 1, ... (columns,), on the device of the values."""
+        return self.beside(np.arange(self.n_columns))
+
+    @cached_property
+    def margins(self) -> Array:
+        """Distance of every logit below its row's top, (n, columns) float64, 0 to FARTHEST.
+
+        Cached, so compute it on blocks of rows.
+        """
+        xp = self.xp
+        with ignore_overflow(xp):  # 1e308 above -1e308 overflows: practically impossible
+            if self.is_numpy:
+                below = np.subtract(self.top[:, None], self.values, dtype=np.float64, order="C")
+                return np.minimum(below, FARTHEST, out=below)
+            below = self.top[:, None] - to_float64(self.values, xp)
+        return xp.clip(below, None, FARTHEST)
+
+    @cached_property
+    def possible(self) -> Array:
+        """Which classes are possible (above -inf), (n, columns)."""
+        return self.values > -self.xp.inf
+
+    @cached_property
+    def possible_counts(self) -> Array:
+        """Number of possible classes of each row, (n,) float64."""
+        xp = self.xp
+        return xp.sum(xp.astype(self.possible, xp.float64), axis=1)
+
+    @property
+    def single_choice(self) -> Array:
+        """Rows in which every class but one is impossible (-inf), (n,)."""
+        return self.possible_counts == 1.0
+
+    @cached_property
+    def gaps(self) -> Array:
+        """Gap between the largest and the second largest logit, (n,); inf if impossible."""
+        xp = self.xp
+        with ignore_overflow(xp):
+            others = xp.where(self.is_label, -xp.inf, to_float64(self.values, xp))
+            return self.top - xp.max(others, axis=1)
+
+    def at_label(self, table: Array) -> Array:
+        """The entry (n,) of each row of a table (n, columns) at its label."""
+        xp = self.xp
+        return xp.sum(xp.where(self.is_label, table, xp.zeros_like(table)), axis=1)
+
+    def of_class(self, classes: IntArray) -> FloatArray:
+        """The logit of one class per row, (n,) float64 on the host."""
+        if self.is_numpy:
+            return np.asarray(self.values[np.arange(self.n_rows), classes], np.float64)
+        column = self.beside(classes)[:, None]
+        found = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
+        return self.on_host(to_float64(found, self.xp))
+
+    def beside(self, array: NDArray[Any]) -> Array:
+        """A NumPy array in the library and on the device of the logits."""
+        return self.backend.from_host(array, self.values)
+
+    def on_host(self, array: Array) -> NDArray[Any]:
+        """An array of this library as a NumPy array."""
+        return self.backend.to_host(array)
+
+    def block(self) -> NDArray[Any]:
+        """For kernels: C-contiguous native float32 or float64 (float16 is widened)."""
+        dtype = np.float64 if self.values.dtype.itemsize == 8 else np.float32
+        return np.ascontiguousarray(self.values, dtype=dtype)
+
+    def part(self, rows: slice) -> Self:
+        """A block of consecutive rows, with the size of the whole as its `work`."""
+        return self._of(self.values[rows, ...], self.top[rows], self.work)
+
+    def take(self, rows: NDArray[Any]) -> Self:
+        """Rows selected by number or by a mask (host arrays)."""
+        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.asarray(rows)
+        if self.is_numpy:
+            return self._of(self.values[index], self.top[index], 0)
+        where = self.beside(index)
+        xp = self.xp
+        return self._of(xp.take(self.values, where, axis=0), xp.take(self.top, where, axis=0), 0)
+
+    def every(self, step: int) -> Self:
+        """Every `step`-th row."""
+        return self._of(self.values[::step, ...], self.top[::step], 0)
+
+    def _of(self, values: Array, top: Array, total: int) -> Self:
+        return type(self)(values, top, self.backend, total)
+
+    def without_gradient(self) -> Self:
+        """The same values, detached from any gradient graph."""
+        values = self.backend.without_gradient(self.values)
+        if values is self.values:
+            return self
+        return type(self)(values, self.backend.without_gradient(self.top), self.backend, self.total)
+
+    def simplified(self) -> Logits:
+        """Logits with one column per class if all classes are known, else itself."""
+        return self
+
+    def with_every_class(self, who: str, remedy: str) -> Logits:
+        """Itself, or an error if some class has no column, which `who` needs."""
+        return self
+
+
+def as_logits(logits: Any, *, name: str = "logits", fitted_by: Any = None) -> Logits:
+    """Check logits and return them with their row maxima.
+
+    Parameters
+    ----------
+    logits : array-like of shape (n, classes), or TopK
+        An array of any library that follows the array API standard (NumPy in any order,
+        memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or `__dlpack__`. It
+        stays on its device. -inf marks an impossible class. `TopK` if only the best are known.
+    name : str
+        Name of the argument in error messages.
+    fitted_by : optional
+        A fitted calibrator, whose `n_classes_` the columns must match.
+    """
+    if isinstance(logits, Logits):
+        _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
+        return logits.simplified()
+    values, backend = as_float_matrix(logits, name)
+    _check_column_count(tuple(values.shape), name, fitted_by)
+    return Logits(values, checked_row_maxima(values, backend, name), backend)
+
+
+def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
+    """A real 2-D float array with at least one row, not copied if it is one; and its backend."""
+    backend = backend_of(logits)
+    if backend is None or backend is NUMPY:
+        array, backend = to_numpy(logits, name), NUMPY
+        if array.dtype == object:
+            array = _numbers_from_objects(array, name)
+    else:
+        array = backend.checked(logits, name)
+        host = backend.host_view(array)
+        if host is not None:  # NumPy's kernels are the fastest
+            array, backend = host, NUMPY
+    kind = backend.kind(array)
+    if kind == "complex":
+        raise ValueError(f"`{name}` must be real. Complex data not supported.")
+    if kind not in ("float", "integer"):
+        raise TypeError(
+            f"`{name}` must be floating point; got dtype {array.dtype}. Convert it to float32."
+        )
+    _check_matrix_shape(tuple(array.shape), name)
+    long = backend is NUMPY and array.dtype.itemsize not in (2, 4, 8)
+    if kind == "integer" or long:
+        xp = backend.namespace(array)
+        array = xp.astype(array, xp.float64)
+    return array, backend
+
+
+def checked_row_maxima(values: Array, backend: Backend, name: str) -> Array:
+    """Row maxima (n,) float64; raises an error that names the first row without a finite one.
+
+    While a graph is traced the values are unknown, and nothing is checked.
+    """
+    xp = backend.namespace(values)
+    with ignore_overflow(xp):
+        top = to_float64(xp.max(values, axis=1), xp)
+    if backend.is_traced(values):
+        return top
+    sound = xp.isfinite(top)
+    if not bool(xp.all(sound)):
+        row = int(np.argmin(backend.to_host(sound)))
+        raise_bad_row(backend.to_host(to_float64(values[row, ...], xp)), row, name)
+    return top
+
+
+def raise_bad_row(row_values: NDArray[Any], row: int, name: str) -> None:
+    """Raise an error that says what is wrong with a row without a finite maximum."""
+    remedy = "Fix or drop the row; only -inf is allowed, for an impossible class."
+    for word, found in (("NaN", np.isnan(row_values)), ("+inf", np.isposinf(row_values))):
+        if found.any():
+            column = int(np.argmax(found))
+            raise ValueError(
+                f"`{name}` must not hold NaN or +inf; got {word} in row {row}, column {column}. "
+                f"{remedy}"
+            )
+    raise ValueError(f"`{name}` row {row} has no finite value: every class is -inf. {remedy}")
+
+
+def _check_matrix_shape(shape: tuple[Any, ...], name: str) -> None:
+    """Two dimensions, and at least one row."""
+    if len(shape) != 2:
+        hint = (
+            " For binary scores use `from_binary_scores`. "
+            "Reshape your data if it is one example: `logits[None, :]`."
+            if len(shape) == 1
+            else " For maps and tokens use `hokical.Dense`, or `.reshape(-1, n_classes)`."
+        )
+        raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}.{hint}")
+    if shape[0] == 0:
+        raise ValueError(
+            f"`{name}` must have at least one row: found array with 0 sample(s) (shape={shape}) "
+            "while a minimum of 1 is required."
+        )
+
+
+def _check_column_count(shape: tuple[Any, ...], name: str, fitted_by: Any) -> None:
+    """At least two classes, and as many as the calibrator was fitted with."""
+    columns = shape[1]
+    if fitted_by is not None and columns != fitted_by.n_classes_:
+        raise ValueError(
+            f"`{name}` must have one column per class, in the order used in `fit`: X has {columns} "
+            f"features, but {type(fitted_by).__name__} is expecting {fitted_by.n_classes_} "
+            "features as input."
+        )
+    if columns < 2:
+        raise ValueError(
+            f"`{name}` must have at least two columns, one per class: found array with {columns} "
+            f"feature(s) (shape={shape}) while a minimum of 2 is required. For binary scores use "
+            "`from_binary_scores`."
+        )
+
+
+def _numbers_from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`{name}` must be numbers; got an object array with something else in it: {error}. "
+            "Every entry's argument must be a string or a number."
+        ) from error

@@ -1,0 +1,90 @@
+"""Threads over blocks of rows.
+
+Kernels release the GIL and every row is computed independently, so results do not depend on the
+number of threads. Unlike a compiler's parallel loops, a thread pool can be used from several Python
+threads at once and after a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_PREFIX = "hokical-worker"
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_lock = threading.Lock()
+_limit: ContextVar[int | None] = ContextVar("hokical_threads", default=None)
+
+
+def thread_count() -> int:
+    """Number of threads: `threads(...)`, else HOKICAL_NUM_THREADS, else the available CPUs."""
+    limit = _limit.get()
+    if limit is not None:
+        return limit
+    wanted = os.environ.get("HOKICAL_NUM_THREADS", "")
+    if wanted:
+        return _checked_count(wanted, "HOKICAL_NUM_THREADS")
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Use `count` threads inside the block, overriding the environment.
+
+    It holds for the current thread (context) only.
+
+    >>> with threads(1):
+    ...     thread_count()
+    1
+    """
+    token = _limit.set(_checked_count(count, "count"))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def for_row_blocks(work: Callable[[slice], None], n_rows: int, rows_per_block: int) -> None:
+    """Call `work(rows)` for consecutive blocks of rows, on several threads if available."""
+    starts = range(0, n_rows, max(1, rows_per_block))
+    blocks = [slice(start, min(start + starts.step, n_rows)) for start in starts]
+    workers = min(thread_count(), len(blocks))
+    if workers <= 1 or threading.current_thread().name.startswith(_PREFIX):
+        for block in blocks:
+            work(block)
+        return
+    futures = [_pool(workers).submit(work, block) for block in blocks]
+    try:
+        for future in futures:
+            future.result()
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        wait(futures)  # no thread may still write into arrays that the caller drops
+        raise
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """A cached pool of that size: starting threads can take longer than a small pass.
+
+    A forked child has none of its parent's threads, so pools are per process.
+    """
+    key = (os.getpid(), workers)
+    with _lock:
+        if key not in _pools:
+            _pools[key] = ThreadPoolExecutor(workers, thread_name_prefix=_PREFIX)
+        return _pools[key]
+
+
+def _checked_count(value: int | str, name: str) -> int:
+    whole = not isinstance(value, (bool, float))
+    count = int(value) if whole and str(value).strip().isdecimal() else 0
+    if count < 1:
+        raise ValueError(f"`{name}` must be an integer of at least 1; got {value!r}.")
+    return count

@@ -1,0 +1,101 @@
+"""A progress bar that appears only after a second."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+
+_SHOW_AFTER_SECONDS = 1.0
+_busy: ContextVar[bool] = ContextVar("hokical_progress", default=False)
+
+
+@contextmanager
+def progress_bar(description: str, total: int, show: bool | None) -> Iterator[Callable[[], None]]:
+    """Yield a function to call after each of about `total` steps; a bar on stderr shows them.
+
+    `show=None` shows it if stderr is a terminal. Nothing is drawn before a second has passed, and
+    the bar is removed when the work is done.
+    """
+    with _shown(description, total, show) as bar:
+        yield bar.advance
+
+
+def track(items: Iterable[Item], description: str, total: int, show: bool | None) -> Iterator[Item]:
+    """Yield the items under a bar; `{}` in the description is the current item."""
+    with _shown(description.format(""), total, show) as bar:
+        for item in items:
+            bar.describe(description.format(item))
+            yield item
+            bar.advance()
+
+
+@contextmanager
+def _shown(description: str, total: int, show: bool | None) -> Iterator[_Bar]:
+    bar = _Bar(description, total)
+    # One bar at a time: nested work is part of the outer bar's step.
+    if _busy.get() or not (sys.stderr.isatty() if show is None else show):
+        yield bar
+        return
+    token = _busy.set(True)
+    # A timer, because the first step alone may take a minute.
+    timer = threading.Timer(_SHOW_AFTER_SECONDS, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield bar
+    finally:
+        timer.cancel()
+        timer.join()  # a bar that is just starting must have started before it is stopped
+        bar.stop()
+        _busy.reset(token)
+
+
+class _Bar:
+    """Counts from the beginning; draws once `start` is called, possibly on another thread."""
+
+    def __init__(self, description: str, total: int) -> None:
+        self.description, self.total, self.done = description, total, 0
+        self._lock = threading.Lock()
+        self._progress: Any = None
+        self._task: Any = None
+
+    def start(self) -> None:
+        from rich.console import Console
+        from rich.progress import Progress, TimeRemainingColumn
+
+        columns = (*Progress.get_default_columns()[:3], TimeRemainingColumn())
+        console = Console(stderr=True, force_terminal=True)
+        progress = Progress(*columns, console=console, transient=True)
+        with self._lock:
+            self._task = progress.add_task(self.description, total=self.total, completed=self.done)
+            progress.start()
+            self._progress = progress
+
+    def describe(self, description: str) -> None:
+        with self._lock:
+            self.description = description
+            self._draw()
+
+    def advance(self) -> None:
+        with self._lock:
+            self.done += 1
+            self._draw()
+
+    def stop(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _draw(self) -> None:
+        if self._progress is not None:
+            self._progress.update(
+                self._task,
+                description=self.description,
+                completed=self.done,
+                total=max(self.total, self.done),
+            )

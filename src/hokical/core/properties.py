@@ -1,0 +1,55 @@
+"""Cached values.
+
+The standard library's `cached_property` holds one lock per class while it computes (Python 3.11):
+threads that use different objects would wait for each other. And torch can trace neither it nor
+`functools.cache`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+if TYPE_CHECKING:
+    from functools import cached_property
+else:
+
+    class cached_property:
+        """Computed on first access and stored in the object's `__dict__`."""
+
+        def __init__(self, function: Callable[[Any], Any]) -> None:
+            self.function, self.name = function, function.__name__
+            self.__doc__ = function.__doc__
+
+        def __get__(self, owner: Any, kind: type[Any] | None = None) -> Any:
+            if owner is None:
+                return self
+            value = self.function(owner)
+            object.__setattr__(owner, self.name, value)
+            return value
+
+
+def memoize(function: Function) -> Function:
+    """Cache a function of hashable values; two threads may both compute a value once.
+
+    >>> @memoize
+    ... def square(x):
+    ...     return x * x
+    >>> square(3), square(3)
+    (9, 9)
+    """
+    known: dict[tuple[Any, ...], Any] = {}
+
+    @wraps(function)
+    def ask(*args: Any) -> Any:
+        if args not in known:
+            known[args] = function(*args)
+        return known[args]
+
+    return cast(Function, ask)
+
+
+__all__ = ["cached_property", "memoize"]

@@ -1,0 +1,89 @@
+"""Logits of inputs and of the same inputs transformed, for methods such as ReCal."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import backend_of
+from hokical.core.logits import Logits, as_logits
+
+
+class Views(Logits):
+    """Logits (n, classes) with those of transformed inputs; pass it wherever logits are expected.
+
+    Parameters
+    ----------
+    logits : array of shape (n, classes)
+    transformed : array of shape (n_transforms, n, classes)
+        The logits of the same inputs under each transformation, always in the same order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> views = Views(np.eye(3), np.stack([0.5 * np.eye(3), 0.2 * np.eye(3)]))
+    >>> views.n_rows, views.n_transforms
+    (3, 2)
+    """
+
+    views: tuple[Logits, ...]
+    #: The logits as passed: answers use their library.
+    given: Any
+
+    def __init__(self, logits: Any, transformed: Any) -> None:
+        own = as_logits(logits)
+        self._store(own, tuple(_check_views(transformed, own)), logits)
+
+    @classmethod
+    def of(cls, logits: Logits, views: tuple[Logits, ...], given: Any = None) -> Self:
+        """From `Logits` of one shape, without checks, as when a graph is traced."""
+        made = object.__new__(cls)
+        made._store(logits, views, given)
+        return made
+
+    def _store(self, own: Logits, views: tuple[Logits, ...], given: Any) -> None:
+        kept = {"values": own.values, "top": own.top, "backend": own.backend, "total": own.total}
+        self.__dict__.update(kept, views=views, given=given)
+
+    @property
+    def n_transforms(self) -> int:
+        return len(self.views)
+
+    def part(self, rows: slice) -> Self:
+        return self._each("part", rows)
+
+    def take(self, rows: NDArray[Any]) -> Self:
+        return self._each("take", rows)
+
+    def every(self, step: int) -> Self:
+        return self._each("every", step)
+
+    def without_gradient(self) -> Self:
+        return self._each("without_gradient")
+
+    def _each(self, method: str, *args: Any) -> Self:
+        """Apply a method to the logits and to every view."""
+        views = tuple(getattr(view, method)(*args) for view in self.views)
+        return self.of(getattr(self.original, method)(*args), views, self.given)
+
+    @property
+    def original(self) -> Logits:
+        """The logits alone."""
+        return Logits(self.values, self.top, self.backend, self.total)
+
+
+def _check_views(transformed: Any, logits: Logits) -> list[Logits]:
+    """One `Logits` per transformation."""
+    rule = (
+        f"`transformed` must have shape (n_transforms, {logits.n_rows}, {logits.n_classes}): the "
+        "logits of the same inputs under each transformation, in the order used in `fit`"
+    )
+    if transformed is None:
+        raise ValueError(f"{rule}; got None.")
+    array = transformed if backend_of(transformed) is not None else np.asarray(transformed)
+    shape = tuple(array.shape)
+    if len(shape) != 3 or shape[0] == 0 or shape[1:] != (logits.n_rows, logits.n_classes):
+        raise ValueError(f"{rule}; got shape {shape}.")
+    return [as_logits(array[i, ...], name=f"transformed[{i}]") for i in range(shape[0])]

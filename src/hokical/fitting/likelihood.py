@@ -1,0 +1,275 @@
+"""Sums over examples that log-loss fits are made of, in float64 and a block of rows at a time.
+
+Every block's sum is kept apart and the blocks are added in order, so that the number of threads
+changes no result. A fit sees an `ExampleSet`, of which it asks for sums; whether the examples are
+in memory (`CountedExamples`), in files or on other machines is the set's business. Sums over
+classes are written once, for arrays of any library, and stay on the device of the logits; labels,
+weights and what is kept per example are on the host.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.accelerate import accelerated
+from hokical.core.arrays import Array, Namespace
+from hokical.core.blocks import per_row, sum_over_blocks
+from hokical.core.logits import FARTHEST, Logits
+from hokical.fitting.impossible import find_impossible, report_left_out
+from hokical.fitting.partitions import Block
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: exp(-FAR) is nothing beside 1: where scaled margins may be cut.
+FAR = 700.0
+#: A median is where this share is reached: the same one, whatever the rounding.
+BARELY_HALF = 0.5 - 1e-9
+#: Margins of fewer logits than this are kept between passes.
+KEEP_BELOW = 1_000_000
+#: Large fits start from the answer for evenly spaced rows, at least this many rows and logits.
+COARSE_ROWS, COARSE_SIZE = 500, 10_000
+
+Made = TypeVar("Made", covariant=True)
+Moments = tuple[Array, Array, Array]
+
+
+class Parts(Protocol[Made]):
+    """Something made of every part of the examples, to be summed over as often as needed."""
+
+    def total(self, work: Callable[[Made], FloatArray]) -> FloatArray:
+        """The sum of `work` over the parts."""
+
+
+class ExampleSet(ABC):
+    """What a log-loss fit asks of examples whose weights sum to 1, wherever they are."""
+
+    @property
+    @abstractmethod
+    def n_classes(self) -> int:
+        """Columns of the logits."""
+
+    @property
+    @abstractmethod
+    def mean_true_margin(self) -> float:
+        """How far the true class lies below the top, on average."""
+
+    @abstractmethod
+    def prepare(self, make: Callable[[CountedExamples], Made]) -> Parts[Made]:
+        """Parts that know what `make` makes of them: kept in memory, or made anew in a pass."""
+
+    @abstractmethod
+    def coarse(self) -> CountedExamples | None:
+        """Evenly spaced examples for a cheap first answer, or None where they save little."""
+
+    @abstractmethod
+    def positive_median(self, values: Callable[[CountedExamples], FloatArray]) -> float:
+        """Weighted median of the values (n,) that are above 0, or 1 if none is."""
+
+    def total(self, work: Callable[[CountedExamples], FloatArray]) -> FloatArray:
+        """The sum of `work` over the examples' parts."""
+        return self.prepare(_as_it_is).total(work)
+
+
+def _as_it_is(examples: CountedExamples) -> CountedExamples:
+    return examples
+
+
+@dataclass(frozen=True, eq=False)
+class WholePart(Parts[Made]):
+    """All examples in one part."""
+
+    made: Made
+
+    def total(self, work: Callable[[Made], FloatArray]) -> FloatArray:
+        return work(self.made)
+
+
+@dataclass(frozen=True, eq=False)
+class CountedExamples(ExampleSet):
+    """Examples in memory: logits, possible true labels (n,), and weights (n,) that sum to 1."""
+
+    logits: Logits
+    labels: IntArray
+    weights: FloatArray
+
+    @cached_property
+    def true_margins(self) -> FloatArray:
+        """How far the true class lies below the row's top, (n,), 0 to FARTHEST."""
+        with np.errstate(over="ignore"):
+            margins = self.logits.on_host(self.logits.top) - self.logits.of_class(self.labels)
+        return np.asarray(np.minimum(margins, FARTHEST))
+
+    @cached_property
+    def weights_beside(self) -> Array:
+        """The weights (n,) in the library and on the device of the logits."""
+        return self.logits.beside(self.weights)
+
+    @property
+    def n_classes(self) -> int:
+        return self.logits.n_classes
+
+    @property
+    def mean_true_margin(self) -> float:
+        return float(np.sum(self.weights * self.true_margins))
+
+    def prepare(self, make: Callable[[CountedExamples], Made]) -> Parts[Made]:
+        return WholePart(make(self))
+
+    def coarse(self) -> CountedExamples | None:
+        step = min(self.labels.size // COARSE_ROWS, self.logits.size // COARSE_SIZE)
+        return self.every(step) if step >= 4 else None
+
+    def positive_median(self, values: Callable[[CountedExamples], FloatArray]) -> float:
+        found = values(self)
+        rows = np.flatnonzero((found > 0.0) & (self.weights > 0.0))
+        if rows.size == 0:
+            return 1.0
+        rows = rows[np.argsort(found[rows])]
+        reached = np.cumsum(self.weights[rows])
+        middle = int(np.searchsorted(reached, BARELY_HALF * reached[-1]))
+        return float(found[rows[middle]])
+
+    def every(self, step: int) -> CountedExamples:
+        """Every `step`-th example, with weights that sum to 1 again (or 0 if none counts)."""
+        rows = slice(None, None, step)
+        weights = self.weights[rows]
+        total = weights.sum()
+        return CountedExamples(
+            self.logits.every(step), self.labels[rows], weights / (total if total else 1.0)
+        )
+
+    def take(self, rows: IntArray) -> CountedExamples:
+        """Some of the examples, which must have all the weight."""
+        return CountedExamples(self.logits.take(rows), self.labels[rows], self.weights[rows])
+
+    def sum_over_blocks(self, work: Callable[[slice, Logits], Array]) -> FloatArray:
+        """The sum of `work(rows, block)` over blocks of rows, on the host."""
+        return sum_over_blocks(self.logits, lambda rows, _: work(rows, self.block(rows)))
+
+    def block(self, rows: slice) -> Logits:
+        """Consecutive rows; kept, with their margins, where that costs little memory."""
+        if rows.stop - rows.start == self.logits.n_rows:
+            return self.logits
+        if not self.keeps_blocks:
+            return self.logits.part(rows)
+        key = (rows.start, rows.stop)
+        if key not in self._blocks:
+            self._blocks[key] = self.logits.part(rows)
+        return self._blocks[key]
+
+    @property
+    def keeps_blocks(self) -> bool:
+        """Whether what is computed of a block may be kept for the next pass."""
+        return self.logits.size < KEEP_BELOW
+
+    @cached_property
+    def _blocks(self) -> dict[tuple[int, int], Logits]:
+        return {}
+
+
+def count_block(block: Block) -> CountedExamples:
+    """Examples in memory that a log-loss fit can learn from, with a warning about the others."""
+    weights, impossible = leave_out_impossible(block)
+    total = float(weights.sum())
+    report_left_out(int(impossible.sum()), block.n_rows, weight_left=total)
+    return scale_weights(block, weights, total)
+
+
+def leave_out_impossible(block: Block) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Weights (n,) that are 0 where the true class is impossible, and those rows that counted."""
+    impossible = find_impossible(block)
+    return np.where(impossible, 0.0, block.counts) if impossible.any() else block.counts, impossible
+
+
+def scale_weights(block: Block, weights: FloatArray, total: float) -> CountedExamples:
+    """A block's examples with weights (n,) divided by a total.
+
+    Where weight and true class are gone, the label that the classifier gave keeps sums finite.
+    """
+    labels = block.labels
+    if not weights.all():
+        own = block.logits.on_host(block.logits.labels)
+        labels = np.where(weights > 0.0, labels, own)
+    return CountedExamples(block.logits, labels, weights / total)
+
+
+def typical_spread(examples: ExampleSet) -> float:
+    """Weighted median over examples of the mean margin of the possible classes, or 1 if all are 0.
+
+    A median, so that a few examples with extreme logits do not set the units for all.
+    """
+    return examples.positive_median(mean_margins)
+
+
+def mean_margins(examples: CountedExamples) -> FloatArray:
+    """Mean margin of the possible classes that have a column, of each example, (n,)."""
+
+    def work(block: Logits) -> Array:
+        xp, possible = block.xp, block.possible
+        total = xp.sum(xp.where(possible, block.margins, xp.zeros_like(block.margins)), axis=1)
+        return total / xp.sum(xp.astype(possible, xp.float64), axis=1)
+
+    return per_row(work, examples.logits)
+
+
+def softmax_moments(examples: ExampleSet, beta: float) -> tuple[float, float, float]:
+    """Weighted means of three numbers per row, for the softmax of beta z.
+
+    With scaled margins x_i = beta (top - z_i): the log of sum_i exp(-x_i), and the mean and the
+    variance of x under the softmax.
+    """
+    log_sum, mean, variance = examples.total(lambda part: _mean_moments(part, beta)).tolist()
+    return log_sum, mean, variance
+
+
+def _mean_moments(examples: CountedExamples, beta: float) -> FloatArray:
+    weights = examples.weights_beside
+
+    def work(rows: slice, block: Logits) -> Array:
+        xp = block.xp
+        zeroth, first, second = moment_sums(block, beta)
+        mean = first / zeroth
+        three = xp.stack([xp.log(zeroth), mean, second / zeroth - mean * mean], axis=0)
+        return xp.sum(three * weights[rows], axis=1)
+
+    return examples.sum_over_blocks(work)
+
+
+def moment_sums(logits: Logits, beta: float) -> Moments:
+    """sum_i x_i^r exp(-x_i) for r = 0, 1, 2 of each row, three arrays (n,), columns and tail."""
+    sums, tail = column_moments(logits, beta), logits.tail
+    if tail is None:
+        return sums  # type: ignore[no-any-return]
+    x = logits.xp.clip(tail.margin * beta, None, FAR)
+    term = tail.count * logits.xp.exp(-x)
+    zeroth, first, second = sums
+    return zeroth + term, first + x * term, second + x * x * term
+
+
+@accelerated
+def column_moments(logits: Logits, beta: float) -> Moments:
+    """The same over the columns alone."""
+    xp = logits.xp
+    minus_x = logits.margins * -beta  # finite, and so is its product with exp(-x) = 0
+    term = xp.exp(minus_x)
+    zeroth = xp.sum(term, axis=1)
+    term *= minus_x
+    return zeroth, -xp.sum(term, axis=1), row_dots(term, minus_x, xp)
+
+
+def row_dots(left: Array, right: Array, xp: Namespace) -> Array:
+    """Products of the rows of two tables, (n,). NumPy's own `vecdot` is slow for short rows."""
+    return np.einsum("ni,ni->n", left, right) if xp is np else xp.vecdot(left, right)
+
+
+def exp_in_place(array: Array, xp: Namespace) -> Array:
+    """exp of an array that nobody else needs, in its place if it is NumPy's."""
+    return np.exp(array, out=array) if xp is np else xp.exp(array)

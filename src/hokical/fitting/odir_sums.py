@@ -1,0 +1,248 @@
+"""The examples that `ms_odir` and `dir_odir` are fitted on, in blocks of rows, and sums over them.
+
+Features, scores and probabilities stay in the library and on the device of the logits. What has
+(classes, classes + 1) numbers comes to the host. NumPy's blocks run on our threads, and are added
+in order, so that the number of threads changes no result; a device has one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import Array, Backend, Namespace
+from hokical.core.logits import Logits
+from hokical.core.parallel import for_row_blocks
+from hokical.fitting.likelihood import exp_in_place, row_dots
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+Found = TypeVar("Found")
+
+#: NumPy's rows are cut into at most this many blocks, each of at least that many numbers.
+MAX_BLOCKS = 8
+MIN_BLOCK_SIZE = 1 << 15
+
+
+def block_rows(n_rows: int, n_classes: int) -> int:
+    """Rows per block: few blocks, for each has a (classes, classes) sum, and none tiny."""
+    return max(-(-n_rows // MAX_BLOCKS), MIN_BLOCK_SIZE // n_classes, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearBlock:
+    """Some rows, all of one library.
+
+    `inputs` (rows, classes + 1) features and a column of ones, `possible` (rows, classes) or None
+    where every class is, `labels` (rows,), `weights` (rows, 1).
+    """
+
+    inputs: Array
+    possible: Array | None
+    labels: Array
+    weights: Array
+    backend: Backend
+
+    @property
+    def xp(self) -> Namespace:
+        return self.backend.namespace(self.inputs)
+
+    @cached_property
+    def _rows(self) -> IntArray:
+        return np.arange(self.inputs.shape[0])
+
+    @property
+    def is_true(self) -> Array:
+        """(rows, classes), true at the label."""
+        columns = self.backend.from_host(np.arange(self.inputs.shape[1] - 1), self.inputs)
+        return columns[None, :] == self.labels[:, None]
+
+    def at_true(self, table: Array) -> Array:
+        """The entry (rows,) of each row of a table (rows, classes) at its label."""
+        if isinstance(table, np.ndarray):
+            return table[self._rows, self.labels]
+        return self.xp.take_along_axis(table, self.labels[:, None], axis=1)[:, 0]
+
+    def take(self, rows: BoolArray, total: float) -> LinearBlock:
+        """The rows of a mask on the host, with weights divided by a total."""
+        where = self.backend.from_host(np.flatnonzero(rows), self.inputs)
+
+        def some(array: Array) -> Array:
+            return self.xp.take(array, where, axis=0)
+
+        possible = None if self.possible is None else some(self.possible)
+        weights = some(self.weights) / total
+        return LinearBlock(some(self.inputs), possible, some(self.labels), weights, self.backend)
+
+    def mask(self, scores: Array) -> Array:
+        """Scores (rows, classes), -inf where the class is impossible."""
+        return (
+            scores if self.possible is None else self.xp.where(self.possible, scores, -self.xp.inf)
+        )
+
+    def probabilities(self, scores: Array) -> tuple[Array, Array]:
+        """Probabilities (rows, classes) of scores, and the sum of the weighted log losses, ()."""
+        xp, scores = self.xp, self.mask(scores)
+        below = scores - xp.max(scores, axis=1, keepdims=True)
+        own = self.at_true(below)
+        proba = exp_in_place(below, xp)
+        total = xp.sum(proba, axis=1)
+        proba /= total[:, None]
+        return proba, xp.sum(self.weights[:, 0] * (xp.log(total) - own))
+
+    def slope(self, proba: Array) -> Array:
+        """Derivative (classes, classes + 1) of the log loss: (P - Y)' X."""
+        if isinstance(proba, np.ndarray):
+            residual = proba.copy()
+            residual[self._rows, self.labels] -= 1.0
+        else:
+            residual = self.xp.where(self.is_true, proba - 1.0, proba)
+        residual *= self.weights
+        return residual.T @ self.inputs
+
+    def curvature(self, proba: Array, direction: Array) -> Array:
+        """Its Hessian times `direction`, (classes, classes + 1), by two matrix products."""
+        change = self.inputs @ direction.T
+        change -= row_dots(change, proba, self.xp)[:, None]
+        change *= proba
+        change *= self.weights
+        return change.T @ self.inputs
+
+    def moments(self, proba: Array) -> Array:
+        """Sums of each class's variance times inputs, and times their squares, (2, C, C + 1)."""
+        variance = proba * (1.0 - proba)
+        variance *= self.weights
+        across, inputs = variance.T, self.inputs
+        return self.xp.stack([across @ inputs, across @ (inputs * inputs)], axis=0)
+
+    def all_right(self, diagonal: Array, present: Array) -> Array:
+        """Whether features times `diagonal` (classes,) alone get every row right, ().
+
+        The scores of classes that are not `present` do not grow with the others: 0 stands for them.
+        """
+        xp = self.xp
+        scores = self.inputs[:, :-1] * diagonal
+        scores = self.mask(xp.where(present[None, :], scores, xp.zeros_like(scores)))
+        others = xp.max(xp.where(self.is_true, -xp.inf, scores), axis=1)
+        return xp.all(self.at_true(scores) > others)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearExamples:
+    """What a fit sees, and the sums over it that the solver asks for.
+
+    `blocks` of rows, `labels` (n,) and `weights` (n,) that sum to 1.
+    """
+
+    blocks: Sequence[LinearBlock]
+    labels: IntArray
+    weights: FloatArray
+    n_classes: int
+
+    @classmethod
+    def from_logits(
+        cls,
+        logits: Logits,
+        labels: IntArray,
+        weights: FloatArray,
+        features: Callable[[Logits], Array],
+        scale: float = 1.0,
+    ) -> LinearExamples:
+        """The features of logits, multiplied by a scale; the weights (n,) are made to sum to 1."""
+        weights = weights / weights.sum()
+        n_rows, n_classes = logits.n_rows, logits.n_classes
+        step = block_rows(n_rows, n_classes) if logits.is_numpy else n_rows
+
+        def make(rows: slice) -> LinearBlock:
+            block = logits.part(rows)
+            xp, x = block.xp, features(block)
+            inputs = xp.concat([x * scale, xp.ones_like(x[:, :1])], axis=1)
+            every = bool(xp.all(block.possible))
+            return LinearBlock(
+                inputs,
+                None if every else block.possible,
+                block.beside(labels[rows]),
+                block.beside(weights[rows])[:, None],
+                block.backend,
+            )
+
+        cuts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+        return cls(_map(make, cuts, logits.is_numpy), labels, weights, n_classes)
+
+    @property
+    def absent(self) -> BoolArray:
+        """Which classes (classes,) have no example."""
+        return np.asarray(np.bincount(self.labels, minlength=self.n_classes) == 0)
+
+    def take(self, rows: BoolArray) -> LinearExamples:
+        """Some of the rows (n,), with weights that sum to 1 again."""
+        weights = self.weights[rows]
+        ends = np.cumsum([block.inputs.shape[0] for block in self.blocks])
+        parts = zip(self.blocks, np.split(rows, ends[:-1]), strict=True)
+        blocks = [block.take(part, float(weights.sum())) for block, part in parts if part.any()]
+        return LinearExamples(blocks, self.labels[rows], weights / weights.sum(), self.n_classes)
+
+    def scores(self, coef: FloatArray) -> list[Array]:
+        """Scores (rows, classes) of a `coef` (classes, classes + 1), by blocks."""
+        across = self._beside(coef).T
+        return self._map(lambda block: block.inputs @ across)
+
+    def probabilities(self, scores: list[Array]) -> tuple[list[Array], float]:
+        """Probabilities (rows, classes) of scores, by blocks, and the mean log loss."""
+        found = self._map(LinearBlock.probabilities, scores)
+        return [proba for proba, _ in found], sum(float(loss) for _, loss in found)
+
+    def slope(self, proba: list[Array]) -> FloatArray:
+        """Derivative (classes, classes + 1) of the mean log loss."""
+        return self._total(LinearBlock.slope, proba)
+
+    def curvature(self, proba: list[Array], direction: FloatArray) -> FloatArray:
+        """Its Hessian times `direction`, (classes, classes + 1)."""
+        beside = self._beside(direction)
+        return self._total(lambda block, part: block.curvature(part, beside), proba)
+
+    def moments(self, proba: list[Array]) -> FloatArray:
+        """Sums of each class's variance times inputs, and times their squares, (2, C, C + 1)."""
+        return self._total(LinearBlock.moments, proba)
+
+    def all_right(self, diagonal: FloatArray) -> bool:
+        """Whether a scale per class (classes,) alone gets every example right."""
+        beside, present = self._beside(diagonal), self._beside(~self.absent)
+        return all(bool(right) for right in self._map(lambda b: b.all_right(beside, present)))
+
+    def _beside(self, array: NDArray[Any]) -> Array:
+        first = self.blocks[0]
+        return first.backend.from_host(array, first.inputs)
+
+    def _map(self, work: Callable[..., Found], *columns: list[Array]) -> list[Found]:
+        """`work(block, ...)` of every block and what goes with it."""
+        items = list(zip(self.blocks, *columns, strict=True))
+        numpy = isinstance(self.blocks[0].inputs, np.ndarray)
+        return _map(lambda item: work(*item), items, numpy)
+
+    def _total(self, work: Callable[..., Array], *columns: list[Array]) -> FloatArray:
+        """The sum of `work` over the blocks, on the host, in their order."""
+        to_host = self.blocks[0].backend.to_host
+        total, *rest = (to_host(part) for part in self._map(work, *columns))
+        for part in rest:
+            total = total + part
+        return np.asarray(total)
+
+
+def _map(work: Callable[[Any], Found], items: Sequence[Any], threads: bool) -> list[Found]:
+    """`work` of every item, in order; on threads if wanted."""
+    if not threads:
+        return [work(item) for item in items]
+    found: list[Any] = [None] * len(items)
+
+    def one(place: slice) -> None:
+        found[place.start] = work(items[place.start])
+
+    for_row_blocks(one, len(items), 1)
+    return found

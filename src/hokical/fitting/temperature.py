@@ -1,0 +1,184 @@
+"""The one fit of a temperature: by maximum likelihood, Newton's method with safeguards.
+
+With margins d_i = top - z_i, the log loss is stationary in beta = 1/T where the mean margin of the
+true class equals the mean margin that the softmax of beta z expects. The expected one falls with
+beta, so there is one solution and its side is always known. Newton's method runs on the log of both
+sides as a function of log beta, which is close to a straight line.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import Array
+from hokical.core.blocks import per_row
+from hokical.core.logits import FARTHEST, Logits
+from hokical.fitting.likelihood import (
+    CountedExamples,
+    ExampleSet,
+    softmax_moments,
+)
+from hokical.fitting.newton import Point, descend
+from hokical.rules.checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
+
+FloatArray = NDArray[np.float64]
+
+#: Temperatures are sought between these two unless others are given.
+BOUNDS = (1e-5, 1e5)
+#: Most passes over the examples unless told otherwise.
+MAX_ITER = 200
+#: The last step's relative length. Newton squares the error, so what is left is about 1e-13.
+TOLERANCE = 1e-6
+#: Longest step in log temperature: far from the solution the slope says little.
+_LONGEST_STEP = 4.0
+
+
+@dataclass(frozen=True)
+class TemperatureFit:
+    """A fitted temperature, its mean log loss in nats, and how the search ended."""
+
+    temperature: float
+    log_loss: float
+    n_iter: int
+    converged: bool
+    message: str
+
+
+def best_temperature(
+    examples: ExampleSet,
+    *,
+    bounds: tuple[float, float] = BOUNDS,
+    max_iter: int = MAX_ITER,
+    tol: float = TOLERANCE,
+) -> TemperatureFit:
+    """The temperature of least log loss; a fit that did not converge is returned as such.
+
+    The last step is at most `tol` long, relative to the temperature; as Newton's method squares
+    the error, about a tenth of its square is left.
+    """
+    if examples.mean_true_margin == 0.0:
+        return _fit_without_mistakes(examples, bounds)
+    start = 0.0
+    coarse = examples.coarse()
+    if coarse is not None and coarse.mean_true_margin > 0.0:
+        start = -math.log(_search(coarse, start, bounds, max_iter, tol).temperature)
+    return _search(examples, start, bounds, max_iter, tol)
+
+
+def base_temperature(examples: ExampleSet, spread: float, reach: tuple[float, float]) -> float:
+    """Where fits of more parameters start from and shrink to; near 1 if no temperature is best.
+
+    It is sought between multiples of the `spread`, the typical difference of logits.
+    """
+    low, high = reach[0] * spread, min(reach[1] * spread, LARGEST_TEMPERATURE)
+    found = best_temperature(examples, bounds=(low, high))
+    if found.converged or found.temperature == high:
+        return found.temperature
+    return min(max(1.0, spread / 1e3), spread * 1e3)
+
+
+def check_bounds(bounds: Any) -> tuple[float, float]:
+    """The two bounds on the temperature, checked."""
+    try:
+        low, high = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not LEAST_TEMPERATURE <= low < high <= LARGEST_TEMPERATURE:
+        raise ValueError(
+            f"`bounds` must be two temperatures from {LEAST_TEMPERATURE:g} to "
+            f"{LARGEST_TEMPERATURE:g}, the smaller first; got {bounds!r}. The default is {BOUNDS}."
+        )
+    return low, high
+
+
+def ending_message(ending: str, bounds: tuple[float, float], n_iter: int) -> str:
+    """Why a search over log(1/temperature) did not converge, and what to do."""
+    if ending == "low":
+        return (
+            f"the loss still falls at the largest temperature allowed, {bounds[1]:g}: the "
+            "labels are hardly better than chance, or the logits are very large. Check that "
+            "`labels` index the columns of `logits`, or raise the upper of the `bounds`."
+        )
+    if ending == "high":
+        return (
+            f"the loss still falls at the smallest temperature allowed, {bounds[0]:g}: mistakes "
+            "have tiny margins, or the logits are very small. Lower the lower of the `bounds`."
+        )
+    return f"no answer in {n_iter} iterations. Raise `max_iter`."
+
+
+def _search(
+    examples: ExampleSet, start: float, bounds: tuple[float, float], max_iter: int, tol: float
+) -> TemperatureFit:
+    low, high = bounds
+    found = descend(
+        lambda log_beta: _evaluate(examples, log_beta, tol),
+        start,
+        (-math.log(high), -math.log(low)),
+        max_iter,
+    )
+    point, count = found.point, found.n_iter
+    if found.ending == "converged":
+        temperature = min(max(math.exp(-point.at - point.step), low), high)
+        return TemperatureFit(temperature, point.value_after_step, count, True, "converged")
+    temperature = {"low": high, "high": low, "limit": math.exp(-point.at)}[found.ending]
+    message = ending_message(found.ending, bounds, count)
+    return TemperatureFit(temperature, point.value, count, False, message)
+
+
+def _evaluate(examples: ExampleSet, log_beta: float, tol: float) -> Point:
+    """The log loss at log beta, and the step towards equal margins."""
+    beta = math.exp(log_beta)
+    log_sum, expected, variance = softmax_moments(examples, beta)
+    observed = beta * examples.mean_true_margin
+    slope = observed - expected
+    step = _step(expected, observed, variance)
+    done = abs(step) <= tol
+    return Point(log_beta, log_sum + observed, slope, slope + variance, step, done)
+
+
+def _step(expected: float, observed: float, variance: float) -> float:
+    """Newton's step in log beta towards expected = observed, both in units of 1/beta."""
+    if observed == 0.0:  # all has underflowed: much too flat
+        return _LONGEST_STEP
+    if expected == 0.0:  # the softmax is all on the top class: much too sharp
+        return -_LONGEST_STEP
+    ahead = math.log(expected) - math.log(observed)  # their ratio might underflow
+    if variance <= 0.0:  # rounded away, and only the side is known
+        return math.copysign(_LONGEST_STEP, ahead)
+    return min(max(ahead * (expected / variance), -_LONGEST_STEP), _LONGEST_STEP)
+
+
+def _fit_without_mistakes(examples: ExampleSet, bounds: tuple[float, float]) -> TemperatureFit:
+    """Every label has the top logit: no temperature above 0 is best."""
+    if not examples.total(_differing).any():
+        loss = softmax_moments(examples, 1.0)[0]
+        message = (
+            "the possible classes of each example have equal logits, so every temperature fits "
+            "equally well and 1 was taken. Use examples on which the logits differ."
+        )
+        return TemperatureFit(min(max(1.0, bounds[0]), bounds[1]), loss, 2, False, message)
+    loss = softmax_moments(examples, 1.0 / bounds[0])[0]
+    message = (
+        "every validation label has the top logit, so the log loss falls all the way to "
+        f"temperature 0; the smallest allowed, {bounds[0]:g}, was taken. Use more validation "
+        "examples, some of which are wrong, or raise the lower of the `bounds`."
+    )
+    return TemperatureFit(bounds[0], loss, 2, False, message)
+
+
+def _differing(examples: CountedExamples) -> FloatArray:
+    """1 if two possible classes of an example that counts have different logits, else 0, (1,)."""
+    rows = per_row(_uneven_rows, examples.logits)
+    return np.array([float((rows & (examples.weights > 0.0)).any())])
+
+
+def _uneven_rows(logits: Logits) -> Array:
+    """Rows in which two possible classes have different logits, (n,)."""
+    margins = logits.margins
+    return logits.xp.any((margins > 0.0) & (margins < FARTHEST), axis=1)

@@ -1,0 +1,118 @@
+"""The penalised log loss of vector scaling, its units, and its minimum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from hokical.fitting.likelihood import ExampleSet, Parts, typical_spread
+from hokical.fitting.newton import Evaluation, Minimum, minimize_convex
+from hokical.fitting.temperature import base_temperature
+from hokical.fitting.vector_sums import VectorPart, VectorSums, VectorUnits
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Above this many classes the Hessian costs more than the iterations it saves.
+DENSE_CLASSES = 1000
+#: Spreads of log-probabilities below the first are near their rounding errors; those above the
+#: second leave no room for temperatures.
+_SPREADS = (1e-6, 1e100)
+#: The base temperature is sought between these multiples of the spread: a wild example or two can
+#: ask for a very high one.
+_REACH = (1e-5, 1e30)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorProblem:
+    """Penalised mean log loss as a function of theta = (unit (scale - 1/T), bias), (2 classes,).
+
+    Its features x are log-probabilities divided by the unit.
+    """
+
+    examples: ExampleSet
+    ridge: float
+    temperature: float
+    unit: float
+
+    def solve(self, max_iter: int) -> Minimum:
+        start = np.zeros(2 * self.examples.n_classes)
+        # Blocks of rows run on our threads; BLAS threads on top would compete with them for cores.
+        with threadpool_limits(1, user_api="blas"):
+            if self.examples.n_classes <= DENSE_CLASSES:
+                return minimize_convex(self.evaluate, start, max_iter)
+            options = {"maxiter": max_iter, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-8}
+            found = minimize(
+                self.value_and_gradient, start, jac=True, method="L-BFGS-B", options=options
+            )
+        return Minimum(found.x, float(found.fun), int(found.nit), bool(found.success))
+
+    def scale(self, theta: FloatArray) -> FloatArray:
+        """What multiplies the log-probabilities, (classes,)."""
+        return np.asarray(1.0 / self.temperature + theta[: theta.size // 2] / self.unit)
+
+    @cached_property
+    def parts(self) -> Parts[VectorPart]:
+        units = VectorUnits(self.temperature, self.unit)
+        return self.examples.prepare(partial(VectorPart, units=units))
+
+    @cached_property
+    def observed(self) -> FloatArray:
+        """Weighted sums of the true classes' features, and of the classes, (2 classes,)."""
+        return self.parts.total(lambda part: part.observe())
+
+    @property
+    def class_weights(self) -> FloatArray:
+        """How much of the weight each class has, (classes,)."""
+        return self.observed[self.examples.n_classes :]
+
+    def evaluate(self, theta: FloatArray) -> Evaluation:
+        """Value, gradient (p,) and Hessian (p, p), p = 2 classes."""
+        flat = self.parts.total(lambda part: part.second_sums(theta))
+        total = VectorSums.from_flat(flat, theta.size // 2)
+        value, gradient = self._value_and_gradient(theta, total.firsts)
+        return value, gradient, self._hessian(total)
+
+    def value_and_gradient(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """The same without the Hessian, for very many classes."""
+        return self._value_and_gradient(
+            theta, self.parts.total(lambda part: part.first_sums(theta))
+        )
+
+    def losses(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """The mean log loss, and each class's against all others, (classes,)."""
+        total = self.parts.total(lambda part: part.class_losses(theta))
+        return float(total[-1]), total[:-1]
+
+    def separated_classes(self, theta: FloatArray, class_losses: FloatArray) -> IntArray:
+        """Classes that occur and whose part of the penalty is at least their loss."""
+        penalty = 0.5 * self.ridge * (theta.reshape(2, -1) ** 2).sum(axis=0)
+        return np.flatnonzero((penalty >= class_losses) & (self.class_weights > 0.0))
+
+    def _value_and_gradient(self, theta: FloatArray, sums: FloatArray) -> tuple[float, FloatArray]:
+        """From the sums of [p x, p] and of the log losses."""
+        value = float(sums[-1]) + 0.5 * self.ridge * float(theta @ theta)
+        return value, sums[:-1] - self.observed + self.ridge * theta
+
+    def _hessian(self, total: VectorSums) -> FloatArray:
+        """Mean of diag(p) - p p' with features multiplied in, plus the ridge. Takes `products`."""
+        count = total.squares.size
+        hessian: FloatArray = np.negative(total.products, out=total.products)
+        scale, bias = np.arange(count), np.arange(count, 2 * count)
+        hessian[scale, scale] += total.squares + self.ridge
+        hessian[bias, bias] += total.firsts[bias] + self.ridge
+        hessian[scale, bias] += total.firsts[scale]
+        hessian[bias, scale] += total.firsts[scale]
+        return hessian
+
+
+def choose_units(examples: ExampleSet) -> tuple[float, float]:
+    """The base temperature, and the unit of the scales: the smaller of it and the spread."""
+    spread = min(max(typical_spread(examples), _SPREADS[0]), _SPREADS[1])
+    temperature = base_temperature(examples, spread, _REACH)
+    return temperature, min(temperature, spread)

@@ -1,0 +1,166 @@
+"""Upper bounds on the true calibration error from a held-out test set.
+
+CE = sum_j |E[D 1_j]| with D = 1{correct} - confidence and 1_j = "the confidence lies in bin j";
+the measured ECE replaces expectations by means over N test examples. `docs/bounds.md` derives each
+bound; the tests check their coverage by simulation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+from typing import Literal
+
+from hokical.core.bins import check_count
+
+Method = Literal["mcdiarmid", "bousquet", "union", "paper"]
+
+#: The part of delta spent on bounding the true Brier score, where a measured one is given.
+_BRIER_SHARE = 0.1
+
+
+def calibration_bound(
+    ece: float,
+    n: int,
+    n_bins: int = 15,
+    delta: float = 0.05,
+    *,
+    method: Method = "mcdiarmid",
+    brier: float | None = None,
+) -> float:
+    """An upper bound on the true calibration error that holds with probability 1 - delta.
+
+    Parameters
+    ----------
+    ece : float
+        Equal-width ECE measured on `n` test examples that were not used to fit anything.
+    n : int
+        Number of test examples.
+    n_bins : int
+        Number of bins J of the ECE.
+    delta : float
+        Probability, over test sets, that the bound fails.
+    method : {"mcdiarmid", "bousquet", "union", "paper"}
+        - "mcdiarmid": ECE + sqrt(J/N) + sqrt(2 ln(1/delta)/N); with `brier` the first root
+          shrinks to sqrt(J brier/N).
+        - "bousquet": needs `brier`; the deviation term shrinks with it too. The tightest.
+        - "union": Hoeffding in every bin and a union over the bins.
+        - "paper": Theorem 2 as published. Its proof loses a factor of J in the union over bins and
+          uses too small a range in Hoeffding's inequality, so it is *not proven*; in practice it
+          is so wide that it holds.
+    brier : float, optional
+        Mean of (1{correct} - confidence)^2 on the same test examples. Uses part of `delta`.
+
+    Returns
+    -------
+    bound : float
+        At most 1, which the calibration error cannot exceed.
+
+    Examples
+    --------
+    >>> round(calibration_bound(0.01, 10_000), 4)
+    0.0732
+    >>> round(calibration_bound(0.01, 10_000, method="bousquet", brier=0.05), 4)
+    0.0271
+    """
+    _check_share("ece", ece)
+    _check_delta(delta)
+    n = _check_count(n)
+    n_bins = check_count(n_bins)
+    if brier is not None:
+        _check_share("brier", brier)
+    excess = _excess_function(method)(n, n_bins, delta, brier)
+    return min(1.0, float(ece) + excess)
+
+
+def brier_upper_bound(brier: float, n: int, delta: float) -> float:
+    """True mean squared error bounded with probability 1 - delta (Chernoff, by inverting KL)."""
+    from scipy.optimize import brentq
+
+    budget = math.log(1.0 / delta) / n
+    top = 1.0 - 1e-15
+    if brier >= top or _bernoulli_kl(brier, top) <= budget:
+        return 1.0
+    return float(brentq(lambda q: _bernoulli_kl(brier, q) - budget, brier, top, xtol=1e-12))
+
+
+def _mcdiarmid(n: int, n_bins: int, delta: float, brier: float | None) -> float:
+    mean_square, rest = _spend_on_brier(n, delta, brier)
+    return math.sqrt(n_bins * mean_square / n) + math.sqrt(2.0 * math.log(1.0 / rest) / n)
+
+
+def _bousquet(n: int, n_bins: int, delta: float, brier: float | None) -> float:
+    if brier is None:
+        raise ValueError(
+            '`method="bousquet"` needs `brier`, the top-label Brier score; got None. Pass it, or '
+            'use `method="mcdiarmid"`.'
+        )
+    mean_square, rest = _spend_on_brier(n, delta, brier)
+    expected = math.sqrt(n_bins * mean_square / n)
+    reach = 2.0  # |f - E f| for the functions f = sum_j +-D 1_j in [-1, 1]
+    log_term = math.log(1.0 / rest)
+    spread = math.sqrt(2.0 * log_term * (mean_square + 2.0 * reach * expected) / n)
+    return expected + spread + reach * log_term / (3.0 * n)
+
+
+def _union(n: int, n_bins: int, delta: float, brier: float | None) -> float:
+    _refuse_brier("union", brier)
+    return (n_bins + 1) * math.sqrt(math.log(2.0 * n_bins / delta) / (2.0 * n))
+
+
+def _paper(n: int, n_bins: int, delta: float, brier: float | None) -> float:
+    _refuse_brier("paper", brier)
+    return n_bins * math.sqrt(2.0 / n) * math.sqrt(2.0 * math.log(2.0) - math.log(delta))
+
+
+_METHODS: dict[str, Callable[[int, int, float, float | None], float]] = {
+    "mcdiarmid": _mcdiarmid,
+    "bousquet": _bousquet,
+    "union": _union,
+    "paper": _paper,
+}
+
+
+def _excess_function(method: str) -> Callable[[int, int, float, float | None], float]:
+    if method not in _METHODS:
+        raise ValueError(f"`method` must be one of {list(_METHODS)}; got {method!r}.")
+    return _METHODS[method]
+
+
+def _spend_on_brier(n: int, delta: float, brier: float | None) -> tuple[float, float]:
+    """A bound on E[D^2], and the delta that is left for the deviation."""
+    if brier is None:
+        return 1.0, delta
+    return brier_upper_bound(brier, n, _BRIER_SHARE * delta), (1.0 - _BRIER_SHARE) * delta
+
+
+def _bernoulli_kl(p: float, q: float) -> float:
+    first = p * math.log(p / q) if p > 0.0 else 0.0
+    second = (1.0 - p) * math.log((1.0 - p) / (1.0 - q)) if p < 1.0 else 0.0
+    return first + second
+
+
+def _refuse_brier(method: str, brier: float | None) -> None:
+    if brier is not None:
+        raise ValueError(f'`brier` cannot be used by method="{method}"; leave it out.')
+
+
+def _check_share(name: str, value: float) -> None:
+    if not _is_number(value) or not 0.0 <= value <= 1.0:
+        raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
+
+
+def _check_delta(delta: float) -> None:
+    if not _is_number(delta) or not 0.0 < delta < 1.0:
+        raise ValueError(f"`delta` must lie strictly between 0 and 1; got {delta!r}.")
+
+
+def _check_count(n: int) -> int:
+    if not _is_number(n) or not 1 <= n < math.inf or int(n) != n:
+        raise ValueError(f"`n` must be an integer of at least 1; got {n!r}.")
+    return int(n)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,0 +1,42 @@
+"""JAX arrays: computed in float64 where they are, also while JAX traces them."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import Array, Backend, Namespace
+
+
+class JaxBackend(Backend):
+    """JAX has float64 only where it is asked for; here it is, for the length of a call."""
+
+    def namespace(self, array: Array) -> Namespace:
+        return import_module("jax.numpy")
+
+    def from_host(self, array: NDArray[Any], like: Array) -> Array:
+        return self.namespace(like).asarray(array)
+
+    def to_host(self, array: Array) -> NDArray[Any]:
+        return np.asarray(array)
+
+    def is_traced(self, array: Array) -> bool:
+        return isinstance(array, import_module("jax.core").Tracer)
+
+    def without_gradient(self, array: Array) -> Array:
+        return import_module("jax.lax").stop_gradient(array)
+
+    def follow(self, rounded: Array, smooth: Array) -> Array:
+        stop = import_module("jax.lax").stop_gradient
+        return stop(rounded) + (smooth - stop(smooth))
+
+    def in_float64(self) -> AbstractContextManager[Any]:
+        scope: AbstractContextManager[Any] = import_module("jax").enable_x64(True)
+        return scope
+
+
+BACKEND = JaxBackend()

@@ -1,0 +1,37 @@
+"""Arrays of a graph that is being traced (ndonnx): shapes are known but for the batch, values not.
+
+A rule's answer written against the array API becomes ONNX operators by being computed with them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import Array, Backend, Namespace
+from hokical.integrations.onnx.package import onnx_module
+
+
+class OnnxBackend(Backend):
+    """Everything is traced at once, in blocks of all rows."""
+
+    def namespace(self, array: Array) -> Namespace:
+        onnx_module("ndonnx")  # with the name of the extra, if it is not installed
+        return import_module("hokical.integrations.onnx.namespace")
+
+    def is_traced(self, array: Array) -> bool:
+        return True
+
+    def from_host(self, array: NDArray[Any], like: Array) -> Array:
+        """The array itself: it becomes a constant of the graph when a traced one meets it."""
+        return array
+
+    def to_host(self, array: Array) -> NDArray[Any]:
+        """The numbers of a constant; others are not known."""
+        return array if isinstance(array, np.ndarray) else np.asarray(array.unwrap_numpy())
+
+
+BACKEND = OnnxBackend()

@@ -1,0 +1,139 @@
+"""The array API while a graph is traced: ndonnx, with its own way to treat constants.
+
+Constants stay NumPy arrays until they meet a traced one, so that what is made of them alone leaves
+no nodes. And ndonnx guards `max`, `matmul` and the like with branches for arrays without elements,
+and searches by comparing everything with everything. Here they are plain operators: onnxruntime
+handles an empty batch, and no axis but the batch is ever empty. All else is ndonnx's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from inspect import isfunction
+from math import inf
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import Array
+from hokical.integrations.onnx.package import onnx_module
+
+ndx = onnx_module("ndonnx")
+op = onnx_module("spox.opset.ai.onnx.v21")
+
+FloatArray = NDArray[np.float64]
+
+#: Up to this many numbers are compared one by one.
+_FEW = 64
+
+
+@cache
+def __getattr__(name: str) -> Any:
+    found = getattr(ndx, name)
+    if not isfunction(found):
+        return found
+
+    def call(*args: Any, **options: Any) -> Any:
+        named = {name: _traced(value) for name, value in options.items()}
+        return found(*map(_traced, args), **named)
+
+    return call
+
+
+def _traced(given: Any) -> Any:
+    """NumPy arrays, those in lists too, as constants of the graph."""
+    if isinstance(given, (np.ndarray, np.generic)):
+        return ndx.asarray(given)
+    return type(given)(map(_traced, given)) if isinstance(given, (list, tuple)) else given
+
+
+def _var(x: Array) -> Any:
+    return _traced(x).unwrap_spox()
+
+
+def max(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
+    """The largest along an axis; with NaN among them anything."""
+    return _reduce(op.reduce_max, x, axis, keepdims)
+
+
+def min(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
+    """The smallest along an axis; with NaN among them anything."""
+    return _reduce(op.reduce_min, x, axis, keepdims)
+
+
+def any(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
+    """Whether one along an axis holds."""
+    return max(ndx.astype(_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
+
+
+def all(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
+    """Whether every one along an axis holds."""
+    return min(ndx.astype(_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
+
+
+def _reduce(reduce: Callable[..., Any], x: Array, axis: int, keepdims: bool) -> Array:
+    # Axes counted from the end give a wrong shape for an empty batch in onnxruntime.
+    axes = op.const(np.array([axis % x.ndim]))
+    return ndx.asarray(reduce(_var(x), axes, keepdims=keepdims))
+
+
+def isfinite(x: Array, /) -> Array:
+    return ndx.abs(_traced(x)) < inf
+
+
+def matmul(x1: Array, x2: Array, /) -> Array:
+    return ndx.asarray(op.matmul(_var(x1), _var(x2)))
+
+
+def take(x: Array, indices: Array, /, *, axis: int = 0) -> Array:
+    return ndx.asarray(op.gather(_var(x), _var(indices), axis=axis))
+
+
+def flip(x: Array, /, *, axis: int) -> Array:
+    """In reverse order along an axis of known length."""
+    return take(x, np.arange(x.shape[axis])[::-1], axis=axis % x.ndim)
+
+
+def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+    """Sorted along an axis of known length."""
+    return _top_k(x, axis, descending)[0]
+
+
+def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+    """The order along an axis of known length, equals as they come."""
+    return _top_k(x, axis, descending)[1]
+
+
+def _top_k(x: Array, axis: int, descending: bool) -> tuple[Array, Array]:
+    count = op.const(np.array([x.shape[axis]]))
+    values, order = op.top_k(_var(x), count, axis=axis % x.ndim, largest=int(descending))
+    return ndx.asarray(values), ndx.asarray(order)
+
+
+def searchsorted(
+    x1: Array, x2: Array, /, *, side: Literal["left", "right"] = "left", sorter: None = None
+) -> Array:
+    """How many of the rising constants x1 (k,) lie below x2, or at x2 too for the right side.
+
+    Many are searched by bisection: steps are powers of two, the same for all, so there is no loop.
+    """
+
+    def reached(edge: Array) -> Array:
+        return _traced(edge) <= values if side == "right" else _traced(edge) < values
+
+    edges: FloatArray = x1 if isinstance(x1, np.ndarray) else x1.unwrap_numpy()
+    values = _traced(x2)
+    if edges.size <= _FEW:
+        values = values[..., None]
+        return ndx.sum(ndx.astype(reached(edges), ndx.int64), axis=-1)
+    step = 1 << (edges.size.bit_length() - 1)
+    padded = np.full(2 * step, inf)
+    padded[1 : 1 + edges.size] = edges
+    found = ndx.astype(reached(padded[step]), ndx.int64) * step
+    while step > 1:
+        step //= 2
+        trial = found + step
+        found = ndx.where(reached(take(padded, trial)), trial, found)
+    return ndx.minimum(found, _traced(np.array(edges.size)))

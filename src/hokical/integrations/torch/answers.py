@@ -1,0 +1,104 @@
+"""What a module says of logits: a rule whose numbers are tensors, and rows that nobody checked.
+
+`compiled_answers` is `answers` for `torch.compile`, which cannot follow the Python of the rules and
+records the tensor operations alone, as `torch.export` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from hokical.core.arrays import give_back
+from hokical.core.blocks import by_blocks
+from hokical.core.logits import Logits
+from hokical.core.views import Views
+from hokical.integrations.torch.backend import BACKEND
+from hokical.integrations.torch.frame import Frame
+from hokical.rules.answering import What, answer_unchecked
+
+Answers = Callable[..., tuple[Tensor, ...]]
+
+
+def answers(
+    frame: Frame,
+    wanted: Sequence[What],
+    numbers: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
+    """Each answer that is wanted, with the leading shape of the logits (..., classes).
+
+    `inputs` are the logits, and those of transformed inputs if the rule needs them. Floats are
+    float32, and float64 where the logits are; NaN for rows that are no logits.
+    """
+    logits = inputs[0]
+    rule = frame.rule.with_numbers(dict(zip(frame.numbers, numbers, strict=True)))
+
+    def work(block: Logits) -> tuple[Tensor, ...]:
+        found = (answer_unchecked(rule, what, block) for what in wanted)
+        return tuple(give_back(part, logits) for part in found)
+
+    # Rules have blocks of their own; but all probabilities in float64 would be too many.
+    per_row = frame.n_classes if "proba" in wanted else 1
+    parts = by_blocks(work, _data(frame, *inputs), per_row)
+    shape = logits.shape
+    return tuple(
+        part.reshape(shape if what == "proba" else shape[:-1])
+        for what, part in zip(wanted, parts, strict=True)
+    )
+
+
+def __getattr__(name: str) -> Answers:
+    """Importing the compiler takes seconds: it is left to those who use it."""
+    if name != "compiled_answers":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import torch._dynamo
+
+    # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
+    trace = getattr(torch._dynamo, "nonstrict_trace", lambda function: function)
+    found: Answers = globals().setdefault(name, trace(answers))
+    return found
+
+
+def _data(frame: Frame, logits: Tensor, transformed: Tensor | None = None) -> Logits:
+    """The logits as rows (n, classes), with those of transformed inputs."""
+    own = _unchecked(logits.reshape(-1, frame.n_classes))
+    if transformed is None:
+        return own
+    views = transformed.reshape(frame.n_transforms, -1, frame.n_classes)
+    return Views.of(own, tuple(_unchecked(view) for view in views))
+
+
+def _unchecked(values: Tensor) -> Logits:
+    """Logits of which the shape (n, classes) alone is known."""
+    wide = values if values.is_floating_point() else values.double()
+    return Logits(wide, wide.amax(dim=1).double(), BACKEND)
+
+
+def check_shapes(frame: Frame, logits: Any, transformed: Any) -> None:
+    """Raise where tensors of other shapes are wanted."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(
+            f"`logits` must be a tensor; got {type(logits).__name__}. The calibrator itself takes "
+            "arrays."
+        )
+    if logits.ndim < 1 or logits.shape[-1] != frame.n_classes:
+        raise ValueError(
+            f"`logits` must have {frame.n_classes} classes, along the last axis; got shape "
+            f"{tuple(logits.shape)}. Move the axis there with `.movedim(1, -1)`."
+        )
+    if not frame.rule.needs_views:
+        if transformed is not None:
+            raise TypeError(f"{frame.rule.name!r} does not use transformed inputs; leave them out.")
+        return
+    wanted = (frame.n_transforms, *logits.shape)
+    rule = (
+        f"`transformed` must be a tensor of shape {tuple(wanted)}: the logits of the same inputs "
+        "under each transformation, in the order used in `fit`"
+    )
+    if not isinstance(transformed, Tensor):
+        raise ValueError(f"{frame.rule.name!r} needs `transformed`. {rule}; got {transformed!r}.")
+    if transformed.shape != wanted:
+        raise ValueError(f"{rule}; got shape {tuple(transformed.shape)}.")

@@ -1,0 +1,177 @@
+"""A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import _register_namedtuple
+
+from hokical.calibrators.calibrator import Calibrator
+from hokical.integrations.torch import answers as _answers
+from hokical.integrations.torch.answers import answers, check_shapes
+from hokical.integrations.torch.backend import BACKEND
+from hokical.integrations.torch.frame import Frame
+from hokical.rules.answering import What
+
+
+class Prediction(NamedTuple):
+    """`labels` int64 and `confidence`, one of each per row of logits."""
+
+    labels: Tensor
+    confidence: Tensor
+
+
+# `torch.export.save` writes down what a program returns, and knows only what was registered.
+_register_namedtuple(Prediction, serialized_type_name="hokical.Prediction")
+
+
+class CalibratorModule(nn.Module):
+    """A fitted calibrator as a module; `as_module` makes one.
+
+    The numbers of the fitted rule are float64 buffers: they are part of the `state_dict`, follow
+    `.to(device)`, and stay float64 under `.half()` and the like. All is computed in float64, so
+    autocast changes nothing. There are no parameters: nothing here is trained.
+
+    Only shapes are looked at, never values, so that a module can be exported and a GPU need not
+    wait: a row with NaN or +inf, or with nothing but -inf, gets confidence NaN.
+
+    Attributes
+    ----------
+    n_classes : number of logits per row
+    n_transforms : number of transformed inputs whose logits are needed beside
+    fitted : the calibrator this was made from; None once other numbers have been loaded
+    """
+
+    #: Text, so that numbers of another kind are refused even where the sizes agree.
+    kind: Tensor
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        self.fitted: Calibrator | None = calibrator
+        self._frame = Frame(calibrator.rule_, int(calibrator.n_classes_))
+        for name, array in self._frame.arrays().items():
+            self.register_buffer(name, torch.tensor(array))
+
+    @property
+    def n_classes(self) -> int:
+        return self._frame.n_classes
+
+    @property
+    def n_transforms(self) -> int:
+        return self._frame.n_transforms
+
+    def forward(self, logits: Tensor, transformed: Tensor | None = None) -> Prediction:
+        """Labels and confidence of logits (..., classes), both of the leading shape.
+
+        Confidence is float32, and float64 where the logits are. ReCal also needs `transformed`
+        (n_transforms, ..., classes): the logits of the same inputs under each transformation.
+        """
+        return Prediction(*self._ask(("labels", "confidence"), logits, transformed))
+
+    def proba(self, logits: Tensor, transformed: Tensor | None = None) -> Tensor:
+        """Probabilities of logits (..., classes), of the same shape."""
+        return self._ask(("proba",), logits, transformed)[0]
+
+    def labels(self, logits: Tensor, transformed: Tensor | None = None) -> Tensor:
+        """Labels of logits (..., classes): the classifier's own where the method keeps them."""
+        return self._ask(("labels",), logits, transformed)[0]
+
+    def _ask(
+        self, wanted: tuple[What, ...], logits: Tensor, transformed: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        check_shapes(self._frame, logits, transformed)
+        numbers = [self._buffers[name] for name in self._frame.numbers.values()]
+        inputs = [logits] if transformed is None else [logits, transformed]
+        if torch.compiler.is_dynamo_compiling():
+            return _answers.compiled_answers(self._frame, wanted, numbers, inputs)
+        return answers(self._frame, wanted, numbers, inputs)  # type: ignore[arg-type]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow to other devices, and never to another dtype."""
+
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any
+    ) -> None:
+        errors: list[str] = args[-1] if args else options["error_msgs"]
+        given = self._in_own_dtypes(state_dict, prefix)
+        try:
+            frame = self._frame_with(given)
+        except ValueError as error:
+            errors.append(str(error))
+            return
+        for name, buffer in self.named_buffers():  # sizes of arrays are a matter of the fit
+            if name in given and given[name].ndim == buffer.ndim:
+                setattr(self, name, buffer.new_empty(given[name].shape))
+        own = {prefix + name: value for name, value in given.items()}
+        super()._load_from_state_dict({**state_dict, **own}, prefix, *args, **options)
+        if given:  # and not the network's numbers alone
+            self.fitted, self._frame = None, frame
+
+    def _in_own_dtypes(self, state_dict: dict[str, Any], prefix: str) -> dict[str, Tensor]:
+        """What there is for the buffers, by name: also where it is assigned, not copied."""
+        return {
+            name: state_dict[prefix + name].to(buffer.dtype)
+            for name, buffer in self.named_buffers()
+            if isinstance(state_dict.get(prefix + name), Tensor)
+        }
+
+    def _frame_with(self, given: dict[str, Tensor]) -> Frame:
+        """The same with other numbers; ValueError if these cannot be this module's."""
+        found = dict(self.named_buffers()) | given
+        if not given or any(tensor.is_meta for tensor in found.values()):
+            return self._frame  # there is nothing to check
+        return self._frame.with_arrays(
+            {name: BACKEND.to_host(tensor).copy() for name, tensor in found.items()}
+        )
+
+    def extra_repr(self) -> str:
+        return repr(self._frame)
+
+
+def as_module(calibrator: Calibrator) -> CalibratorModule:
+    """A fitted calibrator as an `nn.Module`: logits in, labels and confidence out.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        Fitted, of any method, or loaded from a file.
+
+    Returns
+    -------
+    CalibratorModule
+        Its results are those of the calibrator's `predict`, `predict_confidence` and
+        `predict_proba`. It holds a copy: fitting the calibrator again does not change it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hokical import make
+    >>> from hokical.integrations.torch import as_module
+    >>> cal = make("temps").fit([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0, 1, 1])
+    >>> module = as_module(cal)
+    >>> labels, confidence = module(torch.tensor([[1.0, 3.0]], dtype=torch.float64))
+    >>> labels, bool(confidence == cal.predict_confidence([[1.0, 3.0]])[0])
+    (tensor([1]), True)
+    >>> module.proba(torch.zeros(4, 2)).shape
+    torch.Size([4, 2])
+    """
+    if not isinstance(calibrator, Calibrator):
+        raise TypeError(
+            f"`calibrator` must be a fitted calibrator; got {type(calibrator).__name__}. Make one "
+            'with `hokical.make("hoki").fit(logits, labels)`.'
+        )
+    if not hasattr(calibrator, "rule_"):
+        raise ValueError(
+            f"`calibrator` must be fitted; this {type(calibrator).__name__} is not fitted yet. "
+            "Call `fit(logits, labels)` first."
+        )
+    return CalibratorModule(calibrator)

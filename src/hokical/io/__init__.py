@@ -1,0 +1,25 @@
+"""Logits and labels from files, and results into files.
+
+One module per format. The format is found by a file's first bytes; nothing in a file is ever run.
+
+>>> import tempfile, pathlib
+>>> from hokical.io import read_examples, write_npz
+>>> path = pathlib.Path(tempfile.mkdtemp()) / "val.npz"
+>>> write_npz(path, logits=[[2.0, 0.0], [0.5, 1.0]], labels=[0, 1])
+>>> read_examples(path).logits.n_rows
+2
+"""
+
+from hokical.io.errors import DataFileError
+from hokical.io.opening import is_pattern
+from hokical.io.reading import LabelledRows, read_examples
+from hokical.io.writing import check_output, write_npz
+
+__all__ = [
+    "DataFileError",
+    "LabelledRows",
+    "check_output",
+    "is_pattern",
+    "read_examples",
+    "write_npz",
+]

@@ -1,0 +1,149 @@
+"""A fit that survives being killed: a journal of its reductions, in a folder.
+
+A fit is a deterministic sequence of reductions over the source. The journal holds the result of
+each finished one, and the state of the present one with the number of rows that are in it. A fit
+that is started again gets the finished results at once, goes on in the middle of the present one,
+and ends with the same numbers as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hokical.core.files import replace_file, write_text_atomically
+from hokical.fitting.partitions import State
+from hokical.io.chunks import block_rows
+from hokical.io.identities import hash_chunk
+from hokical.io.sources import ChunkSource
+
+_FORMAT = 3
+#: Rows of the first chunk whose bytes are part of a source's identity.
+_LOOKED_AT = 1000
+
+
+class CheckpointError(ValueError):
+    """The checkpoint belongs to another fit, or cannot be read."""
+
+
+class FolderJournal:
+    """States in a folder, one file each, all of them whole or not there.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it does not exist.
+    identity : dict
+        What fit this is. A folder that belongs to another one is refused.
+    every : float
+        Seconds between two writes; 0 writes after every block.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], identity: dict[str, Any], *, every: float = 0.0
+    ) -> None:
+        self.folder = Path(folder)
+        self.every = every
+        self._last = time.monotonic()
+        self._claim(identity)
+
+    def recall(self, index: int) -> tuple[State | None, int, bool]:
+        for path, finished in ((self._pass_file(index), True), (self._running_file, False)):
+            if path.exists():
+                number, rows, state = self._read(path)
+                if number == index:
+                    return state, rows, finished
+        return None, 0, False
+
+    def note(self, index: int, state: State, rows: int, *, finished: bool) -> None:
+        if finished:
+            self._write(self._pass_file(index), index, rows, state)
+        elif time.monotonic() - self._last >= self.every:
+            self._write(self._running_file, index, rows, state)
+            self._last = time.monotonic()
+
+    def _claim(self, identity: dict[str, Any]) -> None:
+        """Write down whose folder this is, or compare with what is written."""
+        ours = json.loads(json.dumps({"format": _FORMAT} | identity))
+        about = self.folder / "about.json"
+        for name in ("about.json", "running.npz", "pass-*.npz"):
+            remove_half_written(self.folder, name)
+        if not about.exists():
+            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+                raise CheckpointError(
+                    f"{self.folder} is not a checkpoint: it has something else in it. Choose "
+                    "another `checkpoint`."
+                )
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_text_atomically(about, json.dumps(ours, indent=1) + "\n")
+            return
+        theirs = _parse(about)
+        changed = sorted(key for key in ours | theirs if ours.get(key) != theirs.get(key))
+        if changed:
+            key = changed[0]
+            raise CheckpointError(
+                f"{self.folder} belongs to another fit: its {key} was {theirs.get(key)}, and is "
+                f"now {ours.get(key)}. Delete the folder to start over, or choose another."
+            )
+
+    @property
+    def has_finished_pass(self) -> bool:
+        """Whether there is a finished pass, which will not be repeated."""
+        return self._pass_file(0).exists()
+
+    @property
+    def rows_file(self) -> Path:
+        """Where the hashes of rows are kept that no file identifies."""
+        return self.folder / "rows.txt"
+
+    def _pass_file(self, index: int) -> Path:
+        return self.folder / f"pass-{index:04d}.npz"
+
+    @property
+    def _running_file(self) -> Path:
+        return self.folder / "running.npz"
+
+    def _write(self, path: Path, index: int, rows: int, state: State) -> None:
+        arrays = {f"state_{i}": array for i, array in enumerate(state)}
+        with replace_file(path) as stream:
+            np.savez(stream, allow_pickle=False, position=np.array([index, rows]), **arrays)
+
+    def _read(self, path: Path) -> tuple[int, int, State]:
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                index, rows = stored["position"].tolist()
+                state = tuple(stored[f"state_{i}"] for i in range(len(stored.files) - 1))
+        except Exception as error:  # damaged archives raise all sorts of things
+            raise CheckpointError(
+                f"{path} cannot be read: {error} Delete the folder to start over."
+            ) from error
+        return index, rows, state
+
+
+def remove_half_written(folder: Path, pattern: str) -> None:
+    """Remove what a kill left of `replace_file`, for files whose names match."""
+    for path in folder.glob(f".{pattern}.{'[0-9a-f]' * 12}"):
+        path.unlink(missing_ok=True)
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+    return dict(found)
+
+
+def source_identity(source: ChunkSource) -> dict[str, Any]:
+    """What the source says of itself, and a look at its first rows."""
+    first = source.first_chunk()
+    return {
+        "source": source.identity(),
+        "first rows": hash_chunk(first.rows(slice(_LOOKED_AT))),
+        "rows in a block": block_rows(first.n_classes),
+    }

@@ -1,0 +1,184 @@
+"""Tables (extra `parquet`): Parquet files or a pyarrow Dataset as one source, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hokical.io.chunks import Chunk, block_rows, read_ahead, skip_rows
+from hokical.io.columns import find_columns
+from hokical.io.errors import DataFileError, report_damage
+from hokical.io.identities import file_identity
+from hokical.io.names import PARTS, FileSplit, normalize
+from hokical.io.parquet import KIND, parquet_library, table_rows
+from hokical.io.reading import tidy_labels
+from hokical.io.sources import ChunkSource
+
+#: How a dataset is called in errors.
+_DATASET = Path("pyarrow dataset")
+
+
+class TableSource(ChunkSource):
+    """Batches of tables that have the same columns.
+
+    Parameters
+    ----------
+    path : path
+        How the table is called in errors.
+    names : sequence of str
+        All columns. One called `sample_weight`, `weight` or `weights` says how much a row counts.
+    split : {"val", "test"}
+        Which rows, where a column `split` distinguishes them.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str], split: FileSplit) -> None:
+        self.split = split
+        self._names = list(names)
+        self._layout = find_columns(path, self._names)
+
+    @property
+    def _columns(self) -> list[str]:
+        return [self._names[index] for index in self._layout.all()]
+
+    @property
+    def _logit_columns(self) -> list[str]:
+        return [self._names[index] for index in self._layout.logits]
+
+    def _chunk(self, path: Path, batch: Any) -> Chunk:
+        table = import_module("pyarrow").Table.from_batches([batch])
+        rows = table_rows(path, table, self._layout, self._names)
+        labels = None if rows.labels is None else tidy_labels(rows.labels)
+        chunk = Chunk(rows.logits, labels, rows.weights)
+        if rows.parts is None:
+            return chunk
+        names = [normalize(str(part)) for part in rows.parts]
+        return chunk.rows(np.isin(names, PARTS[self.split]))
+
+
+class ParquetSource(TableSource):
+    """Rows of Parquet files, a list of paths, in the order of the files."""
+
+    identified = True
+
+    def __init__(self, files: Sequence[Any], *, split: FileSplit = "val") -> None:
+        self.files = [Path(file) for file in files]
+        if not self.files:
+            raise ValueError("`files` must name at least one Parquet file; got none.")
+        super().__init__(self.files[0], _column_names(self.files[0]), split)
+        if self._layout.split is None:
+            self.n_rows = sum(_row_count(file) for file in self.files)
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        return read_ahead(self._from_row(start))
+
+    def identity(self) -> dict[str, Any]:
+        about = [file_identity(file) for file in self.files]
+        return super().identity() | {"files": about, "split": self.split}
+
+    def _from_row(self, start: int) -> Iterator[Chunk]:
+        for file in self.files:
+            if self._layout.split is None and start >= (count := _row_count(file)):
+                start -= count
+                continue
+            seen = 0
+            for chunk in self._of_file(file):
+                yield from skip_rows([chunk], max(0, start - seen))
+                seen += chunk.n_rows
+            start = max(0, start - seen)
+
+    def _of_file(self, file: Path) -> Iterator[Chunk]:
+        missing = sorted(set(self._columns) - set(_column_names(file)))
+        if missing:
+            raise DataFileError(
+                file, f"expected the columns of {self.files[0].name}; `{missing[0]}` is missing."
+            )
+        logits = self._logit_columns
+        with report_damage(file, KIND):
+            stored = parquet_library(file).ParquetFile(file)
+            size = _batch_rows(logits, stored.iter_batches(batch_size=1, columns=logits))
+            # One group at a time: of all together, pyarrow keeps the bytes until the end.
+            for group in range(stored.num_row_groups):
+                for batch in stored.iter_batches(size, [group], self._columns):
+                    yield self._chunk(file, batch)
+
+
+class DatasetSource(TableSource):
+    """Rows of a pyarrow Dataset, with its filter and the columns of its partitions, or a Table."""
+
+    def __init__(self, data: Any, *, split: FileSplit = "val") -> None:
+        arrow = import_module("pyarrow.dataset")
+        if not isinstance(data, arrow.Dataset):
+            data = arrow.dataset(_as_table(data))
+        self.dataset = data
+        super().__init__(_DATASET, data.schema.names, split)
+        if self._layout.split is None:
+            self.n_rows = int(data.count_rows())
+
+    @classmethod
+    def from_folder(cls, folder: Path, files: list[Path], split: FileSplit) -> DatasetSource:
+        """The Parquet files of a folder whose subfolders are called `name=value`."""
+        parquet_library(folder)
+        dataset = import_module("pyarrow.dataset").dataset(
+            [str(file) for file in files],
+            format="parquet",
+            partitioning="hive",
+            partition_base_dir=str(folder),
+        )
+        return cls(dataset, split=split)
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        return read_ahead(skip_rows(self._all(), start))
+
+    def _all(self) -> Iterator[Chunk]:
+        logits = self._logit_columns
+        with report_damage(_DATASET, "a table"):
+            frugal = _frugal(self.dataset)
+            head = self.dataset.head(1, columns=logits, batch_size=1, **frugal).to_batches()
+            size = _batch_rows(logits, iter(head))
+            for batch in self.dataset.to_batches(columns=self._columns, batch_size=size, **frugal):
+                yield self._chunk(_DATASET, batch)
+
+
+def _frugal(dataset: Any) -> dict[str, Any]:
+    """Options of a scan that reads little ahead, where pyarrow would hold many groups of rows."""
+    arrow = import_module("pyarrow.dataset")
+    options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
+    if isinstance(getattr(dataset, "format", None), arrow.ParquetFileFormat):
+        options["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(pre_buffer=False)
+    return options
+
+
+def _as_table(data: Any) -> Any:
+    arrow = import_module("pyarrow")
+    if isinstance(data, arrow.RecordBatch):
+        return arrow.Table.from_batches([data])
+    if isinstance(data, arrow.Table):
+        return data
+    raise TypeError(
+        "of pyarrow, a Dataset, a Table or a RecordBatch is a source; got "
+        f"{type(data).__name__}. Read it into a Table with `.read_all()`, or name its files."
+    )
+
+
+def _batch_rows(logits: list[str], rows: Iterator[Any]) -> int:
+    """As many rows as make a block; of lists, the first row tells how long they are."""
+    if len(logits) > 1:
+        return block_rows(len(logits))
+    first = next((batch.column(0)[0].as_py() for batch in rows if batch.num_rows), None)
+    return block_rows(len(first) if isinstance(first, list) else 1)
+
+
+def _column_names(file: Path) -> list[str]:
+    parquet = parquet_library(file)
+    with report_damage(file, KIND):
+        return list(parquet.read_schema(file).names)
+
+
+def _row_count(file: Path) -> int:
+    parquet = parquet_library(file)
+    with report_damage(file, KIND):
+        return int(parquet.read_metadata(file).num_rows)

@@ -1,0 +1,134 @@
+"""`.csv`: text tables with commas, semicolons or tabs."""
+
+from __future__ import annotations
+
+import csv
+import re
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.io.columns import TableRows, find_columns, split_rows
+from hokical.io.errors import DataFileError, report_damage
+from hokical.io.lazy import NAMELESS, Arrays
+
+_KIND = "a table (.csv) of numbers, columns logit_0, logit_1, ... and label"
+
+
+def open_csv(path: Path) -> Arrays:
+    """Columns by the header; without a header all of them, nameless."""
+    with report_damage(path, _KIND):
+        delimiter, first = _read_first_line(path)
+        if all(_is_number(cell) for cell in first):
+            skip = int(_numbers_columns(first, _read_row(path, delimiter, 1)))
+            return {NAMELESS: _read_numbers(path, delimiter, skip=skip, columns=None)}
+        return _open_named(path, delimiter, first)
+
+
+def _open_named(path: Path, delimiter: str, header: list[str]) -> Arrays:
+    if len(header) < 2 and not header[0].isidentifier():
+        raise DataFileError(path, f"expected {_KIND}; found other text.", "Name another file.")
+    layout = find_columns(path, header)
+    _check_width(path, header, _read_row(path, delimiter, 1))
+    wanted = [column for column in layout.all() if column != layout.split]
+    # All columns at once where all are numbers: then a row that is too long is noticed as well.
+    columns = wanted if len(wanted) < len(header) else None
+    values = _read_numbers(path, delimiter, skip=1, columns=columns)
+    position = {c: i for i, c in enumerate(wanted if columns else range(len(header)))}
+    labels, weights = (
+        None if column is None else values[:, position[column]]
+        for column in (layout.labels, layout.weights)
+    )
+    logits = values[:, [position[column] for column in layout.logits]]
+    parts = None if layout.split is None else _read_words(path, delimiter, layout.split)
+    return split_rows(path, TableRows(logits, labels, weights, parts))
+
+
+def _read_numbers(
+    path: Path, delimiter: str, *, skip: int, columns: list[int] | None
+) -> NDArray[Any]:
+    with _open_text(path) as stream:
+        lines = [line for line in stream if line.strip()][skip:]
+    if not lines:
+        raise DataFileError(path, f"expected {_KIND}; found a header and 0 rows.", "Add rows.")
+    try:
+        return np.loadtxt(
+            lines,
+            delimiter=delimiter,
+            usecols=columns,
+            quotechar='"',
+            comments=None,
+            ndmin=2,
+        )
+    except ValueError as error:
+        raise _bad_cell(path, str(error)) from error
+
+
+def _bad_cell(path: Path, reason: str) -> DataFileError:
+    """What NumPy says of a cell or row, with the remedy that fits it."""
+    if "could not convert" not in reason:
+        remedy = "Give every row as many cells as the first."
+    elif re.search(r"'[-+]?\d+,\d+", reason):
+        remedy = "Write numbers with a decimal point, not a comma."
+    else:
+        remedy = "Write a number in that cell, or drop its column or row."
+    return DataFileError(path, f"expected {_KIND}; {reason.rstrip('.')}.", remedy)
+
+
+def _check_width(path: Path, header: list[str], row: list[str]) -> None:
+    if row and len(row) > len(header):
+        raise DataFileError(
+            path,
+            f"expected {len(header)} cells in a row, as in the header; found {len(row)}.",
+            "Name every column, and write numbers with a decimal point, not a comma.",
+        )
+
+
+def _numbers_columns(first: list[str], second: list[str]) -> bool:
+    """Whether a line of numbers is a header: 0, 1, 2, ... or 1, 2, 3, ..., as pandas writes it.
+
+    Two columns of whole numbers may as well begin with a row 0, 1; they are taken for a header
+    only above numbers that are not whole.
+    """
+    counted = any(first == [str(k + start) for k in range(len(first))] for start in (0, 1))
+    if len(first) < 2 or not counted:
+        return False
+    return len(first) > 2 or not all(re.fullmatch(r"\s*[-+]?\d+\s*", cell) for cell in second)
+
+
+def _read_words(path: Path, delimiter: str, column: int) -> list[str]:
+    with _open_text(path) as stream:
+        rows = csv.reader((line for line in stream if line.strip()), delimiter=delimiter)
+        return [row[column] for row in rows][1:]
+
+
+def _read_first_line(path: Path) -> tuple[str, list[str]]:
+    """The delimiter, by which of them the first line has most of, and its cells."""
+    line = _read_line(path, 0)
+    delimiter = max(",;\t", key=line.count)
+    return delimiter, next(csv.reader([line], delimiter=delimiter), [""])
+
+
+def _read_row(path: Path, delimiter: str, number: int) -> list[str]:
+    return next(csv.reader([_read_line(path, number)], delimiter=delimiter), [])
+
+
+def _read_line(path: Path, number: int) -> str:
+    with _open_text(path) as stream:
+        lines = (line for line in stream if line.strip())
+        return next(islice(lines, number, None), "")
+
+
+def _open_text(path: Path) -> TextIO:
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

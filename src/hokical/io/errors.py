@@ -1,0 +1,62 @@
+"""The one exception for files that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+class DataFileError(ValueError):
+    """A file that cannot be used: which, what was expected, what was found, what to do."""
+
+    def __init__(self, path: Path, problem: str, remedy: str = "") -> None:
+        self.path, self._said = path, (path, problem, remedy)
+        super().__init__(" ".join(f"{path}: {problem} {remedy}".split()))
+
+    def __reduce__(self) -> tuple[type[DataFileError], tuple[Path, str, str]]:
+        """So that it can be sent from another process."""
+        return type(self), self._said
+
+
+@contextmanager
+def report_damage(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a parser raises on damaged bytes into a DataFileError.
+
+    Parsers raise anything on bytes they do not understand (ValueError, KeyError, zlib.error,
+    MemoryError for an absurd shape), so everything is caught, here and nowhere else.
+    """
+    try:
+        yield
+    except DataFileError:
+        raise
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise DataFileError(
+            path,
+            f"expected {kind}; found a damaged or truncated one: {reason.rstrip('.')}.",
+            "Copy or save the file again.",
+        ) from error
+
+
+def import_reader(path: Path, module: str, kind: str, extra: str) -> Any:
+    """The module that reads files of a kind, or an error that says how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise DataFileError(
+            path,
+            f"is {kind}, for which a library is missing.",
+            f"Install it: pip install 'hokical[{extra}]'.",
+        ) from error
+
+
+def objects_error(path: Path, what: str) -> DataFileError:
+    """For arrays of Python objects, whose bytes could be any program."""
+    return DataFileError(
+        path,
+        f"expected {what}; found Python objects, which are not read.",
+        "Convert with `.astype(float)`, rows of equal length, and save again.",
+    )

@@ -1,0 +1,125 @@
+"""Which of a file's arrays are the logits and which the labels, by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hokical.io.errors import DataFileError
+from hokical.io.lazy import NAMELESS
+
+FileSplit = Literal["val", "test"]
+
+#: Spellings, the most usual first.
+LOGITS = ("logits", "logit", "scores", "outputs")
+#: The best values of each row, in files without the others.
+TOP_K = ("topk_values", "topk_log_probabilities")
+LABELS = ("labels", "label", "targets", "target", "y_true", "y", "class")
+#: Columns of a table that say how much a row counts, and how they are called as an array.
+WEIGHTS = ("sample_weight", "weight", "weights")
+WEIGHT_ARRAY = "sample_weight"
+PARTS: dict[str, tuple[str, ...]] = {
+    "val": ("val", "valid", "validation", "cal", "calib", "calibration", "dev"),
+    "test": ("test", "eval"),
+}
+_PROBABILITIES = re.compile("p|prob(s|a|as|ability|abilities)?|softmax")
+
+
+@dataclass(frozen=True)
+class ArrayNames:
+    """Names of a file's arrays, and which part they are where the file has parts."""
+
+    logits: str
+    labels: str | None
+    part: FileSplit | None
+    weights: str | None = None
+
+
+def choose_arrays(path: Path, names: Iterable[str], split: FileSplit) -> ArrayNames:
+    """The pair of the wanted part, else the file's only pair."""
+    known = list(names)
+    if known == [NAMELESS]:
+        return ArrayNames(NAMELESS, None, None)
+    for part in (split, None):
+        logits = find_name(known, (*LOGITS, *TOP_K), part)
+        if logits is not None:
+            labels, weights = (find_name(known, words, part) for words in (LABELS, (WEIGHT_ARRAY,)))
+            return ArrayNames(logits, labels, part, weights)
+    raise _no_logits(path, known, split)
+
+
+def choose_labels(path: Path, names: Iterable[str], split: FileSplit) -> str:
+    """The labels of a file that is read for its labels alone."""
+    known = list(names)
+    labels = find_name(known, LABELS, split) or find_name(known, LABELS, None)
+    if labels is None and len(known) == 1:
+        return known[0]
+    if labels is None:
+        raise DataFileError(
+            path, f"expected an array `labels`; found {_list(known)}.", "Rename the array."
+        )
+    return labels
+
+
+def find_name(names: Iterable[str], words: tuple[str, ...], part: FileSplit | None) -> str | None:
+    """The array of a file that is called one of the words, in a part of it if one is given."""
+    known = {normalize(name): name for name in names}
+    found = first_known(known, _spellings(words, part))
+    return None if found is None else known[found]
+
+
+def first_known(known: Container[str], spellings: Iterable[str]) -> str | None:
+    """The first spelling that is there."""
+    return next((name for name in spellings if name in known), None)
+
+
+def normalize(name: str) -> str:
+    """Lower case, with `_` for what else people put between words."""
+    return re.sub(r"[-./\s]+", "_", name.strip().lower())
+
+
+def are_probabilities(names: Iterable[str]) -> bool:
+    """Whether a name says so."""
+    words = {word for name in names for word in normalize(name).split("_")}
+    return any(map(_PROBABILITIES.fullmatch, words))
+
+
+def probabilities_error(path: Path, names: Iterable[str]) -> DataFileError:
+    return DataFileError(
+        path,
+        f"expected logits; found {_list(names)}, probabilities by name.",
+        "Convert with `hokical.from_probabilities` and save as `logits`.",
+    )
+
+
+def _spellings(words: tuple[str, ...], part: str | None) -> list[str]:
+    if part is None:
+        return list(words)
+    parts = PARTS[part]
+    return [spelling for p in parts for w in words for spelling in (f"{p}_{w}", f"{w}_{p}")]
+
+
+def _no_logits(path: Path, names: list[str], split: FileSplit) -> DataFileError:
+    other: FileSplit = "test" if split == "val" else "val"
+    if find_name(names, LOGITS, other) is not None:
+        return DataFileError(
+            path,
+            f"expected `{split}_logits` or `logits`; found the {other} part only.",
+            f"If that is what you want, choose it with --split {other}.",
+        )
+    if are_probabilities(names):
+        return probabilities_error(path, names)
+    return DataFileError(
+        path,
+        f"expected an array `logits` or `{split}_logits`; found {_list(names)}.",
+        "Rename the array.",
+    )
+
+
+def _list(names: Iterable[str]) -> str:
+    shown = [f"`{name}`" for name in names]
+    more = f" and {len(shown) - 6} more" if len(shown) > 6 else ""
+    return ", ".join(shown[:6]) + more if shown else "no arrays"

@@ -1,0 +1,154 @@
+"""`.npy` and `.npz`: NumPy's files, read at once or left on disk.
+
+`open_npz` reads a member as a whole when it is asked for, and checks it. `map_npz` maps members
+into memory where they are stored as they are, and unpacks the others a slice at a time.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.io.errors import DataFileError, objects_error, report_damage
+from hokical.io.lazy import NAMELESS, Arrays, LazyArrays
+
+_NPZ = "a NumPy archive (.npz)"
+#: The fixed part of what precedes a member, and where the lengths of the rest are in it.
+_HEADER_BYTES, _LENGTHS = 30, slice(26, 30)
+_SKIPPED_AT_ONCE = 1 << 22
+
+
+def open_npy(path: Path) -> Arrays:
+    """The file's one array, nameless and mapped into memory. Objects are refused."""
+    with report_damage(path, "a NumPy array (.npy)"):
+        try:
+            return {NAMELESS: _load_npy(path)}
+        except ValueError as error:
+            if "object" not in str(error).lower():
+                raise
+            raise objects_error(path, "an array of numbers") from error
+
+
+def _load_npy(path: Path) -> NDArray[Any]:
+    """Mapped, so that logits larger than memory can be read; an empty array cannot be mapped."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except ValueError as error:
+        if "empty file" not in str(error) and "mmap length" not in str(error):
+            raise
+        return np.asarray(np.load(path, allow_pickle=False))
+
+
+def open_npz(path: Path) -> Arrays:
+    """The archive's arrays by name, each read when asked for. Objects are refused."""
+    return LazyArrays(_member_names(path), lambda name: _read_member(path, name))
+
+
+def map_npz(path: Path) -> Arrays:
+    """The archive's arrays by name, none of them read as a whole."""
+    return LazyArrays(_member_names(path), lambda name: _map_member(path, name))
+
+
+def _member_names(path: Path) -> list[str]:
+    with report_damage(path, _NPZ), zipfile.ZipFile(path) as archive:
+        members = archive.namelist()
+    names = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
+    if not names and any(name.endswith("/data.pkl") for name in members):
+        raise DataFileError(
+            path,
+            f"expected {_NPZ}; found a PyTorch file.",
+            "Save with `numpy.savez(path, logits=logits.numpy(), labels=labels.numpy())`.",
+        )
+    return names
+
+
+def _read_member(path: Path, name: str) -> NDArray[Any]:
+    with report_damage(path, _NPZ), np.load(path, allow_pickle=False) as stored:
+        try:
+            return np.asarray(stored[name])
+        except ValueError as error:
+            if "Object arrays" not in str(error):
+                raise
+            raise objects_error(path, f"numbers in `{name}`") from error
+
+
+def _map_member(path: Path, name: str) -> Any:
+    with report_damage(path, _NPZ), zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(f"{name}.npy")
+        with archive.open(info) as stream:
+            shape, column_major, dtype = _read_header(path, name, stream)
+            header = stream.tell()
+    if 0 in shape:  # cannot be mapped
+        return _read_member(path, name)
+    if info.compress_type == zipfile.ZIP_STORED:
+        order: Any = "F" if column_major else "C"
+        return np.memmap(path, dtype, "r", _data_offset(path, info) + header, shape, order)
+    return _read_member(path, name) if column_major else PackedArray(path, name, shape, dtype)
+
+
+def _read_header(path: Path, name: str, stream: IO[bytes]) -> tuple[Any, bool, np.dtype[Any]]:
+    first = np.lib.format.read_magic(stream) == (1, 0)
+    forms = np.lib.format
+    read = forms.read_array_header_1_0 if first else forms.read_array_header_2_0
+    shape, column_major, dtype = read(stream)
+    if dtype.hasobject:
+        raise objects_error(path, f"numbers in `{name}`")
+    return shape, column_major, dtype
+
+
+def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where a member's bytes begin: after a header that names it once more."""
+    with path.open("rb") as stream:
+        stream.seek(info.header_offset)
+        name, extra = struct.unpack("<HH", stream.read(_HEADER_BYTES)[_LENGTHS])
+    return int(info.header_offset + _HEADER_BYTES + name + extra)
+
+
+class PackedArray:
+    """An array in a compressed member, from which slices of rows are unpacked in order.
+
+    A slice that begins before the end of the last one starts again from the member's beginning.
+    Every reader needs its own, from `reopen`, because it keeps its place in the file.
+    """
+
+    def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.filename = str(path)
+        self.shape, self.dtype = shape, dtype
+        self._path, self._name = path, name
+        self._row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        self._stream: IO[bytes] | None = None
+        self._row = 0
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def reopen(self) -> PackedArray:
+        """The same array for another reader, at its beginning."""
+        return PackedArray(self._path, self._name, self.shape, self.dtype)
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        with report_damage(self._path, _NPZ):
+            stream = self._seek(start)
+            packed = stream.read((stop - start) * self._row_bytes)
+            if len(packed) < (stop - start) * self._row_bytes:
+                raise EOFError("the data end too early")
+        self._row = stop
+        return np.frombuffer(packed, self.dtype).reshape(stop - start, *self.shape[1:])
+
+    def _seek(self, row: int) -> IO[bytes]:
+        """The member's bytes from a row on."""
+        if self._stream is None or row < self._row:
+            archive = zipfile.ZipFile(self._path)
+            self._stream = archive.open(f"{self._name}.npy")
+            _read_header(self._path, self._name, self._stream)
+            self._row = 0
+        left = (row - self._row) * self._row_bytes
+        while left > 0:
+            left -= len(self._stream.read(min(left, _SKIPPED_AT_ONCE))) or left
+        return self._stream

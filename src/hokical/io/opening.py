@@ -1,0 +1,141 @@
+"""From a path, a folder, a dataset or chunks to a source, whatever the format."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hokical.core.arrays import library_of
+from hokical.io.datasets import DatasetSource, ParquetSource
+from hokical.io.errors import DataFileError
+from hokical.io.lazy import Arrays
+from hokical.io.names import FileSplit
+from hokical.io.numpy_files import map_npz, open_npy
+from hokical.io.reading import Location, find_arrays, read_examples, tidy_labels
+from hokical.io.sniff import find_format
+from hokical.io.sources import ArraySource, ChunkSource, from_arrays, from_chunks
+from hokical.io.stores import open_zarr
+
+_WILD = frozenset("*?[")
+#: What marks the folder of a Zarr array or group.
+_ZARR = ("zarr.json", ".zarray", ".zgroup")
+#: Libraries of arrays on disk, which are read a slice at a time.
+_SLICED = ("zarr", "h5py")
+
+
+def as_source(data: Any) -> ChunkSource:
+    """A source from whatever `hokical.streams` takes.
+
+    Parameters
+    ----------
+    data : ChunkSource, path, pyarrow Dataset or Table, Zarr or HDF5 array, or chunks
+        Chunks are in a sequence, an iterator, or a function that returns one; see `from_chunks`.
+    """
+    if isinstance(data, (str, os.PathLike)) or library_of(data) == "pyarrow":
+        return open_source(data)
+    return from_arrays(data) if library_of(data) in _SLICED else from_chunks(data)
+
+
+def open_source(
+    data: Any, *, split: FileSplit = "val", labels: Location | None = None
+) -> ChunkSource:
+    """A source that reads a file, or all files of a folder, a chunk at a time.
+
+    Parameters
+    ----------
+    data : path, list of paths, pyarrow Dataset or Table
+        `.npy` and `.npz` (mapped into memory where they are not compressed), a Zarr folder,
+        `.parquet`: one file, a folder of them, or a pattern such as "scores/*.parquet". Formats
+        that cannot be read in parts (.csv, .safetensors, pickles) are read at once. A folder whose
+        subfolders are called `name=value` has these as columns; so `split=val` is the column
+        `split`.
+    split : {"val", "test"}
+        Which part, if a file has parts.
+    labels : path, optional
+        Another file with the labels (for `.npy`, `.npz` and Zarr).
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> np.save(folder / "val_logits.npy", np.zeros((10, 3)))
+    >>> np.save(folder / "val_labels.npy", np.zeros(10, int))
+    >>> open_source(folder / "val_logits.npy").n_rows
+    10
+    """
+    if library_of(data) == "pyarrow":
+        return DatasetSource(data, split=split)
+    if not isinstance(data, (str, os.PathLike)):
+        return ParquetSource(data, split=split)
+    path = Path(data)
+    if is_pattern(path):
+        return ParquetSource(matching_files(path), split=split)
+    if is_zarr(path):
+        return _map_arrays(path, split, labels)
+    if path.is_dir():
+        return _open_folder(path, split)
+    kind = find_format(path)
+    if kind == "parquet":
+        return ParquetSource([path], split=split)
+    if kind in ("npy", "npz"):
+        return _map_arrays(path, split, labels)
+    found = read_examples(path, split=split, labels=labels)
+    return ArraySource(found.logits.values, found.labels, found.weights)
+
+
+def map_file(path: Path) -> Arrays:
+    """The arrays of a `.npy` or `.npz` file or of a Zarr store by name, left on disk."""
+    if path.is_dir():
+        return open_zarr(path)
+    return open_npy(path) if find_format(path) == "npy" else map_npz(path)
+
+
+def _map_arrays(path: Path, split: FileSplit, labels: Location | None) -> ChunkSource:
+    found = find_arrays(path, split, labels, map_file)
+    truth = found.find_labels()[1]
+    if isinstance(truth, np.ndarray) and truth.dtype.kind not in "iub":
+        truth = tidy_labels(truth)
+    return ArraySource(found.logits, truth, found.weights)
+
+
+def _open_folder(path: Path, split: FileSplit) -> ChunkSource:
+    files = parquet_files(path)
+    if not files:
+        raise DataFileError(
+            path, "expected a folder of .parquet files or a Zarr store; found neither."
+        )
+    if any("=" in part for part in files[0].relative_to(path).parts[:-1]):
+        return DatasetSource.from_folder(path, files, split)
+    return ParquetSource(files, split=split)
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether it is the folder of a Zarr array or group."""
+    return any((path / name).exists() for name in _ZARR)
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The Parquet files of a folder and its subfolders, by name."""
+    return sorted(
+        path
+        for path in folder.rglob("*.parquet")
+        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    )
+
+
+def is_pattern(path: Path) -> bool:
+    """Whether a path is meant to match several files."""
+    return bool(_WILD & set(str(path))) and not path.exists()
+
+
+def matching_files(pattern: Path) -> list[Path]:
+    """The files that match, by name."""
+    base = Path(pattern.anchor) if pattern.is_absolute() else Path()
+    files = sorted(base.glob(str(pattern.relative_to(base))))
+    if not files:
+        raise DataFileError(pattern, "no file matches.", "Check the name and the folder.")
+    return files

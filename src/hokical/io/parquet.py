@@ -1,0 +1,60 @@
+"""`.parquet`: a table of columns (extra `parquet`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.io.columns import ColumnLayout, TableRows, find_columns, split_rows
+from hokical.io.errors import DataFileError, import_reader, report_damage
+from hokical.io.lazy import Arrays
+
+KIND = "a Parquet table"
+
+
+def parquet_library(path: Path) -> Any:
+    """`pyarrow.parquet`, or an error that says how to install it."""
+    return import_reader(path, "pyarrow.parquet", KIND, "parquet")
+
+
+def open_parquet(path: Path) -> Arrays:
+    """Logits from one column each or from one column of lists; labels from theirs."""
+    parquet = parquet_library(path)
+    with report_damage(path, KIND):
+        stored = parquet.ParquetFile(path)
+        names = stored.schema_arrow.names
+        layout = find_columns(path, names)
+        table = stored.read(columns=[names[index] for index in layout.all()])
+        return split_rows(path, table_rows(path, table, layout, names))
+
+
+def table_rows(path: Path, table: Any, layout: ColumnLayout, names: list[str]) -> TableRows:
+    """The rows of a pyarrow table."""
+    columns = [table.column(names[index]) for index in layout.logits]
+    logits = (
+        _from_lists(path, columns[0])
+        if len(columns) == 1 and "list" in str(columns[0].type)
+        else np.stack([np.asarray(column.to_numpy()) for column in columns], axis=1)
+    )
+    labels, weights = (
+        None if index is None else table.column(names[index]).to_numpy()
+        for index in (layout.labels, layout.weights)
+    )
+    parts = None if layout.split is None else table.column(names[layout.split]).to_pylist()
+    return TableRows(logits, labels, weights, parts)
+
+
+def _from_lists(path: Path, column: Any) -> NDArray[Any]:
+    rows = column.combine_chunks()
+    lengths = set(rows.value_lengths().to_pylist())
+    if len(lengths) > 1 or None in lengths:
+        raise DataFileError(
+            path,
+            f"expected as many logits in every row; found {sorted(map(str, lengths))}.",
+            "Fix or drop the odd rows.",
+        )
+    width = lengths.pop() if lengths else 0
+    return np.asarray(rows.flatten().to_numpy(zero_copy_only=False)).reshape(len(rows), width)

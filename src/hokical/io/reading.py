@@ -1,0 +1,212 @@
+"""From a path to checked logits and labels, whatever the format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.labels import as_labels, as_weights
+from hokical.core.logits import Logits, as_logits
+from hokical.core.topk import TopK
+from hokical.io.delimited import open_csv
+from hokical.io.errors import DataFileError
+from hokical.io.lazy import NAMELESS, Arrays
+from hokical.io.names import (
+    TOP_K,
+    ArrayNames,
+    FileSplit,
+    choose_arrays,
+    choose_labels,
+    normalize,
+)
+from hokical.io.numpy_files import open_npy, open_npz
+from hokical.io.parquet import open_parquet
+from hokical.io.pickles import open_pickle
+from hokical.io.sniff import find_format
+from hokical.io.stores import open_safetensors
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+Checked = TypeVar("Checked")
+Location = str | os.PathLike[str]
+
+_OPENERS: dict[str, Callable[[Path], Arrays]] = {
+    "npz": open_npz,
+    "npy": open_npy,
+    "csv": open_csv,
+    "parquet": open_parquet,
+    "safetensors": open_safetensors,
+    "pickle": open_pickle,
+}
+_TOP_K_READERS = dict(zip(TOP_K, (TopK, TopK.from_log_probabilities), strict=True))
+#: Whole numbers up to here are exact in float64.
+_EXACT = 2.0**53
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Checked logits, their labels and weights where needed and found, and the part."""
+
+    logits: Logits
+    labels: IntArray | None
+    part: FileSplit | None
+    weights: FloatArray | None = None
+
+    @property
+    def pair(self) -> tuple[Logits, IntArray | None]:
+        return self.logits, self.labels
+
+
+def read_examples(
+    path: Location,
+    *,
+    split: FileSplit = "val",
+    labels: Location | None = None,
+    need_labels: bool = True,
+    fitted_by: Any = None,
+) -> LabelledRows:
+    """Read logits and labels from a file; DataFileError says what is wrong with a bad one.
+
+    Parameters
+    ----------
+    path : path
+        .npz, .npy, .csv, .parquet, .safetensors, or a pickle of NumPy arrays. Where only the best
+        logits of each row are known, `topk_values` (or `topk_log_probabilities`) and
+        `topk_indices`, (n, k) each, with `n_classes` give a `TopK`. A column `sample_weight`,
+        `weight` or `weights` of a table, or an array `sample_weight`, says how much a row counts.
+    split : {"val", "test"}
+        Which part, if the file has parts (`val_logits`, `test_logits`, ...).
+    labels : path, optional
+        Another file with the labels. `NAME_labels.npy` is found beside `NAME_logits.npy`.
+    need_labels : bool
+        False if logits are enough.
+    fitted_by : optional
+        A fitted calibrator, whose number of classes the logits must have.
+    """
+    found = find_arrays(Path(path), split, labels, _open)
+    where, name = found.path, found.names.logits
+    given = _read_top_k(where, found.arrays, name) if is_top_k(name) else found.logits
+    logits = _check(where, partial(as_logits, given, name=name or "logits", fitted_by=fitted_by))
+    if not need_labels:
+        return LabelledRows(logits, None, found.names.part)
+    weights = partial(as_weights, found.weights, logits.n_rows)
+    counts = _check(where, weights, "Fix or drop the weights.")
+    labels_path, truth = found.find_labels()
+    if truth is None:
+        what = f"found `{name}` alone." if name else "found one array."
+        raise DataFileError(
+            where,
+            f"expected labels beside the logits; {what}",
+            "Name the file that has them with --labels FILE.",
+        )
+    header = truth.ndim > 0 and len(truth) == logits.n_rows + 1
+    checked = _check(
+        labels_path,
+        partial(as_labels, tidy_labels(truth), logits.n_rows, logits.n_classes),
+        "If the first is a header, call it `label`." if header else "",
+    )
+    return LabelledRows(logits, checked, found.names.part, counts)
+
+
+@dataclass(frozen=True, eq=False)
+class FileArrays:
+    """The arrays of a file, and which of them are wanted; each is read when it is asked for."""
+
+    path: Path
+    arrays: Arrays
+    names: ArrayNames
+    split: FileSplit
+    labels_file: Location | None
+    open_file: Callable[[Path], Arrays]
+
+    @property
+    def logits(self) -> Any:
+        return self.arrays[self.names.logits]
+
+    @property
+    def weights(self) -> Any:
+        return None if self.names.weights is None else self.arrays[self.names.weights]
+
+    def find_labels(self) -> tuple[Path, Any]:
+        """Where the labels are, and they, or None where there are none.
+
+        They are in the file that the user names; else, beside an array without a name, in a file
+        of a matching name; else in the same file.
+        """
+        beside = self.path.with_name(self.path.name.replace("logits", "labels"))
+        if self.labels_file is not None:
+            beside = Path(self.labels_file)
+        elif self.names.logits != NAMELESS or beside == self.path or not beside.exists():
+            name = self.names.labels
+            return self.path, None if name is None else self.arrays[name]
+        others = self.open_file(beside)
+        return beside, others[choose_labels(beside, others, self.split)]
+
+
+def find_arrays(
+    path: Path, split: FileSplit, labels: Location | None, open_file: Callable[[Path], Arrays]
+) -> FileArrays:
+    """Find logits, labels and weights by their names."""
+    arrays = open_file(path)
+    return FileArrays(path, arrays, choose_arrays(path, arrays, split), split, labels, open_file)
+
+
+def _open(path: Path) -> Arrays:
+    return _OPENERS[find_format(path)](path)
+
+
+def _check(path: Path, check: Callable[[], Checked], remedy: str = "") -> Checked:
+    """What a check gives; its errors name the file."""
+    try:
+        return check()
+    except (TypeError, ValueError) as error:
+        raise DataFileError(path, str(error), remedy) from error
+
+
+def is_top_k(name: str) -> bool:
+    """Whether an array of that name holds the best values of each row."""
+    return any(word in normalize(name) for word in TOP_K)
+
+
+def _read_top_k(path: Path, arrays: Arrays, name: str) -> TopK:
+    """Values called `name`, with the indices and the number of classes that go with them.
+
+    `val_topk_values` goes with `val_topk_indices`, and with `val_n_classes` or `n_classes`.
+    """
+    own = normalize(name)
+    word = next(word for word in TOP_K if word in own)
+    known = {normalize(given): given for given in arrays}
+    indices = _top_k_name(path, known, own.replace(word, "topk_indices"))
+    count = _top_k_name(path, known, own.replace(word, "n_classes"), "n_classes")
+    if arrays[count].size != 1 or arrays[count].dtype.kind not in "iu":
+        raise DataFileError(path, f"expected one whole number in `{count}`.")
+    classes = int(arrays[count].reshape(()))
+    return _check(path, lambda: _TOP_K_READERS[word](arrays[name], arrays[indices], classes))
+
+
+def _top_k_name(path: Path, known: dict[str, str], *names: str) -> str:
+    for name in names:
+        if name in known:
+            return known[name]
+    raise DataFileError(
+        path,
+        f"expected `{names[0]}` beside the best values of each row; it is not there.",
+        "Save `topk_values`, `topk_indices` and `n_classes`.",
+    )
+
+
+def tidy_labels(array: NDArray[Any]) -> NDArray[Any]:
+    """A column (n, 1) as (n,), and whole floats as integers: files hold both, and both are safe."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.dtype.kind != "f":
+        return array
+    whole = np.isfinite(array) & (np.abs(array) < _EXACT) & (np.floor(array) == array)
+    return array.astype(np.int64) if whole.all() else array

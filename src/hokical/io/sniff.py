@@ -1,0 +1,103 @@
+"""What a file is, by its first bytes; its name decides only where bytes cannot."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from hokical.io.errors import DataFileError
+
+_HEAD_BYTES = 4096
+
+#: First bytes of the formats that are read.
+_MAGIC = (
+    (b"PK\x03\x04", "npz"),
+    (b"PK\x05\x06", "npz"),  # an empty archive
+    (b"\x93NUMPY", "npy"),
+    (b"PAR1", "parquet"),
+)
+#: First bytes of what people hand over by mistake, and what to do then.
+_OTHERS = (
+    (b"\x1f\x8b", "gzip data", "Unpack it first (`gunzip`)."),
+    (b"\x89HDF", "HDF5 data", "Save the arrays with `numpy.savez` instead."),
+    (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8."),
+    (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8."),
+    (b"%PDF", "a PDF document", "Name the file with the logits."),
+)
+#: How protocols 0 and 1 look up what makes an array; no table has two such lines.
+_OLD_PICKLE = re.compile(rb"c(numpy[\w.]*|_codecs)\n[A-Za-z_]\w*\n")
+_PICKLES = (".p", ".pkl", ".pickle")
+_EXPECTED = "expected .npz, .npy, .csv, .parquet, .safetensors or a pickle of NumPy arrays"
+
+
+def find_format(path: Path) -> str:
+    """One of npz, npy, parquet, safetensors, pickle, csv; or DataFileError."""
+    head = _first_bytes(path)
+    if not head:
+        raise DataFileError(
+            path, f"{_EXPECTED}; found an empty file.", "Was it written to the end?"
+        )
+    for magic, name in _MAGIC:
+        if head.startswith(magic):
+            return name
+    for magic, what, remedy in _OTHERS:
+        if head.startswith(magic):
+            raise DataFileError(path, f"{_EXPECTED}; found {what}.", remedy)
+    if _is_whole_safetensors(head, path):
+        return "safetensors"  # before pickles: its length may begin with the bytes of one
+    if _is_pickle(head, path):
+        return "pickle"
+    if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") < 1 << 32:
+        return "safetensors"  # a length in 8 bytes, then JSON
+    return _text_format(head, path)
+
+
+def _first_bytes(path: Path) -> bytes:
+    """The beginning of a regular file; anything else is named for what it is."""
+    try:
+        kind = os.stat(path).st_mode
+        if stat.S_ISDIR(kind):
+            raise DataFileError(path, "expected a file; found a directory.", "Name a file in it.")
+        if not stat.S_ISREG(kind):
+            raise DataFileError(
+                path, "expected a regular file; found a pipe or device.", "Save the data first."
+            )
+        with path.open("rb") as stream:
+            return stream.read(_HEAD_BYTES)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise DataFileError(path, f"cannot be read: {reason}.", _remedy(error)) from error
+
+
+def _remedy(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "Check the name and the folder."
+    if isinstance(error, PermissionError):
+        return "Ask its owner for the right to read it (`chmod +r`)."
+    return ""
+
+
+def _is_whole_safetensors(head: bytes, path: Path) -> bool:
+    """A length in 8 bytes, then JSON of that length, all of it in the file."""
+    length = int.from_bytes(head[:8], "little")
+    return head[8:9] == b"{" and 2 <= length <= path.stat().st_size - 8
+
+
+def _is_pickle(head: bytes, path: Path) -> bool:
+    """Protocols 2 to 5 say so in two bytes; 0 and 1 by naming NumPy, else by the file's name."""
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return True
+    if head[:1] not in (b"(", b"c", b"]", b"}"):
+        return False
+    return path.suffix.lower() in _PICKLES or _OLD_PICKLE.search(head) is not None
+
+
+def _text_format(head: bytes, path: Path) -> str:
+    printable = all(byte >= 32 or byte in b"\t\r\n" for byte in head)
+    if not printable:
+        raise DataFileError(
+            path, f"{_EXPECTED}; found bytes of no known kind.", "Save with `numpy.savez`."
+        )
+    return "csv"

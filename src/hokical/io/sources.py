@@ -1,0 +1,248 @@
+"""Where chunks come from: arrays that are sliced, chunks in a list, functions that make iterators.
+
+A `ChunkSource` can be iterated over again and again, unless it says otherwise, and starts at any
+row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hokical.core.bins import check_count
+from hokical.io.chunks import Chunk, as_chunk, block_rows, read_ahead, skip_rows
+from hokical.io.identities import array_identity
+
+
+class ChunkSource(ABC):
+    """Chunks of (logits, labels, weights), the last two where there are any."""
+
+    #: Whether there can be more than one pass over the chunks.
+    repeatable: bool = True
+    #: Rows in all, where that is known without reading.
+    n_rows: int | None = None
+    #: Whether `identity` changes whenever any row does.
+    identified: bool = False
+
+    @abstractmethod
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        """The chunks from row `start` on, in order."""
+
+    @property
+    def n_classes(self) -> int:
+        """Columns of the logits, from the first chunk."""
+        return self.first_chunk().n_classes
+
+    def first_chunk(self) -> Chunk:
+        """The first chunk that has rows, as `chunks` will give it too."""
+        return _peek(self.chunks())[0]
+
+    def count_rows(self) -> int | None:
+        """Rows in all, where counting them is much less work than reading them."""
+        return self.n_rows
+
+    def identity(self) -> dict[str, Any]:
+        """What distinguishes this source from others, as far as is known without reading it all."""
+        return {"kind": type(self).__name__, "rows": self.n_rows}
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self.chunks()
+
+
+class ArraySource(ChunkSource):
+    """Slices of arrays: in memory, memory-mapped, Zarr, HDF5, anything with `shape` and slices."""
+
+    identified = True
+
+    def __init__(
+        self,
+        logits: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        *,
+        chunk_rows: int | None = None,
+    ) -> None:
+        shape = getattr(logits, "shape", None)
+        if shape is None or len(shape) != 2:
+            raise ValueError(
+                f"`logits` must have a shape (n, classes); got {shape} from "
+                f"{type(logits).__name__}. For chunks in a list or an iterator use `from_chunks`."
+            )
+        self.logits = logits
+        self.labels, self.weights = _sliceable(labels), _sliceable(sample_weight)
+        self.n_rows = int(shape[0])
+        for name, column in (("labels", self.labels), ("sample_weight", self.weights)):
+            if column is not None and column.shape[0] != self.n_rows:
+                raise ValueError(
+                    f"`{name}` must have one entry per row of logits; got {column.shape[0]} for "
+                    f"{self.n_rows} rows."
+                )
+        self.chunk_rows = _slice_rows(logits, chunk_rows)
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.logits.shape[1])
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        parts = self._slices(start)
+        return parts if isinstance(self.logits, np.ndarray) else read_ahead(parts)
+
+    def _slices(self, start: int) -> Iterator[Chunk]:
+        assert self.n_rows is not None
+        logits, *columns = map(_reopen, (self.logits, self.labels, self.weights))
+        for first in range(start, self.n_rows, self.chunk_rows):
+            rows = slice(first, min(first + self.chunk_rows, self.n_rows))
+            labels, weights = (None if column is None else column[rows] for column in columns)
+            yield as_chunk((logits[rows], labels, weights))
+
+    def identity(self) -> dict[str, Any]:
+        about = [array_identity(array) for array in (self.logits, self.labels, self.weights)]
+        return super().identity() | {"arrays": about}
+
+
+class IterableSource(ChunkSource):
+    """Chunks in a sequence, or from a function that gives a new iterator whenever it is called."""
+
+    def __init__(self, chunks: Sequence[Any] | Callable[[], Iterable[Any]]) -> None:
+        self._chunks = chunks
+        self._next_pass: Iterator[Chunk] | None = None
+        self._most_rows = 0
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        started, self._next_pass = self._next_pass, None
+        return skip_rows(self._new_pass() if started is None else started, start)
+
+    def first_chunk(self) -> Chunk:
+        """The first chunk; it begins the next pass, so that a function is called once for both."""
+        first, self._next_pass = _peek(self.chunks())
+        return first
+
+    def _new_pass(self) -> Iterator[Chunk]:
+        items = self._chunks() if callable(self._chunks) else self._chunks
+        rows = 0
+        for chunk in map(as_chunk, items):
+            rows += chunk.n_rows
+            self._most_rows = max(rows, self._most_rows)
+            yield chunk
+        if rows < self._most_rows:
+            raise ValueError(
+                f"a source must give the same rows in every pass; got {rows} after "
+                f"{self._most_rows}. A function given as a source must return a new iterator "
+                "whenever it is called."
+            )
+
+
+class IteratorSource(ChunkSource):
+    """Chunks of an iterator, over which there is one pass."""
+
+    repeatable = False
+
+    def __init__(self, chunks: Iterable[Any]) -> None:
+        self._rest: Iterator[Chunk] | None = map(as_chunk, chunks)
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        rest, self._rest = self._rest, None
+        if rest is None:
+            raise ValueError(
+                "an iterator of chunks can be used once, and it has been. Give a function that "
+                "returns a new iterator, a list of chunks, arrays or files."
+            )
+        return skip_rows(rest, start)
+
+    def first_chunk(self) -> Chunk:
+        first, self._rest = _peek(self.chunks())
+        return first
+
+
+def from_arrays(
+    logits: Any, labels: Any = None, sample_weight: Any = None, *, chunk_rows: int | None = None
+) -> ChunkSource:
+    """A source of slices of arrays that are too large to be worked on at once.
+
+    Parameters
+    ----------
+    logits : array of shape (n, classes)
+        Memory-mapped (`np.load(path, mmap_mode="r")`), Zarr, HDF5: anything with `shape` that
+        gives NumPy arrays when it is sliced.
+    labels, sample_weight : array of shape (n,), optional
+        The same.
+    chunk_rows : int, optional
+        Rows read at a time, by default about 30 MB; whole Zarr or HDF5 chunks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source = from_arrays(np.zeros((10, 3)), np.zeros(10, int), chunk_rows=4)
+    >>> [chunk.n_rows for chunk in source]
+    [4, 4, 2]
+    """
+    return ArraySource(logits, labels, sample_weight, chunk_rows=chunk_rows)
+
+
+def from_chunks(chunks: Any) -> ChunkSource:
+    """A source of chunks, each (logits, labels), (logits, labels, sample_weight) or logits alone.
+
+    Parameters
+    ----------
+    chunks : sequence, function or iterator
+        A function is called for every pass and returns a new iterator. An iterator or generator
+        can be used once, which is enough for `Hoki` with a given noise, for predictions and
+        metrics; other fits say that they need more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def batches():
+    ...     for seed in range(3):
+    ...         rng = np.random.default_rng(seed)
+    ...         yield rng.normal(size=(100, 4)), rng.integers(4, size=100)
+    >>> sum(chunk.n_rows for chunk in from_chunks(batches))
+    300
+    """
+    if isinstance(chunks, ChunkSource):
+        return chunks
+    if hasattr(chunks, "shape"):
+        raise TypeError(
+            f"`chunks` must not be an array; got {type(chunks).__name__}. Use `from_arrays(logits, "
+            "labels)`; a Dask array goes to `fit` and `predict` as it is."
+        )
+    if callable(chunks) or isinstance(chunks, Sequence):
+        return IterableSource(chunks)
+    if isinstance(chunks, Iterator):
+        return IteratorSource(chunks)
+    if isinstance(chunks, Iterable):
+        return IterableSource(lambda: iter(chunks))
+    raise TypeError(
+        "`chunks` must be a sequence of chunks, a function that returns an iterator of them, or an "
+        f"iterator; got {type(chunks).__name__}. For arrays use `from_arrays`."
+    )
+
+
+def _peek(chunks: Iterator[Chunk]) -> tuple[Chunk, Iterator[Chunk]]:
+    """The first chunk that has rows, and all chunks from it on."""
+    for chunk in chunks:
+        if chunk.n_rows:
+            return chunk, itertools.chain([chunk], chunks)
+    raise ValueError("a source must have at least one row; got none.")
+
+
+def _slice_rows(logits: Any, wanted: int | None) -> int:
+    if wanted is not None:
+        return check_count(wanted, name="chunk_rows")
+    rows = block_rows(int(logits.shape[1]))
+    stored = getattr(logits, "chunks", None)  # of Zarr and HDF5; cutting one means reading it twice
+    return max(rows // stored[0], 1) * stored[0] if stored else rows
+
+
+def _sliceable(column: Any) -> Any:
+    """The column as it is if it knows its shape, so that a file stays on disk."""
+    return column if column is None or hasattr(column, "shape") else np.asarray(column)
+
+
+def _reopen(array: Any) -> Any:
+    """An array that keeps its place in a file, from its beginning; others as they are."""
+    return array.reopen() if hasattr(array, "reopen") else array

@@ -1,0 +1,46 @@
+"""Named arrays in files that need a library: safetensors (extra `safetensors`), Zarr (`zarr`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.io.errors import DataFileError, import_reader, report_damage
+from hokical.io.lazy import NAMELESS, Arrays, LazyArrays
+
+_SAFETENSORS, _ZARR = "a safetensors file", "a Zarr store"
+
+
+def open_safetensors(path: Path) -> Arrays:
+    """The file's tensors by name, each read when asked for."""
+    library = import_reader(path, "safetensors", _SAFETENSORS, "safetensors")
+
+    def read(name: str) -> NDArray[Any]:
+        with (
+            report_damage(path, _SAFETENSORS),
+            library.safe_open(path, framework="numpy") as stored,
+        ):
+            kind = stored.get_slice(name).get_dtype()
+            if kind.startswith(("BF16", "F8")):  # NumPy has no such numbers
+                raise DataFileError(
+                    path,
+                    f"expected `{name}` as F16, F32 or F64; found {kind}.",
+                    "Save with `tensor.float()`.",
+                )
+            return np.asarray(stored.get_tensor(name))
+
+    with report_damage(path, _SAFETENSORS), library.safe_open(path, framework="numpy") as stored:
+        return LazyArrays(list(stored.keys()), read)
+
+
+def open_zarr(path: Path) -> Arrays:
+    """The arrays of a group by name, or the one array, nameless; read chunk by chunk."""
+    library = import_reader(path, "zarr", _ZARR, "zarr")
+    with report_damage(path, _ZARR):
+        stored: Any = library.open(str(path), mode="r")
+        if hasattr(stored, "shape"):
+            return LazyArrays([NAMELESS], lambda name: stored)
+        return LazyArrays(list(stored.array_keys()), lambda name: stored[name])

@@ -1,0 +1,241 @@
+"""Per-bin sums that add up, and the calibration errors that they give.
+
+Equal-width bins are [j/J, (j+1)/J), the last one closed: 0.0 is in the first and 1.0 in the last.
+With D = 1{correct} - confidence, w_j the weight of bin j and g_j its sum of D,
+
+    ECE_p = (sum_j w_j/W |g_j/w_j|^p)^(1/p),   p = 1: the ECE,   p = inf: the MCE.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from hokical.core.bins import bin_index, check_count, sum_by
+from hokical.core.storage import storable
+from hokical.core.types import FloatArray, IntArray
+from hokical.metrics.checks import Examples, as_examples, check_norm
+from hokical.metrics.equal_mass import mass_index
+from hokical.metrics.exact import exact_sums, total
+
+Bins = Literal["width", "mass"]
+
+_SUMS = ("count", "weight", "correct", "confidence_words", "square_words", "error_words")
+
+
+@storable("binned-sums")
+@dataclass(frozen=True, eq=False, repr=False)
+class BinnedSums:
+    """Per-bin sums of (confidence, correct): all that binned metrics need, and they add up.
+
+    The sums of a stream's batches, or of many workers, add up to the sums of the whole. Unweighted
+    (or with integer weights) they do so to the bit, in any order; see `exact.py`.
+
+    Attributes
+    ----------
+    count : (J,) int64
+        Rows in each bin.
+    weight, correct : (J,) float64
+        Sum of their weights, and of the weights of the correct ones.
+    confidence_words, square_words, error_words : (3, J) float64
+        Sums of confidence, of its square, and of (correct - confidence)^2, in three words each.
+    scheme : {"width", "mass"}
+        How the bins were cut. Equal-mass bins depend on the data, so their sums do not add up.
+
+    Examples
+    --------
+    >>> morning = BinnedSums.from_examples([0.9, 0.8], [True, False], n_bins=10)
+    >>> evening = BinnedSums.from_examples([0.85, 0.3], [True, True], n_bins=10)
+    >>> day = morning + evening
+    >>> day.count
+    array([0, 0, 0, 1, 0, 0, 0, 0, 2, 1])
+    >>> round(day.ece(), 6)
+    0.3625
+    """
+
+    count: IntArray
+    weight: FloatArray
+    correct: FloatArray
+    confidence_words: FloatArray
+    square_words: FloatArray
+    error_words: FloatArray
+    scheme: Bins = "width"
+
+    def __post_init__(self) -> None:
+        for name in _SUMS:
+            shape = (3, self.n_bins) if name.endswith("_words") else (self.n_bins,)
+            if getattr(self, name).shape != shape:
+                raise ValueError(
+                    f"`{name}` must have shape {shape}; got {getattr(self, name).shape}."
+                )
+
+    @classmethod
+    def from_examples(
+        cls,
+        confidence: Any,
+        correct: Any,
+        *,
+        n_bins: int = 15,
+        bins: Bins = "width",
+        sample_weight: Any = None,
+    ) -> BinnedSums:
+        """Sums of examples; arguments as in `ece`."""
+        examples = as_examples(confidence, correct, sample_weight)
+        n_bins = check_count(n_bins)
+        index = _bin_examples(examples, n_bins, bins)
+        square = examples.confidence**2
+        error = (examples.correct - examples.confidence) ** 2
+        return cls(
+            np.bincount(index, minlength=n_bins).astype(np.int64),
+            *_first_sums(examples, index, n_bins),
+            square_words=exact_sums(index, square, n_bins, examples.weight),
+            error_words=exact_sums(index, error, n_bins, examples.weight),
+            scheme=bins,
+        )
+
+    def __add__(self, other: object) -> BinnedSums:
+        if not isinstance(other, BinnedSums):
+            return NotImplemented
+        if self.scheme != "width" or other.scheme != "width":
+            raise ValueError(
+                "only sums over equal-width bins add up, as equal-mass bins depend on the data. "
+                'Make both with bins="width".'
+            )
+        if self.n_bins != other.n_bins:
+            raise ValueError(
+                "binned sums must have the same `n_bins` to be added; got "
+                f"{self.n_bins} and {other.n_bins}."
+            )
+        return BinnedSums(*(getattr(self, name) + getattr(other, name) for name in _SUMS))
+
+    def __repr__(self) -> str:
+        size = f"n_bins={self.n_bins}, total_weight={self.total_weight:g}"
+        return f"BinnedSums({size}, scheme={self.scheme!r})"
+
+    @property
+    def n_bins(self) -> int:
+        return int(self.count.shape[0])
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights: the number of examples if unweighted."""
+        return float(self.weight.sum())
+
+    @property
+    def gap(self) -> FloatArray:
+        """Sum of correct - confidence in each bin, (J,)."""
+        return gap_from_words(self.correct, self.confidence_words)
+
+    @property
+    def accuracy(self) -> FloatArray:
+        """Share of correct examples in each bin, (J,), NaN where it is empty."""
+        return _ratio(self.correct, self.weight)
+
+    @property
+    def mean_confidence(self) -> FloatArray:
+        """Mean confidence of each bin, (J,), NaN where it is empty."""
+        return _ratio(total(self.confidence_words), self.weight)
+
+    @property
+    def overall_accuracy(self) -> float:
+        """Share of correct examples over all bins."""
+        return float(self.correct.sum() / self.total_weight)
+
+    @property
+    def overall_confidence(self) -> float:
+        """Mean confidence over all bins."""
+        return self._mean(self.confidence_words)
+
+    def ece(self, *, norm: float = 1) -> float:
+        """See `ece`."""
+        return float(gap_norm(self.gap, self.weight, check_norm(norm)))
+
+    def mce(self) -> float:
+        """See `mce`."""
+        return self.ece(norm=math.inf)
+
+    def debiased_ece(self) -> float:
+        """See `debiased_ece`."""
+        return float(debiased_root(self.gap, self.weight, self.correct))
+
+    def brier(self) -> float:
+        """See `brier`."""
+        return self._mean(self.error_words)
+
+    def sharpness(self) -> float:
+        """See `sharpness`."""
+        return max(0.0, self._mean(self.square_words) - self.overall_confidence**2)
+
+    def _mean(self, words: FloatArray) -> float:
+        return float(total(words.sum(axis=1)) / self.total_weight)
+
+
+def gap_sums(
+    examples: Examples, n_bins: int, bins: Bins
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Gap, weight and correct of each bin, (J,): the sums that calibration errors need."""
+    index = _bin_examples(examples, n_bins, bins)
+    weight, correct, words = _first_sums(examples, index, n_bins)
+    return gap_from_words(correct, words), weight, correct
+
+
+def gap_from_words(correct: FloatArray, words: FloatArray) -> FloatArray:
+    """Sum of correct - confidence, from `correct` (..., J) and words of confidence (3, ..., J)."""
+    # Large words first, so that equal confidence and accuracy cancel exactly.
+    return np.asarray(((correct - words[0]) - words[1]) - words[2])
+
+
+def gap_norm(gap: FloatArray, weight: FloatArray, norm: float) -> FloatArray:
+    """The p-norm of gap / weight under the bins' shares of weight, along the last axis."""
+    size = np.abs(gap)
+    whole = weight.sum(axis=-1)
+    if norm == 1.0:
+        return np.asarray(size.sum(axis=-1) / whole)
+    mean = np.divide(size, weight, out=np.zeros_like(size), where=weight > 0)
+    if math.isinf(norm):
+        return np.asarray(mean.max(axis=-1))
+    # Relative to the largest gap, so that powers of small gaps do not all underflow.
+    largest = mean.max(axis=-1, keepdims=True)
+    share = np.divide(mean, largest, out=np.zeros_like(mean), where=largest > 0)
+    power = (weight * share**norm).sum(axis=-1) / whole
+    return np.asarray(largest[..., 0] * power ** (1.0 / norm))
+
+
+def debiased_square(gap: FloatArray, weight: FloatArray, correct: FloatArray) -> FloatArray:
+    """Kumar's estimate of the squared calibration error, along the last axis."""
+    enough = weight > 1
+    w = np.where(enough, weight, 2.0)
+    accuracy = correct / w
+    square = (gap / w) ** 2 - accuracy * (1.0 - accuracy) / (w - 1.0)
+    return np.asarray(np.where(enough, w * square, 0.0).sum(axis=-1) / weight.sum(axis=-1))
+
+
+def debiased_root(gap: FloatArray, weight: FloatArray, correct: FloatArray) -> FloatArray:
+    """Root of `debiased_square`, 0 where that is negative."""
+    return np.sqrt(np.maximum(debiased_square(gap, weight, correct), 0.0))
+
+
+def _first_sums(
+    examples: Examples, index: IntArray, n_bins: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weight (J,), correct (J,) and the words of confidence (3, J)."""
+    weight = examples.filled_weight()
+    words = exact_sums(index, examples.confidence, n_bins, examples.weight)
+    hits = sum_by(index, weight * examples.correct, n_bins)
+    return sum_by(index, weight, n_bins), hits, words
+
+
+def _bin_examples(examples: Examples, n_bins: int, bins: str) -> IntArray:
+    """Bin of each example, (n,)."""
+    if bins == "width":
+        return bin_index(examples.confidence, n_bins)
+    if bins == "mass":
+        return mass_index(examples.confidence, n_bins, examples.weight)
+    raise ValueError(f"`bins` must be one of ['width', 'mass']; got {bins!r}.")
+
+
+def _ratio(top: FloatArray, bottom: FloatArray) -> FloatArray:
+    return np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)

@@ -1,1 +1,0 @@
-"""Making the logit suite: data, networks, training and export. Needs PyTorch (extra `paper`)."""

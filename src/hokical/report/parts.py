@@ -1,0 +1,120 @@
+"""The parts of the page as HTML that can be read without scripts: tiles, table, notes, facts."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from hokical.report.data import COLUMNS
+
+#: Heading of each column, and its meaning in a few words.
+_HEADINGS = {
+    "mean_confidence": ("says", "mean confidence"),
+    "accuracy": ("right", "accuracy"),
+    "ece": ("ECE", "equal width"),
+    "ece_mass": ("ECE", "equal mass"),
+    "smooth_ece": ("smooth ECE", "no bins"),
+    "brier": ("Brier", "squared error"),
+    "log_loss": ("log loss", "of right or wrong"),
+}
+_SHARES = ("mean_confidence", "accuracy")
+_TILES = (("mean_confidence", "it says"), ("accuracy", "it is right"), ("ece", "calibration error"))
+
+
+def tiles_html(data: dict[str, Any]) -> str:
+    """The three most important numbers, before and after calibration if there is a before."""
+    methods = {method["name"]: method for method in data["methods"]}
+    after = methods[data["chosen"]]
+    before = methods.get(data["reference"], after)
+    return "\n".join(_tile(name, title, before, after) for name, title in _TILES)
+
+
+def table_html(data: dict[str, Any]) -> str:
+    """One row per method, the best of each score marked, intervals under the values."""
+    heads = "".join(
+        f'<th scope="col">{title}<small>{meaning}</small></th>'
+        for title, meaning in (_HEADINGS[name] for name in COLUMNS)
+    )
+    head = f'<tr><th scope="col">method</th>{heads}<th scope="col">fit<small>time</small></th></tr>'
+    rows = "\n".join(_row(method, data) for method in data["methods"])
+    return f"<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>"
+
+
+def notes_html(data: dict[str, Any]) -> str:
+    """The notes under the table, by method; empty if there are none."""
+    items = [
+        f"<li><strong>{escape(method['name'])}</strong>: {escape(note)}</li>"
+        for method in data["methods"]
+        for note in method["notes"]
+    ]
+    return f'<ul class="notes">{"".join(items)}</ul>' if items else ""
+
+
+def facts_html(data: dict[str, Any]) -> str:
+    """Data with their hashes, versions, seed: enough to tell whether another run is the same."""
+    origin, options = data["provenance"], data["options"]
+    versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
+    settings = (
+        f"{options['n_bins']} bins; {options['n_resamples']} bootstrap resamples, "
+        f"{1.0 - options['delta']:.0%} intervals ({options['interval']}), seed {options['seed']}; "
+        f"bounds that fail with a probability of {options['delta']:.0%}"
+    )
+    rows = {
+        "Validation data": _data_line(origin["validation"]),
+        "Test data": _data_line(origin["test"]),
+        "Settings": escape(settings),
+        "Versions": escape(f"{versions}, on {origin['machine']}"),
+    }
+    return "\n".join(f"<div><dt>{term}</dt><dd>{text}</dd></div>" for term, text in rows.items())
+
+
+def _tile(name: str, title: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+    first, last = (_number(name, method["scores"][name]["value"]) for method in (before, after))
+    if first == last:
+        return f"<li><span>{title}</span> <b>{last}</b></li>"
+    then = f'<s>{first}</s> <span aria-hidden="true">→</span><span class="unseen">now</span>'
+    return (
+        f"<li><span>{title}</span> <b>{then} {last}</b>"
+        f"<small>{escape(before['name'])} → {escape(after['name'])}</small></li>"
+    )
+
+
+def _row(method: dict[str, Any], data: dict[str, Any]) -> str:
+    name, seconds = method["name"], method["fit_seconds"]
+    badges = ["changes labels"] if method["may_change_labels"] else []
+    badges += [] if method["converged"] else ["not converged"]
+    marks = "".join(f'<span class="badge">{text}</span>' for text in badges)
+    cells = "".join(
+        _cell(column, method["scores"][column], name in data["best"].get(column, []))
+        for column in COLUMNS
+    )
+    time = f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    head = f'<th scope="row">{escape(name)}{marks}</th>'
+    return f'<tr data-method="{escape(name)}">{head}{cells}<td>{time}</td></tr>'
+
+
+def _cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
+    """A value, its interval, and if it is the best a mark that does not rely on colour."""
+    low, high = estimate["low"], estimate["high"]
+    known = low is not None and high is not None
+    ends = f"<small>{_number(column, low)}\u2013{_number(column, high)}</small>" if known else ""
+    value = _number(column, estimate["value"])
+    if is_best:
+        mark = '<span class="star" aria-hidden="true">★</span>'
+        return f'<td class="best">{mark}{value}<span class="unseen"> (best)</span>{ends}</td>'
+    return f"<td>{value}{ends}</td>"
+
+
+def _number(column: str, value: float | None) -> str:
+    if value is None:  # only a log loss can be infinite: a wrong label with confidence 1
+        return "infinite"
+    return f"{value:.1%}" if column in _SHARES else f"{value:.4f}"
+
+
+def _data_line(facts: dict[str, Any]) -> str:
+    shape = f"{facts['n_rows']:,} examples of {facts['n_classes']} classes, {facts['dtype']} logits"
+    return (
+        f"{escape(shape)}, {facts['accuracy']:.2%} of the labels right; "
+        "<span>sha256 of logits and labels</span> "
+        f"<code>{escape(facts['sha256'])}</code>"
+    )

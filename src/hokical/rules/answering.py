@@ -1,0 +1,43 @@
+"""What a rule says of checked logits: in blocks of rows, in the library and type they came in."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hokical.core.arrays import Array
+from hokical.core.blocks import by_blocks
+from hokical.core.logits import Logits
+from hokical.core.topk import TopK
+from hokical.rules.base import Rule
+from hokical.rules.sharing import share_rest
+
+What = Literal["labels", "confidence", "proba"]
+
+
+def answer(rule: Rule, what: What, logits: Logits) -> Array:
+    """Labels (n,), confidence (n,) or probabilities (n, classes), float64 where they are floats."""
+    if what == "labels" and rule.preserves_labels:
+        return logits.labels
+    here = rule.beside(logits)
+    if what == "proba" and isinstance(logits, TopK):
+        return by_blocks(lambda block: _proba_of_best(here, block), logits, logits.n_classes)
+    return by_blocks(getattr(here, what), logits)
+
+
+def answer_unchecked(rule: Rule, what: What, logits: Logits) -> Array:
+    """`answer` for logits of which nothing is known: NaN for rows that `as_logits` would refuse."""
+    found = answer(rule, what, logits)
+    if what == "labels":
+        return found
+    xp = logits.xp
+    sound = xp.isfinite(logits.top)
+    return xp.where(sound if what == "confidence" else sound[:, None], found, xp.nan)
+
+
+def _proba_of_best(rule: Rule, logits: TopK) -> Array:
+    """The confidence for the label, the rest as if hidden classes were equals.
+
+    The label's share among these need not be its confidence, the midpoint of two bounds for some.
+    """
+    dense = logits.filled()
+    return share_rest(dense, rule.confidence(logits), rule.proba(dense), 1.0)

@@ -1,0 +1,123 @@
+"""A fitted method is a rule: a few frozen numbers and one pure answer.
+
+A rule says what the labels, the confidence and the probabilities of logits are, once, for arrays of
+every library: the estimator's `fit` makes it, files store it, the torch module wraps it, ONNX
+traces it. It is a frozen dataclass whose `__post_init__` checks its numbers, so that a file can
+hold only what a fit can make.
+
+Its methods see a block of checked rows. They must not look at values to decide what to do next
+(`if bool(...)`), because graphs are traced through them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from hokical.core.arrays import Array
+from hokical.core.logits import Logits
+from hokical.core.storage import storable
+from hokical.core.topk import TopK
+
+
+class Rule:
+    """Base of all rules; a subclass is a frozen dataclass, and is stored under its `name`."""
+
+    #: The method's name in the registry, in files, in tables and on the command line.
+    name: ClassVar[str]
+    #: False for methods whose most likely class can differ from the classifier's label.
+    preserves_labels: ClassVar[bool] = True
+    #: True for methods that make do with the best logits of each row, as a `TopK`.
+    accepts_top_k: ClassVar[bool] = False
+    #: True for methods that also need the logits of transformed inputs, as `Views`.
+    needs_views: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in cls.__dict__:
+            storable(f"rule:{cls.name}")(cls)
+
+    @property
+    def n_classes(self) -> int | None:
+        """How many classes the numbers are for; None where they suit any number."""
+        return None
+
+    def labels(self, logits: Logits) -> Array:
+        """The predicted labels, (n,) integers."""
+        if self.preserves_labels:
+            return logits.labels
+        return logits.xp.argmax(self.proba(logits), axis=1)
+
+    def confidence(self, logits: Logits) -> Array:
+        """The chance that each predicted label is right, (n,) float64."""
+        proba = self.proba(logits)
+        return logits.at_label(proba) if self.preserves_labels else logits.xp.max(proba, axis=1)
+
+    def proba(self, logits: Logits) -> Array:
+        """Probabilities (n, classes) float64; rows sum to 1, impossible classes get 0."""
+        raise TypeError(f"{type(self).__name__} does not say how to predict.")
+
+    def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
+        """The least and the greatest confidence (n,) that hidden classes allow."""
+        raise TypeError(f"{type(self).__name__} does not say what hidden classes could change.")
+
+    def neighbour_levels(self, logits: Logits) -> Array:
+        """The level (n,) by which the fit counted its examples, if it did (`Fit.neighbours`)."""
+        raise TypeError(f"{type(self).__name__} counts no examples by levels.")
+
+    @property
+    def cheap_proba(self) -> bool:
+        """Whether all probabilities cost little more than the confidence."""
+        return True
+
+    def numbers(self) -> dict[str, Any]:
+        """The arrays and floats it computes with, by field, those of nested records with a dot."""
+        return {name: value for name, value in _leaves(self) if not _is_index(value)}
+
+    def indices(self) -> dict[str, Any]:
+        """Its integer arrays, which say where numbers belong and stay on the host."""
+        return {name: value for name, value in _leaves(self) if _is_index(value)}
+
+    def with_numbers(self, numbers: dict[str, Any]) -> Self:
+        """The same rule with other values for these fields, unchecked: tensors, say."""
+        twin: Self = _replaced(self, numbers)
+        return twin
+
+    def beside(self, logits: Logits) -> Self:
+        """The same rule with its arrays in the library and on the device of the logits."""
+        if logits.is_numpy:
+            return self
+        arrays = {
+            name: logits.beside(value)
+            for name, value in self.numbers().items()
+            if isinstance(value, np.ndarray)
+        }
+        return self.with_numbers(arrays) if arrays else self
+
+
+def _leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Arrays and floats of a record and of those in it."""
+    for field in dataclasses.fields(record):
+        name, value = prefix + field.name, getattr(record, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{name}.")
+        elif value is not None and not isinstance(value, (str, int)):
+            yield name, value
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+
+
+def _replaced(record: Any, values: dict[str, Any], prefix: str = "") -> Any:
+    """A copy of a record and of those in it, without running their checks."""
+    twin = object.__new__(type(record))
+    for field in dataclasses.fields(record):
+        name, value = prefix + field.name, getattr(record, field.name)
+        if dataclasses.is_dataclass(value):
+            value = _replaced(value, values, f"{name}.")
+        object.__setattr__(twin, field.name, values.get(name, value))
+    return twin

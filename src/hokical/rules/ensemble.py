@@ -1,0 +1,62 @@
+"""Ensemble temperature scaling as a rule: a mixture of three softmaxes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import Array
+from hokical.core.logits import Logits
+from hokical.core.topk import TopK
+from hokical.rules.base import Rule
+from hokical.rules.checks import check_array, store_temperature
+from hokical.rules.probabilities import first_maximum
+from hokical.stability import gumbel
+from hokical.stability.bounds import gumbel_bounds
+
+FloatArray = NDArray[np.float64]
+
+#: How far from 1 rounding may put the sum of the weights.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class EnsembleRule(Rule):
+    """Softmax at `temperature`, plain softmax and uniform distribution, mixed by `weights` (3,)."""
+
+    name: ClassVar[str] = "ets"
+    accepts_top_k: ClassVar[bool] = True
+
+    temperature: float
+    weights: FloatArray
+
+    def __post_init__(self) -> None:
+        store_temperature(self)
+        check_array("weights", self.weights, (3,), 0.0, 1.0)
+        if abs(self.weights.sum() - 1.0) > _ROUNDING:
+            raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
+
+    def confidence(self, logits: Logits) -> Array:
+        scaled, plain = (gumbel.stability(logits, scale) for scale in (self.temperature, 1.0))
+        return self._mix(scaled, plain, 1.0 / logits.possible_counts, logits)
+
+    def proba(self, logits: Logits) -> Array:
+        xp = logits.xp
+        scaled, plain = (gumbel.distribution(logits, scale) for scale in (self.temperature, 1.0))
+        even = xp.where(logits.possible, 1.0 / logits.possible_counts[:, None], 0.0)
+        return first_maximum(self._mix(scaled, plain, even, logits), logits)
+
+    def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
+        """Where hidden classes are possible, all of them: the uniform part goes by their number."""
+        even = 1.0 / logits.possible_counts
+        ends = zip(gumbel_bounds(logits, self.temperature), gumbel_bounds(logits, 1.0), strict=True)
+        lower, upper = (self._mix(scaled, plain, even, logits) for scaled, plain in ends)
+        return lower, upper
+
+    def _mix(self, scaled: Array, plain: Array, even: Array, logits: Logits) -> Array:
+        """Their mean by the weights, which rounding must not lift above 1."""
+        first, second, third = (self.weights[i] for i in range(3))
+        return logits.xp.clip(first * scaled + second * plain + third * even, None, 1.0)

@@ -1,0 +1,199 @@
+"""Hoki as a rule: label stability, then the fitted curve or the recorded steps (Algorithm 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import Array
+from hokical.core.bins import bin_edges, bin_index
+from hokical.core.logits import Logits
+from hokical.core.ranges import range_extremes
+from hokical.core.storage import storable
+from hokical.core.topk import TopK
+from hokical.rules.base import Rule
+from hokical.rules.checks import MOST_STEPS, check_array, check_rising, store_count
+from hokical.rules.sharing import share_rest
+from hokical.stability import gumbel
+from hokical.stability.exact import exact_bounds, exact_distribution, exact_stability
+from hokical.stability.levels import EXACT_LEVELS
+from hokical.stability.noise import Gaussian, Noise, Uniform
+from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
+
+FloatArray = NDArray[np.float64]
+
+
+@storable("hoki-steps")
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The recursion's alpha and beta (steps, bins), NaN in bins that held no validation example."""
+
+    alpha: FloatArray
+    beta: FloatArray
+
+    def __post_init__(self) -> None:
+        check_array("alpha", self.alpha, (None, None), 0.0, 1.0, nan_allowed=True)
+        check_array("beta", self.beta, self.alpha.shape, 0.0, 1.0, nan_allowed=True)
+        if self.alpha.shape[0] > MOST_STEPS:
+            raise ValueError(
+                f"`alpha` must have at most {MOST_STEPS} steps; got {self.alpha.shape[0]}."
+            )
+        if (np.isnan(self.alpha) != np.isnan(self.beta)).any():
+            raise ValueError("`alpha` and `beta` must be NaN in the same places.")
+
+    def confidence(self, stability: Array, logits: Logits) -> Array:
+        """Confidence (n,) of rows that start at their softmax confidence."""
+        return self.replay(stability, gumbel.stability(logits, 1.0), logits)
+
+    def replay(self, stability: Array, start: Array, logits: Logits) -> Array:
+        """Algorithm 2: confidence (n,) from stability (n,) and starting confidence (n,)."""
+        xp, confidence = logits.xp, start
+        inner = logits.beside(bin_edges(self.alpha.shape[1])[1:-1])
+        for step in range(self.alpha.shape[0]):
+            where = logits.backend.without_gradient(confidence)
+            bins = xp.searchsorted(inner, where, side="right")
+            alpha, beta = xp.take(self.alpha[step, :], bins), xp.take(self.beta[step, :], bins)
+            empty = xp.isnan(alpha)
+            alpha = xp.where(empty, xp.zeros_like(alpha), alpha)
+            beta = xp.where(empty, xp.zeros_like(beta), beta)
+            updated = xp.clip((alpha - beta) * stability + beta, 0.0, 1.0)
+            confidence = xp.where(empty, confidence, updated)
+        return confidence
+
+
+@storable("hoki-curve")
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Confidence as a function of stability, for rows that all start in one place.
+
+    Runs of stability levels share a line: `first` (k,), the first level of each run, rising from 0,
+    and its `slope` and `base` (k,): confidence = slope * stability + base, cut to [0, 1].
+    """
+
+    first: FloatArray
+    slope: FloatArray
+    base: FloatArray
+
+    def __post_init__(self) -> None:
+        check_array("first", self.first, (None,), 0.0, MOST_DRAWS)
+        check_array("slope", self.slope, self.first.shape, -1.0, 1.0)
+        check_array("base", self.base, self.first.shape, 0.0, 1.0)
+        check_rising("first", self.first)
+        if self.first[0] != 0.0 or (self.first != np.rint(self.first)).any():
+            raise ValueError("`first` must be whole numbers that rise from 0.")
+
+    @classmethod
+    def from_steps(cls, steps: Steps, levels: int, start: float) -> Curve:
+        """Replay the steps at every level, and keep what was set last, in runs."""
+        stability = np.arange(levels + 1) / levels
+        alpha, beta = np.full(levels + 1, start), np.full(levels + 1, start)
+        confidence = np.full(levels + 1, start)
+        for alphas, betas in zip(steps.alpha, steps.beta, strict=True):
+            bins = bin_index(confidence, steps.alpha.shape[1])
+            set_here = ~np.isnan(alphas[bins])
+            alpha = np.where(set_here, alphas[bins], alpha)
+            beta = np.where(set_here, betas[bins], beta)
+            confidence = np.clip((alpha - beta) * stability + beta, 0.0, 1.0)
+        changes = (np.diff(alpha) != 0.0) | (np.diff(beta) != 0.0)
+        first = np.append(0, 1 + np.flatnonzero(changes))
+        return cls(first.astype(np.float64), (alpha - beta)[first], beta[first])
+
+    def confidence(self, stability: Array, level: Array, logits: Logits) -> Array:
+        """Confidence (n,) at stability (n,), which lies on the level (n,)."""
+        xp = logits.xp
+        run = xp.searchsorted(self.first, level, side="right") - 1
+        return xp.clip(xp.take(self.slope, run) * stability + xp.take(self.base, run), 0.0, 1.0)
+
+    def table(self, levels: int) -> FloatArray:
+        """Confidence at every level, (levels + 1,)."""
+        level = np.arange(levels + 1)
+        run = np.searchsorted(self.first, level, side="right") - 1
+        return np.asarray(np.clip(self.slope[run] * (level / levels) + self.base[run], 0.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class HokiRule(Rule):
+    """Stability under `noise`, exact or over `draws`, on `levels` levels; then the `link`."""
+
+    name: ClassVar[str] = "hoki"
+    accepts_top_k: ClassVar[bool] = True
+
+    noise: Noise
+    draws: Draws | None
+    levels: int
+    link: Curve | Steps
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.noise, Noise) or not isinstance(self.link, (Curve, Steps)):
+            raise ValueError("`noise` and `link` must be a noise and a curve or steps.")
+        if self.draws is not None and not (
+            isinstance(self.draws, Draws) and self.draws.noise == self.noise
+        ):
+            raise ValueError(f"`draws` must be None or draws of {self.noise}; got {self.draws!r}.")
+        expected = EXACT_LEVELS if self.draws is None else self.draws.n_draws
+        store_count(self, "levels", expected, expected)
+        if isinstance(self.link, Curve) and self.link.first[-1] > self.levels:
+            raise ValueError(f"`first` must lie within the {self.levels} levels.")
+
+    @property
+    def n_classes(self) -> int | None:
+        return None if self.draws is None else self.draws.n_classes
+
+    @property
+    def cheap_proba(self) -> bool:
+        """Under Gumbel noise they are a softmax; otherwise they cost more than the stability."""
+        return self.noise.family == "gumbel"
+
+    def level(self, logits: Logits) -> Array:
+        """Stability of each row as a level, (n,) float64, whole numbers from 0 to `levels`."""
+        xp = logits.xp
+        if self.draws is not None:
+            return xp.astype(survivals(logits, self.draws), xp.float64)
+        exact = exact_stability(logits, self.noise) * float(self.levels)
+        return logits.backend.follow(xp.round(exact), exact)
+
+    def confidence_at(self, level: NDArray[np.int64], start: FloatArray) -> FloatArray:
+        """Confidence (n,) on the host at levels (n,), from starts (n,) where these matter."""
+        if isinstance(self.link, Curve):
+            return self.link.table(self.levels)[level]
+        no_rows = Logits(np.zeros((1, 2)), np.zeros(1))
+        return np.asarray(self.link.replay(level / self.levels, start, no_rows))
+
+    def neighbour_levels(self, logits: Logits) -> Array:
+        return self.level(logits)
+
+    def confidence(self, logits: Logits) -> Array:
+        level = self.level(logits)
+        stability = level / float(self.levels)
+        if isinstance(self.link, Steps):
+            return self.link.confidence(stability, logits)
+        whole = logits.backend.without_gradient(level)
+        return self.link.confidence(stability, whole, logits)
+
+    def proba(self, logits: Logits) -> Array:
+        noise = _unbounded(self.noise)
+        shares = exact_distribution(logits, noise)
+        return share_rest(logits, self.confidence(logits), shares, noise.width)
+
+    def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
+        """Least and greatest confidence between the levels of the least and greatest stability."""
+        if isinstance(self.link, Steps):
+            raise ValueError(
+                '`confidence_bounds` needs `init="accuracy"`; got "confidence": the softmax '
+                "confidence from which such an example starts is not known either."
+            )
+        low, high = (
+            np.rint(gamma * self.levels).astype(np.int64)
+            for gamma in exact_bounds(logits, self.noise)
+        )
+        return range_extremes(self.link.table(self.levels), low, high)
+
+
+def _unbounded(noise: Noise) -> Noise:
+    """Noise of the same deviation under which no possible class has chance 0."""
+    if isinstance(noise, Uniform):
+        return Gaussian.unchecked(noise.width * noise.unit_deviation)
+    return noise

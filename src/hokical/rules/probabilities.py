@@ -1,0 +1,55 @@
+"""What several rules make of logits: log-probabilities, a softmax of scores, and its first maximum.
+
+All for a block of rows, in the library of the logits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hokical.core.arrays import Array
+from hokical.core.logits import Logits
+
+#: One rounding, relative, in float64 and in float32.
+_ROUNDING, _ROUNDING_IN_FLOAT32 = 2.0**-52, 2.0**-23
+
+
+def log_probabilities(logits: Logits, temperature: Array = 1.0) -> Array:
+    """Log of the softmax at a temperature, (n, columns); hugely negative where impossible."""
+    margins = logits.margins / temperature
+    return -(margins + log_norms(margins, logits))
+
+
+def log_norms(margins: Array, logits: Logits) -> Array:
+    """Minus the log-probability of each row's label, (n, 1), from margins in temperatures.
+
+    Precise for probabilities near 1.
+    """
+    xp = logits.xp
+    odds = xp.where(logits.is_label, xp.zeros_like(margins), xp.exp(-margins))
+    return xp.log1p(xp.sum(odds, axis=1, keepdims=True))
+
+
+def softmax(scores: Array, logits: Logits) -> Array:
+    """Probabilities (n, columns) from scores; 0 where impossible, whatever the score."""
+    xp = logits.xp
+    scores = xp.where(logits.possible, scores, -xp.inf)
+    weights = xp.exp(scores - xp.max(scores, axis=1, keepdims=True))
+    return weights / xp.sum(weights, axis=1, keepdims=True)
+
+
+def first_maximum(proba: Array, logits: Logits) -> Array:
+    """Probabilities (n, columns) with the label as first maximum, by one rounding if needed.
+
+    At a large temperature, classes with different logits can come out with the same number, the
+    more so in float32, in which other libraries than NumPy get their answers to float32 logits.
+    """
+    xp = logits.xp
+    if logits.is_numpy and (np.argmax(proba, axis=1) == logits.label_columns).all():
+        return proba
+    wide = logits.is_numpy or logits.values.dtype == xp.float64
+    own = logits.at_label(proba)[:, None]
+    earlier = logits.columns[None, :] < logits.label_columns[:, None]
+    # Not times 1 - rounding: onnxruntime takes a float64 that near to 1 for 1, and drops it.
+    below = own - own * (_ROUNDING if wide else _ROUNDING_IN_FLOAT32)
+    return xp.minimum(proba, xp.where(earlier, below, own))

@@ -1,0 +1,119 @@
+"""The stability profile as a rule: temperature scaling, corrected by stability at some widths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import Array, Namespace
+from hokical.core.logits import Logits
+from hokical.core.special import expit
+from hokical.core.topk import TopK
+from hokical.rules.base import Rule
+from hokical.rules.checks import (
+    LARGEST_COEFFICIENT,
+    LARGEST_TEMPERATURE,
+    LEAST_TEMPERATURE,
+    check_array,
+    store_float,
+    store_temperature,
+)
+from hokical.rules.familiar import Familiar
+from hokical.rules.profile_bounds import feature_ranges
+from hokical.rules.sharing import share_rest
+from hokical.stability import gumbel
+from hokical.stability.profile import log_odds_and_profile
+
+FloatArray = NDArray[np.float64]
+
+#: log(1 - gamma) is cut here: nobody has the 10^11 examples that could tell more.
+LEAST_LOG = -25.0
+#: Log-odds are cut here, so that a confidence is never 0 or 1.
+LARGEST_LOG_ODDS = 34.0
+#: Every width is a pass over the logits.
+MOST_WIDTHS = 1000
+
+
+def profile_features(logits: Logits, temperature: Array, widths: Array) -> Array:
+    """What the confidence depends on, (n, 1 + 2 W), each row by itself and finite.
+
+    The log-odds of the softmax at the temperature; then log gamma and log(1 - gamma) at each of the
+    widths (W,) of Gaussian noise.
+    """
+    xp = logits.xp
+    log_odds, profile = log_odds_and_profile(logits, temperature, widths)
+    first = xp.clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
+    return xp.concat([first[:, None], xp.clip(profile, LEAST_LOG, None)], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ProfileRule(Rule):
+    """Log-odds of the softmax at `temperature`, plus a linear correction in all features.
+
+    `coef` (1 + 2 W,) and `intercept` make the correction, which stays within `range` (2,) and is
+    trusted as far as the features are `familiar`; `widths` (W,) are those of the noise, in logits.
+    """
+
+    name: ClassVar[str] = "profile"
+    accepts_top_k: ClassVar[bool] = True
+
+    temperature: float
+    widths: FloatArray
+    intercept: float
+    coef: FloatArray
+    range: FloatArray
+    familiar: Familiar
+
+    def __post_init__(self) -> None:
+        store_temperature(self)
+        check_array("widths", self.widths, (None,), LEAST_TEMPERATURE, LARGEST_TEMPERATURE)
+        if self.widths.size > MOST_WIDTHS:
+            raise ValueError(f"`widths` must be at most {MOST_WIDTHS}; got {self.widths.size}.")
+        store_float(self, "intercept", -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+        check_array("coef", self.coef, (1 + 2 * self.widths.size,))
+        check_array("range", self.range, (2,))
+        if self.range[0] > self.range[1]:
+            raise ValueError(f"`range` must be the smaller number first; got {self.range}.")
+        if not isinstance(self.familiar, Familiar) or self.familiar.centre.size != self.coef.size:
+            raise ValueError(f"`familiar` must have {self.coef.size} features.")
+
+    def features(self, logits: Logits) -> Array:
+        """What the confidence depends on, (n, 1 + 2 W); see `profile_features`."""
+        return profile_features(logits, self.temperature, self.widths)
+
+    def confidence(self, logits: Logits) -> Array:
+        return self.confidence_from(self.features(logits), logits.xp)
+
+    def confidence_from(self, features: Array, xp: Namespace) -> Array:
+        """Confidence (n,) from features (n, 1 + 2 W)."""
+        correction = self._correction(features, xp)
+        return _chance(features[:, 0] + correction * self.familiar.trust(features, xp), xp)
+
+    def proba(self, logits: Logits) -> Array:
+        shares = gumbel.distribution(logits, self.temperature)
+        return share_rest(logits, self.confidence(logits), shares, self.temperature)
+
+    def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
+        """With every feature at that end of its range which lowers or raises the correction."""
+        low, high = feature_ranges(logits, self.features, self.temperature, self.widths)
+        rises = self.coef > 0.0
+        ends = (np.where(rises, low, high), np.where(rises, high, low))
+        least, most = (self._correction(end, np) for end in ends)
+        # What is trusted less lies between nothing and the whole correction.
+        return (
+            _chance(low[:, 0] + np.minimum(least, 0.0), np),
+            _chance(high[:, 0] + np.maximum(most, 0.0), np),
+        )
+
+    def _correction(self, features: Array, xp: Namespace) -> Array:
+        """The correction (n,) of the log-odds, before it is trusted."""
+        linear = xp.sum(features * self.coef[None, :], axis=1) + self.intercept
+        return xp.minimum(xp.maximum(linear, self.range[0]), self.range[1])
+
+
+def _chance(log_odds: Array, xp: Namespace) -> Array:
+    """Confidence from log-odds, never 0 or 1."""
+    return expit(xp.clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS), xp)

@@ -1,0 +1,43 @@
+"""Whole probability vectors from a confidence: what the label leaves, by where noise would lead."""
+
+from __future__ import annotations
+
+from hokical.core.arrays import Array
+from hokical.core.logits import Logits
+
+#: Shares below this have lost their digits.
+_LEAST_SHARE = 1e-290
+
+
+def share_rest(logits: Logits, confidence: Array, shares: Array, width: Array) -> Array:
+    """Probabilities (n, classes): the confidence (n,) for the label, the rest as in `shares`.
+
+    `shares` (n, classes) are the chances of each class under noise of that `width`. A row in which
+    one class alone is possible gives it 1, whatever the confidence. Where no other class is within
+    reach of the noise, they share as a softmax of that width would.
+    """
+    xp, is_label = logits.xp, logits.is_label
+    alone = logits.single_choice[:, None]
+    own = xp.where(alone, 1.0, confidence[:, None])
+    shares = xp.where(is_label, 0.0, shares)
+    # In units of the largest, which is no part of the gradient: 1 / 1e-290^2 would overflow.
+    unit = logits.backend.without_gradient(xp.max(shares, axis=1, keepdims=True))
+    lost = (unit < _LEAST_SHARE) & ~alone
+    shares = shares / xp.where(lost | alone, 1.0, unit)
+    if not logits.is_numpy or lost.any():
+        shares = xp.where(lost, _softmax_shares(logits, width), shares)
+    total = xp.where(alone, 1.0, xp.sum(shares, axis=1, keepdims=True))
+    return xp.where(is_label, own, shares * ((1.0 - own) / total))
+
+
+def _softmax_shares(logits: Logits, width: Array) -> Array:
+    """Softmax over the classes other than the label, (n, classes), 0 at the label."""
+    xp = logits.xp
+    others = logits.possible & ~logits.is_label
+    margins = xp.where(others, logits.margins, xp.inf)
+    least = xp.min(margins, axis=1, keepdims=True)
+    least = xp.where(least < xp.inf, least, 0.0)
+    beyond = xp.where(others, logits.margins - least, 0.0)
+    weights = xp.where(others, xp.exp(beyond / -width), 0.0)
+    total = xp.sum(weights, axis=1, keepdims=True)
+    return weights / xp.where(total > 0.0, total, 1.0)

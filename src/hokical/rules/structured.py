@@ -1,0 +1,126 @@
+"""Structured scaling as a rule: a conditional logit on smoothed, tempered log-probabilities.
+
+Class k gets the score
+
+    scale_k z_k + bias_k + sum_j cross_kj z_j
+        + shape . [log(1 - p_k), p_k, log(1 - p_k at three times the temperature)],
+
+where p is the softmax of log(softmax(logits) + floor) / temperature and z its logarithm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import Array, Namespace
+from hokical.core.logits import Logits
+from hokical.rules.base import Rule
+from hokical.rules.checks import check_array, store_float, store_temperature
+from hokical.rules.probabilities import log_probabilities, softmax
+from hokical.stability.gaussian import contract
+
+FloatArray = NDArray[np.float64]
+
+#: Log-probabilities end about here below the label's: exp(-FARTHEST_BELOW) is still above 0.
+FARTHEST_BELOW = 700.0
+#: Least chance of another class that the shape terms can tell from 0.
+LEAST_REST = 1e-12
+#: The third shape term is taken at this many temperatures.
+SOFTER = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class StructuredRule(Rule):
+    """`shape` (3,), `scale` and `bias` (classes,), `cross` (classes, classes) or (0, 0) for none.
+
+    `even` is the share of the uniform distribution over the possible classes in the answer.
+    """
+
+    name: ClassVar[str] = "structured"
+    preserves_labels: ClassVar[bool] = False
+
+    floor: float
+    temperature: float
+    shape: FloatArray
+    scale: FloatArray
+    bias: FloatArray
+    cross: FloatArray
+    even: float
+
+    def __post_init__(self) -> None:
+        store_float(self, "floor", 0.0, 1.0)
+        store_temperature(self)
+        check_array("shape", self.shape, (3,))
+        check_array("scale", self.scale, (None,))
+        size = self.scale.shape[0]
+        check_array("bias", self.bias, (size,))
+        without = isinstance(self.cross, np.ndarray) and self.cross.size == 0
+        check_array("cross", self.cross, (0, 0) if without else (size, size))
+        store_float(self, "even", 0.0, 1.0)
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.scale.shape[0])
+
+    def proba(self, logits: Logits) -> Array:
+        xp = logits.xp
+        z, *shapes = structured_features(logits, self.floor, self.temperature)
+        scores = z * self.scale[None, :] + self.bias[None, :]
+        for place, term in enumerate(shapes):
+            scores = scores + term * self.shape[place]
+        if self.cross.shape[0]:
+            scores = scores + contract(z, xp.permute_dims(self.cross, (1, 0)), xp)
+        uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
+        return (1.0 - self.even) * softmax(scores, logits) + self.even * uniform
+
+
+def structured_features(
+    logits: Logits, floor: Array, temperature: Array
+) -> tuple[Array, Array, Array, Array]:
+    """z and the three shape terms of a block, each (n, classes) and finite.
+
+    An impossible class counts as the least likely of the possible ones: it must say something
+    finite to the others, and its own probability is 0 anyway.
+    """
+    below = _margins(smooth(log_probabilities(logits), floor, logits.xp), logits)
+    z, p, miss = _tempered(below / temperature, logits)
+    return z, miss, p, _tempered(below / (SOFTER * temperature), logits)[2]
+
+
+def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
+    """log(p + floor), (n, classes), from log p; the same where `floor` is 0."""
+    share = xp.ones_like(log_p[:, :1]) * floor  # not 0 + floor: onnxruntime takes 1e-50 for 0
+    some = share > 0.0
+    least = xp.log(xp.where(some, share, xp.ones_like(share)))
+    high, low = xp.maximum(log_p, least), xp.minimum(log_p, least)
+    return xp.where(some, high + xp.log1p(xp.exp(low - high)), log_p)
+
+
+def _margins(smoothed: Array, logits: Logits) -> Array:
+    """Distance below the label's, (n, classes); for impossible classes the farthest of others."""
+    xp = logits.xp
+    below = xp.max(smoothed, axis=1, keepdims=True) - smoothed
+    below = xp.where(logits.possible, below, xp.zeros_like(below))
+    return xp.where(logits.possible, below, xp.max(below, axis=1, keepdims=True))
+
+
+def _tempered(margins: Array, logits: Logits) -> tuple[Array, Array, Array]:
+    """Log-probabilities, probabilities and log(1 - probabilities), from margins in temperatures.
+
+    The label's 1 - p is the sum of the others', which is precise where p is near 1.
+    """
+    xp = logits.xp
+    margins = xp.clip(margins, None, FARTHEST_BELOW)
+    other = logits.possible & ~logits.is_label
+    odds = xp.where(other, xp.exp(-margins), xp.zeros_like(margins))
+    rest = xp.sum(odds, axis=1, keepdims=True)
+    norm = xp.log1p(rest)
+    z = -(margins + norm)
+    p = xp.exp(z)
+    miss = xp.log1p(-xp.clip(p, None, 1.0 - LEAST_REST))
+    own = xp.log(xp.clip(rest, LEAST_REST, None)) - norm
+    return z, p, xp.where(logits.is_label, own, miss)

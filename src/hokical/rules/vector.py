@@ -1,0 +1,40 @@
+"""Vector scaling as a rule: a scale and a bias for each class's log-probability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.arrays import Array
+from hokical.core.logits import Logits
+from hokical.rules.base import Rule
+from hokical.rules.checks import check_array
+from hokical.rules.probabilities import log_probabilities, softmax
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class VectorRule(Rule):
+    """softmax(`scale` * log-probabilities + `bias`), both (classes,)."""
+
+    name: ClassVar[str] = "vecs"
+    preserves_labels: ClassVar[bool] = False
+
+    scale: FloatArray
+    bias: FloatArray
+
+    def __post_init__(self) -> None:
+        check_array("scale", self.scale, (None,))
+        check_array("bias", self.bias, self.scale.shape)
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.scale.shape[0])
+
+    def proba(self, logits: Logits) -> Array:
+        features = log_probabilities(logits)
+        return softmax(features * self.scale[None, :] + self.bias[None, :], logits)

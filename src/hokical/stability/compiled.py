@@ -1,0 +1,181 @@
+"""Compiled forms for NumPy arrays; the portable functions are their slow twins."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.blocks import by_blocks
+from hokical.core.jit import has_compiler
+from hokical.core.logits import Logits
+from hokical.stability import gaussian, gumbel, profile, sampled, uniform
+from hokical.stability.compiled_kernels import (
+    TILE,
+    count_survivals,
+    gaussian_log_products,
+    uniform_shares,
+    uniform_stability,
+)
+from hokical.stability.compiled_profile_kernels import (
+    gaussian_chances,
+    overtaking,
+    rest_sums,
+    runner_up,
+)
+from hokical.stability.sampled import Draws, below_top
+from hokical.stability.tables import REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Portable and compiled sums agree to 1e-13 per thousand classes. Beyond that only the compiled
+#: ones are used, where there is a compiler, so that a result does not depend on its batch.
+_PORTABLE_UP_TO = 1000
+#: Under uniform noise the two agree to 1e-8 only. Up to this many classes the portable form is as
+#: quick; beyond, the compiled one answers wherever there is a compiler.
+_UNIFORM_PORTABLE_UP_TO = 16
+#: A logit and a draw cost so much less than a logit under Gaussian noise.
+_DRAWS_PER_LOGIT = 30
+#: Rivals whose chance is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
+_NEGLIGIBLE = 160.0
+#: Rows at a time: few enough to stay in cache while a tile of noise is used on all of them.
+_SAMPLED_ROWS = 128
+
+
+def _gaussian_usable(logits: Logits, *_: Any) -> bool:
+    many = logits.n_columns > _PORTABLE_UP_TO and has_compiler()
+    return logits.is_numpy and (many or gaussian_log_products.worthwhile(logits.work))
+
+
+@gaussian.log_products.register(_gaussian_usable)
+def _log_products(logits: Logits, scale: float, rule: Quadrature) -> FloatArray:
+    out = np.empty((logits.n_rows, rule.nodes.size))
+    gaussian_log_products(logits.block(), logits.top, 2.0 / (REACH * scale), rule.series, out)
+    return out
+
+
+@gumbel.stability.register(
+    lambda logits, *_: logits.is_numpy and logits.tail is None and rest_sums.worthwhile(logits.work)
+)
+def _gumbel_stability(logits: Logits, scale: float) -> FloatArray:
+    def work(block: Logits) -> FloatArray:
+        others = np.empty(block.n_rows)
+        rest_sums(block.block(), block.top, np.zeros(block.n_rows), 1.0 / scale, others)
+        return 1.0 / (1.0 + others)
+
+    gamma: FloatArray = by_blocks(work, logits)
+    return gamma
+
+
+def _uniform_usable(logits: Logits, *_: Any) -> bool:
+    return logits.is_numpy and logits.n_columns > _UNIFORM_PORTABLE_UP_TO and has_compiler()
+
+
+@uniform.stability.register(_uniform_usable)
+def _uniform_stability(logits: Logits, width: float) -> FloatArray:
+    def work(block: Logits) -> FloatArray:
+        out = np.empty(block.n_rows)
+        uniform_stability(block.block(), block.top, 1.0 / width, out)
+        return np.clip(out, 0.0, 1.0)
+
+    gamma: FloatArray = by_blocks(work, logits, 4 * logits.n_columns)
+    return gamma
+
+
+@uniform.distribution.register(_uniform_usable)
+def _uniform_distribution(logits: Logits, width: float) -> FloatArray:
+    def work(block: Logits) -> FloatArray:
+        margins = np.minimum(block.margins / width, 1.0)
+        order = np.argsort(margins, axis=1)
+        shares = uniform_shares(np.take_along_axis(margins, order, axis=1))
+        out = np.empty_like(shares)
+        np.put_along_axis(out, order, shares, axis=1)
+        return np.asarray(out / out.sum(axis=1, keepdims=True))
+
+    pi: FloatArray = by_blocks(work, logits, 4 * logits.n_columns)
+    return pi
+
+
+def _sampled_usable(logits: Logits, draws: Draws) -> bool:
+    if not logits.is_numpy or logits.tail is not None:
+        return False
+    return count_survivals.worthwhile(logits.work * draws.n_draws // _DRAWS_PER_LOGIT)
+
+
+@sampled.survivals.register(_sampled_usable)
+def _survivals(logits: Logits, draws: Draws) -> IntArray:
+    tiles, highest, lowest = _noise_tiles(draws, logits.part(slice(0, 1)).block().dtype)
+
+    def work(block: Logits) -> IntArray:
+        out = np.empty(block.n_rows, np.int64)
+        near = np.ascontiguousarray(below_top(block))
+        count_survivals(near, block.labels, tiles, draws.n_draws, highest, lowest, out)
+        return out
+
+    per_row = max(8 * logits.n_columns, logits.backend.block_size // _SAMPLED_ROWS)
+    counts: IntArray = by_blocks(work, logits, per_row)
+    return counts
+
+
+#: The noise as the kernel reads it, by type, while the draws are in use.
+_tiles: WeakKeyDictionary[Draws, dict[str, tuple[NDArray[Any], ...]]] = WeakKeyDictionary()
+
+
+def _noise_tiles(draws: Draws, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
+    """The noise (tiles, classes, TILE), draws innermost, padded with zeros; and its extremes."""
+    known = _tiles.setdefault(draws, {})
+    if dtype.name not in known:
+        noise = draws.values.astype(dtype)
+        n_tiles = -(-draws.n_draws // TILE)
+        padded = np.zeros((n_tiles * TILE, draws.n_classes), dtype)
+        padded[: draws.n_draws] = noise
+        tiles = padded.reshape(n_tiles, TILE, draws.n_classes).transpose(0, 2, 1)
+        known[dtype.name] = (np.ascontiguousarray(tiles), noise.max(axis=0), noise.min(axis=0))
+    return known[dtype.name]
+
+
+def _profile_usable(logits: Logits, *_: Any) -> bool:
+    many = logits.n_columns > _PORTABLE_UP_TO and has_compiler()
+    return logits.is_numpy and (many or gaussian_chances.worthwhile(logits.work))
+
+
+@profile.column_gaps.register(_profile_usable)
+def _column_gaps(logits: Logits) -> FloatArray:
+    out = np.empty(logits.n_rows)
+    runner_up(logits.block(), logits.top, out)
+    return out
+
+
+@profile.rest_sums.register(_profile_usable)
+def _rest_sums(logits: Logits, gaps: FloatArray, temperature: float) -> FloatArray:
+    out = np.empty(logits.n_rows)
+    rest_sums(logits.block(), logits.top, gaps, 1.0 / temperature, out)
+    return out
+
+
+@profile.chances.register(lambda logits, *_: logits.tail is None and _profile_usable(logits))
+def _chances(logits: Logits, gap: FloatArray, scales: FloatArray) -> tuple[FloatArray, FloatArray]:
+    rule = gaussian_quadrature(-TAIL_LIMIT)
+    tables = (rule.nodes, rule.weights, rule.series, rule.own)
+    last = np.where(gap > profile.CUT_FROM, profile.BUMP - 0.5 * gap, np.inf)
+    out = np.empty((2, scales.size, logits.n_rows))
+    for k, scale in enumerate(scales.tolist()):
+        end = np.ascontiguousarray(last[:, k])
+        gaussian_chances(logits.block(), logits.top, end, 2.0 / (REACH * scale), tables, out[:, k])
+    kept, lost = out.transpose(0, 2, 1)
+    return kept, lost
+
+
+@profile.overtaking_sums.register(_profile_usable)
+def _overtaking_sums(logits: Logits, gap: FloatArray, scales: FloatArray) -> FloatArray:
+    out = np.zeros_like(gap)
+    for k, scale in enumerate(scales.tolist()):
+        far = np.flatnonzero(gap[:, k] > profile.FAR_FROM)
+        sums = np.empty(far.size)
+        gaps = gap[far, k]
+        overtaking(logits.block(), logits.top, far, gaps, 1.0 / scale, _NEGLIGIBLE, sums)
+        out[far, k] = sums
+    return out

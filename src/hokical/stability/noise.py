@@ -1,0 +1,204 @@
+"""The noise that is added to logits: Gaussian, uniform or Gumbel, independent per class.
+
+Only the *width* of a family matters to the label: a constant added to every logit moves no
+argmax, so `Gaussian.mean` and the place of a `Uniform` interval change no result. They are kept
+because the paper reports them.
+
+>>> from hokical import Gaussian, Uniform
+>>> Gaussian(2.0).width, Uniform(-2, 4).width
+(2.0, 6.0)
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core import portable as _portable
+from hokical.core.storage import storable
+
+FloatArray = NDArray[np.float64]
+
+#: Widths beyond these would overflow or vanish when margins are divided by them.
+NARROWEST, WIDEST = 1e-100, 1e100
+
+
+@dataclass(frozen=True)
+class Noise(ABC):
+    """What every family offers: a name, a width, and unit draws stretched to that width."""
+
+    family: ClassVar[str]
+    unit_deviation: ClassVar[float]  # standard deviation of the noise of width 1
+
+    @property
+    @abstractmethod
+    def width(self) -> float:
+        """The length by which logit margins are divided before anything else happens."""
+
+    @classmethod
+    @abstractmethod
+    def of_width(cls, width: float) -> Self:
+        """The member of this family with the given width and no shift."""
+
+    @abstractmethod
+    def from_uniform(self, uniform: FloatArray) -> FloatArray:
+        """Turn numbers drawn uniformly from (0, 1) into noise of this family."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain description that `noise_from_dict` reads back."""
+        parameters = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"family": self.family, **parameters}
+
+
+@storable("noise:gaussian")
+@dataclass(frozen=True)
+class Gaussian(Noise):
+    """Normal noise with standard deviation `scale`; `mean` changes no result."""
+
+    family: ClassVar[str] = "gaussian"
+    unit_deviation: ClassVar[float] = 1.0
+    scale: float
+    mean: float = 0.0
+
+    def __post_init__(self) -> None:
+        _store_positive(self, "scale", self.scale)
+        _store_finite(self, "mean", self.mean)
+
+    @property
+    def width(self) -> float:
+        return self.scale
+
+    @classmethod
+    def of_width(cls, width: float) -> Self:
+        return cls(width)
+
+    @classmethod
+    def unchecked(cls, scale: Any) -> Self:
+        """Of a scale that may be an array of one number, as while a graph is traced."""
+        noise = object.__new__(cls)
+        noise.__dict__.update(scale=scale, mean=0.0)
+        return noise
+
+    def from_uniform(self, uniform: FloatArray) -> FloatArray:
+        return self.mean + self.scale * _portable.normal_quantile(uniform)
+
+
+@storable("noise:uniform")
+@dataclass(frozen=True)
+class Uniform(Noise):
+    """Noise spread evenly over [`low`, `high`]; only `high - low` changes a result."""
+
+    family: ClassVar[str] = "uniform"
+    unit_deviation: ClassVar[float] = 1.0 / math.sqrt(12.0)
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _store_finite(self, "low", self.low)
+        _store_finite(self, "high", self.high)
+        if not NARROWEST <= self.high - self.low <= WIDEST:
+            raise ValueError(
+                f"`high` must lie above `low`, by {NARROWEST:g} to {WIDEST:g}; got "
+                f"low={self.low!r}, high={self.high!r}."
+            )
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+    @classmethod
+    def of_width(cls, width: float) -> Self:
+        return cls(-0.5 * width, 0.5 * width)
+
+    def from_uniform(self, uniform: FloatArray) -> FloatArray:
+        return self.low + (self.high - self.low) * uniform
+
+
+@storable("noise:gumbel")
+@dataclass(frozen=True)
+class Gumbel(Noise):
+    """Gumbel noise: the stability it gives is the softmax confidence at temperature `scale`."""
+
+    family: ClassVar[str] = "gumbel"
+    unit_deviation: ClassVar[float] = math.pi / math.sqrt(6.0)
+    scale: float
+
+    def __post_init__(self) -> None:
+        _store_positive(self, "scale", self.scale)
+
+    @property
+    def width(self) -> float:
+        return self.scale
+
+    @classmethod
+    def of_width(cls, width: float) -> Self:
+        return cls(width)
+
+    def from_uniform(self, uniform: FloatArray) -> FloatArray:
+        return -self.scale * _portable.log(-_portable.log(uniform))
+
+
+FAMILIES: dict[str, type[Noise]] = {kind.family: kind for kind in (Gaussian, Uniform, Gumbel)}
+
+
+def noise_from_dict(description: dict[str, Any]) -> Noise:
+    """Rebuild a noise object from what `Noise.to_dict` gave."""
+    parameters = dict(description)
+    family = family_named(parameters.pop("family", None))
+    try:
+        return family(**parameters)
+    except TypeError as error:
+        raise ValueError(f"`noise` description does not fit {family.__name__}: {error}") from error
+
+
+def family_named(name: object) -> type[Noise]:
+    """The noise class called `name`, or an error that lists the names there are."""
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ValueError(f"noise family must be one of {sorted(FAMILIES)}; got {name!r}.")
+    return FAMILIES[name]
+
+
+def parse_noise(text: str) -> Noise:
+    """Read noise as people type it: `gaussian:2`, `uniform:-2,4` or `gumbel:1.5`.
+
+    >>> parse_noise("uniform:-2,4")
+    Uniform(low=-2.0, high=4.0)
+    """
+    name, _, rest = text.strip().lower().partition(":")
+    family = family_named(name)
+    try:
+        return family(*(float(part) for part in rest.split(",")))
+    except (TypeError, ValueError) as error:
+        names = ",".join(field.name.upper() for field in fields(family))
+        raise ValueError(f"noise {text!r} must read {name}:{names}. {error}") from error
+
+
+def _store_finite(noise: Noise, name: str, value: float) -> None:
+    number = _as_float(name, value)
+    if not math.isfinite(number):
+        raise ValueError(f"`{name}` must be finite; got {value!r}.")
+    object.__setattr__(noise, name, number)
+
+
+def _store_positive(noise: Noise, name: str, value: float) -> None:
+    number = _as_float(name, value)
+    if not NARROWEST <= number <= WIDEST:
+        raise ValueError(
+            f"`{name}` must be positive and finite, from {NARROWEST:g} to {WIDEST:g}; "
+            f"got {value!r}."
+        )
+    object.__setattr__(noise, name, number)
+
+
+def _as_float(name: str, value: float) -> float:
+    if isinstance(value, (str, bytes, bool, np.bool_)):
+        raise TypeError(f"`{name}` must be a number; got {value!r}.")
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`{name}` must be a number; got {value!r}.") from error

@@ -1,0 +1,85 @@
+"""Files of this format, written once, are read for ever: same numbers, same answers.
+
+`python -m tests.calibrators.test_golden` writes files for methods without one. Files that are
+here already stay as they are.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hokical import Gaussian, Gumbel, Uniform, Views, load, make
+from hokical.calibrators import method_names
+from tests.conftest import synthetic_logits
+
+FOLDER = Path(__file__).parent / "golden"
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in [*method_names(), "auto"]},
+    "hoki_gaussian": ("hoki", {"noise": Gaussian(2.0)}),
+    "hoki_uniform": ("hoki", {"noise": Uniform(-4.0, 4.0)}),
+    "hoki_gumbel": ("hoki", {"noise": Gumbel(1.5)}),
+    "hoki_sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 20}),
+    "hoki_from_confidence": ("hoki", {"noise": Gaussian(2.0), "init": "confidence"}),
+}
+
+
+def rows() -> np.ndarray:
+    """Eight rows: usual ones, a tie, a masked class."""
+    logits, _ = synthetic_logits(8, 3, seed=21)
+    logits[6, :2] = logits[6].max()
+    logits[7, 1] = -np.inf
+    return logits
+
+
+def given(needs_views: bool, logits: np.ndarray) -> Any:
+    return Views(logits, np.stack([0.7 * logits, 0.9 * logits])) if needs_views else logits
+
+
+def two_columns(logits: np.ndarray, calibrator: Any) -> np.ndarray:
+    """What methods for two classes are given."""
+    return logits[:, [0, 2]] if getattr(calibrator, "binary_only", False) else logits
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_files_of_every_method_are_read(case: str) -> None:
+    calibrator = load(FOLDER / f"{case}.json")
+    data = given(calibrator.needs_views, two_columns(rows(), calibrator.rule_))
+    with np.load(FOLDER / f"{case}.npz") as answers:
+        np.testing.assert_array_equal(calibrator.predict(data), answers["labels"])
+        np.testing.assert_allclose(
+            calibrator.predict_confidence(data), answers["confidence"], rtol=0.0, atol=1e-10
+        )
+        np.testing.assert_allclose(
+            calibrator.predict_proba(data), answers["proba"], rtol=0.0, atol=1e-10
+        )
+    assert calibrator.estimator().stamp == calibrator.stamp
+
+
+def write_missing() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for case, (name, options) in CASES.items():
+        if (FOLDER / f"{case}.json").exists():
+            continue
+        calibrator = make(name, **options)
+        logits, labels = synthetic_logits(200, 3, seed=20)
+        logits = two_columns(logits, calibrator)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            calibrator.fit(given(calibrator.needs_views, logits), labels % logits.shape[1])
+        calibrator.save(FOLDER / f"{case}.json")
+        data = given(calibrator.needs_views, two_columns(rows(), calibrator))
+        np.savez(
+            FOLDER / f"{case}.npz",
+            labels=calibrator.predict(data),
+            confidence=calibrator.predict_confidence(data),
+            proba=calibrator.predict_proba(data),
+        )
+
+
+if __name__ == "__main__":
+    write_missing()

@@ -1,0 +1,93 @@
+"""Every method answers every array library in kind, equal to NumPy: one walk over both lists."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from hokical import Gaussian, Gumbel, Uniform, Views
+from hokical.calibrators import BaseCalibrator, make
+from hokical.calibrators.catalog import method_names
+from tests.conftest import synthetic_logits
+from tests.libraries import NAMES, get_library
+
+#: Every method as it comes, and Hoki in each of its forms.
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in method_names()},
+    "auto": ("auto", {}),
+    "hoki gaussian": ("hoki", {"noise": Gaussian(2.0)}),
+    "hoki uniform": ("hoki", {"noise": Uniform(-4.0, 4.0)}),
+    "hoki gumbel": ("hoki", {"noise": Gumbel(1.5)}),
+    "hoki sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 50}),
+    "hoki from confidence": ("hoki", {"noise": Gaussian(2.0), "init": "confidence"}),
+    "irm raw": ("irm", {"normalize": False}),
+}
+ANSWERS = ("predict", "predict_confidence", "predict_proba")
+
+
+@cache
+def fitted(case: str, n_classes: int) -> BaseCalibrator:
+    name, options = CASES[case]
+    logits, labels = synthetic_logits(400, n_classes, seed=3)
+    calibrator = make(name, **options)
+    given = Views(logits, transformed(logits)) if calibrator.needs_views else logits
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return calibrator.fit(given, labels)
+
+
+def transformed(logits: np.ndarray) -> np.ndarray:
+    mean = np.mean(logits, axis=1, where=np.isfinite(logits), keepdims=True)
+    return np.stack([0.7 * logits + 0.3 * mean, 0.9 * logits])
+
+
+def hard_rows(n_classes: int) -> np.ndarray:
+    """Usual rows, then ties, masks, one class alone, large and tiny differences."""
+    logits, _ = synthetic_logits(12, n_classes, seed=8)
+    logits[0] = 0.0
+    logits[1, :2] = logits[1].max()
+    logits[2, 1] = -np.inf
+    logits[3, 1:] = -np.inf
+    logits[4] *= 100.0
+    logits[5] *= 1e-3
+    return logits
+
+
+@pytest.mark.parametrize("n_classes", [3, 20])
+@pytest.mark.parametrize("library", NAMES)
+@pytest.mark.parametrize("case", list(CASES))
+def test_every_method_answers_every_library_in_kind(
+    case: str, library: str, n_classes: int
+) -> None:
+    calibrator, kind = fitted(case, n_classes), get_library(library)
+    logits = hard_rows(n_classes)
+    views = transformed(logits)
+    uniform = (
+        "uniform" in case or getattr(getattr(calibrator, "noise_", None), "low", None) is not None
+    )
+    for answer in ANSWERS:
+        with kind.scope():
+            given: Any = kind.make(logits)
+            wanted: Any = logits
+            if calibrator.needs_views:
+                given, wanted = Views(given, kind.make(views)), Views(logits, views)
+            found = getattr(calibrator, answer)(given)
+            assert calibrator.needs_views or kind.owns(found)
+            expected = getattr(calibrator, answer)(wanted)
+            got = kind.read(found)
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, rtol=0.0, atol=1e-6 if uniform else 1e-12)
+
+
+@pytest.mark.parametrize("library", [name for name in NAMES if name != "numpy"])
+def test_single_precision_comes_back_in_single_precision(library: str) -> None:
+    kind = get_library(library)
+    logits = hard_rows(3).astype(np.float32)
+    with kind.scope():
+        found = fitted("temps", 3).predict_confidence(kind.make(logits))
+        assert kind.read(found).dtype == np.float32

@@ -1,0 +1,190 @@
+"""Calibrators on logits of which only the best of each row are known."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hokical import Gaussian, Hoki, TopK, compare, load
+from hokical.calibrators import make, table
+from hokical.core.logits import as_logits
+from hokical.io import DataFileError, read_examples
+from hokical.metrics import brier
+from tests.conftest import real_logits, synthetic_logits
+
+ACCEPTING = [info.name for info in table() if info.accepts_top_k]
+
+
+def test_all_classes_seen_is_the_same_as_logits(overconfident: tuple) -> None:
+    dense, labels = overconfident
+    order = np.random.default_rng(0).permuted(np.tile(np.arange(6), (3000, 1)), axis=1)
+    seen = TopK(np.take_along_axis(dense, order, axis=1), order, 6)
+    assert np.array_equal(as_logits(seen).values, dense)
+    for name in ("temps", "vecs", "hoki", "irm"):
+        full, same = make(name).fit(dense, labels), make(name).fit(seen, labels)
+        assert np.array_equal(full.predict_proba(dense), same.predict_proba(seen))
+        assert np.array_equal(same.confidence_bounds(seen)[0], full.predict_confidence(dense))
+
+
+@pytest.mark.parametrize("name", ["uncalibrated", "temps", "ets"])
+@pytest.mark.parametrize("keep_rest", [True, False])
+def test_fits_equal_those_on_evenly_filled_logits(name: str, keep_rest: bool) -> None:
+    dense, labels = synthetic_logits(1500, 30, seed=5)
+    seen = TopK.from_logits(dense, 4, keep_rest=keep_rest)
+    assert (seen.indices != labels[:, None]).all(axis=1).any()  # some truths are hidden
+    cal, twin = make(name).fit(seen, labels), make(name).fit(seen.to_dense(), labels)
+    for attribute in ("temperature_", "weights_", "log_loss_", "loss_"):
+        if hasattr(twin, attribute):
+            want = getattr(twin, attribute)
+            np.testing.assert_allclose(getattr(cal, attribute), want, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        cal.predict_proba(seen), twin.predict_proba(seen.to_dense()), rtol=1e-5, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", ACCEPTING)
+@pytest.mark.parametrize("keep_rest", [True, False])
+def test_calibrators_keep_their_promises(name: str, keep_rest: bool, tmp_path: Path) -> None:
+    dense, labels = synthetic_logits(1500, 30, seed=6)
+    seen = TopK.from_logits(dense, 5, keep_rest=keep_rest)
+    cal = make(name).fit(seen, labels)
+    confidence = cal.predict_confidence(seen)
+    assert np.array_equal(cal.predict(seen), dense.argmax(axis=1))
+    lower, upper = cal.confidence_bounds(seen)
+    assert np.all((lower <= confidence + 1e-9) & (confidence <= upper + 1e-9))
+    proba = cal.predict_proba(seen)
+    assert proba.shape == dense.shape
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(proba[np.arange(1500), seen.labels], confidence, atol=1e-12)
+    np.put_along_axis(proba, seen.indices, np.nan, axis=1)
+    np.testing.assert_allclose(np.nanmin(proba, axis=1), np.nanmax(proba, axis=1), rtol=1e-9)
+    cal.save(tmp_path / "cal.json")
+    assert np.array_equal(load(tmp_path / "cal.json").predict_confidence(seen), confidence)
+
+
+@pytest.mark.parametrize("name", ACCEPTING)
+def test_bounds_hold_for_the_confidence_of_the_full_logits(name: str) -> None:
+    dense, labels = synthetic_logits(1500, 30, seed=8)
+    widths = []
+    for keep_rest in (False, True):
+        seen = TopK.from_logits(dense, 5, keep_rest=keep_rest)
+        cal = make(name).fit(TopK.from_logits(dense, 5), labels)
+        full = cal.predict_confidence(dense)
+        lower, upper = cal.confidence_bounds(seen)
+        assert np.all((lower <= full + 1e-5) & (full <= upper + 1e-5))
+        widths.append(np.mean(upper - lower))
+    assert widths[1] < widths[0] < 1.0
+    assert np.array_equal(*cal.confidence_bounds(dense))
+
+
+def test_a_million_classes_need_no_column_each() -> None:
+    rng = np.random.default_rng(0)
+    n, n_classes = 1000, 10**6
+    indices = np.argsort(rng.random((n, 60)), axis=1)[:, :20] * 15_000
+    values = np.log(rng.dirichlet(np.full(21, 0.3), size=n)[:, :20] + 1e-6)
+    labels = np.where(rng.random(n) < 0.6, indices[np.arange(n), values.argmax(axis=1)], 7)
+    tracemalloc.start()
+    seen = TopK(values, indices, n_classes)
+    for name in ACCEPTING:
+        cal = make(name).fit(seen, labels)
+        confidence = cal.predict_confidence(seen)
+        assert np.all((confidence >= 0.0) & (confidence <= 1.0))
+        cal.confidence_bounds(seen)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 300e6  # an array with a column per class would take 8e9
+
+
+def test_streams_and_pickles() -> None:
+    dense, labels = synthetic_logits(2000, 30, seed=11)
+    seen = TopK.from_logits(dense, 6)
+    whole = Hoki(noise=Gaussian(2.0)).fit(seen, labels)
+    parts = Hoki(noise=Gaussian(2.0)).fit(seen[:900], labels[:900])
+    parts.partial_fit(seen[900:], labels[900:])
+    confidence = whole.predict_confidence(seen)
+    assert np.array_equal(parts.predict_confidence(seen), confidence)
+    back = pickle.loads(pickle.dumps(seen))
+    assert np.array_equal(whole.predict_confidence(back), confidence)
+    assert len(back) == 2000
+
+
+@pytest.mark.parametrize("name", sorted({info.name for info in table()} - {"recal"}))
+def test_methods_that_need_every_class_say_so(name: str) -> None:
+    if make(name).accepts_top_k:
+        return
+    dense, labels = synthetic_logits(50, 8, seed=12)
+    seen = TopK.from_logits(dense, 3)
+    message = f"`{name}` needs the logit of every class; the input has the best 3 of 8"
+    with pytest.raises(ValueError, match=message):
+        make(name).fit(seen, labels)
+
+
+def test_methods_that_accept_are_the_default_of_compare() -> None:
+    dense, labels = synthetic_logits(400, 8, seed=13)
+    seen = TopK.from_logits(dense, 3)
+    found = compare((seen, labels), (seen, labels), n_resamples=0)
+    names = {result.name for result in found.results}
+    assert set(ACCEPTING) <= names
+    assert not names & {"vecs", "irm", "ms_odir"}
+
+
+def test_bounds_of_hoki_need_a_start_that_is_known() -> None:
+    dense, labels = synthetic_logits(300, 8, seed=14)
+    seen = TopK.from_logits(dense, 3)
+    cal = Hoki(noise=Gaussian(2.0), init="confidence").fit(seen, labels)
+    assert cal.predict_confidence(seen).shape == (300,)
+    with pytest.raises(ValueError, match='needs `init="accuracy"`'):
+        cal.confidence_bounds(seen)
+
+
+def test_files_may_hold_the_best_values(tmp_path: Path) -> None:
+    dense, labels = synthetic_logits(60, 8, seed=15)
+    seen = TopK.from_logits(dense - np.logaddexp.reduce(dense, axis=1, keepdims=True), 3)
+    arrays = {"val-topk_indices": seen.indices, "n_classes": np.array(8), "val-labels": labels}
+    path = tmp_path / "seen.npz"
+    for name, known in (("values", False), ("log_probabilities", True)):
+        np.savez(path, **{f"val-topk_{name}": seen.values}, **arrays)
+        examples = read_examples(path)
+        assert isinstance(examples.logits, TopK)
+        assert np.array_equal(examples.logits.indices, seen.indices)
+        assert (examples.logits.rest is not None) is known
+        assert np.array_equal(examples.labels, labels)
+    np.savez(path, topk_values=seen.values, labels=labels)
+    with pytest.raises(DataFileError, match="expected `topk_indices` beside the best values"):
+        read_examples(path)
+    np.savez(path, topk_values=seen.values, topk_indices=seen.indices, n_classes=[8.5])
+    with pytest.raises(DataFileError, match="expected one whole number in `n_classes`"):
+        read_examples(path, need_labels=False)
+
+
+def test_little_is_lost_on_real_logits() -> None:
+    """1000 classes cut to 20, or to 5 and their rest: Brier scores stay within 0.002."""
+    dense, labels = real_logits("imagenet_efficientnet_lite0_val", limit=3000)
+    data = {"all": as_logits(dense.astype(np.float32))}
+    for k, keep_rest in ((20, False), (20, True), (5, True)):
+        data[f"{k}, {keep_rest}"] = TopK.from_logits(data["all"], k, keep_rest=keep_rest)
+    val, test = slice(0, 1500), slice(1500, 3000)
+    right = data["all"].labels[test] == labels[test]
+    for cal in (make("temps"), make("ets"), Hoki(noise=Gaussian(1.2))):
+        found = {}
+        for name, logits in data.items():
+            cal.fit(logits.part(val), labels[val])
+            found[name] = brier(cal.predict_confidence(logits.part(test)), right)
+        assert max(found.values()) < found["all"] + 0.002
+
+
+def test_impossible_classes_get_nothing() -> None:
+    seen = TopK([[2.0, 1.0, -np.inf], [2.0, -np.inf, -np.inf]], [[0, 1, 2], [0, 1, 2]], 9)
+    proba = make("uncalibrated").fit(np.zeros((1, 9)), [0]).predict_proba(seen)
+    assert proba[:, 2:].sum() == 0.0
+    assert proba[1, 0] == 1.0
+
+
+def test_the_number_of_classes_must_be_that_of_the_fit() -> None:
+    fitted = make("uncalibrated").fit(np.zeros((1, 6)), [0])
+    with pytest.raises(ValueError, match="X has 5 features, but Uncalibrated is expecting 6"):
+        fitted.predict(TopK([[1.0]], [[0]], 5))

@@ -1,0 +1,493 @@
+"""Every command, through typer's runner and, for what only a process shows, the entry point."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import hokical
+from hokical.calibrators import method_names
+from hokical.cli import app
+from hokical.cli.evaluate import table_cells
+from hokical.cli.show import show_json
+from tests.conftest import synthetic_logits
+
+COMMANDS = (
+    "fit", "apply", "evaluate", "compare", "select", "bound", "monitor", "export", "demo",
+    "methods",
+)  # fmt: skip
+FAST = ("--resamples", "20")
+
+
+class Result:
+    """What a command left: exit code, stdout, stderr."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out, parse_constant=pytest.fail)
+
+
+def hokical_command(*arguments: object, columns: int = 120) -> Result:
+    words = [str(argument) for argument in arguments]
+    done = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, words, prog_name="hokical")
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Result(done.exit_code, done.stdout, done.stderr)
+
+
+def process(*arguments: object, code: str | None = None, **options: Any) -> Result:
+    """The real entry point in a process of its own; `code` runs before it."""
+    script = f"{code or ''}\nfrom hokical.cli import main\nmain()"
+    words = [sys.executable, "-c", script, *(str(argument) for argument in arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, **options)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A file with both parts, 400 examples each of 4 classes."""
+    val, test = (synthetic_logits(400, 4, seed=seed) for seed in (1, 2))
+    path = tmp_path / "data.npz"
+    np.savez(path, val_logits=val[0], val_labels=val[1], test_logits=test[0], test_labels=test[1])
+    return path
+
+
+@pytest.fixture
+def calibrator(tmp_path: Path, data: Path) -> Path:
+    path = tmp_path / "cal.json"
+    assert hokical_command("fit", data, "-o", path, "--noise", "gaussian:2.5").code == 0
+    return path
+
+
+def one_line(result: Result) -> str:
+    """The error of a command that ended in exit code 2: one line, no traceback, no result."""
+    assert result.code == 2, result.err
+    assert result.out == ""
+    errors = [line for line in result.err.splitlines() if not line.startswith("Using the")]
+    assert len(errors) == 1, result.err
+    assert errors[0].startswith("Error: ")
+    return errors[0]
+
+
+# fit and apply
+
+
+def test_fit_then_apply_equals_the_library(tmp_path: Path, data: Path) -> None:
+    path = tmp_path / "cal.json"
+    fitted = hokical_command("fit", data, "-o", path)
+    assert fitted.code == 0
+    assert "400 examples, 4 classes" in fitted.out
+    assert "val part" in fitted.err
+    applied = hokical_command("apply", path, data, "-o", tmp_path / "out.npz", "--proba")
+    assert applied.code == 0
+    with np.load(data) as raw, np.load(tmp_path / "out.npz") as out:
+        twin = hokical.Hoki().fit(raw["val_logits"], raw["val_labels"])
+        logits = raw["test_logits"]
+        assert np.array_equal(out["labels"], twin.predict(logits))
+        assert np.array_equal(out["confidence"], twin.predict_confidence(logits))
+        assert np.array_equal(out["probabilities"], twin.predict_proba(logits))
+
+
+def test_fit_options_reach_hoki(tmp_path: Path, data: Path) -> None:
+    path = tmp_path / "cal.json"
+    options = ("--noise", "uniform:-2,4", "--draws", 50, "--bins", 7, "--seed", 3)
+    found = hokical_command("fit", data, "-o", path, *options, "--json").json
+    assert found["noise"] == {"family": "uniform", "low": -2.0, "high": 4.0}
+    loaded = hokical.load(path).estimator()
+    assert (loaded.draws, loaded.n_bins, loaded.draws_.seed) == (50, 7, 3)
+
+
+@pytest.mark.parametrize("name", [name for name in method_names() if name not in ("hoki", "recal")])
+def test_every_method_can_be_fitted_and_applied(tmp_path: Path, data: Path, name: str) -> None:
+    path, out = tmp_path / "cal.json", tmp_path / "out.npz"
+    assert hokical_command("fit", data, "-o", path, "--method", name, "--json").json["method"]
+    found = hokical_command("apply", path, data, "-o", out, "--json").json
+    assert found["examples"] == 400
+    assert found["arrays"] == ["labels", "confidence"]
+
+
+def test_fit_passes_warnings_on(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", logits=np.eye(3) * 9.0, labels=np.arange(3))
+    found = hokical_command("fit", tmp_path / "a.npz", "-o", tmp_path / "c.json", "--method=temps")
+    assert found.code == 0
+    assert "Warning: " in found.err
+    assert "Warning" not in found.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--method", "nonsense"), "no method 'nonsense'; there are uncalibrated"),
+        (("--method", "recal"), "transformed"),
+        (("--method", "temps", "--draws", "9"), "options of hoki only"),
+        (("--noise", "gaussian:-1"), "must be positive"),
+        (("--noise", "triangle:1"), "family must be one of"),
+        (("--draws", "0"), "--draws"),
+        (("--colour", "red"), "--colour"),
+        (("--split", "train"), "--split"),
+    ],
+)
+def test_bad_options_of_fit(
+    tmp_path: Path, data: Path, options: tuple[str, ...], message: str
+) -> None:
+    found = hokical_command("fit", data, "-o", tmp_path / "cal.json", *options)
+    assert message in one_line(found)
+    assert not (tmp_path / "cal.json").exists()
+
+
+# evaluate, compare, demo
+
+
+def test_evaluate_shows_before_and_after(data: Path, calibrator: Path) -> None:
+    found = hokical_command("evaluate", data, "--calibrator", calibrator, *FAST, "--json").json
+    assert list(found) == ["uncalibrated", "hoki"]
+    before, after = (found[name]["estimates"]["ece"]["value"] for name in found)
+    assert after < before
+    shown = hokical_command("evaluate", data, "--calibrator", calibrator, *FAST, columns=80)
+    assert shown.code == 0
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert "…" not in shown.out
+    assert f"{before:.4f}" in shown.out
+    assert "true calibration error is below" in shown.out
+
+
+def test_evaluate_full_and_without_intervals(data: Path) -> None:
+    found = hokical_command("evaluate", data, "--full", "--resamples", 0, "--json").json
+    assert found["uncalibrated"]["estimates"]["brier_full"]["low"] is None
+    assert hokical_command("evaluate", data, "--full", "--resamples", 0).code == 0
+
+
+def test_compare_of_one_file_with_two_parts(data: Path) -> None:
+    found = hokical_command("compare", data, "--methods", "temps, hoki", *FAST, "--json").json
+    assert [row["method"] for row in found["methods"]] == ["uncalibrated", "temps", "hoki"]
+    assert found["report"] is None
+    assert found["provenance"]["validation"]["n_rows"] == 400
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_compare_fits_the_terminal(data: Path, columns: int) -> None:
+    found = hokical_command("compare", data, "--methods=temps", *FAST, columns=columns)
+    assert found.code == 0
+    assert max(map(len, found.out.splitlines())) <= columns
+    assert "uncalibrated" in found.out
+    assert "…" not in found.out
+    assert ("ECE interval" in found.out) == (columns == 120)
+    assert "Your model says" in found.out
+
+
+def test_compare_writes_a_report_and_says_where(tmp_path: Path, data: Path) -> None:
+    report = tmp_path / "report.html"
+    found = hokical_command("compare", data, "--methods=temps", *FAST, "--report", report, "--json")
+    assert found.json["report"] == str(report)
+    assert str(report) in found.err
+    assert "<html" in report.read_text(encoding="utf-8")
+
+
+def test_compare_of_npy_pairs_and_the_same_data_twice(tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(200, 3, seed=4)
+    np.save(tmp_path / "a.npy", logits)
+    np.save(tmp_path / "b.npy", labels)
+    sides = ("--val-labels", tmp_path / "b.npy", "--test-labels", tmp_path / "b.npy")
+    found = hokical_command(
+        "compare", tmp_path / "a.npy", tmp_path / "a.npy", *sides, "--methods=temps", *FAST
+    )
+    assert found.code == 0
+    assert "the same examples" in found.err
+
+
+def test_bad_usage_of_compare(tmp_path: Path, data: Path) -> None:
+    logits, labels = synthetic_logits(50, 3, seed=4)
+    np.savez(tmp_path / "other.npz", logits=logits, labels=labels)
+    other = tmp_path / "other.npz"
+    assert "pass TEST" in one_line(hokical_command("compare", other))
+    assert "same classes" in one_line(hokical_command("compare", data, other))
+    assert "at least one" in one_line(hokical_command("compare", data, "--methods", ","))
+    assert "transformed" in one_line(hokical_command("compare", data, "--methods", "recal"))
+
+
+def test_demo_writes_its_report_here(tmp_path: Path) -> None:
+    """All of it, on fewer digits; `make demo` is the whole."""
+    fewer = (
+        "import hokical.demo as shipped; all_of = shipped.demo_logits\n"
+        "shipped.demo_logits = lambda: tuple((x[:800], y[:800]) for x, y in all_of())"
+    )
+    found = process("demo", cwd=tmp_path, env=os.environ | {"COLUMNS": "80"}, code=fewer)
+    assert found.code == 0, found.err
+    for name in method_names():
+        assert (name in found.out) == (name != "recal")
+    assert "…" not in found.out
+    assert str(tmp_path / "report.html") in found.err
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+# select, bound, methods
+
+
+def test_select_gives_what_fit_takes(tmp_path: Path, data: Path) -> None:
+    found = hokical_command("select", data, "--families", "gaussian,gumbel", "--json").json
+    assert found["best"]["sigma_hat"] == max(trial["sigma_hat"] for trial in found["trials"])
+    out = tmp_path / "c.json"
+    fitted = hokical_command("fit", data, "-o", out, "--noise", found["noise"], "--json").json
+    assert fitted["noise"]["family"] == found["best"]["family"]
+    shown = hokical_command("select", data, columns=80)
+    assert f"hokical fit {data} --noise" in shown.out
+    assert "family must be" in one_line(hokical_command("select", data, "--families", "pink"))
+
+
+def test_select_by_the_papers_grid(data: Path) -> None:
+    found = hokical_command("select", data, "--search", "paper", "--families", "gaussian", "--json")
+    assert len(found.json["trials"]) == 820
+
+
+def test_bound_equals_the_library() -> None:
+    found = hokical_command("bound", "--ece", 0.01, "--n", 10_000, "--brier", 0.05, "--json").json
+    expected = hokical.calibration_bound(0.01, 10_000, method="bousquet", brier=0.05)
+    assert found["bounds"]["bousquet"] == expected
+    shown = hokical_command("bound", "--ece", 0.01, "--n", 10_000)
+    assert "0.0732" in shown.out
+    assert "bousquet" not in shown.out
+    for bad in (("--ece", 2, "--n", 10), ("--ece", 0.1, "--n", 0), ("--ece", "x", "--n", 1)):
+        one_line(hokical_command("bound", *bad))
+    assert "--ece" in one_line(hokical_command("bound", "--n", 5))
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_methods_lists_every_method(columns: int) -> None:
+    shown = hokical_command("methods", columns=columns)
+    words = shown.out.split()
+    assert all(name in words for name in method_names())
+    assert max(map(len, shown.out.splitlines())) <= columns
+    rows = hokical_command("methods", "--json").json
+    assert [row["name"] for row in rows] == list(method_names())
+    assert [row["name"] for row in rows if row["needs_views"]] == ["recal"]
+
+
+# help, version, errors
+
+
+def test_help_documents_exit_codes_and_completion() -> None:
+    shown = hokical_command("--help")
+    assert "Exit codes: 0 done; 1" in shown.out
+    assert "--install-completion" in shown.out
+    assert "paper" in shown.out
+    for command in COMMANDS:
+        assert command in shown.out
+        page = hokical_command(command, "--help", columns=80)
+        assert "Exit codes" in page.out
+        assert "--json" in page.out
+        assert "…" not in page.out or command == "export"  # which has longer names
+
+
+def test_version_and_help_load_nothing_heavy() -> None:
+    heavy = ("sklearn", "scipy", "numba", "pyarrow", "matplotlib")
+    after = f"import atexit, sys; atexit.register(lambda: print([m for m in {heavy} if m in "
+    found = process("--version", code=after + "sys.modules]))")
+    assert found.out.splitlines() == [f"hokical {hokical.__version__}", "[]"]
+
+
+def test_shell_completion_knows_the_commands() -> None:
+    asked = {"_HOKICAL_COMPLETE": "complete_bash", "COMP_WORDS": "hokical e", "COMP_CWORD": "1"}
+    assert process(env=os.environ | asked).out.split() == ["evaluate", "export"]
+
+
+def test_unknown_commands_and_options() -> None:
+    assert "--nonsense" in one_line(hokical_command("--nonsense"))
+    assert "nonsense" in one_line(hokical_command("nonsense"))
+    assert hokical_command().code in (0, 2)
+
+
+def test_json_has_no_words_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    show_json({"a": [np.nan, np.float32(np.inf), np.array([1.0, np.nan])], 2: np.int8(3), "b": {}})
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found == {"a": [None, None, [1.0, None]], "2": 3, "b": {}}
+
+
+def bad_file(folder: Path, kind: str) -> Path:
+    path = folder / f"{kind}.npz"
+    logits, labels = synthetic_logits(50, 4, seed=3)
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "truncated":
+        np.savez(path, logits=logits, labels=labels)
+        path.write_bytes(path.read_bytes()[:900])
+    elif kind == "wrong shapes":
+        np.savez(path, logits=logits[:, 0], labels=labels)
+    elif kind == "0 rows":
+        np.savez(path, logits=logits[:0], labels=labels[:0])
+    elif kind == "missing keys":
+        np.savez(path, a=logits, b=labels)
+    elif kind == "objects":
+        np.savez(path, logits=logits.astype(object), labels=labels)
+    elif kind == "NaN":
+        np.savez(path, logits=logits * np.nan, labels=labels)
+    elif kind != "absent":
+        path.write_text("" if kind == "empty" else "This is not a table.\n")
+    return path
+
+
+BAD_FILES = (
+    "empty",
+    "truncated",
+    "wrong shapes",
+    "text",
+    "0 rows",
+    "directory",
+    "missing keys",
+    "objects",
+    "NaN",
+    "absent",
+)
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_bad_files_end_in_one_line_and_touch_no_output(
+    tmp_path: Path, data: Path, calibrator: Path, kind: str
+) -> None:
+    bad, old = bad_file(tmp_path, kind), tmp_path / "old.npz"
+    old.write_text("precious")
+    commands = (
+        ("fit", bad, "-o", old),
+        ("apply", calibrator, bad, "-o", old),
+        ("apply", bad, data, "-o", old),
+        ("evaluate", bad),
+        ("evaluate", data, "--calibrator", bad),
+        ("compare", bad, data, "--report", old),
+        ("compare", data, bad, "--report", old),
+        ("select", bad),
+    )
+    for command in commands:
+        assert str(bad) in one_line(hokical_command(*command)), command
+        assert old.read_text() == "precious"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_outputs_are_checked_before_the_work(tmp_path: Path, data: Path, calibrator: Path) -> None:
+    assert "no folder" in one_line(hokical_command("fit", data, "-o", tmp_path / "no" / "c.json"))
+    assert "not a file" in one_line(hokical_command("fit", data, "-o", tmp_path))
+    assert "input too" in one_line(hokical_command("apply", calibrator, data, "-o", data))
+    assert "ends in .npz" in one_line(hokical_command("apply", calibrator, data, "-o", "out.csv"))
+    assert "no folder" in one_line(hokical_command("demo", "--report", tmp_path / "no" / "r.html"))
+
+
+def test_classes_must_match_the_calibrator(tmp_path: Path, calibrator: Path) -> None:
+    logits, labels = synthetic_logits(50, 7, seed=3)
+    np.savez(tmp_path / "seven.npz", logits=logits, labels=labels)
+    found = hokical_command("apply", calibrator, tmp_path / "seven.npz", "-o", tmp_path / "o.npz")
+    assert "expecting 4" in one_line(found)
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_debug_shows_the_traceback(tmp_path: Path, place: int) -> None:
+    words = ["evaluate", str(tmp_path / "absent.npz"), "--json"]
+    found = process(*words[:place], "--debug", *words[place:])
+    assert found.code == 2
+    assert "Traceback" in found.err
+    assert "Traceback" not in process(*words).err
+
+
+def test_unexpected_failures_end_in_exit_code_1(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise MemoryError("too much")
+
+    monkeypatch.setattr(hokical.Hoki, "fit", fail)
+    found = hokical_command("fit", data, "-o", tmp_path / "cal.json")
+    assert found.code == 1
+    assert "Error: too much. (MemoryError; --debug shows where)" in found.err
+    assert "Traceback" not in found.err
+
+
+def test_interrupt_leaves_no_half_written_file(
+    tmp_path: Path, data: Path, calibrator: Path
+) -> None:
+    """Ctrl-C arrives while the result is being written."""
+    out = tmp_path / "out.npz"
+    out.write_text("precious")
+    before = sorted(tmp_path.iterdir())
+    interrupt = (
+        "import os, signal\n"
+        # A shell has its background jobs ignore it, and their children inherit that.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGINT)"
+    )
+    found = process("apply", calibrator, data, "-o", out, code=interrupt)
+    assert found.code == 130
+    assert "Interrupted" in found.err
+    assert "Traceback" not in found.err
+    assert out.read_text() == "precious"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_pipe_that_closes_early_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-c", "from hokical.cli import main\nmain()", "methods"]
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert "Traceback" not in done.stderr
+
+
+def test_installed_command_is_the_entry_point() -> None:
+    from importlib.metadata import entry_points
+
+    (command,) = entry_points(group="console_scripts", name="hokical")
+    assert command.value == "hokical.cli:main"
+    assert callable(command.load())
+
+
+# narrow terminals, closed pipes, odd numbers
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60])
+def test_narrow_terminals_cut_nothing(data: Path, calibrator: Path, columns: int) -> None:
+    for command in (
+        ("evaluate", data, "--calibrator", calibrator, *FAST),
+        ("compare", data, "--methods=temps", *FAST),
+        ("bound", "--ece", 0.01, "--n", 1000),
+        ("methods",),
+    ):
+        narrow = hokical_command(*command, columns=columns)
+        assert narrow.code == 0, narrow.err
+        assert "…" not in narrow.out
+        if command[0] != "compare":  # which has more columns where there is room, and times
+            wide = hokical_command(*command, columns=200)
+            assert narrow.out.split() == wide.out.split() or command[0] == "methods"
+        else:
+            assert re.search(r"\nuncalibrated( +\d+\.\d%){2}( +\d\.\d{4}){4} +\S+ s", narrow.out)
+
+
+@pytest.mark.parametrize("words", ["methods", "methods --json", "--help"])
+def test_a_closed_pipe_ends_in_exit_code_0(words: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    script = [sys.executable, "-c", "from hokical.cli import main\nmain()", *words.split()]
+    done = subprocess.run(script, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_evaluate_compares_numbers_and_dashes_what_is_none() -> None:
+    def found(value: float) -> Any:
+        return {"log_loss": SimpleNamespace(value=value, low=math.nan, high=math.nan)}
+
+    dash = "\N{EN DASH}"
+    cells = table_cells({"a": found(12.3), "b": found(2.1)}, "log_loss", intervals=True)
+    assert cells == ["12.3000", dash, "[bold]2.1000[/bold]", dash]
+    cells = table_cells({"a": found(math.nan), "b": found(2.1)}, "log_loss", intervals=False)
+    assert cells == ["nan", "[bold]2.1000[/bold]"]

@@ -1,0 +1,255 @@
+"""The public edge: what is accepted, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+from hokical import Gaussian, Hoki, from_binary_scores, from_probabilities, label_stability
+from hokical.core.labels import as_labels, as_weights
+from hokical.core.logits import FARTHEST, Logits, as_logits
+from hokical.core.reading import to_numpy
+from tests.libraries import NAMES, get_library
+
+GOOD = np.array([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]])
+
+
+class OnlyDlpack:
+    """An array of another library that speaks DLPack and nothing else."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: object) -> object:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        GOOD.tolist(),
+        GOOD.astype(np.float32),
+        GOOD.astype(np.float16),
+        np.asfortranarray(GOOD),
+        GOOD.astype(np.longdouble),
+        GOOD.astype(object),
+        pd.DataFrame(GOOD, columns=["a", "b", "c"]),
+        OnlyDlpack(GOOD),
+    ],
+    ids=["list", "f4", "f2", "fortran", "longdouble", "object", "frame", "dlpack"],
+)
+def test_every_kind_of_array_is_read(same: object) -> None:
+    checked = as_logits(same)
+    np.testing.assert_array_equal(np.asarray(checked.values, np.float64), GOOD)
+    np.testing.assert_array_equal(checked.top, [2.0, 3.0])
+    np.testing.assert_array_equal(checked.labels, [1, 2])
+
+
+def test_torch_tensors_are_read_where_they_lie() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    plain = torch.tensor(GOOD)
+    read = as_logits(plain)
+    assert read.is_numpy
+    assert np.shares_memory(read.values, plain.numpy())
+    assert torch.is_tensor(as_logits(torch.tensor(GOOD, requires_grad=True)).values)
+    np.testing.assert_array_equal(to_numpy(torch.tensor(GOOD).bfloat16(), "logits"), GOOD)
+
+
+def awkward_rows() -> np.ndarray:
+    """Ties, impossible classes, one class alone, numbers whose difference overflows."""
+    low = -np.inf
+    return np.array(
+        [
+            [1.0, 3.0, 3.0, 0.5],
+            [0.0, 0.0, 0.0, 0.0],
+            [low, 2.0, low, low],
+            [low, 2.0, 1.5, low],
+            [1e308, -1e308, 0.0, low],
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_asked_of_rows_is_the_same_in_every_library(name: str) -> None:
+    library, rows = get_library(name), awkward_rows()
+    with library.scope():
+        logits = as_logits(library.make(rows.copy()))
+        found = {
+            what: logits.on_host(getattr(logits, what))
+            for what in ("labels", "margins", "possible_counts", "gaps", "is_label", "top")
+        }
+        at_label = logits.on_host(logits.at_label(logits.margins))
+        chosen = logits.of_class(np.array([1, 0, 1, 2, 0]))
+    np.testing.assert_array_equal(found["labels"], [1, 0, 1, 1, 0])
+    np.testing.assert_array_equal(found["top"], rows.max(axis=1))
+    np.testing.assert_array_equal(found["possible_counts"], [4.0, 4.0, 1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(found["gaps"], [0.0, 0.0, np.inf, 0.5, 1e308])
+    np.testing.assert_array_equal(found["is_label"].argmax(axis=1), found["labels"])
+    np.testing.assert_array_equal(at_label, 0.0)
+    np.testing.assert_array_equal(chosen, [3.0, 0.0, 2.0, 1.5, 1e308])
+    with np.errstate(over="ignore"):
+        margins = np.minimum(rows.max(axis=1, keepdims=True) - rows, FARTHEST)
+    np.testing.assert_array_equal(found["margins"], margins)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_some_of_the_rows(name: str) -> None:
+    library, rows = get_library(name), awkward_rows()
+    with library.scope():
+        logits = as_logits(library.make(rows.copy()))
+        parts = {
+            "slice": (logits.part(slice(1, 4)), rows[1:4]),
+            "numbers": (logits.take(np.array([3, 0, 3])), rows[[3, 0, 3]]),
+            "mask": (logits.take(np.arange(5) % 2 == 1), rows[1::2]),
+            "every": (logits.every(2), rows[::2]),
+        }
+        for part, expected in parts.values():
+            np.testing.assert_array_equal(part.on_host(part.values), expected)
+            np.testing.assert_array_equal(part.on_host(part.top), expected.max(axis=1))
+        assert parts["slice"][0].work == 20
+        assert parts["numbers"][0].work == 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_rows_are_named_in_every_library(name: str) -> None:
+    library = get_library(name)
+    with library.scope():
+        with pytest.raises(ValueError, match="got NaN in row 4, column 1"):
+            as_logits(library.make(with_entry(np.nan)))
+        with pytest.raises(ValueError, match="must be 2-D"):
+            as_logits(library.make(np.zeros(5)))
+        with pytest.raises(ValueError, match="at least two columns"):
+            as_logits(library.make(np.zeros((5, 1))))
+
+
+def test_kernels_get_plain_blocks() -> None:
+    for same in (GOOD.astype(">f8"), np.asfortranarray(GOOD), GOOD.astype(np.float16)):
+        block = as_logits(same).block()
+        assert block.flags.c_contiguous
+        assert block.dtype in (np.dtype(np.float32), np.dtype(np.float64))
+        np.testing.assert_array_equal(block, GOOD)
+
+
+def test_checked_logits_are_not_checked_again() -> None:
+    checked = as_logits(GOOD)
+    assert as_logits(checked) is checked
+    assert type(checked) is Logits
+
+
+def test_memory_mapped_files_stay_on_disk(tmp_path) -> None:
+    path = tmp_path / "logits.npy"
+    np.save(path, GOOD.astype(np.float32))
+    mapped = np.load(path, mmap_mode="r")
+    checked = as_logits(mapped)
+    assert checked.values is mapped
+    assert label_stability(mapped, Gaussian(1.0)).shape == (2,)
+
+
+def test_nothing_is_copied_or_changed() -> None:
+    values = GOOD.copy()
+    values.flags.writeable = False
+    assert as_logits(values).values is values
+    Hoki(noise=Gaussian(1.0)).fit(values, np.array([1, 2])).predict_proba(values)
+    np.testing.assert_array_equal(values, GOOD)
+
+
+def with_entry(value: float) -> np.ndarray:
+    bad = np.tile(GOOD, (3, 1))
+    bad[4, 1] = value
+    return bad
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "message"),
+    [
+        (np.zeros(512), ValueError, r"must be 2-D \(n, classes\); got shape \(512,\).*from_binary"),
+        (np.zeros((2, 3, 4)), ValueError, r"got shape \(2, 3, 4\).*reshape\(-1, n_classes\)"),
+        (np.zeros((0, 3)), ValueError, "at least one row"),
+        (np.zeros((5, 1)), ValueError, "at least two columns"),
+        (with_entry(np.nan), ValueError, "got NaN in row 4, column 1"),
+        (with_entry(np.inf), ValueError, r"got \+inf in row 4, column 1"),
+        (np.full((3, 2), -np.inf), ValueError, "row 0 has no finite value"),
+        (GOOD > 0, TypeError, "must be floating point; got dtype bool"),
+        (GOOD.astype(str), TypeError, "must be floating point"),
+        (GOOD.astype(complex), ValueError, "must be real"),
+        (np.array([["a", "b"]], dtype=object), TypeError, "must be numbers"),
+        (np.ma.masked_array(GOOD, GOOD > 2), TypeError, r"masked array.*filled\(-np.inf\)"),
+        (None, TypeError, "got None"),
+        (scipy.sparse.csr_array(GOOD), TypeError, "must be dense"),
+    ],
+)
+def test_bad_logits_are_named(bad: object, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=f"(?s)`logits`.*{message}"):
+        as_logits(bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "message"),
+    [
+        ([0, 1], ValueError, "one entry per row of logits; got 2 for 4 rows"),
+        ([0, 1, 3, 0], ValueError, r"must lie in \[0, 2\].*got 3 in row 2"),
+        ([0, -1, 2, 0], ValueError, "got -1 in row 1"),
+        ([0.0, 1.0, 2.0, 0.0], TypeError, "must be integers.*got dtype float64"),
+        ([0.0, np.nan, 2.0, 0.0], TypeError, "Row 1 has no label"),
+        (["a", "b", "a", "b"], TypeError, "must be integers.*LabelEncoder"),
+        (np.array([0, None, 1, 2], dtype=object), TypeError, "got None in row 1"),
+        (np.array([[0], [1, 2], 1, 2], dtype=object), TypeError, r"got \[0\] in row 0"),
+        (None, TypeError, "got None"),
+        (np.eye(4), ValueError, r"must be 1-D \(n,\); got shape \(4, 4\)"),
+    ],
+)
+def test_bad_labels_are_named(bad: object, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=f"(?s)`labels`.*{message}"):
+        as_labels(bad, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ([1.0, 2.0], "one entry per row of logits"),
+        ([1.0, -2.0, 1.0], "got -2.0 in row 1"),
+        ([1.0, 1.0, np.nan], "got nan in row 2"),
+        ([0.0, 0.0, 0.0], "must not be zero everywhere"),
+        ([1e308, 1e308, 1e308], "finite sum"),
+    ],
+)
+def test_bad_weights_are_named(bad: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"`sample_weight`.*{message}"):
+        as_weights(bad, 3)
+
+
+def test_unsigned_and_boolean_labels_are_fine() -> None:
+    for dtype in (np.uint8, np.int16, bool):
+        labels = as_labels(np.array([0, 1, 1], dtype), 3, 2)
+        assert labels.dtype == np.int64
+        np.testing.assert_array_equal(labels, [0, 1, 1])
+
+
+def test_binary_scores_become_two_columns() -> None:
+    scores = np.array([-3.0, 0.0, 2.0])
+    logits = from_binary_scores(scores)
+    np.testing.assert_array_equal(logits.argmax(axis=1), scores > 0)
+    with pytest.raises(ValueError, match=r"`scores` must be 1-D \(n,\); got shape \(2, 3\)"):
+        from_binary_scores(GOOD)
+    with pytest.raises(ValueError, match="got nan in row 1"):
+        from_binary_scores([0.0, np.nan])
+
+
+def test_probabilities_become_logits() -> None:
+    proba = np.array([[0.2, 0.8, 0.0], [0.5, 0.25, 0.25]])
+    logits = from_probabilities(proba)
+    np.testing.assert_allclose(np.exp(logits), proba)
+    np.testing.assert_allclose(np.exp(from_probabilities([0.3])), [[0.7, 0.3]])
+    with pytest.raises(ValueError, match=r"rows must sum to 1; row 1 sums to 1.5"):
+        from_probabilities([[0.5, 0.5], [0.75, 0.75]])
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\].*in row 0"):
+        from_probabilities([[1.5, -0.5]])
+    assert from_probabilities([[1.0000001, 0.0]])[0, 0] == 0.0
+    for shape in ((0, 3), (3, 1), (2, 2, 2)):
+        with pytest.raises(ValueError, match="at least one row and two classes"):
+            from_probabilities(np.ones(shape))

@@ -1,0 +1,88 @@
+"""Functions that the array API lacks, against SciPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.polynomial import chebyshev
+from scipy import special as scipy_special
+
+from hokical.core import special
+from tests.libraries import NAMES, get_library
+
+WIDE = np.concatenate([-np.geomspace(1e-9, 1e4, 3000), [0.0], np.geomspace(1e-9, 37.0, 3000)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_normal_distribution_function(name: str) -> None:
+    library = get_library(name)
+    with library.scope():
+        x = library.make(WIDE.copy())
+        xp = x.__array_namespace__() if hasattr(x, "__array_namespace__") else torch_namespace()
+        chance = library.read(special.ndtr(x, xp))
+        logarithm = library.read(special.log_ndtr(x, xp))
+        odds = library.read(special.expit(x, xp))
+    close = {"rtol": 4e-14 if name == "jax" else 4e-15, "atol": 1e-300}  # by its own log1p
+    np.testing.assert_allclose(chance, scipy_special.ndtr(WIDE), **close)
+    np.testing.assert_allclose(logarithm, scipy_special.log_ndtr(WIDE), **close)
+    np.testing.assert_allclose(odds, scipy_special.expit(WIDE), **close)
+
+
+def torch_namespace() -> object:
+    return pytest.importorskip("array_api_compat.torch")
+
+
+@given(st.floats(-30.0, 30.0), st.floats(1e-6, 5.0))
+def test_log_ndtr_rises(x: float, more: float) -> None:
+    low, high = special.log_ndtr(np.array([x, x + more]), np)
+    assert low <= high <= 0.0
+
+
+@given(st.floats(-1.0, 1.0), st.sampled_from([1, 2, 3, 5, 8, 24, 25]))
+def test_chebyshev_polynomials(t: float, degree: int) -> None:
+    points = np.array([[t, -t, 1.0], [-1.0, 0.0, 0.3]])
+    found = special.chebyshev_polynomials(points, degree, np)
+    expected = np.moveaxis(chebyshev.chebvander(points, degree), -1, 0)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert (found[:, 0, 2] == 1.0).all()  # classes out of reach count exactly alike
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_chebyshev_polynomials_are_the_same_in_every_library(name: str) -> None:
+    library, points = get_library(name), np.linspace(-1.0, 1.0, 60).reshape(6, 10)
+    with library.scope():
+        t = library.make(points.copy())
+        xp = t.__array_namespace__() if hasattr(t, "__array_namespace__") else torch_namespace()
+        found = library.read(special.chebyshev_polynomials(t, 24, xp))
+    np.testing.assert_allclose(found, special.chebyshev_polynomials(points, 24, np), atol=1e-14)
+
+
+def test_the_log_of_what_does_not_happen() -> None:
+    found = special.log_or_never(np.array([0.0, -1e-17, 1.0, np.e]), np)
+    np.testing.assert_allclose(found, [-np.inf, -np.inf, 0.0, 1.0])
+
+
+def test_the_log_of_what_does_not_happen_has_no_gradient() -> None:
+    torch = pytest.importorskip("torch")
+    chance = torch.tensor([0.0, 0.5], dtype=torch.float64, requires_grad=True)
+    special.log_or_never(chance, torch_namespace())[1].backward()
+    assert chance.grad.tolist() == [0.0, 2.0]
+
+
+@given(st.lists(st.booleans(), min_size=6, max_size=6))
+def test_what_is_needed_is_computed_and_no_more(chosen: list[bool]) -> None:
+    needed, table = np.array(chosen).reshape(2, 3), np.arange(24.0).reshape(2, 3, 4)
+    seen = []
+
+    def work(xp: object, rows: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        seen.append(rows.shape)
+        return rows.sum(axis=-1) + offset
+
+    offset = np.array([[100.0, 200.0, 300.0]])
+    other = -np.ones((2, 3))
+    found = special.where_needed(needed, work, (table, offset), other, np)
+    np.testing.assert_array_equal(found, np.where(needed, table.sum(axis=2) + offset, -1.0))
+    assert seen == ([(needed.sum(), 4)] if needed.any() else [])
+    assert (other == -1.0).all()

@@ -1,0 +1,188 @@
+"""Files: whole or absent, checked on the way in, and never code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hokical import Gaussian, Gumbel, Hoki, Uniform, load
+from hokical.core.files import write_text_atomically
+from hokical.core.storage import CalibratorFileError, fingerprint
+
+
+@pytest.fixture
+def saved(tmp_path: Path, overconfident: tuple[np.ndarray, np.ndarray]) -> Path:
+    path = tmp_path / "cal.json"
+    Hoki(noise=Gaussian(2.0)).fit(*overconfident).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"noise": Uniform(-2, 4), "init": "confidence", "n_bins": 7},
+        {"noise": Gumbel(1.5), "draws": 200, "random_state": 5},
+        {"draws": 50, "random_state": np.random.RandomState(3), "n_bins": 3},
+    ],
+)
+def test_a_loaded_calibrator_is_the_saved_one(
+    options: dict, tmp_path: Path, overconfident: tuple[np.ndarray, np.ndarray]
+) -> None:
+    logits, labels = overconfident
+    calibrator = Hoki(**options).fit(logits[:1000], labels[:1000])
+    calibrator.save(tmp_path / "cal.json")
+    again = load(tmp_path / "cal.json")
+    for method in ("predict", "predict_confidence", "predict_proba"):
+        np.testing.assert_array_equal(
+            getattr(again, method)(logits), getattr(calibrator, method)(logits)
+        )
+    assert again.converged_ == calibrator.converged_
+    # the table came along: learning goes on where it stopped
+    more = again.estimator().partial_fit(logits[1000:], labels[1000:])
+    whole = calibrator.partial_fit(logits[1000:], labels[1000:])
+    np.testing.assert_array_equal(more.alpha_, whole.alpha_)
+
+
+def test_the_file_is_readable_json(saved: Path) -> None:
+    document = json.loads(saved.read_text())
+    assert document["format"] == "hokical-calibrator"
+    assert document["method"] == "hoki"
+    assert document["n_classes"] == 6
+    noise = {"$record": "noise:gaussian", "scale": 2.0, "mean": 0.0}
+    assert document["rule"]["$record"] == "rule:hoki"
+    assert document["rule"]["noise"] == noise
+    assert set(document) >= {"library_version", "checksum", "parameters", "format_version"}
+
+
+def edit(path: Path, change: object, *, sign: bool = False) -> None:
+    """Change the document; with `sign`, make the checksum fit as a careful forger would."""
+    document = json.loads(path.read_text())
+    change(document)  # type: ignore[operator]
+    if sign:
+        document.pop("checksum")
+        document["checksum"] = fingerprint(document)
+    path.write_text(json.dumps(document))
+
+
+def test_damage_is_noticed(saved: Path) -> None:
+    whole = saved.read_text()
+    for cut in (0, 1, 100, len(whole) - 3):
+        saved.write_text(whole[:cut])
+        with pytest.raises(CalibratorFileError, match=r"not a hokical calibrator file|cut short"):
+            load(saved)
+    saved.write_bytes(b"\x80\x04\x95" + os.urandom(50))
+    with pytest.raises(CalibratorFileError, match="not a hokical calibrator file"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "sign", "message"),
+    [
+        (lambda d: d["report"].update(accuracy=0.1), False, "does not match its checksum"),
+        (lambda d: d.update(format_version=99), True, "format version 99"),
+        (lambda d: d.update(format="other"), True, "not a hokical calibrator file"),
+        (lambda d: d["rule"].update({"$record": "os.system"}), True, "'os.system' is not known"),
+        (lambda d: d.pop("rule"), True, "has no usable `rule`"),
+        (lambda d: d.update(method=3), True, "has no usable `method`"),
+        (lambda d: d.update(n_classes=-4), True, "at least 2 classes; got -4"),
+        (lambda d: d.update(n_classes=True), True, "has no usable `n_classes`"),
+        (lambda d: d["rule"]["link"].pop("first"), True, "does not hold a usable calibrator"),
+        (lambda d: d["rule"].update(levels=10**14), True, "`levels` must be an integer"),
+        (lambda d: d["rule"].update(more=1), True, "does not hold a usable calibrator"),
+        (lambda d: d["rule"]["noise"].update(scale=-1.0), True, "`scale` must be positive"),
+        (lambda d: d["report"]["table"].update(levels=10**14), True, "does not hold a usable"),
+        (
+            lambda d: d["rule"]["link"].update(first={"$array": {"dtype": "O", "shape": [1]}}),
+            True,
+            "is not allowed",
+        ),
+    ],
+)
+def test_edits_are_refused(saved: Path, change: object, sign: bool, message: str) -> None:
+    edit(saved, change, sign=sign)
+    with pytest.raises(CalibratorFileError, match=message):
+        load(saved)
+
+
+def test_numbers_that_are_no_json_are_refused(saved: Path) -> None:
+    for number in ("NaN", "-Infinity", "9" * 5000):
+        saved.write_text('{"format": "hokical-calibrator", "x": ' + number + "}")
+        with pytest.raises(CalibratorFileError, match=r"cal.json"):
+            load(saved)
+
+
+def test_links_stay_links_and_errors_name_the_target(
+    saved: Path, overconfident: tuple[np.ndarray, np.ndarray]
+) -> None:
+    link = saved.with_name("link.json")
+    link.symlink_to(saved)
+    calibrator = Hoki(noise=Gaussian(1.0)).fit(*overconfident)
+    calibrator.save(link)
+    assert link.is_symlink()
+    assert load(saved).noise_ == Gaussian(1.0)
+    with pytest.raises(OSError, match=r"absent.folder.cal\.json'?$"):
+        calibrator.save(saved.parent / "absent folder" / "cal.json")
+
+
+def test_other_json_and_pickles_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    for text in ("[1, 2]", "{}", '"hokical"', "null"):
+        path.write_text(text)
+        with pytest.raises(CalibratorFileError, match="not a hokical calibrator file"):
+            load(path)
+    path.write_bytes(pickle.dumps({"format": "hokical-calibrator"}))
+    with pytest.raises(CalibratorFileError):
+        load(path)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "absent.json")
+
+
+def test_draws_that_come_out_differently_are_noticed(
+    tmp_path: Path, overconfident: tuple[np.ndarray, np.ndarray]
+) -> None:
+    path = tmp_path / "cal.json"
+    Hoki(noise=Gaussian(1.0), draws=20, random_state=0).fit(*overconfident).save(path)
+    edit(path, lambda d: d["rule"]["draws"].update(seed=1), sign=True)
+    with pytest.raises(CalibratorFileError, match="re-drawn from the seed"):
+        load(path)
+
+
+def test_a_crash_leaves_the_old_file(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, overconfident: tuple[np.ndarray, np.ndarray]
+) -> None:
+    before = saved.read_text()
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        Hoki(noise=Gaussian(1.0)).fit(*overconfident).save(saved)
+    assert saved.read_text() == before
+    assert [path.name for path in saved.parent.iterdir()] == ["cal.json"]
+
+
+def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        write_text_atomically(tmp_path / "a", "x")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
+    os.chmod(tmp_path / "a", 0o600)
+    write_text_atomically(tmp_path / "a", "y")
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+
+
+def test_saving_before_fitting_is_an_error(tmp_path: Path) -> None:
+    from sklearn.exceptions import NotFittedError
+
+    with pytest.raises(NotFittedError):
+        Hoki().save(tmp_path / "cal.json")
+    assert not (tmp_path / "cal.json").exists()

@@ -1,0 +1,412 @@
+"""Dense outputs: the same as a calibrator on the flattened positions that count."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.validation import check_is_fitted
+
+from hokical import Hoki, load
+from hokical.calibrators import CalibratorFileError, make
+from hokical.dense import Dense, from_dense, open_dense
+from hokical.io import chunks
+from hokical.stability.noise import Gaussian, Uniform
+from hokical.streams import evaluate, from_arrays
+from hokical.streams import fit as fit_stream
+from hokical.streams.partition import StreamedPartition
+from tests.same_fits import assert_same_fit
+
+GATHERING = ["irm", "irova_ts", "ms_odir", "dir_odir"]
+STREAMING = ["uncalibrated", "temps", "vecs", "ets", "profile"]
+HOKIS = [
+    {"noise": Gaussian(4.0)},
+    {"noise": Uniform(-3, 5), "init": "confidence"},
+    {"noise": Gaussian(4.0), "draws": 50, "random_state": 3},
+    {},
+]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks, and so slabs, of a few hundred positions."""
+    monkeypatch.setattr(chunks, "_KERNEL_BLOCKS", 1)
+    monkeypatch.setattr(chunks, "_FLOATS_BESIDE", 1000)
+
+
+def maps(n: int = 6, h: int = 20, w: int = 25, classes: int = 4, seed: int = 0):
+    """Overconfident logits (n, h, w, classes) and labels, 255 along the edges."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=(n, h, w))
+    logits = 3 * (rng.normal(size=(n, h, w, classes)) + 2 * np.eye(classes)[labels])
+    labels[:, :2], labels[:, :, -1] = 255, 255
+    return logits, labels
+
+
+def counting(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return logits[labels != 255], labels[labels != 255]
+
+
+def quiet_fit(calibrator, *data, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return calibrator.fit(*data, **options)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("options", HOKIS)
+@pytest.mark.parametrize("class_axis", [-1, 1])
+def test_hoki_is_the_same_to_the_bit(options, class_axis) -> None:
+    logits, labels = maps()
+    flat = quiet_fit(Hoki(**options), *counting(logits, labels))
+    shaped = np.moveaxis(logits, -1, class_axis)
+    dense = Dense(Hoki(**options), class_axis=class_axis, ignore_label=255)
+    quiet_fit(dense, shaped, labels)
+    assert_same_fit(flat, dense.calibrator_)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("name", STREAMING)
+def test_methods_that_stream_agree_to_rounding_and_do_not_see_the_shape(name) -> None:
+    logits, labels = maps()
+    rows, truth = counting(logits, labels)
+    flat = quiet_fit(make(name), rows, truth)
+    streamed = fit_stream(make(name), from_arrays(rows, truth))
+    dense = quiet_fit(
+        Dense(name, class_axis=1, ignore_label=255), np.moveaxis(logits, -1, 1), labels
+    )
+    proba = dense.calibrator_.predict_proba(rows)
+    assert_allclose(proba, flat.predict_proba(rows), rtol=0, atol=1e-10)
+    assert_array_equal(proba, streamed.predict_proba(rows))
+
+
+@pytest.mark.parametrize("name", GATHERING)
+def test_methods_that_gather_see_the_counting_positions_alone(name) -> None:
+    logits, labels = maps(n=2, h=10, w=12, classes=3)
+    rows, truth = counting(logits, labels)
+    logits[labels == 255] = np.nan
+    flat = quiet_fit(make(name), rows, truth)
+    dense = quiet_fit(Dense(name, ignore_label=255), logits, labels)
+    assert_array_equal(dense.calibrator_.predict_proba(rows), flat.predict_proba(rows))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_masks_and_weights_of_positions_and_of_items() -> None:
+    logits, labels = maps()
+    rng = np.random.default_rng(1)
+    mask = rng.random(labels.shape) < 0.7
+    per_item = np.arange(1.0, 7.0)
+    per_position = np.broadcast_to(per_item[:, None, None], labels.shape)
+    keep = mask & (labels != 255)
+    flat = make("temps").fit(logits[keep], labels[keep], per_position[keep])
+    logits[~mask] = np.nan
+    for weights in (per_item, per_position):
+        for given in (mask, mask.astype(np.int64)):
+            dense = Dense("temps", ignore_label=255)
+            dense.fit(logits, labels, mask=given, sample_weight=weights)
+            assert_allclose(dense.calibrator_.temperature_, flat.temperature_, rtol=1e-10)
+
+
+def test_several_labels_can_be_ignored_also_real_classes() -> None:
+    logits, labels = maps()
+    keep = (labels != 255) & (labels != 0)
+    flat = make("temps").fit(logits[keep], labels[keep])
+    dense = Dense("temps", ignore_label=(255, 0)).fit(logits, labels)
+    assert_allclose(dense.calibrator_.temperature_, flat.temperature_, rtol=1e-10)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("name", ["hoki", "vecs", "irova_ts"])
+@pytest.mark.parametrize("class_axis", [0, 1, 2, -1])
+def test_predictions_keep_the_shape(name, class_axis) -> None:
+    logits, labels = maps(n=3, h=9, w=40)
+    cal = quiet_fit(Dense(name, class_axis=-1, ignore_label=255), logits, labels)
+    cal.set_params(class_axis=class_axis)
+    rows = logits.reshape(-1, 4)
+    shaped = np.moveaxis(logits, -1, class_axis)
+    flat = cal.calibrator_
+    assert_array_equal(cal.predict(shaped), flat.predict(rows).reshape(labels.shape))
+    confidence = cal.predict_confidence(shaped)
+    assert_array_equal(confidence, flat.predict_confidence(rows).reshape(labels.shape))
+    proba = np.moveaxis(cal.predict_proba(shaped), class_axis, -1)
+    assert_array_equal(proba, flat.predict_proba(rows).reshape(logits.shape))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_masked_positions_are_filled_and_may_hold_anything() -> None:
+    logits, labels = maps()
+    cal = Dense("temps", ignore_label=255).fit(logits, labels)
+    whole = cal.predict_confidence(logits)
+    mask = np.random.default_rng(2).random(labels.shape) < 0.5
+    mask[0] = False  # a slab in which nothing counts
+    logits[~mask] = np.nan
+    confidence = cal.predict_confidence(logits, mask=mask)
+    assert_array_equal(confidence[mask], whole[mask])
+    assert np.isnan(confidence[~mask]).all()
+    assert (cal.predict_confidence(logits, mask=mask, fill=0.0)[~mask] == 0.0).all()
+    assert (cal.predict(logits, mask=mask)[~mask] == -1).all()
+    assert (cal.predict(logits, mask=mask, fill=255)[~mask] == 255).all()
+    proba = cal.predict_proba(logits, mask=mask)
+    assert np.isnan(proba[~mask]).all()
+    assert_allclose(proba[mask].sum(axis=-1), 1.0)
+    nothing = cal.predict_confidence(logits, mask=np.zeros(labels.shape, bool))
+    assert np.isnan(nothing).all()
+
+
+def batches_of(logits, labels):
+    """Batches of different sizes, shapes and kinds."""
+    return [
+        (logits[:1], labels[:1]),
+        [logits[1:3, :10], labels[1:3, :10]],
+        {"logits": logits[1:3, 10:], "labels": labels[1:3, 10:]},
+        {"scores": logits[3:], "target": labels[3:], "mask": np.ones(labels[3:].shape, bool)},
+    ]
+
+
+class Loader:
+    """Iterable again and again, without a length, as a data loader is."""
+
+    def __init__(self, batches) -> None:
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+@pytest.mark.parametrize("wrap", [list, Loader, lambda batches: lambda: iter(batches)])
+def test_batches_are_the_same_as_one_array(wrap) -> None:
+    logits, labels = maps()
+    whole = quiet_fit(Dense(ignore_label=255), logits, labels)
+    cal = quiet_fit(Dense(ignore_label=255), wrap(batches_of(logits, labels)))
+    assert_same_fit(whole.calibrator_, cal.calibrator_)
+    found = list(cal.predict_confidence(wrap(batches_of(logits, labels))))
+    assert [part.shape for part in found] == [(1, 20, 25), (2, 10, 25), (2, 10, 25), (3, 20, 25)]
+    assert_array_equal(found[0], whole.predict_confidence(logits[:1]))
+
+
+def test_an_iterator_is_enough_for_one_pass_and_no_more() -> None:
+    logits, labels = maps()
+    once = Dense(Hoki(noise=Gaussian(4.0)), ignore_label=255)
+    quiet_fit(once, iter(batches_of(logits, labels)))
+    whole = quiet_fit(clone(once), logits, labels)
+    assert_same_fit(whole.calibrator_, once.calibrator_)
+    with pytest.raises(ValueError, match="several passes"):
+        Dense("temps", ignore_label=255).fit(iter(batches_of(logits, labels)))
+
+
+def test_masks_of_batches_hold_for_predictions() -> None:
+    logits, labels = maps()
+    cal = Dense("temps", ignore_label=255).fit(logits, labels)
+    mask = labels != 255
+    (found,) = cal.predict([{"logits": logits, "attention_mask": mask.astype(int)}])
+    assert_array_equal(found == -1, ~mask)
+
+
+def peak(work) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("name", ["hoki", "temps"])
+def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path) -> None:
+    """Neither for a file that is mapped, nor for arrays whose order is the worst.
+
+    (Hoki's own table has one entry per level of stability; of few draws it is full at once.)
+    """
+    few = Hoki(noise=Gaussian(4.0), draws=20, random_state=0)
+    calibrator = few if name == "hoki" else make(name)
+    dense = Dense(calibrator, class_axis=1, ignore_label=255)
+    peaks, sizes = [], []
+    for n in (5, 20):
+        logits, labels = maps(n, 20, 50, 8)
+        np.save(tmp_path / f"{n}.npy", np.moveaxis(logits, -1, 1))
+        mapped = np.load(tmp_path / f"{n}.npy", mmap_mode="r")
+        backwards = np.moveaxis(np.asfortranarray(logits), -1, 1)[:, ::-1]
+        sizes.append(logits.nbytes)
+        for array in (mapped, backwards):
+            quiet_fit(dense, array[:2], labels[:2])  # what is compiled or kept for good
+            peaks.append(peak(lambda a=array, y=labels: quiet_fit(dense, a, y)))
+    small, large = peaks[:2], peaks[2:]
+    grown = sizes[1] - sizes[0]
+    growth = [after - before for before, after in zip(small, large, strict=True)]
+    assert max(growth) < 0.02 * grown
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_memory_of_a_prediction_is_that_of_the_answer() -> None:
+    logits, labels = maps(30, 40, 50, 8)
+    cal = Dense("temps", ignore_label=255, max_positions_per_item=50).fit(logits, labels)
+    shaped = np.asfortranarray(logits)
+    cal.predict_confidence(shaped[:1])
+    assert peak(lambda: cal.predict_confidence(shaped)) < 1.5 * labels.nbytes
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("per_item", [None, 600])
+def test_positions_that_are_gathered_are_there_once(per_item) -> None:
+    """Counted first, then copied into one array."""
+    logits, labels = maps(30, 40, 50, 8)
+    source = from_dense(logits, labels, ignore_label=255, max_positions_per_item=per_item)
+    rows = logits[labels != 255] if per_item is None else None
+    size = source.count_rows() * 8 * 8
+    found = StreamedPartition(source).gather("irm")
+    assert size < peak(lambda: StreamedPartition(source).gather("irm")) < 1.6 * size
+    assert found.logits.values.nbytes == size
+    if rows is not None:
+        assert_array_equal(found.logits.values, rows)
+        assert_array_equal(found.labels, labels[labels != 255])
+
+
+def test_it_is_an_estimator() -> None:
+    logits, labels = maps()
+    dense = Dense(make("ets"), class_axis=1, ignore_label=255, max_positions_per_item=100)
+    twin = clone(dense)
+    assert twin.get_params()["ignore_label"] == 255
+    assert twin.calibrator is not dense.calibrator
+    twin.set_params(calibrator__loss="log", class_axis=-1).fit(logits, labels)
+    assert twin.calibrator_.loss == "log"
+    assert not hasattr(twin.calibrator, "rule_")
+    check_is_fitted(twin)
+    assert twin.n_classes_ == 4
+    with pytest.raises(NotFittedError, match="Call `fit` first"):
+        dense.predict(logits)
+
+
+def test_cross_validation_splits_items_and_not_positions() -> None:
+    logits, labels = maps()
+    dense = Dense("temps", ignore_label=255)
+    scores = cross_val_score(dense, logits, labels, cv=3)
+    first = clone(dense).fit(logits[2:], labels[2:]).score(logits[:2], labels[:2])
+    assert scores.shape == (3,)
+    assert scores[0] == first
+
+
+def test_the_choice_among_methods_can_be_left_to_auto() -> None:
+    logits, labels = maps()
+    cal = quiet_fit(Dense("auto", ignore_label=255, max_positions_per_item=100), logits, labels)
+    assert cal.predict_confidence(logits).shape == labels.shape
+
+
+def test_saved_and_loaded_it_predicts_the_same(tmp_path) -> None:
+    logits, labels = maps()
+    options = {"ignore_label": (255, 254), "max_positions_per_item": 200, "random_state": 7}
+    cal = quiet_fit(Dense(class_axis=1, **options), np.moveaxis(logits, -1, 1), labels)
+    cal.save(tmp_path / "cal.json")
+    again = Dense.load(tmp_path / "cal.json")
+    check_is_fitted(again)
+    own, found = (each.get_params(deep=False) for each in (cal, again))
+    assert {**own, "calibrator": 0} == {**found, "calibrator": 0}
+    confidence = cal.predict_confidence(np.moveaxis(logits, -1, 1))
+    assert_array_equal(again.predict_confidence(np.moveaxis(logits, -1, 1)), confidence)
+    for other in (
+        Dense.load(tmp_path / "cal.json", class_axis=-1),
+        Dense(load(tmp_path / "cal.json")),
+        Dense(load(tmp_path / "cal.json").estimator()),
+    ):
+        assert_array_equal(other.predict_confidence(logits), confidence)
+    quiet_fit(again, np.moveaxis(logits, -1, 1), labels)
+    assert_same_fit(again.calibrator_, cal.calibrator_)
+
+
+def test_a_plain_calibrators_file_has_no_options(tmp_path) -> None:
+    logits, labels = maps()
+    cal = make("temps").fit(*counting(logits, labels))
+    cal.save(tmp_path / "cal.json")
+    assert Dense.load(tmp_path / "cal.json", class_axis=1).class_axis == 1
+    assert Dense.load(tmp_path / "cal.json").class_axis == -1
+    for options in ({"dense": {"colour": 3}}, {"dense": {"class_axis": "left"}}, {"dense": 4}):
+        cal.save(tmp_path / "cal.json", beside=options)
+        assert load(tmp_path / "cal.json").temperature_ == cal.temperature_
+        with pytest.raises(CalibratorFileError, match="unusable options of Dense"):
+            Dense.load(tmp_path / "cal.json")
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_evaluation_is_that_of_the_flat_rows() -> None:
+    logits, labels = maps()
+    cal = Dense("temps", ignore_label=255).fit(logits, labels)
+    found = cal.evaluate(logits, labels, n_bins=10)
+    flat = evaluate(cal.calibrator_, from_arrays(*counting(logits, labels)), n_bins=10)
+    assert found["ece"].value == flat["ece"].value
+    assert found.n == flat.n
+    assert cal.score(logits, labels) == -flat["brier"].value
+
+
+def test_a_dense_source_takes_a_checkpoint(tmp_path) -> None:
+    logits, labels = maps()
+    source = from_dense(logits, labels, ignore_label=255)
+    whole = fit_stream(make("temps"), source)
+    for _ in range(2):
+        kept = fit_stream(make("temps"), source, checkpoint=tmp_path / "ckpt")
+        assert kept.temperature_ == whole.temperature_
+    other = from_dense(logits, labels, ignore_label=(255, 1))
+    with pytest.raises(ValueError, match="other"):
+        fit_stream(make("temps"), other, checkpoint=tmp_path / "ckpt")
+
+
+def quick_fit(**arrays) -> float:
+    return Dense("temps", ignore_label=255).fit(**arrays).calibrator_.temperature_
+
+
+def test_files_are_opened_and_not_read(tmp_path) -> None:
+    logits, labels = maps()
+    weights, mask = np.arange(1.0, 7.0), labels != 1
+    parts = {"val_logits": logits, "val_labels": labels, "val_mask": mask, "test_logits": logits}
+    np.savez(tmp_path / "plain.npz", **parts, val_sample_weight=weights)
+    np.savez_compressed(tmp_path / "packed.npz", **parts, val_sample_weight=weights)
+    expected = quick_fit(logits=logits, labels=labels, mask=mask, sample_weight=weights)
+    for name in ("plain.npz", "packed.npz"):
+        arrays = open_dense(tmp_path / name)
+        assert list(arrays) == ["logits", "labels", "mask", "sample_weight"]
+        assert quick_fit(**arrays) == expected
+    assert isinstance(open_dense(tmp_path / "plain.npz")["logits"], np.memmap)
+    assert list(open_dense(tmp_path / "plain.npz", split="test")) == ["logits"]
+
+
+@pytest.mark.parametrize("prefix", ["", "val_", "valid_", "Validation-"])
+@pytest.mark.parametrize("name", ["mask", "attention_mask"])
+def test_masks_of_files_have_the_names_of_batches(tmp_path, prefix, name) -> None:
+    logits, labels = maps()
+    mask = labels != 1
+    arrays = {"logits": logits, "labels": labels, name: mask}
+    np.savez(tmp_path / "x.npz", **{prefix + key: array for key, array in arrays.items()})
+    assert_array_equal(open_dense(tmp_path / "x.npz")["mask"], mask)
+
+
+def test_labels_are_found_beside_and_elsewhere(tmp_path) -> None:
+    logits, labels = maps()
+    expected = quick_fit(logits=logits, labels=labels)
+    np.save(tmp_path / "val_logits.npy", logits)
+    assert list(open_dense(tmp_path / "val_logits.npy")) == ["logits"]
+    np.save(tmp_path / "truth.npy", labels)
+    elsewhere = open_dense(tmp_path / "val_logits.npy", labels=tmp_path / "truth.npy")
+    assert quick_fit(**elsewhere) == expected
+    np.save(tmp_path / "val_labels.npy", labels)
+    assert quick_fit(**open_dense(tmp_path / "val_logits.npy")) == expected
+    (tmp_path / "maps.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"\.npz and \.npy files"):
+        open_dense(tmp_path / "maps.csv")
+
+
+def test_zarr_stores(tmp_path) -> None:
+    zarr = pytest.importorskip("zarr")
+    logits, labels = maps()
+    group = zarr.open_group(str(tmp_path / "maps.zarr"), mode="w")
+    for name, array in (("logits", logits), ("labels", labels)):
+        stored = group.create_array(
+            name, shape=array.shape, chunks=(2, *array.shape[1:]), dtype=array.dtype
+        )
+        stored[:] = array
+    found = quick_fit(**open_dense(tmp_path / "maps.zarr"))
+    assert found == quick_fit(logits=logits, labels=labels)

@@ -1,0 +1,285 @@
+"""Slabs and positions: nothing is lost, nothing is doubled, and the choice among them is fair."""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from hokical.calibrators import make
+from hokical.dense import Dense, choice, from_dense
+from hokical.dense.layout import slabs
+from hokical.io import chunks
+
+shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
+
+
+@given(shapes, st.integers(1, 100))
+def test_slabs_one_after_the_other_are_the_flattened_array(shape, limit) -> None:
+    array = np.arange(math.prod(shape)).reshape(shape)
+    parts = [array[index].ravel() for index in slabs(shape, limit)]
+    assert_array_equal(np.concatenate(parts), array.ravel())
+    assert all(part.size <= max(limit, 1) for part in parts)
+    assert len(parts) <= 2 * (array.size // limit) + 1 or limit < shape[-1]
+
+
+def test_an_empty_array_has_no_slabs() -> None:
+    assert list(slabs((3, 0, 2), 5)) == []
+
+
+def rows_of(source):
+    """Logits, labels and weights of all chunks, joined."""
+    found = list(source.chunks())
+    parts = ([getattr(chunk, name) for chunk in found] for name in ("logits", "labels", "weights"))
+    return [None if part[0] is None else np.concatenate(part) for part in parts]
+
+
+orders = {
+    "C": np.ascontiguousarray,
+    "F": np.asfortranarray,
+    "backwards": lambda a: np.ascontiguousarray(a[::-1])[::-1],
+    "every other": lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
+}
+
+
+@given(
+    positions=shapes,
+    classes=st.integers(2, 4),
+    axis=st.integers(-5, 4),
+    order=st.sampled_from(sorted(orders)),
+    masked=st.booleans(),
+    ignored=st.sampled_from([None, 255, (255, 0), -1]),
+    weighted=st.sampled_from([None, "item", "position"]),
+    seed=st.integers(0, 2**31),
+)
+def test_rows_are_the_flattened_positions_that_count(
+    positions, classes, axis, order, masked, ignored, weighted, seed
+) -> None:
+    rng = np.random.default_rng(seed)
+    axis = axis % (len(positions) + 1) - (len(positions) + 1) * (axis < 0)
+    flat = rng.normal(size=(*positions, classes))
+    labels = rng.integers(classes, size=positions)
+    counts = np.ones(positions, bool)
+    if ignored is not None:
+        for label in np.atleast_1d(ignored):
+            labels[rng.random(positions) < 0.2] = label
+            counts &= labels != label
+        counts = ~np.isin(labels, ignored)
+    mask = rng.random(positions) < 0.7 if masked else None
+    counts &= True if mask is None else mask
+    weights = None if weighted is None else rng.random(positions[: 1 if weighted == "item" else 9])
+    source = from_dense(
+        orders[order](np.moveaxis(flat, -1, axis)),
+        labels,
+        class_axis=axis,
+        ignore_label=ignored,
+        mask=mask,
+        sample_weight=weights,
+    )
+    if not counts.any():
+        with pytest.raises(ValueError, match="at least one position must count"):
+            rows_of(source)
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "_KERNEL_BLOCKS", 1)
+        patch.setattr(chunks, "_FLOATS_BESIDE", 2**15)  # slabs of some eight positions
+        found_logits, found_labels, found_weights = rows_of(source)
+    assert_array_equal(found_logits, flat[counts])
+    assert_array_equal(found_labels, labels[counts])
+    if weights is not None:
+        whole = weights.reshape(-1, *[1] * (len(positions) - 1)) if weighted == "item" else weights
+        assert_array_equal(found_weights, np.broadcast_to(whole, positions)[counts])
+
+
+def key_of(seed: int, item: int, place: int) -> int:
+    """SplitMix64 with whole numbers of Python."""
+
+    def mixed(x: int) -> int:
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
+        return x ^ (x >> 31)
+
+    step = 0x9E3779B97F4A7C15
+    start = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+    return mixed((mixed((start + item * step) % 2**64) + place * step) % 2**64)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 5), st.integers(1, 30)),
+    most=st.integers(1, 20),
+    seed=st.integers(0, 2**70),
+    first_item=st.integers(0, 10**6),
+)
+def test_those_of_the_smallest_keys_are_taken(shape, most, seed, first_item) -> None:
+    counting = np.random.default_rng(seed).random(shape) < 0.6
+    found = choice.choose_positions(counting, most, seed, first_item)
+    for item, (row, chosen) in enumerate(zip(counting, found, strict=True), first_item):
+        ranked = sorted(np.flatnonzero(row), key=lambda place, i=item: key_of(seed, i, int(place)))
+        taken = ranked if row.size <= most else ranked[:most]
+        assert_array_equal(np.flatnonzero(chosen), sorted(taken))
+
+
+def test_many_items_make_few_chunks() -> None:
+    """A chunk for each item would cost far more than what is done with it."""
+    logits, labels = np.zeros((5000, 4, 3)), np.zeros((5000, 4), np.int64)
+    found = list(from_dense(logits, labels, max_positions_per_item=1).chunks())
+    assert sum(chunk.n_rows for chunk in found) == 5000
+    assert len(found) <= 2
+
+
+few_or_many = pytest.mark.parametrize("few", [0, 2048])
+
+
+@few_or_many
+@given(per_item=st.integers(1, 12), cut=st.integers(1, 5), seed=st.integers(0, 1000))
+def test_a_choice_per_item_does_not_depend_on_batches(few, per_item, cut, seed) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "_FEW", few)
+        check_choice_of_batches(per_item, cut, seed)
+
+
+def check_choice_of_batches(per_item, cut, seed) -> None:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(6, 3, 4, 2))
+    labels = np.arange(6 * 12).reshape(6, 3, 4) % 2
+    mask = rng.random(labels.shape) < 0.6
+    options = {"max_positions_per_item": per_item, "random_state": seed}
+    whole = rows_of(from_dense(logits, labels, mask=mask, **options))
+    parts = [slice(0, cut), slice(cut, None)]
+    batches = [{"logits": logits[p], "labels": labels[p], "mask": mask[p]} for p in parts]
+    assert_array_equal(rows_of(from_dense(batches, **options))[0], whole[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "_KERNEL_BLOCKS", 1)
+        patch.setattr(chunks, "_FLOATS_BESIDE", 2**15)  # an item is more than a slab
+        assert_array_equal(rows_of(from_dense(logits, labels, mask=mask, **options))[0], whole[0])
+    counts = np.minimum(mask.sum(axis=(1, 2)), per_item)
+    assert whole[0].shape[0] == counts.sum()
+    known = {tuple(row) for row in logits[mask]}
+    assert len({tuple(row) for row in whole[0]} & known) == counts.sum()
+
+
+@few_or_many
+def test_a_choice_is_even_and_changes_with_the_seed_and_the_item(few, monkeypatch) -> None:
+    monkeypatch.setattr(choice, "_FEW", few)
+    numbers = np.tile(np.arange(20.0), (500, 1))
+    logits = np.stack([numbers, -numbers], axis=-1)
+    taken = []
+    for seed in range(2):
+        rows = rows_of(from_dense(logits, max_positions_per_item=5, random_state=seed))[0]
+        taken.append(rows[:, 0].reshape(500, 5))
+    assert (taken[0] != taken[1]).any()
+    assert (taken[0][0] != taken[0][1]).any()
+    counts = np.bincount(taken[0].astype(int).ravel(), minlength=20)
+    assert (np.abs(counts - 125) < 5 * math.sqrt(125 * 0.75)).all()
+
+
+def correct_together(n: int, rng: np.random.Generator, accuracy: float):
+    """Items of 8 x 8 positions that are all right or all wrong, each said to be 95 % sure."""
+    logits = np.zeros((n, 8, 8, 2))
+    logits[..., 1] = math.log(19.0)
+    labels = np.broadcast_to((rng.random(n) < accuracy)[:, None, None], (n, 8, 8))
+    return logits, labels.astype(np.int64)
+
+
+def test_bounds_hold_for_one_position_per_item_and_not_for_all() -> None:
+    """True calibration error 0.1; bounds that may fail in a tenth of the cases."""
+    rng = np.random.default_rng(0)
+    cal = Dense("uncalibrated").fit(*correct_together(2, rng, 0.5))
+    failed = {1: 0, None: 0}
+    for _ in range(100):
+        data = correct_together(100, rng, 0.85)
+        for per_item in failed:
+            found = cal.evaluate(*data, max_positions_per_item=per_item, delta=0.1)
+            failed[per_item] += min(found.bounds.values()) < 0.1
+    assert failed[1] <= 10 < failed[None]
+
+
+def test_a_promise_holds_when_certified_with_one_position_per_item() -> None:
+    """A rule that accepts everything is wrong at the rate 0.1; at most 0.09 was asked for."""
+    rng = np.random.default_rng(1)
+    cal = Dense("uncalibrated").fit(*correct_together(2, rng, 0.5))
+    new = correct_together(1, rng, 0.9)[0]
+    broken = {1: 0, 64: 0}
+    for _ in range(100):
+        data = correct_together(100, rng, 0.9)
+        for per_item in broken:
+            cal.certify(*data, max_positions_per_item=per_item)
+            found = cal.predict_or_abstain(new, risk=0.09, delta=0.1)
+            broken[per_item] += bool(found.accepted.any())
+    assert broken[1] <= 10 < broken[64]
+
+
+def test_what_is_accepted_keeps_the_shape() -> None:
+    rng = np.random.default_rng(2)
+    labels = rng.integers(3, size=(300, 6, 7))
+    logits = 2 * (rng.normal(size=(300, 6, 7, 3)) + 2 * np.eye(3)[labels])
+    cal = Dense("temps").fit(logits, labels).certify(logits, labels)
+    mask = rng.random((300, 6, 7)) < 0.5
+    found = cal.predict_or_abstain(logits, risk=0.1, mask=mask)
+    flat = cal.calibrator_.predict_or_abstain(logits[mask], risk=0.1)
+    assert found.accepted.shape == (300, 6, 7)
+    assert found.accepted.dtype == np.bool_
+    assert_array_equal(found.accepted[mask], flat.accepted)
+    assert_array_equal(found.labels[mask], flat.labels)
+    assert_array_equal(found.confidence[mask], flat.confidence)
+    assert not found.accepted[~mask].any()
+    assert (found.labels_or()[~mask] == -1).all()
+    assert found.guarantee == flat.guarantee
+    assert str(found).startswith(f"{flat.accepted.sum():,} of 12,600 accepted.")
+    nothing = cal.predict_or_abstain(logits, risk=0.1, mask=np.zeros_like(mask))
+    assert not nothing.accepted.any()
+    assert np.isnan(nothing.confidence).all()
+    assert nothing.guarantee == flat.guarantee
+
+
+def test_batches_are_accepted_one_by_one() -> None:
+    rng = np.random.default_rng(2)
+    labels = rng.integers(3, size=(300, 6, 7))
+    logits = 2 * (rng.normal(size=(300, 6, 7, 3)) + 2 * np.eye(3)[labels])
+    cal = Dense("temps").fit(logits, labels).certify(logits, labels)
+    mask = rng.random((100, 6, 7)) < 0.5
+    batches = [(logits[:100], labels[:100]), {"logits": logits[100:200], "mask": mask}]
+    for given_batches in (batches, iter(batches), lambda: iter(batches)):
+        one, two = cal.predict_or_abstain(given_batches, risk=0.1)
+        assert_array_equal(one.accepted, cal.predict_or_abstain(logits[:100], risk=0.1).accepted)
+        assert not two.accepted[~mask].any()
+        assert two.accepted[mask].any()
+    with pytest.raises(ValueError, match="`risk` must lie"):
+        cal.predict_or_abstain(batches, risk=2.0)  # at once, and not with the first batch
+
+
+def test_certifying_leaves_the_given_calibrator_alone() -> None:
+    data = correct_together(50, np.random.default_rng(0), 0.9)
+    given_calibrator = make("uncalibrated").fit(data[0].reshape(-1, 2), data[1].ravel())
+    cal = Dense(given_calibrator).certify(*data)
+    assert given_calibrator.held_out_scores_ is None
+    assert cal.calibrator_.held_out_scores_.total == 50
+    before = cal.calibrator_
+    with pytest.raises(ValueError, match="NaN"):
+        cal.certify(data[0] * np.nan, data[1])
+    assert cal.calibrator_ is before
+
+
+def test_a_fit_takes_the_chosen_positions() -> None:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(3, size=(30, 10, 10))
+    logits = 2 * (rng.normal(size=(30, 10, 10, 3)) + 2 * np.eye(3)[labels])
+    cal = Dense("temps", max_positions_per_item=7, random_state=5).fit(logits, labels)
+    rows = from_dense(logits, labels, max_positions_per_item=7, random_state=5)
+    flat = make("temps").fit(*rows_of(rows)[:2])
+    assert flat.fit_scores_.count.sum() == 210
+    np.testing.assert_allclose(cal.calibrator_.temperature_, flat.temperature_, rtol=1e-10)
+
+
+def test_lists_of_numbers_are_an_array() -> None:
+    logits = [[[0.0, 1.0], [2.0, 0.0]], [[0.0, 3.0], [1.0, 0.0]]]
+    labels = [[1, 0], [1, 1]]
+    cal = Dense("uncalibrated").fit(logits, labels)
+    assert_array_equal(cal.predict(logits), [[1, 0], [1, 0]])
+    first = next(islice(from_dense(logits, labels).chunks(), 1))
+    assert first.n_rows == 4

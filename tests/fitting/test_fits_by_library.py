@@ -1,0 +1,117 @@
+"""A fit on arrays of any library finds what NumPy finds, by the portable code."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hokical import Gaussian, Gumbel, Uniform, Views, select_noise
+from hokical.calibrators import BaseCalibrator, make
+from hokical.core.arrays import backend_of
+from hokical.core.logits import Logits, checked_row_maxima
+from tests.conftest import synthetic_logits
+from tests.libraries import get_library
+
+OTHERS = ["array_api_strict", "torch", "jax"]
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "hoki": ("hoki", {}),
+    "hoki gaussian": ("hoki", {"noise": Gaussian(2.0)}),
+    "hoki uniform": ("hoki", {"noise": Uniform(-4.0, 4.0)}),
+    "hoki gumbel": ("hoki", {"noise": Gumbel(1.5)}),
+    "hoki sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 50}),
+    "hoki from confidence": ("hoki", {"noise": Gaussian(2.0), "init": "confidence"}),
+    "profile": ("profile", {}),
+    "irm": ("irm", {}),
+    "irova_ts": ("irova_ts", {}),
+    "recal": ("recal", {"max_iter": 6}),
+    "auto": ("auto", {"candidates": ["temps", "hoki"]}),
+}
+
+
+def in_library(values: Any) -> Logits:
+    """Checked logits that stay in their library, even where NumPy could look at them."""
+    backend = backend_of(values)
+    assert backend is not None
+    return Logits(values, checked_row_maxima(values, backend, "logits"), backend)
+
+
+def examples() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logits, some masked, with labels and weights, some 0."""
+    logits, labels = synthetic_logits(300, 5, seed=11)
+    rng = np.random.default_rng(0)
+    masked = (rng.random(logits.shape) < 0.1) & (np.arange(5) != labels[:, None])
+    return np.where(masked, -np.inf, logits), labels, rng.integers(0, 4, size=300).astype(float)
+
+
+def fit(case: str, logits: Any, views: Any, weighted: bool) -> BaseCalibrator:
+    name, options = CASES[case]
+    calibrator = make(name, **options)
+    _, labels, weights = examples()
+    given = Views.of(logits, views) if calibrator.needs_views else logits
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return calibrator.fit(given, labels, weights if weighted else None)
+
+
+#: JAX compiles every operation for every shape: it is asked once per kind of fit.
+COMBINATIONS = [
+    (case, library, weighted)
+    for case in CASES
+    for library in OTHERS
+    for weighted in (False, True)
+    if library != "jax" or (weighted and case in ("hoki gaussian", "irm", "irova_ts", "recal"))
+]
+
+
+@pytest.mark.parametrize(("case", "library", "weighted"), COMBINATIONS)
+def test_a_fit_in_any_library_is_numpys(case: str, library: str, weighted: bool) -> None:
+    kind = get_library(library)
+    logits = examples()[0]
+    arrays = [logits, 0.7 * logits, 0.9 * logits + 0.1 * np.roll(logits, 1, axis=1)]
+    arrays[2][logits == -np.inf] = -np.inf
+    arrays[2] = np.where(np.isnan(arrays[2]), -np.inf, arrays[2])
+    expected = fit(case, *split(arrays, np.asarray), weighted)
+    with kind.scope():
+        found = fit(case, *split(arrays, kind.make), weighted)
+    assert type(found.rule_) is type(expected.rule_)
+    numbers = found.rule_.numbers()
+    for name, value in expected.rule_.numbers().items():
+        assert isinstance(numbers[name], (np.ndarray, float))
+        np.testing.assert_allclose(numbers[name], value, rtol=1e-9, atol=1e-12)
+    assert (found.fit_scores_ is None) == (expected.fit_scores_ is None)
+
+
+def split(arrays: list[np.ndarray], make_array: Any) -> tuple[Logits, tuple[Logits, ...]]:
+    first, *others = (in_library(make_array(array)) for array in arrays)
+    return first, tuple(others)
+
+
+@pytest.mark.parametrize("library", OTHERS[:2])
+@pytest.mark.parametrize("search", ["exact", "paper"])
+def test_the_noise_chosen_in_any_library_is_numpys(library: str, search: Any) -> None:
+    kind = get_library(library)
+    logits, labels, weights = examples()
+    logits, labels, weights = logits[:60], labels[:60], weights[:60]
+    families = ["gaussian", "uniform"] if search == "exact" else ["uniform"]
+    options = {"search": search, "families": families, "sample_weight": weights}
+    expected = select_noise(logits, labels, **options)
+    with kind.scope():
+        found = select_noise(in_library(kind.make(logits)), labels, **options)
+    assert [trial.noise for trial in found.trials] == [trial.noise for trial in expected.trials]
+    np.testing.assert_allclose(found.sigma_hat, expected.sigma_hat, rtol=1e-9)
+
+
+@pytest.mark.parametrize("library", OTHERS[:2])
+def test_scouts_are_taken_in_the_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_FROM", 0)
+    monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_ROWS", 100)
+    kind = get_library(library)
+    logits, labels, weights = examples()
+    expected = select_noise(logits, labels, sample_weight=weights)
+    with kind.scope():
+        found = select_noise(in_library(kind.make(logits)), labels, sample_weight=weights)
+    assert {trial.n_examples for trial in found.trials} == {100, 300}
+    assert found.noise == expected.noise

@@ -1,0 +1,163 @@
+"""Log-loss fits find the same in any library, in passes and in memory."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hokical.calibrators import BaseCalibrator, make
+from hokical.core.arrays import backend_of
+from hokical.core.logits import Logits, as_logits, checked_row_maxima
+from hokical.fitting.folds import number_examples
+from hokical.fitting.likelihood import count_block, typical_spread
+from hokical.fitting.partitions import Block
+from hokical.fitting.streamed_examples import StreamedExamples
+from hokical.fitting.temperature import best_temperature
+from tests.conftest import synthetic_logits
+from tests.fitting.test_partitioned_fits import Pieces
+from tests.libraries import get_library
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "uncalibrated": ("uncalibrated", {}),
+    "temps": ("temps", {}),
+    "ets": ("ets", {}),
+    "ets log": ("ets", {"loss": "log"}),
+    "vecs": ("vecs", {}),
+    "ms_odir": ("ms_odir", {"lambdas": [10.0, 0.1]}),
+    "dir_odir": ("dir_odir", {"lambdas": [10.0, 0.1]}),
+    "structured": ("structured", {"tol": 1e-17}),
+}
+LIBRARIES = ["array_api_strict", "torch", "jax"]
+
+
+def in_library(values: Any, block_size: int) -> Logits:
+    """Checked logits that stay in their library, even where NumPy could look at them."""
+    home = backend_of(values)
+    assert home is not None
+    backend = type("SmallBlocks", (type(home),), {"block_size": block_size})()
+    return Logits(values, checked_row_maxima(values, home, "logits"), backend)
+
+
+def examples(n: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logits, some masked (a few truths among them), with labels and weights, some 0."""
+    logits, labels = synthetic_logits(n, 5, seed=11, signal=1.0)
+    rng = np.random.default_rng(0)
+    masked = (rng.random(logits.shape) < 0.1) & (np.arange(5) != labels[:, None])
+    masked[np.arange(3), labels[:3]] = True
+    return np.where(masked, -np.inf, logits), labels, rng.integers(0, 4, size=n).astype(float)
+
+
+def fit(case: str, *data: Any) -> BaseCalibrator:
+    name, options = CASES[case]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make(name, **options).fit(*data)
+
+
+def assert_same(found: BaseCalibrator, expected: BaseCalibrator, rtol: float = 1e-9) -> None:
+    """The numbers of the rules, all of them on the host."""
+    numbers = found.rule_.numbers()
+    for name, value in expected.rule_.numbers().items():
+        assert isinstance(numbers[name], (np.ndarray, float))
+        np.testing.assert_allclose(numbers[name], value, rtol=rtol, atol=1e-11)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_fit_in_any_library_is_numpys(case: str, library: str) -> None:
+    kind = get_library(library)
+    if library == "jax" and case not in ("temps", "vecs"):
+        pytest.skip("JAX compiles every operation for every shape: few fits will do")
+    logits, labels, weights = examples()
+    expected = fit(case, logits, labels, weights)
+    block_size = 1 << 20 if library == "jax" else 256
+    with kind.scope():
+        found = fit(case, in_library(kind.make(logits), block_size), labels, weights)
+    assert_same(found, expected)
+    if case != "uncalibrated":
+        assert (found.converged_, found.n_iter_) == (expected.converged_, expected.n_iter_)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_are_repetitions_and_may_be_zero(case: str) -> None:
+    logits, labels, weights = examples()
+    counts = weights.astype(int)
+    weighted = fit(case, logits, labels, weights)
+    repeated = fit(case, np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
+    np.testing.assert_allclose(
+        weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("case", ["uncalibrated", "temps", "ets", "ets log", "vecs"])
+@settings(max_examples=4)
+@given(size=st.integers(1, 2500), weighted=st.booleans())
+def test_a_fit_in_passes_is_the_fit_in_memory(case: str, size: int, weighted: bool) -> None:
+    logits, labels, weights = examples(2500)
+    data = logits, labels, weights if weighted else None
+    size = max(size, 100)
+    name, options = CASES[case]
+    pieces = Pieces(*data, size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = make(name, **options).fit_partition(pieces)
+    assert_same(found, fit(case, *data), rtol=1e-8)
+    assert pieces.passes == 1 or case != "uncalibrated"
+
+
+@pytest.mark.parametrize("case", ["ms_odir", "dir_odir"])
+def test_odir_gathers(case: str) -> None:
+    data = examples()
+    name, options = CASES[case]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = make(name, **options).fit_partition(Pieces(*data, 70))
+    assert_same(found, fit(case, *data), rtol=0.0)
+
+
+def test_a_stream_knows_what_is_known_in_memory() -> None:
+    logits, labels, weights = examples(20_000)
+    with pytest.warns(RuntimeWarning, match=r"\d of 20000 examples are left out"):
+        streamed = StreamedExamples(Pieces(logits, labels, weights, 3333))
+    with pytest.warns(RuntimeWarning, match=r"\d of 20000 examples are left out"):
+        whole = count_block(Block(as_logits(logits), labels, weights))
+    np.testing.assert_allclose(streamed.mean_true_margin, whole.mean_true_margin, rtol=1e-12)
+    np.testing.assert_allclose(typical_spread(streamed), typical_spread(whole), rtol=1e-8)
+    sample = streamed.coarse()
+    assert sample is not None
+    assert sample.labels.size == 2500
+    np.testing.assert_allclose(
+        best_temperature(sample).temperature, best_temperature(whole).temperature, rtol=0.3
+    )
+
+
+def test_a_stream_without_weight_or_possible_truths_is_refused() -> None:
+    logits, labels, _ = examples(100)
+    with pytest.raises(ValueError, match="`sample_weight` must not be zero everywhere"):
+        StreamedExamples(Pieces(logits, labels, np.zeros(100), 30))
+    logits[np.arange(100), labels] = -np.inf
+    with pytest.raises(ValueError, match="-inf in all 100 that count"):
+        StreamedExamples(Pieces(logits, labels, None, 30))
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10_000), scale=st.sampled_from([1e-200, 1e-9, 1.0, 1e9]))
+def test_copies_have_one_number_and_others_their_own(seed: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    logits = scale * rng.normal(size=(40, 6))
+    logits[rng.random(logits.shape) < 0.2] = -np.inf
+    logits[:, 0] = 0.0
+    logits[:, 5] = -1e9 * scale  # as some mask: it must not drown the others
+    labels = rng.integers(3, size=40)
+    which = rng.integers(40, size=100)
+    numbers = number_examples(as_logits(logits[which]), labels[which])
+    _, first, place = np.unique(which, return_index=True, return_inverse=True)
+    expected = np.argsort(np.argsort(first))[place]
+    np.testing.assert_array_equal(numbers, expected)
+    relabelled = number_examples(as_logits(np.tile(logits[:1], (3, 1))), np.array([1, 0, 1]))
+    np.testing.assert_array_equal(relabelled, [0, 1, 0])

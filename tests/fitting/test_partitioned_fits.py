@@ -1,0 +1,136 @@
+"""A fit on examples that come in pieces is the fit on all of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hokical import Gaussian, Hoki, StabilityProfile, select_noise
+from hokical.calibrators import BaseCalibrator, make
+from hokical.core.logits import as_logits
+from hokical.fitting.noise_in_passes import choose_noise
+from hokical.fitting.partitions import Block, Partition, State, join_states
+from tests.conftest import synthetic_logits
+
+
+class Pieces(Partition):
+    """Blocks of some rows each, as files or workers would give them."""
+
+    def __init__(
+        self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, size: int
+    ) -> None:
+        self.arrays = logits, labels, weights
+        self.size, self.n_classes = size, logits.shape[1]
+        self.passes = 0
+
+    def blocks(self) -> Iterator[Block]:
+        logits, labels, weights = self.arrays
+        for start in range(0, len(labels), self.size):
+            rows = slice(start, start + self.size)
+            part = None if weights is None else weights[rows]
+            yield Block(as_logits(logits[rows]), labels[rows], part, start)
+
+    def reduce(
+        self, work: Callable[[Block], State], combine: Callable[[State, State], State]
+    ) -> State:
+        self.passes += 1
+        first, *others = (work(block) for block in self.blocks())
+        for other in others:
+            first = combine(first, other)
+        return first
+
+    def gather(self, who: str) -> Block:
+        logits, labels, weights = self.arrays
+        return Block(as_logits(logits), labels, weights)
+
+    def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
+        return join_states([work(block) for block in self.blocks()])
+
+
+def examples(n: int, weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    logits, labels = synthetic_logits(n, 5, seed=n)
+    weights = np.random.default_rng(0).integers(0, 3, size=n).astype(float) if weighted else None
+    return logits, labels, weights
+
+
+@given(
+    size=st.integers(1, 700),
+    weighted=st.booleans(),
+    init=st.sampled_from(["accuracy", "confidence"]),
+)
+def test_hoki_in_pieces_is_hoki_bit_for_bit(size: int, weighted: bool, init: str) -> None:
+    data = examples(600, weighted)
+    if weighted and not any(block.counts.any() for block in Pieces(*data, size).blocks()):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = Hoki(noise=Gaussian(2.5), init=init).fit(*data)
+        pieces = Hoki(noise=Gaussian(2.5), init=init).fit_partition(Pieces(*data, size))
+        half = Hoki(noise=Gaussian(2.5), init=init).fit(*(part_of(array, 0, 250) for array in data))
+        rest = [part_of(array, 250, 600) for array in data]
+        half.partial_fit_partition(Pieces(*rest, size))
+    for found in (pieces, half):
+        np.testing.assert_array_equal(found.table_.weight, whole.table_.weight)
+        np.testing.assert_array_equal(found.alpha_, whole.alpha_)
+        np.testing.assert_array_equal(found.neighbours_.correct, whole.neighbours_.correct)
+        np.testing.assert_array_equal(found.fit_scores_.wrong, whole.fit_scores_.wrong)
+
+
+def part_of(array: np.ndarray | None, start: int, stop: int) -> np.ndarray | None:
+    return None if array is None else array[start:stop]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_noise_chosen_in_passes_is_that_in_memory(
+    weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_FROM", 0)
+    monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_ROWS", 200)
+    data = examples(3000, weighted)
+    pieces = Pieces(*data, 700)
+    found = choose_noise(pieces)
+    expected = select_noise(*data[:2], sample_weight=data[2])
+    assert found.noise == expected.noise
+    assert [trial.noise for trial in found.trials] == [trial.noise for trial in expected.trials]
+    np.testing.assert_allclose(found.sigma_hat, expected.sigma_hat, rtol=1e-12)
+    assert pieces.passes == 2 + sum(trial.n_examples == 3000 for trial in found.trials)
+
+
+def test_few_examples_are_gathered_to_choose_the_noise() -> None:
+    data = examples(500, weighted=False)
+    pieces = Pieces(*data, 100)
+    assert choose_noise(pieces).best == select_noise(*data[:2]).best
+    assert pieces.passes == 1
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_profile_in_pieces_is_the_profile(weighted: bool) -> None:
+    data = examples(2000, weighted)
+    whole = StabilityProfile().fit(*data)
+    pieces = StabilityProfile().fit_partition(Pieces(*data, 300))
+    np.testing.assert_allclose(pieces.temperature_, whole.temperature_, rtol=1e-6)
+    np.testing.assert_allclose(
+        pieces.predict_confidence(data[0]), whole.predict_confidence(data[0]), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ["irm", "irova_ts", "auto"])
+def test_methods_that_gather_find_the_same(name: str) -> None:
+    data = examples(400, weighted=True)
+    whole: BaseCalibrator = make(name).fit(*data)
+    pieces = make(name).fit_partition(Pieces(*data, 90))
+    np.testing.assert_array_equal(pieces.predict_proba(data[0]), whole.predict_proba(data[0]))
+
+
+def test_blocks_without_weight_change_nothing() -> None:
+    logits, labels, _ = examples(400, weighted=False)
+    weights = np.r_[np.zeros(100), np.ones(300)]
+    found = choose_noise(Pieces(logits, labels, weights, 50))
+    assert found.noise == select_noise(logits[100:], labels[100:]).noise
+    with pytest.raises(ValueError, match="must not be zero everywhere"):
+        Hoki(noise=Gaussian(1.0)).fit_partition(Pieces(logits, labels, np.zeros(400), 50))

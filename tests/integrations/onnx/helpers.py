@@ -1,0 +1,104 @@
+"""Running models, and every method in the forms that give different graphs."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from hokical import Views
+from hokical.calibrators import Calibrator, make
+from hokical.calibrators.fitted import FittedCalibrator
+from hokical.rules import Rule
+from hokical.stability.noise import Gaussian, Gumbel, Uniform
+from tests.conftest import synthetic_logits
+
+#: By a name of its own: the method, and its options.
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "uncalibrated": ("uncalibrated", {}),
+    "temps": ("temps", {}),
+    "ets": ("ets", {}),
+    "vecs": ("vecs", {}),
+    "ms_odir": ("ms_odir", {"lambdas": 1.0}),
+    "dir_odir": ("dir_odir", {"lambdas": 1.0}),
+    "structured": ("structured", {}),
+    "structured_uncrossed": ("structured", {"cross": False}),
+    "irm": ("irm", {}),
+    "irm_raw": ("irm", {"normalize": False}),
+    "irova_ts": ("irova_ts", {}),
+    "recal": ("recal", {"random_state": 0}),
+    "hoki": ("hoki", {}),
+    "hoki_gaussian": ("hoki", {"noise": Gaussian(2.0, mean=1.0)}),
+    "hoki_uniform": ("hoki", {"noise": Uniform(-4.0, 5.0)}),
+    "hoki_gumbel": ("hoki", {"noise": Gumbel(1.5)}),
+    "hoki_confidence": ("hoki", {"noise": Gaussian(3.0), "init": "confidence"}),
+    "hoki_sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 150, "random_state": 1}),
+    "profile": ("profile", {}),
+    "profile_wide": ("profile", {"penalty": 10.0, "widths": (0.3, 2.0)}),
+    "auto": ("auto", {}),
+}
+N_TRANSFORMS = 2
+
+
+def fit(method: str, logits: Any, labels: Any) -> Calibrator:
+    """A method of the list above; that some do not converge does not matter here."""
+    name, options = METHODS[method]
+    calibrator = make(name, **options)
+    given = Views(logits, make_views(logits)) if calibrator.needs_views else logits
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return calibrator.fit(given, labels)
+
+
+@functools.cache
+def fitted(method: str, n_classes: int) -> Calibrator:
+    """Fitted on synthetic logits."""
+    return fit(method, *synthetic_logits(1200, n_classes, seed=n_classes))
+
+
+def from_rule(rule: Rule, n_classes: int) -> Calibrator:
+    """A calibrator that answers by a rule."""
+    document = {"method": rule.name, "rule": rule, "n_classes": n_classes}
+    return FittedCalibrator(
+        document | dict.fromkeys(("fit_scores", "held_out_scores", "neighbours"))
+    )
+
+
+def make_views(rows: np.ndarray) -> np.ndarray:
+    """Logits of transformed inputs: the rows with some noise, in which other classes may win."""
+    noise = np.random.default_rng(0).normal(size=(N_TRANSFORMS, *rows.shape))
+    return (rows + noise).astype(rows.dtype)
+
+
+def run(model: Any, **feed: Any) -> dict[str, np.ndarray]:
+    """All outputs by name."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, feed), strict=True))
+
+
+def run_rows(model: Any, calibrator: Calibrator, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """What an exported calibrator says of rows, with views if it needs them."""
+    views = {"transformed": make_views(rows)} if calibrator.rule_.needs_views else {}
+    return run(model, logits=rows, **views)
+
+
+def differences(
+    calibrator: Calibrator, found: dict[str, Any], rows: Any
+) -> tuple[int, float, float]:
+    """Labels that differ, and the largest difference of confidence and of probabilities."""
+    given = Views(rows, make_views(rows)) if calibrator.rule_.needs_views else rows
+    wrong = int((found["labels"] != calibrator.predict(given)).sum())
+    confidence = np.abs(found["confidence"] - calibrator.predict_confidence(given)).max()
+    proba = 0.0
+    if "probabilities" in found:
+        proba = np.abs(found["probabilities"] - calibrator.predict_proba(given)).max()
+    return wrong, float(confidence), float(proba)

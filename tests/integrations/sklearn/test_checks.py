@@ -1,0 +1,75 @@
+"""scikit-learn's own estimator checks on every calibrator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from hokical import Gaussian
+from hokical.calibrators import BaseCalibrator, make, methods_from_logits
+
+#: The checks that cannot apply to an estimator whose columns are class scores, and why.
+CANNOT_APPLY = {
+    "check_fit_score_takes_y": "the second argument of `partial_fit` is called `labels`, not `y`",
+}
+
+
+class SpeaksScikitLearn:
+    """The checks know nothing of class scores: they call `fit(X, y)` with labels such as {1, 2},
+    -1.0 or text beside any number of columns. This encodes such labels as column indices, and
+    changes nothing else.
+    """
+
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> object:
+        return super().fit(X, encoded(X, y), sample_weight)
+
+    def score(self, X: object, y: object = None) -> float:
+        return super().score(X, encoded(X, y))
+
+
+def encoded(X: object, y: object) -> object:
+    """Labels as column indices where they fit the data; else as they are, to be refused."""
+    if y is None or sparse.issparse(X):
+        return y
+    data, labels = np.asarray(X), np.asarray(y)
+    if labels.ndim != 1 or data.ndim != 2 or len(data) != len(labels) or not data.shape[1]:
+        return y
+    return np.unique(labels, return_inverse=True)[1] % data.shape[1]
+
+
+@cache
+def adapted(kind: type[BaseCalibrator]) -> type[BaseCalibrator]:
+    """The class with `SpeaksScikitLearn` in front, at home in this module so that it pickles."""
+    twin = type(kind.__name__, (SpeaksScikitLearn, kind), {"__module__": __name__})
+    globals()[kind.__name__] = twin
+    return twin
+
+
+def calibrators() -> Iterator[BaseCalibrator]:
+    """Every method that needs logits and labels alone; ReCal cannot be fitted without more."""
+    for name in methods_from_logits():
+        yield make(name)
+    yield make("hoki", noise=Gaussian(1.0), draws=20, random_state=0)
+
+
+def cases() -> Iterator[object]:
+    for calibrator in calibrators():
+        for instance, check in estimator_checks_generator(
+            adapted(type(calibrator))(**calibrator.get_params(deep=False))
+        ):
+            name = getattr(check, "func", check).__name__
+            yield pytest.param(instance, check, id=f"{calibrator.name}-{name}")
+
+
+@pytest.mark.parametrize(("estimator", "check"), list(cases()))
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_check(estimator: BaseCalibrator, check: object) -> None:
+    name = getattr(check, "func", check).__name__
+    if name in CANNOT_APPLY:
+        pytest.skip(CANNOT_APPLY[name])
+    check(estimator)  # type: ignore[operator]

@@ -1,0 +1,528 @@
+"""CalibratedClassifier: scikit-learn's own checks, then what they do not ask."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from joblib import parallel_config
+from scipy import sparse
+from sklearn import config_context
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_classification
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
+from sklearn.model_selection import (
+    GridSearchCV,
+    KFold,
+    ShuffleSplit,
+    StratifiedKFold,
+    cross_val_score,
+)
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import estimator_checks_generator
+from threadpoolctl import threadpool_limits
+
+from hokical.calibrators import Hoki, make, methods_from_logits
+from hokical.calibrators.recal import ReCal
+from hokical.calibrators.temps import TemperatureScaling
+from hokical.integrations.sklearn.classifier import CalibratedClassifier
+from hokical.integrations.sklearn.held_out import HeldOut, label_on_top, resolution
+from hokical.metrics import ece
+
+METHODS = methods_from_logits()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Problems of a hundred rows are slower with more threads, by far on a busy machine."""
+    with threadpool_limits(1):
+        yield
+
+
+# --- scikit-learn's checks
+
+
+def check_cases() -> Iterator[object]:
+    """Decision scores with Hoki, log-probabilities with temperature scaling; no exceptions."""
+    for model in (
+        CalibratedClassifier(LogisticRegression(), cv=3),
+        CalibratedClassifier(GaussianNB(), method="temps", cv=3),
+    ):
+        for instance, check in estimator_checks_generator(model):
+            name = getattr(check, "func", check).__name__
+            yield pytest.param(instance, check, id=f"{type(model.estimator).__name__}-{name}")
+
+
+@pytest.mark.parametrize(("estimator", "check"), list(check_cases()))
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_check(estimator: CalibratedClassifier, check: object) -> None:
+    check(estimator)  # type: ignore[operator]
+
+
+# --- labels, columns and consistency
+
+
+@pytest.fixture(scope="module")
+def hard() -> tuple[np.ndarray, np.ndarray]:
+    """Three classes with text labels that no model separates."""
+    X, y = make_classification(
+        400, 8, n_informative=4, n_classes=3, flip_y=0.2, class_sep=0.7, random_state=3
+    )
+    return X, np.array(["rose", "aster", "lily"])[y]
+
+
+ESTIMATORS = [
+    LogisticRegression(),
+    RidgeClassifier(),
+    GaussianNB(),
+    RandomForestClassifier(15, random_state=0),
+    KNeighborsClassifier(3),
+    DecisionTreeClassifier(random_state=0),
+    SVC(break_ties=True),
+    HistGradientBoostingClassifier(max_iter=5),
+]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda kind: type(kind).__name__)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_labels_are_the_estimators_own(
+    estimator: BaseEstimator, classes: int, hard: tuple[np.ndarray, np.ndarray]
+) -> None:
+    X, y = hard
+    X, y = (X, y) if classes == 3 else (X[y != "lily"], y[y != "lily"])
+    if isinstance(estimator, SVC):  # with two classes scikit-learn refuses `break_ties`
+        estimator = SVC(break_ties=classes > 2)
+    alone = clone(estimator).fit(X[::2], y[::2])
+    model = CalibratedClassifier(estimator, cv=4).fit(X[::2], y[::2])
+    assert model.classes_.tolist() == sorted(set(y))
+    np.testing.assert_array_equal(model.predict(X), alone.predict(X))
+    proba = model.predict_proba(X)
+    assert proba.shape == (len(X), classes)
+    assert (proba >= 0).all()
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(model.classes_[proba.argmax(axis=1)], model.predict(X))
+    confidence = model.predict_confidence(X)
+    expected = np.where(confidence < 1 / classes, 1 / classes, confidence)
+    np.testing.assert_allclose(proba.max(axis=1), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_every_method(method: str, hard: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = hard
+    model = CalibratedClassifier(GaussianNB(), method=method).fit(X[::2], y[::2])
+    proba, labels = model.predict_proba(X[1::2]), model.predict(X[1::2])
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-9)
+    np.testing.assert_array_equal(model.classes_[proba.argmax(axis=1)], labels)
+    assert model.score(X[1::2], y[1::2]) > 0.45
+
+
+def test_is_the_pooled_held_out_logits_and_one_refit() -> None:
+    """The slow twin, by hand."""
+    X, y = load_wine(return_X_y=True)
+    inner = make_pipeline(StandardScaler(), LogisticRegression(C=0.01))
+    model = CalibratedClassifier(inner, method="temps", cv=3).fit(X, y)
+    logits, truth = [], []
+    for train, test in StratifiedKFold(3).split(X, y):
+        logits.append(clone(inner).fit(X[train], y[train]).decision_function(X[test]))
+        truth.append(y[test])
+    twin = TemperatureScaling().fit(np.concatenate(logits), np.concatenate(truth))
+    assert model.calibrator_.temperature_ == pytest.approx(twin.temperature_, rel=1e-9)
+    assert model.n_calibration_ == len(y)
+    expected = twin.predict_proba(clone(inner).fit(X, y).decision_function(X))
+    np.testing.assert_allclose(model.predict_proba(X), expected, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_overconfident_classifier_becomes_honest() -> None:
+    X, y = make_classification(4000, 30, n_informative=5, n_redundant=20, random_state=0)
+    alone = GaussianNB().fit(X[::2], y[::2])
+    model = CalibratedClassifier(GaussianNB()).fit(X[::2], y[::2])
+    right = alone.predict(X[1::2]) == y[1::2]
+    before = ece(alone.predict_proba(X[1::2]).max(axis=1), right)
+    after = ece(model.predict_confidence(X[1::2]), right)
+    assert after < before / 3
+
+
+def test_label_on_top_against_its_definition() -> None:
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet(np.full(5, 0.5), size=500)
+    possible = np.ones(proba.shape, bool)
+    possible[::3, 4] = False
+    proba = np.where(possible, proba, 0.0)
+    proba /= proba.sum(axis=1, keepdims=True)
+    labels = rng.integers(4, size=500)
+    rows = np.arange(500)
+    out = label_on_top(proba.copy(), labels, possible)
+    np.testing.assert_array_equal(out.argmax(axis=1), labels)
+    np.testing.assert_allclose(out.sum(axis=1), 1.0, rtol=1e-12)
+    assert (out[~possible] == 0).all()
+    floor = np.maximum(proba[rows, labels], 1 / possible.sum(axis=1))
+    changed = proba.argmax(axis=1) != labels
+    np.testing.assert_allclose(out[changed, labels[changed]], floor[changed], rtol=1e-12)
+    np.testing.assert_array_equal(out[~changed], proba[~changed])
+
+
+# --- probabilities of zero
+
+
+def test_a_probability_of_zero_is_not_impossible(hard: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = hard
+    tree = DecisionTreeClassifier(random_state=0)  # says 0 or 1, and is often wrong
+    model = CalibratedClassifier(tree, method="temps").fit(X[::2], y[::2])
+    assert model.lowest_logit_ == pytest.approx(np.log(1 / 6))
+    held_out = cross_val_score(tree, X[::2], y[::2], cv=5).mean()
+    np.testing.assert_allclose(model.predict_confidence(X), held_out, rtol=1e-9)
+
+
+def test_what_small_probabilities_are_raised_to() -> None:
+    assert resolution([np.log([[0.9, 0.1]])], 2) == pytest.approx(np.log(0.05))
+    assert resolution([np.array([[0.0, -np.inf, -np.inf]])], 3) == pytest.approx(np.log(1 / 6))
+    assert resolution([np.array([[0.0, -700.0]]), np.zeros((0, 2))], 2) == np.log(2.0**-52)
+
+
+def test_decision_scores_have_no_floor(hard: tuple[np.ndarray, np.ndarray]) -> None:
+    model = CalibratedClassifier(LogisticRegression(), method="temps").fit(*hard)
+    assert model.lowest_logit_ == -np.inf
+
+
+def test_probabilities_above_one_by_rounding_are_taken() -> None:
+    class Rounded(ClassifierMixin, BaseEstimator):
+        def fit(self, X: np.ndarray, y: np.ndarray) -> Rounded:
+            self.classes_ = np.unique(y)
+            return self
+
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            p = np.where(X[:, 0] > 0, np.nextafter(1.0, 2.0), 0.0)
+            return np.stack([1 - np.minimum(p, 1), p], axis=1)
+
+    X = np.random.default_rng(0).normal(size=(100, 1))
+    y = (X[:, 0] + np.random.default_rng(1).normal(size=100) > 0).astype(int)
+    model = CalibratedClassifier(Rounded(), method="temps").fit(X, y)
+    assert model.score(X, y) > 0.7
+
+
+# --- classes that a fold lacks
+
+
+def rare(n_rare: int) -> tuple[np.ndarray, np.ndarray]:
+    """Iris in random order with few examples of the third class, and a class the model mixes up."""
+    X, y = load_iris(return_X_y=True)
+    keep = np.concatenate([np.arange(100), 100 + np.arange(n_rare)])
+    keep = np.random.default_rng(0).permutation(keep)
+    noise = np.random.default_rng(1).normal(size=(keep.size, X.shape[1]))
+    return X[keep] + noise, np.array(["a", "b", "c"])[y[keep]]
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(), GaussianNB()])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:The least populated class:UserWarning")
+def test_a_class_with_one_example(method: str, estimator: BaseEstimator) -> None:
+    """When it is held out no model knows it; it must not poison what is learned of the others."""
+    X, y = rare(1)
+    with pytest.warns(UserWarning, match="1 of 101 held-out examples .* lacks their class"):
+        model = CalibratedClassifier(estimator, method=method).fit(X, y)
+    assert model.n_calibration_ == 100
+    proba = model.predict_proba(X)
+    assert proba.shape == (101, 3)
+    assert np.isfinite(proba).all()
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-9)
+    common = y != "c"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        without = CalibratedClassifier(estimator, method=method).fit(X[common], y[common])
+    gap = model.predict_confidence(X[common]) - without.predict_confidence(X[common])
+    assert abs(gap.mean()) < 0.05
+
+
+def test_held_out_scores_land_in_the_columns_of_their_classes() -> None:
+    part = HeldOut(np.array([4, 7]), np.array(["a", "c"]), np.array([[1.0, 2.0], [-5.0, 3.0]]))
+    logits = part.logits(np.array(["a", "b", "c"]), -1.0)
+    np.testing.assert_array_equal(logits, [[1.0, -np.inf, 2.0], [-1.0, -np.inf, 3.0]])
+
+
+def test_folds_that_lack_a_class() -> None:
+    X, y = load_iris(return_X_y=True)  # sorted by class, so each fold lacks the class it tests
+    with pytest.raises(ValueError, match=r"150 of 150 held-out examples .* stratified splitter"):
+        CalibratedClassifier(GaussianNB(), cv=KFold(3)).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore:The least populated class:UserWarning")
+def test_a_fold_with_one_class_is_left_out() -> None:
+    X, y = rare(0)
+    keep = (y == "a") | (np.cumsum(y == "b") <= 1)
+    X, y = X[keep], y[keep]
+    with (
+        pytest.warns(UserWarning, match="11 of 51 held-out examples"),
+        pytest.warns(ConvergenceWarning),
+    ):
+        model = CalibratedClassifier(GaussianNB(), method="temps").fit(X, y)
+    assert model.n_calibration_ == 40
+
+
+# --- ways to hold out
+
+
+def test_prefit_and_frozen_are_the_same() -> None:
+    X, y = load_wine(return_X_y=True)
+    fitted = GaussianNB().fit(X[::2], y[::2])
+    prefit = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(X[1::2], y[1::2])
+    frozen = clone(CalibratedClassifier(FrozenEstimator(fitted), method="temps"))
+    frozen.fit(X[1::2], y[1::2])
+    assert prefit.estimator_ is fitted
+    assert prefit.n_calibration_ == len(y[1::2])
+    np.testing.assert_array_equal(prefit.predict_proba(X), frozen.predict_proba(X))
+
+
+def test_prefit_knows_classes_that_the_calibration_data_lacks() -> None:
+    X, y = load_iris(return_X_y=True)
+    noisy = X + np.random.default_rng(0).normal(size=X.shape)
+    fitted = GaussianNB().fit(X, y)
+    some = y > 0
+    model = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(noisy[some], y[some])
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.predict_proba(X).shape == (150, 3)
+    with pytest.raises(ValueError, match=r"`y` must hold labels .* got np.int64\(7\) in row 0"):
+        CalibratedClassifier(fitted, cv="prefit").fit(X, np.full(150, 7))
+
+
+def test_prefit_wants_a_fitted_estimator() -> None:
+    X, y = load_iris(return_X_y=True)
+    fitted = CalibratedClassifier(GaussianNB().fit(X, y), cv="prefit")
+    with pytest.raises(NotFittedError, match=r"`estimator` must be fitted .*FrozenEstimator"):
+        clone(fitted).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("cv", "n"),
+    [
+        (ShuffleSplit(3, test_size=50, random_state=0), 150),
+        ([(np.arange(0, 178, 2), np.arange(1, 178, 2))], 89),
+        ([(np.arange(178) % 2 == 0, np.arange(178) % 2 == 1)], 89),
+        (None, 178),
+    ],
+    ids=["overlapping", "one split", "masks", "default"],
+)
+def test_any_way_to_hold_out(cv: object, n: int) -> None:
+    X, y = load_wine(return_X_y=True)
+    model = CalibratedClassifier(GaussianNB(), method="temps", cv=cv).fit(X, y)
+    assert model.n_calibration_ == n
+
+
+def test_folds_in_parallel_are_the_same() -> None:
+    X, y = load_wine(return_X_y=True)
+    one = CalibratedClassifier(GaussianNB(), method="temps").fit(X, y)
+    with parallel_config("threading"):  # processes take seconds to start
+        two = CalibratedClassifier(GaussianNB(), method="temps", n_jobs=2).fit(X, y)
+    np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))
+
+
+# --- at home in scikit-learn
+
+
+def test_pipeline_search_and_scores() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    model = CalibratedClassifier(GaussianNB(), method=Hoki(), cv=3)
+    grid = {
+        "calibratedclassifier__estimator__var_smoothing": [1e-9, 1e-3],
+        "calibratedclassifier__method__n_bins": [5, 10],
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pipeline = make_pipeline(StandardScaler(), model)
+        search = GridSearchCV(pipeline, grid, cv=2, scoring="neg_log_loss").fit(X, y)
+        assert cross_val_score(pipeline, X, y, cv=3, scoring="roc_auc").min() > 0.95
+        names = GridSearchCV(
+            model, {"method": ["temps", make("hoki", n_bins=5)]}, cv=2, scoring="neg_brier_score"
+        ).fit(X, y)
+    assert search.predict_proba(X).shape == (569, 2)
+    assert names.best_estimator_.score(X, y) > 0.9
+    assert not hasattr(model.method, "table_"), "the calibrator handed in must stay as it was"
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_data_frames() -> None:
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    named = y.map({0: "barolo", 1: "grignolino", 2: "barbera"})
+    model = CalibratedClassifier(GaussianNB(), cv=3).fit(X, named)
+    assert model.feature_names_in_.tolist() == list(X.columns)
+    assert model.n_features_in_ == 13
+    assert set(model.predict(X)) == {"barolo", "grignolino", "barbera"}
+    assert model.classes_.tolist() == ["barbera", "barolo", "grignolino"]
+    twin = CalibratedClassifier(GaussianNB(), cv=3)
+    twin.fit(X.to_numpy(), named.to_numpy())
+    np.testing.assert_array_equal(model.predict_proba(X), twin.predict_proba(X.to_numpy()))
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(X.rename(columns={"alcohol": "spirit"}))
+    assert not hasattr(model.fit(X.to_numpy(), y), "feature_names_in_")
+
+
+def test_missing_values_and_categories_are_the_estimators_business() -> None:
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    X = X.mask(np.random.default_rng(0).random(X.shape) < 0.2)
+    X["kind"] = pd.Categorical(np.where(y == 1, "u", "v"))
+    inner = HistGradientBoostingClassifier(max_iter=5, categorical_features="from_dtype")
+    model = CalibratedClassifier(inner, method="temps", cv=3).fit(X, y)
+    assert model.score(X, y) > 0.9
+
+
+def test_sparse_text_and_kernels() -> None:
+    X, y = load_iris(return_X_y=True)
+    linear = LogisticRegression(C=0.1, max_iter=1000)
+    dense = CalibratedClassifier(linear, method="temps").fit(X, y)
+    thin = CalibratedClassifier(linear, method="temps").fit(sparse.csr_array(X), y)
+    np.testing.assert_allclose(
+        thin.predict_proba(sparse.csr_array(X)), dense.predict_proba(X), rtol=1e-3, atol=1e-6
+    )
+    plain = CalibratedClassifier(SVC(kernel="linear"), method="temps").fit(X, y)
+    kernel = CalibratedClassifier(SVC(kernel="precomputed"), method="temps").fit(X @ X.T, y)
+    np.testing.assert_allclose(
+        kernel.predict_proba(X @ X.T), plain.predict_proba(X), rtol=1e-3, atol=1e-6
+    )
+    words = ["good fine", "bad poor", "fine", "poor good", "bad fine bad"] * 8
+    moods = ["+", "-", "+", "-", "-"] * 8
+    reader = make_pipeline(CountVectorizer(), LogisticRegression())
+    mood = CalibratedClassifier(reader, method="ets", cv=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert mood.fit(words, moods).predict(["fine", "bad"]).tolist() == ["+", "-"]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_pickle_and_clone(hard: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = hard
+    model = CalibratedClassifier(GaussianNB(), method=Hoki(n_bins=5)).fit(X, y)
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict_proba(X), model.predict_proba(X))
+    fresh = clone(model)
+    assert fresh.method.n_bins == 5
+    with pytest.raises(NotFittedError):
+        fresh.predict_confidence(X)
+
+
+# --- weights
+
+
+@pytest.mark.parametrize("method", ["hoki", "temps", "irm"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_weights_are_repetitions(method: str, hard: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = hard
+    weight = np.random.default_rng(0).integers(0, 4, size=len(y))
+    fold = np.arange(len(y)) % 3
+    rows = np.repeat(np.arange(len(y)), weight)
+    inner = RandomForestClassifier(5, max_depth=3, bootstrap=False, random_state=0)
+    by_weight, by_hand = (
+        CalibratedClassifier(
+            GaussianNB() if method != "irm" else inner,
+            method=method,
+            cv=[(np.flatnonzero(f != k), np.flatnonzero(f == k)) for k in range(3)],
+        ).fit(X[at], y[at], w)
+        for f, at, w in ((fold, slice(None), weight), (fold[rows], rows, None))
+    )
+    assert by_weight.n_calibration_ == (weight > 0).sum()
+    assert by_weight.lowest_logit_ == pytest.approx(by_hand.lowest_logit_, rel=1e-6)
+    a, b = by_weight.predict_proba(X), by_hand.predict_proba(X)
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_reach_the_last_step_of_a_pipeline(hard: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = hard
+    weight = np.where(y == "rose", 10.0, 0.1)
+    inner = make_pipeline(StandardScaler(), make_pipeline(LogisticRegression()))
+    model = CalibratedClassifier(inner, method="temps").fit(X, y, sample_weight=weight)
+    assert (model.predict(X) == "rose").mean() > 0.9
+
+
+def test_weights_with_metadata_routing(hard: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = hard
+    weight = np.where(y == "rose", 10.0, 0.1)
+    with config_context(enable_metadata_routing=True):
+        linear = LogisticRegression().set_fit_request(sample_weight=True)
+        inner = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), linear)
+        model = CalibratedClassifier(inner, method="temps").set_fit_request(sample_weight=True)
+        outer = make_pipeline(model).fit(X, y, sample_weight=weight)
+        assert (outer.predict(X) == "rose").mean() > 0.9
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_an_estimator_without_weights_is_named(hard: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = hard
+    model = CalibratedClassifier(KNeighborsClassifier(), method="temps")
+    with pytest.warns(UserWarning, match="calibration only: KNeighborsClassifier does not take"):
+        model.fit(X, y, sample_weight=np.arange(len(y)))
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (CalibratedClassifier(GaussianNB(), method="platt"), "`method` must be one of .*'platt'"),
+        (CalibratedClassifier(GaussianNB(), method="recal"), "needs only logits"),
+        (CalibratedClassifier(GaussianNB(), method=ReCal()), r"got ReCal\(\)"),
+        (CalibratedClassifier(GaussianNB(), cv="fit"), "`cv` must be a number of folds.*'fit'"),
+        (CalibratedClassifier(LinearRegression()), r"`estimator` must .* got LinearRegression\(\)"),
+        (
+            CalibratedClassifier(make_pipeline(SVC(decision_function_shape="ovo"))),
+            "one score per class.*Set it to 'ovr'",
+        ),
+    ],
+)
+def test_refusals_name_the_argument(model: CalibratedClassifier, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        model.fit(*load_iris(return_X_y=True))
+
+
+def test_refuses_bad_targets_and_weights() -> None:
+    X, y = load_iris(return_X_y=True)
+    model = CalibratedClassifier(GaussianNB())
+    with pytest.raises(ValueError, match="at least two classes; got 1 class"):
+        model.fit(X, np.zeros(150))
+    with pytest.raises(ValueError, match="continuous"):
+        model.fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(X, y[:-1])
+    with pytest.raises(ValueError, match=r"`sample_weight` must be finite .* -1.0 in row 0"):
+        model.fit(X, y, np.full(150, -1.0))
+
+
+def test_scores_of_the_wrong_shape_are_refused() -> None:
+    class OneScore(GaussianNB):
+        def decision_function(self, X: np.ndarray) -> np.ndarray:
+            return X[:, 0]
+
+    with pytest.raises(ValueError, match=r"one column per class, 3; got shape \(30,\)"):
+        CalibratedClassifier(OneScore()).fit(*load_iris(return_X_y=True))
+
+
+# --- documentation
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_code_of_the_documentation_runs() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "scikit-learn.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["model"].calibrator_.converged_
+    assert names["search"].best_score_ > -0.3

@@ -1,0 +1,140 @@
+"""Fitted calibrators of every method, and rows on which modules and the core must agree."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from hokical import Views
+from hokical.calibrators import Calibrator, make
+from hokical.calibrators.base import BaseCalibrator
+from hokical.core.logits import Logits
+from hokical.stability.noise import Gaussian, Gumbel, Uniform
+
+SUITE = Path(__file__).resolve().parents[3] / "suite"
+
+_FIXED = {"lambdas": [1e-2], "mus": [1e-2]}
+#: What to call a calibrator, and how to make it.
+MAKERS: dict[str, Callable[[], BaseCalibrator]] = {
+    **{
+        name: (lambda name=name: make(name))
+        for name in ("uncalibrated", "temps", "vecs", "ets", "irm", "irova_ts", "profile", "auto")
+    },
+    "structured": lambda: make("structured"),
+    "ms_odir": lambda: make("ms_odir", **_FIXED),
+    "dir_odir": lambda: make("dir_odir", **_FIXED),
+    "recal": lambda: make("recal", random_state=0),
+    "irm not normalised": lambda: make("irm", normalize=False),
+    "hoki gaussian": lambda: make("hoki", noise=Gaussian(2.0)),
+    "hoki uniform": lambda: make("hoki", noise=Uniform(-3.0, 3.0)),
+    "hoki gumbel": lambda: make("hoki", noise=Gumbel(1.5)),
+    "hoki from confidence": lambda: make("hoki", noise=Gaussian(2.0), init="confidence"),
+    "hoki sampled": lambda: make("hoki", noise=Gaussian(2.0), draws=100, random_state=3),
+    "hoki sampled from confidence": lambda: make(
+        "hoki", noise=Uniform(-3.0, 3.0), draws=100, init="confidence", random_state=3
+    ),
+}
+NAMES = list(MAKERS)
+
+
+def synthetic_logits(
+    n: int, n_classes: int, *, seed: int, stretch: float = 3.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of an overconfident classifier, and true classes."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(n_classes, size=n)
+    logits = rng.normal(size=(n, n_classes)) + 2.0 * np.eye(n_classes)[labels]
+    return stretch * logits, labels
+
+
+def views(logits: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Logits as of two transformed inputs, (2, n, classes): flatter, and with some labels moved."""
+    rng = np.random.default_rng(seed)
+    moved = 0.9 * logits + 0.5 * rng.normal(size=logits.shape)
+    return np.where(np.isfinite(logits), np.stack([0.7 * logits, moved]), logits)
+
+
+def given(calibrator: Calibrator, logits: np.ndarray) -> Any:
+    """What a method is given: the logits, with those of transformed inputs if it needs them."""
+    return Views(logits, views(logits)) if calibrator.needs_views else logits
+
+
+def tensors(calibrator: Calibrator, logits: np.ndarray) -> tuple[Any, ...]:
+    """The same as tensors, for a module."""
+    torch = pytest.importorskip("torch")
+    beside = (views(logits),) if calibrator.needs_views else ()
+    return tuple(torch.tensor(array) for array in (logits, *beside))
+
+
+def as_on_device(values: Any) -> Logits:
+    """Checked logits of a tensor on the host, treated as if it were on another device."""
+    from hokical.integrations.torch.backend import BACKEND
+
+    return Logits(values, values.amax(dim=1).double(), BACKEND)
+
+
+def fitted_on(name: str, logits: np.ndarray, labels: np.ndarray) -> BaseCalibrator:
+    calibrator = MAKERS[name]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return calibrator.fit(given(calibrator, logits), labels)
+
+
+@cache
+def fitted(name: str, seed: int = 0, n_classes: int = 5) -> BaseCalibrator:
+    """On synthetic logits; do not change it."""
+    return fitted_on(name, *synthetic_logits(800, n_classes, seed=seed))
+
+
+def awkward(logits: np.ndarray) -> np.ndarray:
+    """The rows (20 or more), some now masked, tied, huge, tiny, shifted, with one class left."""
+    rng = np.random.default_rng(1)
+    rows = logits.astype(np.float64)
+    masked = rng.random((8, rows.shape[1])) < 0.5
+    masked[np.arange(8), np.arange(8) % rows.shape[1]] = False
+    rows[:8][masked] = -np.inf
+    rows[8] = 0.0
+    rows[9, :3] = rows[9].max()
+    rows[10, 1:] = -np.inf
+    rows[11, :-1] = -np.inf
+    rows[12] *= 1e3
+    rows[13] *= 1e-12
+    rows[14] += 1e4
+    rows[15, 0], rows[15, 1:] = 0.0, -1e300
+    return rows
+
+
+def suite_arrays(name: str) -> dict[str, np.ndarray]:
+    """The arrays of a file of the suite; skips where it is not there."""
+    path = SUITE / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here")
+    with np.load(path) as file:
+        return dict(file)
+
+
+def extreme_rows() -> np.ndarray:
+    """Ties of all, of some, near ties, impossible classes, one possible class, a huge spread."""
+    values = np.random.default_rng(3).normal(size=(40, 300))
+    values[0] = 0.0
+    values[1, :100] = values[1].max()
+    values[2] *= 1e-4
+    values[3, 5:] = -np.inf
+    values[4, 1:] = -np.inf
+    values[5] *= 50.0
+    return values
+
+
+def off(expected: np.ndarray, got: Any) -> float:
+    """Between an array and a tensor; equal infinities differ by 0."""
+    array = got.detach().cpu().numpy()
+    assert array.shape == expected.shape
+    with np.errstate(invalid="ignore"):
+        return float(np.where(array == expected, 0.0, np.abs(array - expected)).max())

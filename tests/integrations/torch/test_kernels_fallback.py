@@ -1,0 +1,120 @@
+"""Where Triton cannot run, plain torch does: with one warning, or none if told beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hokical.core.logits import Logits
+from hokical.stability import gaussian, gumbel, uniform
+from hokical.stability.noise import Gaussian
+from hokical.stability.sampled import Draws, survivals
+from tests.integrations.torch.examples import as_on_device
+
+torch = pytest.importorskip("torch")
+
+from hokical.integrations.torch.kernels import fused  # noqa: E402
+
+DRAWS = Draws(Gaussian(1.0), 1, 9, 6)
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "gaussian": (gaussian.stability, 1.3),
+    "gumbel": (gumbel.stability, 1.3),
+    "uniform": (uniform.stability, 2.5),
+    "sampled": (survivals, DRAWS),
+    "moments": (gaussian.chebyshev_moments, 0.2),
+}
+
+
+@pytest.fixture
+def logits() -> Logits:
+    return as_on_device(torch.randn(7, 6, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What was tried: any tensor is taken for one on a GPU without a C compiler."""
+    tried: list[tuple[str, str]] = []
+
+    def kernel(*name: str) -> Any:
+        tried.append(name)
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(fused, "usable", lambda *_: not fused._broken)
+    monkeypatch.setattr(fused, "is_on_gpu", lambda *_: True)
+    monkeypatch.setattr(fused, "_broken", False)
+    monkeypatch.setattr(fused, "_kernel", kernel)
+    monkeypatch.setattr(fused, "_device_of", lambda _: torch.no_grad())
+    return tried
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_failed_launch_is_told_once(
+    name: str, logits: Logits, launches: list[tuple[str, str]]
+) -> None:
+    function, argument = FUNCTIONS[name]
+    with pytest.warns(RuntimeWarning, match=r"Failed to find C compiler.*HOKICAL_TRITON=0"):
+        got = function(logits, argument)
+    assert torch.equal(got, function(logits, argument))
+    torch.testing.assert_close(got, function.portable(logits, argument), rtol=1e-12, atol=1e-12)
+    for again, given in FUNCTIONS.values():
+        again(logits, given)
+    assert len(launches) == 1
+
+
+def test_memory_that_runs_out_is_no_reason(
+    logits: Logits, launches: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: str) -> Any:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(fused, "_kernel", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        gumbel.stability(logits, 1.0)
+    assert not fused._broken
+
+
+class _OnGPU:
+    """As much of a tensor on a GPU as `usable` looks at."""
+
+    is_cuda, requires_grad = True, False
+
+    def numel(self) -> int:
+        return 6
+
+
+def test_the_environment_says_whether_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "_installed", lambda: True)
+    monkeypatch.setattr(fused, "_broken", False)
+    monkeypatch.setattr(fused, "is_wrapped", lambda _: False)
+    monkeypatch.setattr(fused, "is_in_graph", lambda _: False)
+    monkeypatch.delenv("HOKICAL_TRITON", raising=False)
+    assert fused.usable(_OnGPU())
+    monkeypatch.setenv("HOKICAL_TRITON", "0")
+    assert not fused.usable(_OnGPU())
+
+
+def test_gradients_and_the_host_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "_installed", lambda: True)
+    monkeypatch.setattr(fused, "_broken", False)
+    monkeypatch.setattr(fused, "is_wrapped", lambda _: False)
+    monkeypatch.setattr(fused, "is_in_graph", lambda _: False)
+    tracked = torch.tensor(1.0, requires_grad=True)
+    assert fused.usable(_OnGPU(), 1.0)
+    assert not fused.usable(_OnGPU(), tracked)
+    with torch.no_grad():
+        assert fused.usable(_OnGPU(), tracked)
+    assert not fused.usable(torch.zeros(3, 2))
+
+
+def test_tensors_of_torch_func_are_left_to_torch() -> None:
+    seen = []
+
+    def look(values: torch.Tensor) -> torch.Tensor:
+        seen.append(fused.is_wrapped(values))
+        return values
+
+    torch.func.vmap(look)(torch.zeros(3, 2))
+    look(torch.zeros(3, 2))
+    assert seen == [True, False]

@@ -1,0 +1,280 @@
+"""Calibrators as modules: the core's numbers, whatever happens to a module."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hokical import load
+from hokical.calibrators import Calibrator, make
+from tests.integrations.torch.examples import (
+    NAMES,
+    awkward,
+    fitted,
+    fitted_on,
+    given,
+    suite_arrays,
+    synthetic_logits,
+    tensors,
+    views,
+)
+
+torch = pytest.importorskip("torch")
+
+from hokical.integrations.torch import as_module  # noqa: E402
+from hokical.integrations.torch.backend import BACKEND  # noqa: E402
+
+
+def assert_agree(calibrator: Calibrator, logits: np.ndarray, within: float = 1e-10) -> None:
+    """Labels, confidence and probabilities of the module are those of the core."""
+    module, inputs = as_module(calibrator), tensors(calibrator, logits)
+    data = given(calibrator, logits)
+    labels, confidence = module(*inputs)
+    np.testing.assert_array_equal(labels, calibrator.predict(data))
+    np.testing.assert_array_equal(module.labels(*inputs), labels)
+    expected = calibrator.predict_confidence(data)
+    np.testing.assert_allclose(confidence, expected, rtol=0.0, atol=within)
+    proba = module.proba(*inputs)
+    np.testing.assert_allclose(proba, calibrator.predict_proba(data), rtol=0.0, atol=within)
+    assert labels.dtype == torch.int64
+    assert confidence.dtype == proba.dtype == torch.float64
+
+
+def assert_agree_on_suite(name: str, pair: str, n_val: int, n_test: int) -> None:
+    file = suite_arrays(pair)
+    logits, labels = file["val_logits"][:n_val].astype(np.float64), file["val_labels"][:n_val]
+    assert_agree(fitted_on(name, logits, labels), awkward(file["test_logits"][:n_test]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_the_core_on_awkward_rows(name: str) -> None:
+    assert_agree(fitted(name), awkward(synthetic_logits(60, 5, seed=9)[0]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_the_core_on_real_logits(name: str) -> None:
+    assert_agree_on_suite(name, "cifar10_lenet5", 1500, 300)
+
+
+@pytest.mark.parametrize("name", ["hoki gaussian", "hoki uniform", "profile", "irova_ts", "vecs"])
+def test_agrees_with_the_core_on_a_hundred_classes(name: str) -> None:
+    assert_agree_on_suite(name, "cifar100_lenet5", 1000, 200)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_narrow_logits_give_float32_of_the_same_numbers(name: str, dtype: str) -> None:
+    calibrator, module = fitted(name), as_module(fitted(name))
+    logits = torch.tensor(synthetic_logits(40, 5, seed=9)[0]).to(getattr(torch, dtype))
+    wide = logits.float().numpy()
+    inputs = (logits, *tensors(calibrator, wide)[1:])
+    _, confidence = module(*inputs)
+    assert confidence.dtype == torch.float32
+    expected = calibrator.predict_confidence(given(calibrator, wide))
+    np.testing.assert_allclose(confidence, expected, rtol=0.0, atol=1e-7)
+    proba = module.proba(*inputs)
+    assert proba.dtype == torch.float32
+    expected = calibrator.predict_proba(given(calibrator, wide))
+    np.testing.assert_allclose(proba, expected, rtol=0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_do_not_depend_on_blocks_or_leading_shape(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = as_module(fitted(name))
+    inputs = tensors(fitted(name), synthetic_logits(24, 5, seed=9)[0])
+    whole, proba = module(*inputs), module.proba(*inputs)
+    monkeypatch.setattr(type(BACKEND), "block_size", 40)
+    shaped = [inputs[0].reshape(2, 3, 4, 5), *(view.reshape(-1, 2, 3, 4, 5) for view in inputs[1:])]
+    answer = module(*shaped)
+    assert answer.labels.shape == answer.confidence.shape == (2, 3, 4)
+    torch.testing.assert_close(answer.confidence.reshape(-1), whole.confidence, rtol=0, atol=1e-14)
+    torch.testing.assert_close(module.proba(*inputs), proba, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_that_are_no_logits_get_nan_and_the_others_stay(name: str) -> None:
+    module = as_module(fitted(name))
+    logits, *beside = tensors(fitted(name), synthetic_logits(6, 5, seed=9)[0])
+    sound = module(logits, *beside).confidence
+    logits[1, 2], logits[2, 0], logits[3] = torch.nan, torch.inf, -torch.inf
+    broken = module(logits, *beside).confidence
+    assert torch.isnan(broken[1:4]).all()
+    torch.testing.assert_close(broken[[0, 4, 5]], sound[[0, 4, 5]], rtol=0, atol=0)
+    assert torch.isnan(module.proba(logits, *beside)[1:4]).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_dict_carries_the_whole_fit(name: str) -> None:
+    source, target = fitted(name), as_module(fitted(name, seed=1))
+    if type(source.rule_) is not type(fitted(name, seed=1).rule_):
+        pytest.skip("two methods were chosen")
+    inputs = tensors(source, synthetic_logits(50, 5, seed=9)[0])
+    wanted = as_module(source)
+    target.load_state_dict(wanted.state_dict())
+    for got, right in zip(target(*inputs), wanted(*inputs), strict=True):
+        assert torch.equal(got, right)
+    assert torch.equal(target.proba(*inputs), wanted.proba(*inputs))
+    assert target.fitted is None
+    assert wanted.fitted is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_narrow_numbers_are_widened_also_when_assigned(name: str) -> None:
+    module = as_module(fitted(name))
+    kinds = {key: value.dtype for key, value in module.state_dict().items()}
+    state = {
+        key: value.float() if value.is_floating_point() else value
+        for key, value in module.state_dict().items()
+    }
+    module.load_state_dict(state, assign=True)
+    assert {key: value.dtype for key, value in module.state_dict().items()} == kinds
+    inputs = tensors(fitted(name), synthetic_logits(20, 5, seed=9)[0])
+    assert module(*inputs).confidence.dtype == torch.float64
+
+
+def test_state_dict_goes_through_a_file_into_a_module_from_json(tmp_path: Path) -> None:
+    calibrator = fitted("hoki sampled")
+    calibrator.save(tmp_path / "cal.json")
+    torch.save(as_module(calibrator).state_dict(), tmp_path / "state.pt")
+    module = as_module(load(tmp_path / "cal.json"))
+    module.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    logits = torch.tensor(synthetic_logits(50, 5, seed=9)[0])
+    expected = calibrator.predict_confidence(logits.numpy())
+    np.testing.assert_array_equal(module(logits).confidence, expected)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("hoki gaussian", "hoki gumbel"),
+        ("temps", "uncalibrated"),
+        ("ms_odir", "dir_odir"),
+        ("irm", "irm not normalised"),
+        ("hoki gaussian", "hoki sampled"),
+    ],
+)
+def test_numbers_of_another_kind_are_refused(one: str, other: str) -> None:
+    module = as_module(fitted(one))
+    with pytest.raises(RuntimeError, match="got the numbers of"):
+        module.load_state_dict(as_module(fitted(other)).state_dict())
+    before = module(torch.zeros(1, 5)).confidence
+    assert torch.equal(before, as_module(fitted(one))(torch.zeros(1, 5)).confidence)
+
+
+def test_numbers_for_other_classes_are_refused() -> None:
+    state = as_module(fitted("temps", n_classes=6)).state_dict()
+    with pytest.raises(RuntimeError, match="temps, 5 classes; got the numbers of temps, 6 classes"):
+        as_module(fitted("temps")).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("name", "buffer", "value"),
+    [
+        ("temps", "temperature", [-1.0]),
+        ("temps", "temperature", [2.0, 2.0]),
+        ("vecs", "scale", [1.0, 1.0]),
+        ("hoki gaussian", "link_first", [0.0, 7.0, 3.0]),
+        ("irova_ts", "offsets", [0, 1]),
+    ],
+)
+def test_numbers_that_no_fit_makes_are_refused(name: str, buffer: str, value: list[float]) -> None:
+    module = as_module(fitted(name))
+    before = copy.deepcopy(module.state_dict())
+    like = before[buffer]
+    bad = torch.tensor(value, dtype=like.dtype).reshape(-1 if like.ndim or len(value) > 1 else ())
+    with pytest.raises(RuntimeError, match=r"not those of a fit|size mismatch|classes"):
+        module.load_state_dict({**before, buffer: bad})
+    logits = torch.zeros(1, 5)
+    assert torch.equal(module(logits).confidence, as_module(fitted(name))(logits).confidence)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("change", ["half", "bfloat16", "float", "to"])
+def test_buffers_stay_float64(name: str, change: str) -> None:
+    module = as_module(fitted(name))
+    before = copy.deepcopy(module.state_dict())
+    parent = torch.nn.Sequential(module, torch.nn.Linear(2, 2))
+    parent.to("cpu", torch.float16) if change == "to" else getattr(parent, change)()
+    assert parent[1].weight.dtype != torch.float32 or change == "float"
+    for key, value in module.state_dict().items():
+        assert value.dtype == before[key].dtype
+        assert torch.equal(torch.nan_to_num(value), torch.nan_to_num(before[key]))
+
+
+def test_buffers_follow_to_another_device() -> None:
+    module = as_module(fitted("hoki sampled")).to("meta", torch.float16)
+    assert {buffer.device.type for buffer in module.buffers()} == {"meta"}
+    assert module.link_slope.dtype == torch.float64
+    answer = module(torch.zeros(3, 5, device="meta"))
+    assert answer.confidence.shape == (3,)
+    module.load_state_dict(as_module(fitted("hoki sampled", seed=1)).state_dict(), assign=True)
+    logits = synthetic_logits(20, 5, seed=9)[0]
+    expected = fitted("hoki sampled", seed=1).predict_confidence(logits)
+    np.testing.assert_array_equal(module(torch.tensor(logits)).confidence, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_and_pickles(name: str) -> None:
+    module = as_module(fitted(name))
+    inputs = tensors(fitted(name), synthetic_logits(20, 5, seed=9)[0])
+    wanted = module(*inputs).confidence
+    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(twin(*inputs).confidence, wanted)
+    assert not list(module.parameters())
+
+
+def test_module_is_a_copy_of_the_fit() -> None:
+    logits, labels = synthetic_logits(300, 5, seed=0)
+    calibrator = make("vecs").fit(logits, labels)
+    module = as_module(calibrator)
+    before = module(torch.tensor(logits)).confidence
+    calibrator.scale_ *= 2.0
+    assert torch.equal(module(torch.tensor(logits)).confidence, before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_changes_nothing(name: str) -> None:
+    module = as_module(fitted(name))
+    inputs = tensors(fitted(name), synthetic_logits(30, 5, seed=9)[0])
+    for given_ in (inputs, [tensor.float() for tensor in inputs]):
+        plain, proba = module(*given_), module.proba(*given_)
+        with torch.autocast("cpu", torch.bfloat16):
+            inside, shares = module(*given_), module.proba(*given_)
+        assert torch.equal(inside.confidence, plain.confidence)
+        assert torch.equal(shares, proba)
+
+
+def test_errors_say_what_is_wanted() -> None:
+    module = as_module(fitted("temps"))
+    with pytest.raises(ValueError, match=r"5 classes, along the last axis; got shape \(2, 4\)"):
+        module(torch.zeros(2, 4))
+    with pytest.raises(TypeError, match="must be a tensor; got ndarray"):
+        module(np.zeros((2, 5)))
+    with pytest.raises(TypeError, match="'temps' does not use transformed inputs"):
+        module(torch.zeros(2, 5), torch.zeros(1, 2, 5))
+    with pytest.raises(TypeError, match="must be a fitted calibrator; got str"):
+        as_module("hoki")
+    with pytest.raises(ValueError, match="not fitted"):
+        as_module(make("hoki"))
+    recal = as_module(fitted("recal"))
+    with pytest.raises(ValueError, match="'recal' needs `transformed`"):
+        recal(torch.zeros(2, 5))
+    with pytest.raises(ValueError, match=r"shape \(2, 3, 5\).*got shape \(1, 3, 5\)"):
+        recal(torch.zeros(3, 5), torch.tensor(views(np.zeros((3, 5)))[:1]))
+
+
+def test_integer_logits_and_no_rows() -> None:
+    module = as_module(fitted("hoki gaussian"))
+    assert module(torch.tensor([[3, 0, 0, 1, 2]])).confidence.dtype == torch.float64
+    answer = module(torch.zeros(0, 5))
+    assert answer.labels.shape == answer.confidence.shape == (0,)
+
+
+def test_repr_tells_what_it_is() -> None:
+    assert "hoki, 5 classes, noise=Gaussian, draws=None" in repr(as_module(fitted("hoki gaussian")))

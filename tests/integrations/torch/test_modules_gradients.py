@@ -1,0 +1,138 @@
+"""Confidence that can be differentiated: by autograd what finite differences say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hokical.stability.levels import EXACT_LEVELS
+from tests.integrations.torch.examples import fitted, synthetic_logits, views
+
+torch = pytest.importorskip("torch")
+
+from hokical.integrations.torch import CalibratedModel, as_module  # noqa: E402
+
+SMOOTH = ["uncalibrated", "temps", "vecs", "ets", "ms_odir", "dir_odir", "structured", "profile"]
+STEPS = ["hoki gaussian", "hoki gumbel", "hoki uniform"]
+
+
+def rows(n: int = 6, seed: int = 9) -> torch.Tensor:
+    return torch.tensor(synthetic_logits(n, 5, seed=seed)[0])
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_smooth_methods_pass_gradcheck(name: str) -> None:
+    module = as_module(fitted(name))
+    logits = rows(2 if name == "profile" else 6).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: module(z).confidence, (logits,), atol=1e-7)
+    assert torch.autograd.gradcheck(module.proba, (logits,), atol=1e-7)
+
+
+def test_recal_passes_gradcheck_with_its_groups_held() -> None:
+    module = as_module(fitted("recal"))
+    logits = rows().requires_grad_()
+    transformed = torch.tensor(views(rows().numpy()))
+    assert torch.autograd.gradcheck(
+        lambda z: module(z, transformed).confidence, (logits,), atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_gradient_of_hoki_is_the_slope_of_its_step(name: str) -> None:
+    """Central differences wide enough to cross many levels, on rows that stay on their step."""
+    module = as_module(fitted(name))
+    # Close calls, where stability moves, from many rows: those next to a jump are left out.
+    logits = torch.tensor(synthetic_logits(400, 5, seed=9, stretch=1.0)[0]).requires_grad_()
+    (slope,) = torch.autograd.grad(module(logits).confidence.sum(), logits)
+    differences = torch.zeros_like(slope)
+    inside = torch.ones(400, dtype=torch.bool)
+    reach = 0.05
+    with torch.no_grad():
+        for k in range(5):
+            step = reach * torch.eye(5, dtype=torch.float64)[k]
+            up, down = module(logits + step), module(logits - step)
+            differences[:, k] = (up.confidence - down.confidence) / (2.0 * reach)
+            inside &= up.labels == down.labels
+    inside &= (differences.abs() < 0.05).all(dim=1)
+    assert inside.sum() > 200
+    # Rounding to levels moves a difference by slope / levels / reach at most, and little else does.
+    rounding = float(module.link_slope.abs().max()) / EXACT_LEVELS / reach
+    gap = (slope - differences)[inside].abs().max()
+    assert gap < rounding + 1e-5
+    assert slope[inside].abs().max() > 50.0 * gap
+
+
+def test_gradient_of_hoki_from_confidence_is_that_of_its_steps() -> None:
+    module = as_module(fitted("hoki from confidence"))
+    logits = torch.tensor(synthetic_logits(300, 5, seed=9, stretch=1.0)[0]).requires_grad_()
+    (slope,) = torch.autograd.grad(module(logits).confidence.sum(), logits)
+    assert torch.isfinite(slope).all()
+    reach = 0.02
+    with torch.no_grad():
+        step = reach * torch.eye(5, dtype=torch.float64)[0]
+        up, down = module(logits + step).confidence, module(logits - step).confidence
+    difference = (up - down) / (2.0 * reach)
+    inside = difference.abs() < 0.05
+    assert inside.sum() > 150
+    np.testing.assert_allclose(slope[inside, 0].numpy(), difference[inside].numpy(), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_asking_for_a_gradient_changes_no_confidence(name: str) -> None:
+    module = as_module(fitted(name))
+    plain = module(rows(50)).confidence
+    assert torch.equal(module(rows(50).requires_grad_()).confidence.detach(), plain)
+
+
+def test_confidence_without_a_gradient_says_so() -> None:
+    module = as_module(fitted("hoki sampled"))
+    assert not module(rows().requires_grad_()).confidence.requires_grad
+
+
+@pytest.mark.parametrize("name", [*SMOOTH, *STEPS, "hoki from confidence", "irm", "irova_ts"])
+def test_gradients_are_finite_on_masked_tied_and_huge_rows(name: str) -> None:
+    module = as_module(fitted(name))
+    logits = rows(5)
+    logits[0, 1:] = -torch.inf
+    logits[1, 2:] = -torch.inf
+    logits[2] = 0.0
+    logits[3] *= 1e4
+    logits.requires_grad_()
+    weights = torch.arange(5.0, dtype=torch.float64)
+    for answer in (module(logits).confidence, module.proba(logits) @ weights):
+        (slope,) = torch.autograd.grad(answer.sum(), logits)
+        assert torch.isfinite(slope).all()
+        assert (slope[logits == -torch.inf] == 0.0).all()
+
+
+@pytest.mark.parametrize("name", ["temps", "ets", *STEPS])
+def test_torch_func_gives_what_autograd_gives(name: str) -> None:
+    module = as_module(fitted(name))
+    logits = torch.tensor(synthetic_logits(6, 5, seed=9, stretch=1.0)[0]).requires_grad_()
+    answer = module(logits).confidence
+    (slope,) = torch.autograd.grad(answer.sum(), logits)
+    assert slope.abs().max() > 1e-3
+    plain = logits.detach()
+
+    def of_row(row: torch.Tensor) -> torch.Tensor:
+        return module(row).confidence
+
+    close = {"rtol": 0.0, "atol": 1e-12}
+    torch.testing.assert_close(torch.func.vmap(of_row)(plain), answer.detach(), **close)
+    got = torch.func.grad(lambda z: module(z).confidence.sum())(plain)
+    torch.testing.assert_close(got, slope, **close)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(of_row))(plain), slope, **close)
+
+
+def test_confidence_can_train_a_network() -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Linear(4, 5)
+    model = CalibratedModel(network, fitted("temps"))
+    inputs = torch.randn(32, 4)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
+    before = model(inputs).confidence.mean()
+    for _ in range(5):
+        optimizer.zero_grad()
+        (-model(inputs).confidence.mean()).backward()
+        optimizer.step()
+    assert model(inputs).confidence.mean() > before + 0.01

@@ -1,0 +1,86 @@
+"""The array libraries that tests walk over, as far as they are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@dataclass(frozen=True)
+class Library:
+    """How arrays of a library are made, read and told."""
+
+    name: str
+    make: Callable[[np.ndarray], Any]
+    read: Callable[[Any], np.ndarray]
+    owns: Callable[[Any], bool]
+    scope: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+def _numpy() -> Library:
+    return Library("numpy", np.asarray, np.asarray, lambda array: isinstance(array, np.ndarray))
+
+
+def _strict() -> Library:
+    strict = import_module("array_api_strict")
+    kind = type(strict.asarray(0.0))
+    return Library(
+        "array_api_strict",
+        strict.asarray,
+        np.asarray,
+        lambda array: isinstance(array, kind),
+        lambda: np.errstate(over="ignore"),  # it computes with NumPy, which remarks on infinities
+    )
+
+
+def _torch() -> Library:
+    torch = import_module("torch")
+    return Library("torch", torch.from_numpy, np.asarray, torch.is_tensor)
+
+
+def _torch_with_gradient() -> Library:
+    """What needs a gradient cannot go through NumPy: the portable code answers."""
+    torch = import_module("torch")
+    return Library(
+        "torch",
+        lambda array: torch.from_numpy(array).requires_grad_(),
+        lambda tensor: tensor.detach().numpy(),
+        torch.is_tensor,
+    )
+
+
+def _jax() -> Library:
+    jax = import_module("jax")
+    numpy = import_module("jax.numpy")
+    return Library(
+        "jax",
+        numpy.asarray,
+        np.asarray,
+        lambda array: isinstance(array, jax.Array),
+        lambda: jax.enable_x64(True),
+    )
+
+
+_MAKERS = {
+    "numpy": _numpy,
+    "array_api_strict": _strict,
+    "torch": _torch,
+    "torch with gradient": _torch_with_gradient,
+    "jax": _jax,
+}
+NAMES = list(_MAKERS)
+
+
+def get_library(name: str) -> Library:
+    """A library by name, or a skip where it is not installed."""
+    package = name.split()[0]
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    return _MAKERS[name]()

@@ -1,0 +1,193 @@
+"""Rules of every kind with random valid numbers, and rows of logits of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from hypothesis import strategies as st
+
+from hokical import rules
+from hokical.core.views import Views
+from hokical.rules.familiar import Familiar
+from hokical.rules.hoki import Curve, Steps
+from hokical.stability.levels import EXACT_LEVELS
+from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability.sampled import Draws
+
+Generator = np.random.Generator
+FAMILIES = (Gaussian, Uniform, Gumbel)
+N_TRANSFORMS = 3
+
+
+def _scale(rng: Generator) -> float:
+    """A temperature or a width: mostly ordinary, now and then far away."""
+    return float(np.exp(rng.normal())) if rng.random() < 0.8 else float(10.0 ** rng.uniform(-6, 6))
+
+
+def _uncalibrated(rng: Generator, n_classes: int) -> rules.Rule:
+    return rules.UncalibratedRule()
+
+
+def _temps(rng: Generator, n_classes: int) -> rules.Rule:
+    return rules.TemperatureRule(_scale(rng))
+
+
+def _ets(rng: Generator, n_classes: int) -> rules.Rule:
+    weights = rng.dirichlet([0.7] * 3) * (rng.random(3) < 0.8)
+    weights = weights if weights.sum() > 0.0 else np.eye(3)[rng.integers(3)]
+    return rules.EnsembleRule(_scale(rng), weights / weights.sum())
+
+
+def _vecs(rng: Generator, n_classes: int) -> rules.Rule:
+    scale = rng.normal(1.0, 0.5, n_classes) * (rng.random(n_classes) < 0.9)
+    return rules.VectorRule(scale, rng.normal(size=n_classes))
+
+
+def _weight(rng: Generator, n_classes: int) -> np.ndarray:
+    return np.eye(n_classes) + 0.2 * rng.normal(size=(n_classes, n_classes))
+
+
+def _ms_odir(rng: Generator, n_classes: int) -> rules.Rule:
+    return rules.MatrixRule(_weight(rng, n_classes), rng.normal(size=n_classes))
+
+
+def _dir_odir(rng: Generator, n_classes: int) -> rules.Rule:
+    return rules.DirichletRule(_weight(rng, n_classes), rng.normal(size=n_classes))
+
+
+def _structured(rng: Generator, n_classes: int) -> rules.Rule:
+    floor = float(rng.choice([0.0, 10.0 ** rng.uniform(-60, -2)]))
+    size = n_classes if rng.random() < 0.7 else 0
+    return rules.StructuredRule(
+        floor,
+        _scale(rng),
+        rng.normal(size=3),
+        rng.normal(1.0, 0.3, n_classes),
+        rng.normal(size=n_classes),
+        0.1 * rng.normal(size=(size, size)),
+        float(rng.choice([0.0, 0.1 * rng.random()])),
+    )
+
+
+def _curve(rng: Generator, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    knots = np.unique(-(10.0 ** rng.uniform(-4, 2, rng.integers(1, most + 1))).astype(np.float32))
+    values = np.sort(rng.choice(rng.random(5), knots.size))
+    return knots.astype(np.float64), values
+
+
+def _irm(rng: Generator, n_classes: int) -> rules.Rule:
+    knots, values = _curve(rng, 200)
+    return rules.PooledIsotonicRule(knots, values, bool(rng.random() < 0.7))
+
+
+def _irova_ts(rng: Generator, n_classes: int) -> rules.Rule:
+    curves = [_curve(rng) for _ in range(n_classes)]
+    knots, values = (np.concatenate(part) for part in zip(*curves, strict=True))
+    offsets = np.cumsum([0] + [knot.size for knot, _ in curves])
+    return rules.ClasswiseIsotonicRule(_scale(rng), knots, values, offsets)
+
+
+def _recal(rng: Generator, n_classes: int) -> rules.Rule:
+    steps = rng.integers(1, 6)
+    temperatures = np.exp(rng.uniform(np.log(0.1), np.log(10.0), (steps, 4)))
+    temperatures = np.where(rng.random((steps, 4)) < 0.4, 1.0, temperatures)
+    chosen = rng.integers(N_TRANSFORMS, size=steps)
+    return rules.ReCalRule(chosen, temperatures, N_TRANSFORMS)
+
+
+def make_noise(rng: Generator) -> Noise:
+    return FAMILIES[rng.integers(3)].of_width(_scale(rng))
+
+
+def _hoki(rng: Generator, n_classes: int) -> rules.Rule:
+    noise = make_noise(rng)
+    draws = Draws(noise, int(rng.integers(9)), 20, n_classes) if rng.random() < 0.3 else None
+    levels = EXACT_LEVELS if draws is None else draws.n_draws
+    if rng.random() < 0.4:
+        return rules.HokiRule(noise, draws, levels, _steps(rng))
+    first = np.unique(np.append(0, rng.integers(levels + 1, size=rng.integers(1, 100))))
+    base, end = rng.random((2, first.size))
+    return rules.HokiRule(noise, draws, levels, Curve(first.astype(float), end - base, base))
+
+
+def _steps(rng: Generator) -> Steps:
+    alpha, beta = rng.random((2, rng.integers(1, 5), rng.integers(1, 16)))
+    empty = rng.random(alpha.shape) < 0.3
+    return Steps(np.where(empty, np.nan, alpha), np.where(empty, np.nan, beta))
+
+
+def _profile(rng: Generator, n_classes: int) -> rules.Rule:
+    temperature = _scale(rng)
+    widths = temperature * np.unique(np.exp(rng.normal(size=rng.integers(1, 4))))
+    size = 1 + 2 * widths.size
+    seen = rng.normal(size=(50, size)) * 5.0
+    limits = np.sort(rng.normal(size=2))
+    familiar = Familiar.of(seen, np.ones(50))
+    return rules.ProfileRule(
+        temperature, widths, float(rng.normal()), rng.normal(size=size), limits, familiar
+    )
+
+
+MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
+    "uncalibrated": _uncalibrated,
+    "temps": _temps,
+    "vecs": _vecs,
+    "ms_odir": _ms_odir,
+    "dir_odir": _dir_odir,
+    "structured": _structured,
+    "ets": _ets,
+    "irm": _irm,
+    "irova_ts": _irova_ts,
+    "recal": _recal,
+    "hoki": _hoki,
+    "profile": _profile,
+}
+NAMES = list(MAKERS)
+
+
+def make_rule(name: str, seed: int, n_classes: int) -> rules.Rule:
+    return MAKERS[name](np.random.default_rng(seed), n_classes)
+
+
+def make_rows(seed: int, n_classes: int, n_rows: int = 12) -> np.ndarray:
+    """Logits (n, classes), float32 or float64: ordinary rows, and the first ones special.
+
+    All equal, ties at the top, one possible class, some masked, far apart, huge, all but equal.
+    """
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(n_rows, n_classes)) * np.exp(rng.normal(size=(n_rows, 1)) + 1.0)
+    huge = 1e300 if rng.random() < 0.6 else 1e37
+    values[0] = values[0, 0]
+    values[1, rng.random(n_classes) < 0.5] = values[1].max()
+    values[2, np.arange(n_classes) != rng.integers(n_classes)] = -np.inf
+    values[3, rng.permutation(n_classes)[: n_classes // 2]] = -np.inf
+    values[4] *= 1e3
+    values[5, rng.integers(n_classes)] = huge
+    values[6] = rng.choice([-huge, 0.0, huge], n_classes)
+    values[7] = 1e8 + 1e-7 * rng.normal(size=n_classes)
+    return values.astype(np.float32) if huge < 1e38 else values
+
+
+def make_views(seed: int, rows: np.ndarray) -> np.ndarray:
+    """Transformed logits (N_TRANSFORMS, n, classes) that react in every way."""
+    rng = np.random.default_rng(seed)
+    shape = (N_TRANSFORMS, *rows.shape)
+    moved = rows[None] * rng.choice([0.5, 1.0], shape[:2])[..., None]
+    # Not added to -inf or to what is so large that nothing can be added.
+    noise = np.where(np.abs(moved) < 1e6, rng.normal(size=shape), 0.0)
+    return (moved + noise).astype(rows.dtype)
+
+
+def make_input(rule: rules.Rule, rows: np.ndarray, seed: int) -> np.ndarray | Views:
+    """What the rule answers: the rows, with views if it needs them."""
+    return Views(rows, make_views(seed, rows)) if rule.needs_views else rows
+
+
+def assert_chances(numbers: np.ndarray) -> None:
+    """Between 0 and 1, and none NaN."""
+    assert ((numbers >= 0.0) & (numbers <= 1.0)).all(), numbers
+
+
+seeds = st.integers(0, 2**32 - 1)
+class_counts = st.integers(2, 12)

@@ -1,0 +1,138 @@
+"""Every rule answers alike in every library, row by row, whatever the logits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from hokical.core.arrays import to_host
+from hokical.core.logits import Logits, as_logits
+from hokical.core.views import Views
+from hokical.rules import Rule
+from hokical.rules.answering import answer
+from tests.rules.making import (
+    NAMES,
+    assert_chances,
+    class_counts,
+    make_input,
+    make_rows,
+    make_rule,
+    make_views,
+    seeds,
+)
+
+ANSWERS = ("labels", "confidence", "proba")
+every_rule = pytest.mark.parametrize("name", NAMES)
+
+
+def answers(rule: Rule, logits: Logits) -> list[np.ndarray]:
+    return [to_host(answer(rule, what, logits)) for what in ANSWERS]
+
+
+def assert_alike(found: list[np.ndarray], expected: list[np.ndarray], rows: np.ndarray) -> None:
+    """Labels equal; the label is the first maximum by one rounding of what is given back."""
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-12)
+    tolerance = 1e-12 if rows.dtype == np.float64 else 2.0**-23
+    np.testing.assert_allclose(found[2], expected[2], rtol=0, atol=tolerance)
+
+
+def checked(rule: Rule, rows: object, views: object) -> Logits:
+    return as_logits(Views(rows, views) if rule.needs_views else rows)
+
+
+@every_rule
+@given(seed=seeds, n_classes=class_counts)
+def test_answers_are_probabilities(name: str, seed: int, n_classes: int) -> None:
+    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes)
+    labels, confidence, proba = answers(rule, as_logits(make_input(rule, rows, seed)))
+    assert_chances(proba)
+    assert_chances(confidence)
+    assert (proba[rows == -np.inf] == 0.0).all()
+    if getattr(rule, "normalize", True):
+        np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-12)
+    if rule.preserves_labels:
+        np.testing.assert_array_equal(labels, rows.argmax(axis=1))
+    else:
+        np.testing.assert_array_equal(labels, proba.argmax(axis=1))
+        np.testing.assert_array_equal(confidence, proba.max(axis=1))
+
+
+@pytest.mark.parametrize("name", ["uncalibrated", "temps", "ets", "irm", "recal"])
+@given(seed=seeds, n_classes=class_counts)
+def test_the_label_is_the_first_of_the_most_likely(name: str, seed: int, n_classes: int) -> None:
+    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes)
+    labels, confidence, proba = answers(rule, as_logits(make_input(rule, rows, seed)))
+    np.testing.assert_array_equal(proba.argmax(axis=1), labels)
+    np.testing.assert_allclose(proba.max(axis=1), confidence, rtol=1e-12)
+    if name == "irm":  # and so that float32 can tell
+        np.testing.assert_array_equal(proba.astype(np.float32).argmax(axis=1), labels)
+
+
+@every_rule
+@given(seed=seeds, n_classes=class_counts)
+def test_a_row_does_not_depend_on_its_batch(name: str, seed: int, n_classes: int) -> None:
+    """To the bit, and in rows of either memory order."""
+    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes, 70)
+    logits = as_logits(make_input(rule, rows, seed))
+    whole = answers(rule, logits)
+    for i in (0, 3, 9, 69):
+        alone = answers(rule, logits.take(np.array([i])))
+        some = answers(rule, logits.part(slice(i, i + 1)))
+        for one, slice_, batch in zip(alone, some, whole, strict=True):
+            np.testing.assert_array_equal(one[0], batch[i])
+            np.testing.assert_array_equal(slice_[0], batch[i])
+    if not rule.needs_views:
+        for one, batch in zip(
+            answers(rule, as_logits(np.asfortranarray(rows))), whole, strict=True
+        ):
+            np.testing.assert_array_equal(one, batch)
+
+
+@every_rule
+@given(seed=seeds, n_classes=class_counts)
+@settings(max_examples=20)
+def test_the_strict_standard_is_enough(name: str, seed: int, n_classes: int) -> None:
+    strict = pytest.importorskip("array_api_strict")
+    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes)
+    views = make_views(seed, rows)
+    with np.errstate(all="ignore"):  # it is NumPy underneath, which remarks on infinities
+        found = answers(rule, checked(rule, strict.asarray(rows), strict.asarray(views)))
+    assert_alike(found, answers(rule, checked(rule, rows, views)), rows)
+
+
+@every_rule
+@given(seed=seeds, n_classes=class_counts)
+@settings(max_examples=20)
+def test_torch_with_gradients(name: str, seed: int, n_classes: int) -> None:
+    """The portable path, and gradients that are finite wherever there are any."""
+    torch = pytest.importorskip("torch")
+    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes)
+    views = make_views(seed, rows)
+    found = []
+    for what in ANSWERS:
+        given_rows = torch.tensor(rows, requires_grad=True)
+        logits = checked(rule, given_rows, torch.tensor(views, requires_grad=True))
+        assert not logits.is_numpy
+        answered = answer(rule, what, logits)
+        found.append(to_host(answered))
+        if answered.requires_grad:
+            weights = torch.arange(1.0, answered.numel() + 1.0, dtype=answered.dtype)
+            (answered * weights.reshape(answered.shape)).sum().backward()
+            assert torch.isfinite(given_rows.grad).all()
+    assert_alike(found, answers(rule, checked(rule, rows, views)), rows)
+
+
+@every_rule
+@given(seed=seeds)
+@settings(max_examples=4)
+def test_jax(name: str, seed: int) -> None:
+    """With one number of classes: every operation is compiled anew for another."""
+    jax = pytest.importorskip("jax")
+    rule, rows = make_rule(name, seed, 6), make_rows(seed, 6)
+    views = make_views(seed, rows)
+    with jax.enable_x64(True):
+        given_rows, given_views = jax.numpy.asarray(rows), jax.numpy.asarray(views)
+        found = answers(rule, checked(rule, given_rows, given_views))
+    assert_alike(found, answers(rule, checked(rule, rows, views)), rows)

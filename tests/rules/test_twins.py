@@ -1,0 +1,172 @@
+"""Every rule against its definition, written out one row at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from scipy.special import softmax
+
+from hokical.core.logits import as_logits
+from hokical.core.views import Views
+from hokical.rules import HokiRule, ReCalRule, VectorRule
+from hokical.rules.answering import answer
+from hokical.rules.hoki import Curve, Steps
+from hokical.stability.exact import exact_distribution, exact_stability
+from hokical.stability.levels import EXACT_LEVELS
+from tests.rules import twins
+from tests.rules.making import (
+    NAMES,
+    class_counts,
+    make_noise,
+    make_rows,
+    make_rule,
+    make_views,
+    seeds,
+)
+
+
+def ordinary_rows(seed: int, n_classes: int) -> np.ndarray:
+    """float64 rows with ties and masked classes, and none so large that softmaxes need care."""
+    rows = make_rows(seed, n_classes).astype(np.float64)
+    rng = np.random.default_rng(seed)
+    rows[4:8] = rng.normal(size=(4, n_classes)) * np.array([[20.0], [5.0], [1.0], [0.1]])
+    return rows
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("hoki", "profile")])
+@given(seed=seeds, n_classes=class_counts)
+def test_probabilities_and_confidence(name: str, seed: int, n_classes: int) -> None:
+    rule, rows = make_rule(name, seed, n_classes), ordinary_rows(seed, n_classes)
+    views = make_views(seed, rows)
+    logits = as_logits(Views(rows, views) if rule.needs_views else rows)
+    proba, confidence = answer(rule, "proba", logits), answer(rule, "confidence", logits)
+    # Keys are float32: where the two round to neighbours, they differ by a slope times 6e-8.
+    tolerance = 1e-5 if name in ("irm", "irova_ts") else 1e-10
+    for i, row in enumerate(rows):
+        given_views = views[:, i] if rule.needs_views else None
+        expected = twins.proba_of(rule, row, given_views)
+        np.testing.assert_allclose(proba[i], expected, atol=tolerance)
+        found = twins.confidence_of(rule, row, given_views)
+        np.testing.assert_allclose(confidence[i], found, atol=tolerance)
+
+
+@given(seed=seeds, n_classes=class_counts)
+def test_hoki_is_its_link_at_the_stability(seed: int, n_classes: int) -> None:
+    """The stability itself is compared with its twins elsewhere; draws are counted here."""
+    rule, rows = make_rule("hoki", seed, n_classes), ordinary_rows(seed, n_classes)
+    logits = as_logits(rows)
+    confidence, proba = answer(rule, "confidence", logits), answer(rule, "proba", logits)
+    exact = exact_stability(logits, rule.noise)
+    for i, row in enumerate(rows):
+        stability = None if rule.draws is not None else float(exact[i])
+        expected = twins.hoki_confidence(rule, row, stability)
+        np.testing.assert_allclose(confidence[i], expected, atol=1e-9)
+        alone = np.count_nonzero(row > -np.inf) == 1
+        np.testing.assert_allclose(proba[i, row.argmax()], 1.0 if alone else expected, atol=1e-9)
+
+
+@given(seed=seeds, n_classes=class_counts)
+def test_hoki_shares_what_is_left_by_switches(seed: int, n_classes: int) -> None:
+    """Classes other than the label stand to each other as the noise switches to them."""
+    rule, rows = make_rule("hoki", seed, n_classes), ordinary_rows(seed, n_classes)
+    if rule.noise.family == "uniform":
+        return
+    logits = as_logits(rows)
+    proba, switches = answer(rule, "proba", logits), exact_distribution(logits, rule.noise)
+    others = (np.arange(n_classes)[None] != logits.labels[:, None]) & (switches > 1e-250)
+    for i in np.flatnonzero(others.any(axis=1)):
+        mine, theirs = proba[i, others[i]], switches[i, others[i]]
+        np.testing.assert_allclose(mine * theirs.sum(), mine.sum() * theirs, rtol=1e-9, atol=1e-300)
+
+
+@given(seed=seeds, n_classes=class_counts)
+@settings(max_examples=15)
+def test_profile(seed: int, n_classes: int) -> None:
+    """As far as the stability of the profile is precise; far logits are left to its own tests."""
+    rule = make_rule("profile", seed, n_classes)
+    rows = np.random.default_rng(seed).normal(size=(4, n_classes)) * rule.temperature
+    logits = as_logits(rows)
+    features, confidence = rule.features(logits), answer(rule, "confidence", logits)
+    proba = answer(rule, "proba", logits)
+    for i, row in enumerate(rows):
+        np.testing.assert_allclose(features[i], twins.profile_features(rule, row), atol=5e-3)
+        np.testing.assert_allclose(confidence[i], twins.profile_confidence(rule, row), atol=1e-2)
+        np.testing.assert_allclose(proba[i], twins.proba_of(rule, row, None), atol=1e-2)
+
+
+@given(seed=seeds)
+def test_a_curve_is_the_replay_of_its_steps(seed: int) -> None:
+    """`Curve.from_steps` gives what the recursion gives for rows that start in one place."""
+    rng = np.random.default_rng(seed)
+    alpha, beta = rng.random((2, 4, 7))
+    empty = rng.random(alpha.shape) < 0.3
+    steps = Steps(np.where(empty, np.nan, alpha), np.where(empty, np.nan, beta))
+    start = float(rng.random())
+    table = Curve.from_steps(steps, 50, start).table(50)
+    stability = np.arange(51) / 50
+    logits = as_logits(np.eye(2)[np.zeros(51, int)])
+    replayed = steps.replay(stability, np.full(51, start), logits)
+    np.testing.assert_allclose(table, replayed, atol=1e-12)
+
+
+@given(seed=seeds, n_classes=class_counts)
+def test_answers_do_not_depend_on_a_constant(seed: int, n_classes: int) -> None:
+    """Rows are taken relative to their top, so that a shift changes rounding alone."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(-8, 8, (5, n_classes)) / 4.0
+    for name in NAMES:
+        rule = make_rule(name, seed, n_classes)
+        if not rule.needs_views:
+            shifted = answer(rule, "proba", as_logits(rows + 1024.0))
+            np.testing.assert_array_equal(shifted, answer(rule, "proba", as_logits(rows)))
+
+
+def test_recal_says_how_many_transformations_it_needs() -> None:
+    rule = ReCalRule(np.array([0]), np.full((1, 4), 2.0), 2)
+    rows = np.eye(3)
+    with pytest.raises(ValueError, match=r"2 transformations of the fit.*got 1"):
+        answer(rule, "confidence", as_logits(Views(rows, rows[None])))
+    with pytest.raises(ValueError, match="got none"):
+        answer(rule, "confidence", as_logits(rows))
+
+
+def test_recal_ignores_steps_that_were_undone() -> None:
+    rows = make_rows(1, 4)
+    views = Views(rows, make_views(1, rows))
+    some = ReCalRule(np.array([0, 2]), np.array([[2.0, 3.0, 0.5, 0.7]] * 2), 3)
+    more = ReCalRule(np.array([1, 0, 1, 2]), np.insert(some.temperatures, [0, 1], 1.0, axis=0), 3)
+    for what in ("confidence", "proba"):
+        expected = answer(some, what, as_logits(views))
+        np.testing.assert_array_equal(answer(more, what, as_logits(views)), expected)
+
+
+def test_recal_leaves_rows_of_temperature_1_alone() -> None:
+    """Their smallest probabilities too, which are raised to 1e-16 before others are multiplied."""
+    rule = ReCalRule(np.array([0]), np.array([[1.0, 1.0, 1.0, 2.0]]), 1)
+    row = np.array([60.0, 59.0, 0.0])
+    risen, fallen = [90.0, 0.0, 0.0], [30.0, 30.0, 0.0]
+    proba = answer(rule, "proba", as_logits(Views([row, row], [[risen, fallen]])))
+    np.testing.assert_allclose(proba[0], softmax(row), rtol=1e-12)
+    raised = np.maximum(softmax(row), 1e-16) ** 2
+    np.testing.assert_allclose(proba[1], raised / raised.sum(), rtol=1e-12)
+
+
+def test_vector_scaling_by_hand() -> None:
+    """Two classes of probability 1/2: log-odds are the difference of scale * log(1/2) + bias."""
+    rule = VectorRule(np.array([1.0, 3.0]), np.array([0.0, 1.0]))
+    odds = np.exp((1.0 - 3.0) * np.log(0.5) - 1.0)
+    proba = answer(rule, "proba", as_logits(np.zeros((1, 2))))
+    np.testing.assert_allclose(proba, [[odds / (1 + odds), 1 / (1 + odds)]])
+
+
+@given(seed=seeds)
+def test_hoki_levels_are_what_neighbours_are_counted_by(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    noise = make_noise(rng)
+    link = Curve(np.zeros(1), np.ones(1), np.zeros(1))
+    rule = HokiRule(noise, None, EXACT_LEVELS, link)
+    logits = as_logits(ordinary_rows(seed, 5))
+    level = rule.neighbour_levels(logits)
+    np.testing.assert_array_equal(level, np.rint(level))
+    np.testing.assert_array_equal(answer(rule, "confidence", logits), level / EXACT_LEVELS)

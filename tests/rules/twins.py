@@ -1,0 +1,225 @@
+"""Every rule as its definition says, one row at a time in plain NumPy: slow and obvious."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+import numpy as np
+from scipy.special import expit, log_softmax, softmax
+
+from hokical import rules
+from hokical.rules.hoki import Steps
+from tests.slow_twins import gaussian_distribution, gaussian_stability, uniform_stability
+
+Row = np.ndarray
+
+
+@singledispatch
+def proba_of(rule: rules.Rule, row: Row, views: np.ndarray | None) -> Row:
+    """Probabilities (classes,) of a row (classes,) and its views (n_transforms, classes)."""
+    raise NotImplementedError(type(rule))
+
+
+def confidence_of(rule: rules.Rule, row: Row, views: np.ndarray | None) -> float:
+    """Of the predicted label."""
+    if isinstance(rule, rules.HokiRule):
+        return hoki_confidence(rule, row)
+    if isinstance(rule, rules.ProfileRule):
+        return profile_confidence(rule, row)
+    proba = proba_of(rule, row, views)
+    return float(proba[row.argmax()] if rule.preserves_labels else proba.max())
+
+
+@proba_of.register
+def _(rule: rules.UncalibratedRule, row: Row, views: None) -> Row:
+    return softmax(row)
+
+
+@proba_of.register
+def _(rule: rules.TemperatureRule, row: Row, views: None) -> Row:
+    return softmax(row / rule.temperature)
+
+
+@proba_of.register
+def _(rule: rules.EnsembleRule, row: Row, views: None) -> Row:
+    even = (row > -np.inf) / np.count_nonzero(row > -np.inf)
+    return rule.weights @ np.stack([softmax(row / rule.temperature), softmax(row), even])
+
+
+@proba_of.register
+def _(rule: rules.VectorRule, row: Row, views: None) -> Row:
+    possible = row > -np.inf
+    out = np.zeros(row.size)
+    scale, bias = rule.scale[possible], rule.bias[possible]
+    out[possible] = softmax(log_softmax(row[possible]) * scale + bias)
+    return out
+
+
+@proba_of.register
+def _(rule: rules.MatrixRule, row: Row, views: None) -> Row:
+    possible = row > -np.inf
+    centred = row - row[possible].mean()
+    return _linear(rule, np.where(possible, centred, centred[possible].min()), possible)
+
+
+@proba_of.register
+def _(rule: rules.DirichletRule, row: Row, views: None) -> Row:
+    possible = row > -np.inf
+    logs = log_softmax(row)
+    return _linear(rule, np.where(possible, logs, logs[possible].min()), possible)
+
+
+@proba_of.register
+def _(rule: rules.StructuredRule, row: Row, views: None) -> Row:
+    possible = row > -np.inf
+    logs = log_softmax(row[possible])
+    logs = logs if rule.floor == 0.0 else np.logaddexp(logs, np.log(rule.floor))
+    (z, miss, p), (_, softer, _) = (
+        _tempered(logs, times * rule.temperature, possible) for times in (1.0, 3.0)
+    )
+    scores = rule.scale * z + rule.bias + rule.shape @ np.stack([miss, p, softer])
+    if rule.cross.size:
+        scores = scores + rule.cross @ z
+    out = np.zeros(row.size)
+    out[possible] = softmax(scores[possible])
+    return (1.0 - rule.even) * out + rule.even * possible / possible.sum()
+
+
+def _tempered(logs: Row, temperature: float, possible: Row) -> tuple[Row, Row, Row]:
+    """z, log(1 - p) and p; the least possible class stands for those that are not."""
+    margins = np.minimum((logs.max() - logs) / temperature, 700.0)
+    z = -margins - np.log(np.exp(-margins).sum())
+    others = [np.exp(np.delete(z, k)).sum() for k in range(z.size)]
+    miss = np.log(np.maximum(others, 1e-12))
+    wide = []
+    for part in (z, miss, np.exp(z)):
+        out = np.full(possible.size, part[np.argmin(z)])
+        out[possible] = part
+        wide.append(out)
+    return wide[0], wide[1], wide[2]
+
+
+def _linear(rule: rules.Rule, features: Row, possible: Row) -> Row:
+    out = np.zeros(features.size)
+    out[possible] = softmax((rule.weight @ features + rule.bias)[possible])
+    return out
+
+
+@proba_of.register
+def _(rule: rules.PooledIsotonicRule, row: Row, views: None) -> Row:
+    logs = log_softmax(row)
+    fitted = np.array([_interpolate(x, rule.knots, rule.values) for x in logs])
+    mixed = (1 - 1e-9) * fitted + 1e-9 * np.exp(logs)
+    held = np.minimum(mixed, mixed[row.argmax()] * (1 - 2.0**-20))
+    out = np.where(row == -np.inf, 0.0, np.where(row < row.max(), held, mixed))
+    return out / out.sum() if rule.normalize else out
+
+
+@proba_of.register
+def _(rule: rules.ClasswiseIsotonicRule, row: Row, views: None) -> Row:
+    logs = log_softmax(row / rule.temperature)
+    out = np.zeros(row.size)
+    for c, x in enumerate(logs):
+        part = slice(rule.offsets[c], rule.offsets[c + 1])
+        fitted = _interpolate(x, rule.knots[part], rule.values[part])
+        out[c] = (1 - 1e-9) * fitted + 1e-9 * np.exp(x)
+    out[row == -np.inf] = 0.0
+    return out / out.sum()
+
+
+def _interpolate(x: float, knots: Row, values: Row) -> float:
+    """Linear between two knots, constant outside; compared as float32."""
+    with np.errstate(over="ignore"):
+        x = float(np.float32(x))
+    if x <= knots[0]:
+        return float(values[0])
+    for low, high, start, end in zip(knots, knots[1:], values, values[1:], strict=False):
+        if low <= x < high:
+            return float(start + (end - start) * (x - low) / (high - low))
+    return float(values[-1])
+
+
+@proba_of.register
+def _(rule: rules.ReCalRule, row: Row, views: np.ndarray) -> Row:
+    """The steps as the method has them, on probabilities themselves."""
+    current, others = log_softmax(row), [log_softmax(view) for view in views]
+    label = row.argmax()
+    for chosen, temperatures in zip(rule.transformations, rule.temperatures, strict=True):
+        kept = views[chosen].argmax() == label
+        risen = np.exp(others[chosen][label]) > np.exp(current[label]) * (1 + 1e-9)
+        temperature = temperatures[2 * kept + (not risen)]
+        if temperature != 1.0:
+            current = _sharpen(current, row, temperature)
+            others[chosen] = _sharpen(others[chosen], views[chosen], temperature)
+    return np.exp(current)
+
+
+def _sharpen(logs: Row, row: Row, temperature: float) -> Row:
+    """Probabilities raised to 1e-16, then log-probabilities multiplied; masked classes stay 0."""
+    raised = np.where(row > -np.inf, np.maximum(logs, np.log(1e-16)), -np.inf)
+    return log_softmax(temperature * raised)
+
+
+def hoki_stability(rule: rules.HokiRule, row: Row) -> float:
+    """By the integral, or by the draws one after the other."""
+    if rule.draws is not None:
+        below = row.astype(np.float64) - row.max()
+        kept = [np.argmax(below + noise) == row.argmax() for noise in rule.draws.values]
+        return float(np.mean(kept))
+    width = rule.noise.width
+    if rule.noise.family == "gumbel":
+        return float(softmax(row / width).max())
+    twin = gaussian_stability if rule.noise.family == "gaussian" else uniform_stability
+    return float(twin(row[None], width)[0])
+
+
+def hoki_confidence(rule: rules.HokiRule, row: Row, stability: float | None = None) -> float:
+    level = round((hoki_stability(rule, row) if stability is None else stability) * rule.levels)
+    gamma, link = level / rule.levels, rule.link
+    if isinstance(link, Steps):
+        confidence = float(softmax(row).max())
+        for alpha, beta in zip(link.alpha, link.beta, strict=True):
+            j = min(int(confidence * alpha.size), alpha.size - 1)
+            if not np.isnan(alpha[j]):
+                confidence = (alpha[j] - beta[j]) * gamma + beta[j]
+        return float(confidence)
+    run = np.flatnonzero(link.first <= level)[-1]
+    return float(np.clip(link.slope[run] * gamma + link.base[run], 0.0, 1.0))
+
+
+def profile_confidence(rule: rules.ProfileRule, row: Row) -> float:
+    """From the features of `profile_features` below."""
+    features = profile_features(rule, row)
+    correction = np.clip(rule.coef @ features + rule.intercept, *rule.range)
+    apart = features - rule.familiar.centre
+    distance = apart @ rule.familiar.precision @ apart
+    trust = rule.familiar.reach / distance if distance > rule.familiar.reach else 1.0
+    return float(expit(np.clip(features[0] + correction * trust, -34.0, 34.0)))
+
+
+def profile_features(rule: rules.ProfileRule, row: Row) -> Row:
+    """Log-odds, then log gamma and log(1 - gamma) from the chances of all classes."""
+    label, others = row.argmax(), np.arange(row.size) != row.argmax()
+    logs = log_softmax(row / rule.temperature)
+    with np.errstate(divide="ignore"):
+        out = [np.clip(logs[label] - np.log(np.exp(logs[others]).sum()), -34.0, 34.0)]
+        for width in rule.widths:
+            chances = gaussian_distribution(row[None], width)[0]
+            out += [np.log(chances[label]), np.log(chances[others].sum())]
+    return np.maximum(out, [-34.0] + [-25.0] * (len(out) - 1))
+
+
+@proba_of.register
+def _(rule: rules.ProfileRule, row: Row, views: None) -> Row:
+    return _shared(row, profile_confidence(rule, row), softmax(row / rule.temperature))
+
+
+def _shared(row: Row, confidence: float, shares: Row) -> Row:
+    """The confidence for the label, the rest in the proportions of the shares."""
+    others = np.arange(row.size) != row.argmax()
+    if np.count_nonzero(row > -np.inf) == 1:
+        confidence = 1.0
+    total = shares[others].sum()
+    out = np.where(others, shares * (1.0 - confidence) / (total if total > 0.0 else 1.0), 0.0)
+    out[row.argmax()] = confidence
+    return out

@@ -1,0 +1,176 @@
+"""Every compiled form against its portable twin, and what it may do with a spoilt buffer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hokical.core.logits import Logits, as_logits
+from hokical.core.topk import TopK
+from hokical.stability import compiled, gaussian, gumbel, profile, sampled, uniform
+from hokical.stability.compiled_kernels import uniform_stability
+from hokical.stability.noise import Gaussian, Uniform
+from hokical.stability.sampled import Draws
+from hokical.stability.tables import TAIL_LIMIT, gaussian_quadrature
+from tests.conftest import random_rows
+
+pytest.importorskip("numba")
+
+CLASSES = st.sampled_from([2, 3, 5, 17, 40, 100, 1000])
+WIDTHS = st.sampled_from([0.05, 0.3, 1.0, 2.0, 7.0, 50.0])
+SPREADS = st.sampled_from([1e-3, 0.1, 1.0, 5.0, 100.0, 1e4])
+SEEDS = st.integers(0, 10**6)
+SCALES = np.array([0.4, 1.0, 5.0])
+
+
+def rows(c: int, spread: float, seed: int, dtype: str = "float64") -> Logits:
+    """With an impossible class, and one alone."""
+    values = random_rows(c, spread, seed, n=8).values.astype(dtype)
+    values[2, -1] = -np.inf
+    values[3, 1:] = -np.inf
+    return as_logits(values)
+
+
+@given(CLASSES, WIDTHS, SPREADS, SEEDS, st.sampled_from(["float16", "float32", "float64"]))
+def test_gaussian_and_gumbel(c: int, width: float, spread: float, seed: int, dtype: str) -> None:
+    logits = rows(c, min(spread, 1e3), seed, dtype)
+    for rule in (gaussian_quadrature(), gaussian_quadrature(-TAIL_LIMIT)):
+        slow = gaussian.log_products.portable(logits, width, rule)
+        fast = compiled._log_products(logits, width, rule)
+        np.testing.assert_allclose(fast, slow, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        compiled._gumbel_stability(logits, width),
+        gumbel.stability.portable(logits, width),
+        rtol=1e-12,
+    )
+
+
+@given(st.sampled_from([2, 3, 5, 17, 60, 90]), WIDTHS, SPREADS, SEEDS)
+def test_uniform(c: int, width: float, spread: float, seed: int) -> None:
+    logits = rows(c, spread, seed)
+    slow, fast = uniform.stability.portable(logits, width), compiled._uniform_stability
+    np.testing.assert_allclose(fast(logits, width), slow, atol=1e-6 if c > 60 else 1e-7)
+    slow, fast = uniform.distribution.portable(logits, width), compiled._uniform_distribution
+    np.testing.assert_allclose(fast(logits, width), slow, atol=2e-6)
+
+
+@given(st.sampled_from([2, 3, 23]), WIDTHS, SEEDS, st.sampled_from(["float16", "float32", "f8"]))
+@settings(max_examples=20)
+def test_counts_are_the_same(c: int, width: float, seed: int, dtype: str) -> None:
+    logits, draws = rows(c, 3.0, seed, dtype), Draws(Gaussian(width), seed, 150, c)
+    expected = sampled.survivals.portable(logits, draws)
+    np.testing.assert_array_equal(compiled._survivals(logits, draws), expected)
+
+
+def test_an_exact_tie_after_noise_goes_to_the_first_class() -> None:
+    """Coarse noise makes ties common: both counters must treat them as argmax does."""
+
+    class Coarse(Uniform):
+        def from_uniform(self, values: np.ndarray) -> np.ndarray:
+            return np.floor(3.0 * values)
+
+    logits = as_logits(np.random.default_rng(0).integers(0, 3, size=(80, 6)).astype(np.float32))
+    draws = Draws(Coarse(0, 1), 0, 130, 6)
+    expected = sampled.survivals.portable(logits, draws)
+    assert 0 < expected.min() < expected.max() < 130
+    np.testing.assert_array_equal(compiled._survivals(logits, draws), expected)
+
+
+@given(CLASSES, st.sampled_from([0.3, 4.0, 12.0]), SEEDS, st.sampled_from(["float32", "float64"]))
+def test_the_parts_of_the_profile(c: int, spread: float, seed: int, dtype: str) -> None:
+    logits = rows(c, spread, seed, dtype)
+    gaps = profile.column_gaps.portable(logits)
+    np.testing.assert_array_equal(compiled._column_gaps(logits), gaps)
+    base = np.where(np.isfinite(gaps), gaps, 0.0)
+    slow = profile.rest_sums.portable(logits, base, 0.7)
+    np.testing.assert_allclose(compiled._rest_sums(logits, base, 0.7), slow, rtol=1e-12, atol=1e-12)
+    gap = np.minimum(gaps[:, None] / SCALES, 1e3)
+    for fast, slow in zip(
+        compiled._chances(logits, gap, SCALES),
+        profile.chances.portable(logits, gap, SCALES),
+        strict=True,
+    ):
+        np.testing.assert_allclose(fast, slow, atol=1e-12)
+    slow = profile.overtaking_sums.portable(logits, gap, SCALES)
+    fast = compiled._overtaking_sums(logits, gap, SCALES)
+    np.testing.assert_allclose(fast, slow, rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("c", [12, 1001])
+def test_whole_profiles_agree(c: int) -> None:
+    """Some rows by the portable form, and the same among a million logits."""
+    few = random_rows(c, 3.0, seed=c, n=40).values
+    many = as_logits(np.tile(few, (1 + 1_000_000 // few.size, 1)))
+    for one, whole in zip(
+        profile.log_odds_and_profile(as_logits(few), 0.8, SCALES),
+        profile.log_odds_and_profile(many, 0.8, SCALES),
+        strict=True,
+    ):
+        np.testing.assert_allclose(np.exp(whole[:40]), np.exp(one), rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(whole[:40], whole[-40:])
+
+
+def test_hidden_classes_join_the_compiled_parts() -> None:
+    few = TopK.from_logits(random_rows(60, 3.0, seed=1, n=50).values, 20)
+    many = few.take(np.tile(np.arange(50), 1100))
+    for one, whole in zip(
+        profile.log_odds_and_profile(few, 0.8, SCALES),
+        profile.log_odds_and_profile(many, 0.8, SCALES),
+        strict=True,
+    ):
+        np.testing.assert_allclose(np.exp(whole[:50]), np.exp(one), rtol=1e-9, atol=1e-12)
+
+
+def test_a_buffer_that_changes_meanwhile_writes_nowhere_else(tmp_path: Path) -> None:
+    """Row maxima of other numbers: margins are negative, or beyond all buckets."""
+    script = """
+import numpy as np
+from hokical.stability.compiled_kernels import uniform_stability, count_survivals, TILE
+block = np.random.default_rng(0).normal(size=(50, 40))
+out = np.empty(50)
+for top in (-1e300, -5.0, 0.0, 1e300, np.nan, -np.inf, np.inf):
+    uniform_stability(block, np.full(50, top), 0.5, out)
+block[:] = np.nan
+uniform_stability(block, np.zeros(50), 0.5, out)
+counts = np.empty(50, np.int64)
+block[:] = -np.inf
+tiles = np.zeros((1, 40, TILE))
+count_survivals(block, np.zeros(50, np.int64), tiles, 9, np.zeros(40), np.zeros(40), counts)
+assert ((counts >= 0) & (counts <= 9)).all()
+"""
+    # A cache of its own: whether indices are checked is no part of its key.
+    environment = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_compiles_nothing() -> None:
+    script = (
+        "import sys, hokical.stability; print([m for m in sys.modules if m in {'numba', 'scipy'}])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def test_negative_margins_count_as_none() -> None:
+    """A top below the row's own maximum: the same as if those classes were level with it."""
+    block, out, level = np.random.default_rng(1).normal(size=(9, 30)), np.empty(9), np.empty(9)
+    top = np.sort(block, axis=1)[:, 20]
+    uniform_stability(block, top, 0.5, out)
+    uniform_stability(np.minimum(block, top[:, None]), top, 0.5, level)
+    assert np.isfinite(out).all()

@@ -1,0 +1,89 @@
+"""Gradients through the portable code: finite, and those of finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hokical.core.logits import as_logits
+from hokical.stability import gaussian, gumbel, uniform
+from hokical.stability.profile import log_odds_and_profile
+
+torch = pytest.importorskip("torch")
+
+ROWS = np.array(
+    [
+        [1.0, 0.4, -0.3, 0.9, -2.0],
+        [0.2, 3.0, 1.1, -np.inf, 0.7],
+        [4.0, -np.inf, -np.inf, 2.5, -np.inf],
+        [9.0, 1.5, 0.0, -3.0, -np.inf],
+    ]
+)
+#: Softly weighted sums of the answers to logits and a width, which may be tensors.
+SUMS: dict[str, Callable[[Any, Any], Any]] = {
+    "gaussian": lambda x, width: _weighted(gaussian.stability(as_logits(x), width)),
+    "gaussian, all": lambda x, width: _weighted(gaussian.distribution(as_logits(x), width)),
+    "gumbel": lambda x, width: _weighted(gumbel.stability(as_logits(x), width)),
+    "gumbel, all": lambda x, width: _weighted(gumbel.distribution(as_logits(x), width)),
+    "uniform": lambda x, width: _weighted(uniform.stability(as_logits(x), width)),
+    "log-odds": lambda x, width: _weighted(log_odds_and_profile(as_logits(x), width, [1.0])[0]),
+    "profile": lambda x, width: _weighted(
+        log_odds_and_profile(
+            as_logits(x), 1.0, width * torch.tensor([0.8, 2.0], dtype=torch.float64)
+        )[1]
+    ),
+}
+
+
+def _weighted(found: Any) -> Any:
+    finite = torch.where(torch.isfinite(found), found, 0.0)
+    return (finite * torch.cos(torch.arange(float(found.numel())).reshape(found.shape))).sum()
+
+
+def value(work: Callable[[Any, Any], Any], x: Any, width: float) -> float:
+    return float(work(x, torch.tensor(width, dtype=torch.float64)).detach())
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_gradients_by_logits_are_finite_differences(name: str) -> None:
+    work = SUMS[name]
+    x = torch.tensor(ROWS, requires_grad=True)
+    (found,) = torch.autograd.grad(work(x, torch.tensor(1.3, dtype=torch.float64)), x)
+    assert torch.isfinite(found).all()
+    assert (found[torch.isinf(x)] == 0.0).all()
+    step = 1e-5
+    for i, k in np.argwhere(np.isfinite(ROWS)):
+        ends = []
+        for sign in (-1.0, 1.0):
+            moved = torch.tensor(ROWS, requires_grad=True)
+            with torch.no_grad():
+                moved[i, k] += sign * step
+            ends.append(value(work, moved, 1.3))
+        slope = (ends[1] - ends[0]) / (2.0 * step)
+        assert float(found[i, k]) == pytest.approx(slope, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_gradients_by_the_width_are_finite_differences(name: str) -> None:
+    work, x = SUMS[name], torch.tensor(ROWS, requires_grad=True)
+    width = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(work(x, width), width)
+    step = 1e-5
+    low, high = (value(work, x, 1.3 + change) for change in (-step, step))
+    assert float(found) == pytest.approx((high - low) / (2.0 * step), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_row_with_one_class_and_a_far_lead(name: str) -> None:
+    """Nothing to learn from either, and no NaN."""
+    rows = torch.full((3, 90), -np.inf, dtype=torch.float64)
+    rows[0, 4] = 1.0
+    rows[1, :3] = torch.tensor([1e6, 0.0, -1e6])
+    rows[2] = 0.0
+    rows.requires_grad_()
+    SUMS[name](rows, 1.3).backward()
+    assert torch.isfinite(rows.grad).all()
+    assert (rows.grad[0] == 0.0).all()
