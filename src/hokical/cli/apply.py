@@ -148,7 +148,7 @@ def _cluster(scheduler: str | None) -> Any:
     if scheduler is None:
         return nullcontext()
     try:
-        hokical.integrations.dask.library("distributed")
+        hokical.integrations.dask.import_dask("distributed")
     except ImportError as error:
         raise typer.BadParameter(str(error), param_hint="--scheduler") from error
     return hokical.integrations.dask.on_cluster(scheduler)

@@ -34,7 +34,7 @@ from hokical.streams.blocks import check_block, gather_blocks
 _FAN_IN = 8
 
 
-def library(name: str = "dask") -> Any:
+def import_dask(name: str = "dask") -> Any:
     """A module of Dask's."""
     return import_optional(name, "dask")
 
@@ -62,7 +62,7 @@ class DaskBackend(NumpyBackend):
         self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
     ) -> Any:
         parts, lengths = _align([array for array in arrays if array is not None])
-        task = library().delayed(_make, pure=True)
+        task = import_dask().delayed(_make, pure=True)
         results = [task(make, *part) for part, rows in zip(parts, lengths, strict=True) if rows]
         if not results:
             raise ValueError("arrays must have at least one row; got none.")
@@ -101,12 +101,12 @@ class DaskPartition(Partition):
 
     def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
         check_memory(sum(self.lengths) * row_bytes, who, f"{row_bytes} bytes of every row")
-        return join_states(library().compute(*self._results(work)))
+        return join_states(import_dask().compute(*self._results(work)))
 
     def gather(self, who: str) -> Block:
         n_rows = sum(self.lengths)
         check_memory(n_rows * (8 * self.n_classes + 24), who)
-        parts = library().compute(*self.parts)
+        parts = import_dask().compute(*self.parts)
         blocks = (
             check_block(Chunk(*part), first, self.n_classes)
             for part, first in zip(parts, self.first_rows, strict=True)
@@ -116,7 +116,7 @@ class DaskPartition(Partition):
 
     def _results(self, work: Callable[[Block], State]) -> list[Any]:
         """Delayed `work` of every block that has rows."""
-        task = library().delayed(_work_on, pure=True)
+        task = import_dask().delayed(_work_on, pure=True)
         blocks = zip(self.parts, self.first_rows, self.lengths, strict=True)
         results = [task(work, part, first, self.n_classes) for part, first, rows in blocks if rows]
         if not results:
@@ -126,7 +126,7 @@ class DaskPartition(Partition):
 
 def _reduce_tree(results: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
     """Combine delayed results in their order, a few at a time, and compute the last."""
-    join = library().delayed(_combine, pure=True)
+    join = import_dask().delayed(_combine, pure=True)
     while len(results) > 1:
         groups = [results[i : i + _FAN_IN] for i in range(0, len(results), _FAN_IN)]
         results = [join(combine, group) for group in groups]
@@ -149,7 +149,7 @@ def _align(arrays: Sequence[Any]) -> tuple[list[tuple[Any, ...]], list[int]]:
 
 def _with_sizes(array: Any) -> Any:
     """A Dask array whose chunks have known sizes; an array in memory becomes one."""
-    da = library("dask.array")
+    da = import_dask("dask.array")
     lazy = array if isinstance(array, da.Array) else da.from_array(np.asarray(array))
     unknown = any(np.isnan(size) for sizes in lazy.chunks for size in sizes)
     return lazy.compute_chunk_sizes() if unknown else lazy
@@ -161,7 +161,7 @@ def _whole_rows(array: Any) -> Any:
 
 
 def _check_matrix(logits: Any) -> None:
-    if not isinstance(logits, library("dask.array").Array):
+    if not isinstance(logits, import_dask("dask.array").Array):
         raise TypeError(
             f"`logits` must be a Dask array; got {type(logits).__name__} of Dask. Use "
             "`frame.to_dask_array()` for a data frame."
@@ -208,7 +208,7 @@ def on_cluster(address: str) -> Iterator[Callable[[Any, list[Any]], Iterator[Any
 
     Files that jobs name must be seen under the same paths by all workers.
     """
-    distributed = library("distributed")
+    distributed = import_dask("distributed")
     with distributed.Client(address) as client:
 
         def run(task: Any, jobs: list[Any]) -> Iterator[Any]:

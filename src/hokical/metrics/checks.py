@@ -24,7 +24,7 @@ class _WeightedRows:
 
     @property
     def n_rows(self) -> int:
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not say how many rows it has.")
 
     def filled_weight(self) -> FloatArray:
         """The weights; ones if there are none."""
