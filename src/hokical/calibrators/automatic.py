@@ -17,12 +17,10 @@ from hokical.calibrators.profile import StabilityProfile
 from hokical.calibrators.temps import TemperatureScaling
 from hokical.core.bins import check_count
 from hokical.core.portable import uniform_draws
+from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.rules.answering import answer
 from hokical.stability.api import draw_seed
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: The candidates, the simplest first: ordered by the number of learned parameters.
 CANDIDATES: dict[str, type[BaseCalibrator]] = {

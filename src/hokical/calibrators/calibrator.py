@@ -19,6 +19,7 @@ from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.storage import fingerprint
 from hokical.core.topk import TopK
+from hokical.core.types import FloatArray, IntArray
 from hokical.core.views import Views
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.neighbours import NeighbourTable, accuracy_intervals
@@ -28,9 +29,6 @@ from hokical.guarantees.scores import confidence_log_odds, label_log_odds, score
 from hokical.guarantees.selective import SelectivePrediction, selective_prediction
 from hokical.rules.answering import What, answer
 from hokical.rules.base import Rule
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Calibrator:

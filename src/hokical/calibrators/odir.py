@@ -11,7 +11,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -20,6 +19,7 @@ from hokical.core.arrays import Array
 from hokical.core.bins import check_count
 from hokical.core.blocks import per_row
 from hokical.core.logits import Logits
+from hokical.core.types import IntArray
 from hokical.core.warn import warn_user
 from hokical.fitting.folds import (
     FoldSplit,
@@ -44,8 +44,6 @@ from hokical.fitting.odir_sums import LinearExamples
 from hokical.fitting.partitions import Block, Partition
 from hokical.fitting.temperature import base_temperature
 from hokical.rules.odir import DirichletRule, LinearRule, MatrixRule
-
-IntArray = NDArray[np.int64]
 
 #: Features are assumed to have a mean size within these limits.
 _SIZES = (1e-90, 1e100)

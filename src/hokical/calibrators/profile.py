@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
@@ -15,6 +14,7 @@ from hokical.core.arrays import Array
 from hokical.core.bins import check_count
 from hokical.core.blocks import per_row
 from hokical.core.special import expit
+from hokical.core.types import FloatArray
 from hokical.core.warn import warn_user
 from hokical.fitting.partitions import Block, Partition, State
 from hokical.fitting.profile_link import PENALTIES, LinkFit, fit_link
@@ -22,8 +22,6 @@ from hokical.fitting.streamed_examples import count_examples
 from hokical.fitting.temperature import TemperatureFit, best_temperature
 from hokical.rules.familiar import Familiar
 from hokical.rules.profile import ProfileRule, profile_features
-
-FloatArray = NDArray[np.float64]
 
 #: Noise widths, as multiples of the temperature.
 WIDTHS = (1.0, 3.0, 10.0)

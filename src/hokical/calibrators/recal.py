@@ -6,12 +6,12 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
 from hokical.core.portable import uniform_draws
+from hokical.core.types import IntArray
 from hokical.core.views import Views
 from hokical.core.warn import warn_user
 from hokical.fitting.impossible import warn_about_impossible
@@ -19,8 +19,6 @@ from hokical.fitting.partitions import Partition
 from hokical.fitting.recal_steps import Recursion
 from hokical.rules.recal import ReCalRule
 from hokical.stability.api import draw_seed
-
-IntArray = NDArray[np.int64]
 
 
 class ReCal(BaseCalibrator):

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 import numbers
 
-import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
+from hokical.core.types import IntArray
 from hokical.core.warn import warn_user
 from hokical.fitting.newton import Minimum
 from hokical.fitting.partitions import Partition
 from hokical.fitting.streamed_examples import count_examples
 from hokical.fitting.vector_problem import VectorProblem, choose_units
 from hokical.rules.vector import VectorRule
-
-IntArray = NDArray[np.int64]
 
 
 class VectorScaling(BaseCalibrator):

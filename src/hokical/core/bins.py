@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.types import FloatArray, IntArray
 
 
 def bin_edges(n_bins: int) -> FloatArray:

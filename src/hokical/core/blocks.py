@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from hokical.core.arrays import NUMPY, Array, to_host
 from hokical.core.parallel import for_row_blocks
+from hokical.core.types import FloatArray
 
-FloatArray = NDArray[np.float64]
 Rows = TypeVar("Rows")
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hokical.core.reading import to_numpy
-
-FloatArray = NDArray[np.float64]
+from hokical.core.types import FloatArray
 
 
 def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray:

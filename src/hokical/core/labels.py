@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.reading import to_numpy
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.types import FloatArray, IntArray
 
 
 def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels") -> IntArray:

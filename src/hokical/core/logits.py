@@ -24,9 +24,7 @@ from hokical.core.arrays import (
 )
 from hokical.core.properties import cached_property
 from hokical.core.reading import to_numpy
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.types import FloatArray, IntArray
 
 #: Margins are clipped here: practically infinite, but products with 0 and gradients stay finite.
 FARTHEST = 1e150

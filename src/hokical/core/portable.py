@@ -12,9 +12,8 @@ import math
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from hokical.core.types import FloatArray
 
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # the leading 32 bits of ln 2: exact products
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")  # ln 2 - _LN2_HIGH

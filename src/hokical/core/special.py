@@ -10,12 +10,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace, backend_of
-
-FloatArray = NDArray[np.float64]
+from hokical.core.types import FloatArray
 
 _ROOT_HALF = math.sqrt(0.5)
 #: (1 + 2 y) exp(y^2) erfc(y) for y >= 0, as a polynomial in (y - 3.75)/(y + 3.75), highest power

@@ -32,9 +32,7 @@ from hokical.core.topk_checks import (
     checked_indices,
     checked_rest,
 )
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.types import FloatArray, IntArray
 
 #: Smallest rest that can be derived from log-probabilities in single precision.
 _PRECISION = 1e-7

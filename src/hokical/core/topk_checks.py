@@ -9,9 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hokical.core.bins import check_count
 from hokical.core.reading import to_numpy
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.types import FloatArray, IntArray
 
 #: Marks an unused slot in `indices`, in rows with fewer seen classes than others.
 EMPTY = -1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-BoolArray = NDArray[np.bool_]
+from hokical.core.types import BoolArray
+
 KeyArray = NDArray[np.uint64]
 
 #: Items of at most so many positions are worked on together; a generator each would cost more.

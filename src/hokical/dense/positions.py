@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from hokical.core.bins import check_count
 from hokical.core.reading import to_numpy
+from hokical.core.types import BoolArray
 from hokical.dense.arrays import class_rows, first_bad_row, fit_rows
 from hokical.dense.choice import choose_positions
 from hokical.dense.layout import DenseLayout, Index, check_like_positions, find_layout, slabs
 from hokical.io.chunks import Chunk, block_rows
-
-BoolArray = NDArray[np.bool_]
 
 #: What a mask is called in files and batches, the most usual first.
 MASKS = ("mask", "attention_mask")

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
 from hokical.core.blocks import by_blocks, per_row
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray
 from hokical.fitting.likelihood import (
     FAR,
     CountedExamples,
@@ -29,8 +29,6 @@ from hokical.fitting.likelihood import (
     moment_sums,
     row_dots,
 )
-
-FloatArray = NDArray[np.float64]
 
 _TINY = 1e-300  # keeps the log of an impossible truth finite
 

@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import FloatArray
 from hokical.fitting.ensemble import Mixture, Quadratic, Slice
 from hokical.fitting.likelihood import ExampleSet, typical_spread
 from hokical.fitting.newton import Point, descend
 from hokical.fitting.simplex import GAIN, WEIGHT_STEPS, best_weights
 from hokical.fitting.temperature import best_temperature, ending_message
-
-FloatArray = NDArray[np.float64]
 
 #: A search for where the search proper starts is over when its next step promises less than this.
 _ROUGH_GAIN = 1e-8

@@ -7,16 +7,13 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from hokical.core.arrays import Array
 from hokical.core.blocks import per_row
 from hokical.core.logits import Logits
+from hokical.core.types import BoolArray, IntArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 #: Rows (n,) to learn from and rows to test on.
 FoldSplit = tuple[BoolArray, BoolArray]
 

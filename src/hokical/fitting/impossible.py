@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import BoolArray
 from hokical.core.warn import warn_user
 from hokical.fitting.partitions import Block
-
-BoolArray = NDArray[np.bool_]
 
 _REMEDY = "Mask only classes that cannot occur."
 

@@ -24,13 +24,12 @@ from hokical.core.arrays import Array, ignore_overflow
 from hokical.core.blocks import by_blocks, rows_per_block
 from hokical.core.logits import FARTHEST, Logits
 from hokical.core.parallel import for_row_blocks
+from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.partitions import Block
 from hokical.fitting.tallies import EdgeTally, KeyArray, tally_rows
 from hokical.rules.isotonic import as_key
 from hokical.rules.probabilities import log_norms
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Made = TypeVar("Made")
 
 #: The sum of all weights is at most 2^61 units.

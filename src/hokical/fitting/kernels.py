@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel
+from hokical.core.types import FloatArray
 
-FloatArray = NDArray[np.float64]
 Block = NDArray[Any]  # (rows, classes) float32 or float64
 
 

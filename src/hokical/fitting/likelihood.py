@@ -22,11 +22,9 @@ from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
 from hokical.core.blocks import per_row, sum_over_blocks
 from hokical.core.logits import FARTHEST, Logits
+from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.impossible import find_impossible, report_left_out
 from hokical.fitting.partitions import Block
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: exp(-FAR) is nothing beside 1: where scaled margins may be cut.
 FAR = 700.0

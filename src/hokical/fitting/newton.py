@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-FloatArray = NDArray[np.float64]
+from hokical.core.types import FloatArray
+
 Evaluation = tuple[float, FloatArray, FloatArray]
 
 #: Twice the drop in value that the last step promises. What is left after it is the square.

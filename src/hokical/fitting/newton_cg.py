@@ -10,11 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import FloatArray
 from hokical.fitting.newton import Minimum
-
-FloatArray = NDArray[np.float64]
 
 #: Most conjugate-gradient steps for one Newton step.
 MAX_CG_STEPS = 1000

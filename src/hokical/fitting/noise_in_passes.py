@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.noise_search import (
     need_no_scouts,
     scout_rows,
@@ -22,9 +23,6 @@ from hokical.fitting.noise_search import (
 from hokical.fitting.noise_trials import NoiseSelection
 from hokical.fitting.partitions import Block, Partition, State, join_states
 from hokical.stability.noise import family_named
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: What is considered unless something else is asked for.
 FAMILIES = ("gaussian", "uniform")

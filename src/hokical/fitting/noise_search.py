@@ -10,16 +10,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.blocks import per_row
 from hokical.core.progress import progress_bar
+from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.noise_trials import Evaluator, NoiseSelection, Trial
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.stability.noise import NARROWEST, WIDEST, Noise
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Rows on which the width is located before it is refined on all of them.
 _SCOUT_ROWS = 2048

@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Namespace
+from hokical.core.types import FloatArray
 from hokical.fitting.partitions import Block, Partition, State
 from hokical.fitting.recursion import survival_rates
 from hokical.stability.exact import exact_stability
 from hokical.stability.noise import Noise
 from hokical.stability.sampled import Draws, survivals
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

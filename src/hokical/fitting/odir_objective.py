@@ -23,13 +23,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array
+from hokical.core.types import BoolArray, FloatArray
 from hokical.fitting.odir_sums import LinearExamples
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 #: Weight of mean((W_kk / t - 1)^2).
 DIAGONAL_RIDGE = 1e-10

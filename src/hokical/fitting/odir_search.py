@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical.core.types import BoolArray, FloatArray
 from hokical.fitting.folds import FoldSplit
 from hokical.fitting.odir_objective import identity, penalty_matrix
 from hokical.fitting.odir_solver import minimize_penalised
 from hokical.fitting.odir_sums import LinearExamples
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 #: The grids that have a name.
 GRIDS = ("quick", "paper")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array
+from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.odir_objective import (
     DIAGONAL_RIDGE,
     LinearPoint,
@@ -21,9 +21,6 @@ from hokical.fitting.odir_objective import (
     point_at,
 )
 from hokical.fitting.odir_sums import LinearExamples
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Most conjugate-gradient steps for one Newton step.
 MAX_CG_STEPS = 1000

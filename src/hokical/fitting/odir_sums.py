@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from hokical.core.arrays import Array, Backend, Namespace
 from hokical.core.logits import Logits
 from hokical.core.parallel import for_row_blocks
+from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.fitting.likelihood import exp_in_place, row_dots
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 Found = TypeVar("Found")
 
 #: NumPy's rows are cut into at most this many blocks, each of at least that many numbers.

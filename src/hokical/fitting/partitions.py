@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 #: What a reduction works with: arrays, which can be added, sent and stored.
 State = tuple[NDArray[Any], ...]
 

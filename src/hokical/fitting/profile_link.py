@@ -18,13 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
+from hokical.core.types import BoolArray, FloatArray
 from hokical.fitting.newton import Minimum, minimize_convex
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 #: In units of one example's information about a standardised column: from none left to hardly any.
 PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.logits import FARTHEST
+from hokical.core.types import FloatArray, IntArray
 from hokical.core.views import Views
 from hokical.fitting.partitions import Block
 from hokical.rules.recal import N_GROUPS, TEMPERATURES, ScaledLogits, reaction_groups
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 RecalEnding = Literal["converged", "exhausted", "limit"]
 
 #: Newton's method on log temperature: longest step, last step, most evaluations.

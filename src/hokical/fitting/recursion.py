@@ -16,10 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.bins import bin_index, sum_by
+from hokical.core.types import FloatArray, IntArray
 from hokical.stability.table import Cells, StabilityTable
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Every bin's mean confidence is its accuracy; or the bins repeat without that; or steps ran out.
 Ending = Literal["converged", "cycle", "limit"]

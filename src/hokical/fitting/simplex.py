@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import FloatArray
 from hokical.fitting.ensemble import Slice
-
-FloatArray = NDArray[np.float64]
 
 #: A search is over when its next step promises less than this. Newton squares what is left.
 GAIN = 1e-13

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hokical.core.bins import sum_by
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.impossible import report_left_out
 from hokical.fitting.likelihood import (
     BARELY_HALF,
@@ -30,8 +31,6 @@ from hokical.fitting.likelihood import (
 )
 from hokical.fitting.partitions import Block, Partition, State
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Made = TypeVar("Made")
 
 #: Bits of a float64 that a pass of the search for a median looks at, and those that two leave.

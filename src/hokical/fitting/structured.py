@@ -17,17 +17,15 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
 from hokical.core.parallel import for_row_blocks
+from hokical.core.types import FloatArray
 from hokical.fitting.likelihood import CountedExamples, row_dots
 from hokical.fitting.odir_sums import block_rows
 from hokical.rules.structured import structured_features
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Found = TypeVar("Found")
 
 #: Numbers per block without M; with it there are few blocks, for each has a (classes, classes) sum.

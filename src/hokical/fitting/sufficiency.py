@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.bins import bin_index, sum_by
+from hokical.core.types import FloatArray
 from hokical.fitting.recursion import survival_rates
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

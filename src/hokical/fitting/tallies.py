@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Namespace
 from hokical.core.logits import Logits
+from hokical.core.types import IntArray
 
-IntArray = NDArray[np.int64]
 KeyArray = NDArray[np.float32]
 
 

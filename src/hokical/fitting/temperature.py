@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array
 from hokical.core.blocks import per_row
 from hokical.core.logits import FARTHEST, Logits
+from hokical.core.types import FloatArray
 from hokical.fitting.likelihood import (
     CountedExamples,
     ExampleSet,
@@ -25,8 +25,6 @@ from hokical.fitting.likelihood import (
 )
 from hokical.fitting.newton import Point, descend
 from hokical.rules.checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
-
-FloatArray = NDArray[np.float64]
 
 #: Temperatures are sought between these two unless others are given.
 BOUNDS = (1e-5, 1e5)

@@ -6,17 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.likelihood import ExampleSet, Parts, typical_spread
 from hokical.fitting.newton import Evaluation, Minimum, minimize_convex
 from hokical.fitting.temperature import base_temperature
 from hokical.fitting.vector_sums import VectorPart, VectorSums, VectorUnits
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Above this many classes the Hessian costs more than the iterations it saves.
 DENSE_CLASSES = 1000

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, ignore_overflow
 from hokical.core.blocks import by_blocks, rows_per_block
 from hokical.core.logits import Logits
 from hokical.core.parallel import for_row_blocks
+from hokical.core.types import FloatArray
 from hokical.fitting.likelihood import CountedExamples, exp_in_place, moment_sums
-
-FloatArray = NDArray[np.float64]
 
 #: In how many parts NumPy sums the Hessian: the most threads it can use. Each holds two Hessians.
 PARTS = 2

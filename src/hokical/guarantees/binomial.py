@@ -6,9 +6,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from hokical.core.types import FloatArray
 
 
 def chance_of_so_few(hits: Any, trials: Any, share: float) -> FloatArray:

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray
 from hokical.guarantees.scores import rest_sums
-
-FloatArray = NDArray[np.float64]
 
 #: Terms beyond this margin are left out; sums for which they may matter are recomputed.
 _FAR, _LOST = 700.0, 1e-290

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.bins import sum_by
 from hokical.core.storage import storable
+from hokical.core.types import FloatArray, IntArray
 from hokical.guarantees.binomial import clopper_pearson
 from hokical.guarantees.score_table import check_counts, spread_counts
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @storable("neighbours")

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import IntArray
 from hokical.guarantees.binomial import chance_of_so_few
 from hokical.guarantees.score_table import ScoreTable
 from hokical.guarantees.scores import LEVELS, score_levels
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: The examples behind a guarantee: those of `fit`, or those passed to `certify`.
 Evidence = Literal["fit", "held-out"]

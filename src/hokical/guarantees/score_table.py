@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from hokical.core.bins import sum_by
 from hokical.core.storage import storable
+from hokical.core.types import FloatArray, IntArray
 from hokical.guarantees.scores import LEVELS
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Integers up to here are exact in float64.
 _EXACT = 2.0**53

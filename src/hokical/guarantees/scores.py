@@ -10,16 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.special import log_or_never
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.types import FloatArray, IntArray
 
 _PER_UNIT = 256
 _LOWEST = -4 * _PER_UNIT

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical.core.types import FloatArray, IntArray
 from hokical.guarantees.risk import Evidence, Threshold, fewest_examples
 from hokical.guarantees.scores import level_log_odds
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

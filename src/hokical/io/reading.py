@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.topk import TopK
+from hokical.core.types import FloatArray, IntArray
 from hokical.io.delimited import open_csv
 from hokical.io.errors import DataFileError
 from hokical.io.lazy import NAMELESS, Arrays
@@ -32,8 +33,6 @@ from hokical.io.pickles import open_pickle
 from hokical.io.sniff import find_format
 from hokical.io.stores import open_safetensors
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 Checked = TypeVar("Checked")
 Location = str | os.PathLike[str]
 

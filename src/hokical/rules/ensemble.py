@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
 from hokical.core.topk import TopK
+from hokical.core.types import FloatArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import check_array, store_temperature
 from hokical.rules.probabilities import first_maximum
 from hokical.stability import gumbel
 from hokical.stability.bounds import gumbel_bounds
-
-FloatArray = NDArray[np.float64]
 
 #: How far from 1 rounding may put the sum of the weights.
 _ROUNDING = 1e-12

@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Namespace
 from hokical.core.storage import storable
+from hokical.core.types import FloatArray
 from hokical.rules.checks import LARGEST_COEFFICIENT, check_array, check_square, store_float
 from hokical.stability.gaussian import contract
-
-FloatArray = NDArray[np.float64]
 
 #: Added to correlations, so that columns which follow each other to the last digit do no harm.
 _RIDGE = 1e-6

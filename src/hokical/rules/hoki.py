@@ -14,6 +14,7 @@ from hokical.core.logits import Logits
 from hokical.core.ranges import range_extremes
 from hokical.core.storage import storable
 from hokical.core.topk import TopK
+from hokical.core.types import FloatArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import MOST_STEPS, check_array, check_rising, store_count
 from hokical.rules.sharing import share_rest
@@ -22,8 +23,6 @@ from hokical.stability.exact import exact_bounds, exact_distribution, exact_stab
 from hokical.stability.levels import EXACT_LEVELS
 from hokical.stability.noise import Gaussian, Noise, Uniform
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
-
-FloatArray = NDArray[np.float64]
 
 
 @storable("hoki-steps")

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Namespace, ignore_overflow, to_float64
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray, IntArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import check_array, check_rising, store_temperature
 from hokical.rules.probabilities import log_probabilities
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Share of the probability mixed into every fitted value. It keeps classes apart that fall on the
 #: same step, and leaves the probabilities themselves in a row whose fitted values are all 0.

@@ -9,17 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import check_array, check_square
 from hokical.rules.probabilities import log_norms, softmax
 from hokical.stability.gaussian import contract
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Namespace
 from hokical.core.logits import Logits
 from hokical.core.special import expit
 from hokical.core.topk import TopK
+from hokical.core.types import FloatArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import (
     LARGEST_COEFFICIENT,
@@ -26,8 +26,6 @@ from hokical.rules.profile_bounds import feature_ranges
 from hokical.rules.sharing import share_rest
 from hokical.stability import gumbel
 from hokical.stability.profile import log_odds_and_profile
-
-FloatArray = NDArray[np.float64]
 
 #: log(1 - gamma) is cut here: nobody has the 10^11 examples that could tell more.
 LEAST_LOG = -25.0

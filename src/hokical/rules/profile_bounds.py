@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.logits import Logits, Tail
 from hokical.core.topk import TopK
+from hokical.core.types import FloatArray
 from hokical.stability.bounds import gaussian_bounds, gumbel_bounds
 
-FloatArray = NDArray[np.float64]
 Ranges = tuple[FloatArray, FloatArray]
 
 #: What the chances behind the bounds may be off by.

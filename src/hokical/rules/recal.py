@@ -9,18 +9,15 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Backend, Namespace, to_float64
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import FARTHEST, Logits
+from hokical.core.types import FloatArray, IntArray
 from hokical.core.views import Views
 from hokical.rules.base import Rule
 from hokical.rules.checks import MOST_STEPS, check_array, store_count
 from hokical.rules.probabilities import first_maximum
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 N_GROUPS = 4
 #: Temperatures before they are shrunk towards 1, and what rounding may add.

@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Namespace
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import check_array, store_float, store_temperature
 from hokical.rules.probabilities import log_probabilities, softmax
 from hokical.stability.gaussian import contract
-
-FloatArray = NDArray[np.float64]
 
 #: Log-probabilities end about here below the label's: exp(-FARTHEST_BELOW) is still above 0.
 FARTHEST_BELOW = 700.0

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import check_array
 from hokical.rules.probabilities import log_probabilities, softmax
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

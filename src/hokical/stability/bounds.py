@@ -22,16 +22,15 @@ from typing import Any
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
-from numpy.typing import NDArray
 
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import FARTHEST
 from hokical.core.special import log_ndtr
 from hokical.core.topk import TopK
+from hokical.core.types import FloatArray
 from hokical.stability import gaussian, uniform
 from hokical.stability.tables import gaussian_quadrature
 
-FloatArray = NDArray[np.float64]
 Bounds = tuple[FloatArray, FloatArray]
 
 #: One of the lines touches the concave part so far beyond its end, in units of the noise.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hokical.core.blocks import by_blocks
 from hokical.core.jit import has_compiler
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray, IntArray
 from hokical.stability import gaussian, gumbel, profile, sampled, uniform
 from hokical.stability.compiled_kernels import (
     TILE,
@@ -27,9 +28,6 @@ from hokical.stability.compiled_profile_kernels import (
 )
 from hokical.stability.sampled import Draws, below_top
 from hokical.stability.tables import REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Portable and compiled sums agree to 1e-13 per thousand classes. Beyond that only the compiled
 #: ones are used, where there is a compiler, so that a result does not depend on its batch.

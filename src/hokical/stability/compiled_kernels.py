@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.jit import kernel, max_kernel
+from hokical.core.types import FloatArray
 
-FloatArray = NDArray[np.float64]
 Block = NDArray[Any]  # (rows, classes) float32 or float64
 Twelve = tuple[
     float, float, float, float, float, float, float, float, float, float, float, float

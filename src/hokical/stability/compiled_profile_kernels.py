@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel, max_kernel
+from hokical.core.types import FloatArray
 from hokical.stability.compiled_kernels import _chebyshev_moments as chebyshev_moments
 
-FloatArray = NDArray[np.float64]
 Block = NDArray[Any]  # (rows, classes) float32 or float64
 
 #: exp(-FAR) is nothing beside 1, so larger numbers are cut here.

@@ -17,12 +17,10 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core import portable as _portable
 from hokical.core.storage import storable
-
-FloatArray = NDArray[np.float64]
+from hokical.core.types import FloatArray
 
 #: Widths beyond these would overflow or vanish when margins are divided by them.
 NARROWEST, WIDEST = 1e-100, 1e100

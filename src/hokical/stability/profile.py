@@ -21,7 +21,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
@@ -35,10 +34,9 @@ from hokical.core.special import (
     ndtr,
     where_needed,
 )
+from hokical.core.types import FloatArray
 from hokical.stability.gaussian import contract, log_products, traced_moments
 from hokical.stability.tables import DEGREE, REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature
-
-FloatArray = NDArray[np.float64]
 
 #: Gaps, in scales, from which nodes are left out, and from which rivals are counted one by one.
 CUT_FROM, FAR_FROM = 4.0, 7.5

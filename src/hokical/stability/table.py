@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 
 from hokical.core.bins import sum_by
 from hokical.core.storage import storable
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from hokical.core.types import FloatArray, IntArray
 
 #: Cells beyond this are a damaged file, not a table.
 _MOST_CELLS = 1 << 28

@@ -11,12 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.properties import memoize
 from hokical.core.special import chebyshev_polynomials, log_ndtr
-
-FloatArray = NDArray[np.float64]
+from hokical.core.types import FloatArray
 
 DEGREE = 24  # the compiled kernels are unrolled for this degree
 REACH = 9.0

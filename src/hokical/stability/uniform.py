@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
-from numpy.typing import NDArray
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
@@ -28,8 +27,7 @@ from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.properties import memoize
 from hokical.core.special import constant
-
-FloatArray = NDArray[np.float64]
+from hokical.core.types import FloatArray
 
 NEAREST = 64
 #: exp(-CUT_OFF) is negligible.

@@ -14,10 +14,9 @@ from hokical.core.arrays import Array
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.memory import check_memory
+from hokical.core.types import FloatArray
 from hokical.fitting.partitions import Block
 from hokical.io.chunks import Chunk, join_columns, join_rows
-
-FloatArray = NDArray[np.float64]
 
 #: Maximum, label and weight of a row.
 _BYTES_BESIDE = 24

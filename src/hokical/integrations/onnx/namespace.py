@@ -15,15 +15,14 @@ from math import inf
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array
+from hokical.core.types import FloatArray
 from hokical.integrations.onnx.package import onnx_module
 
 ndx = onnx_module("ndonnx")
 op = onnx_module("spox.opset.ai.onnx.v21")
 
-FloatArray = NDArray[np.float64]
 
 #: Up to this many numbers are compared one by one.
 _FEW = 64
