@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,10 @@ def test_processes_change_no_score(suite_folder: Path, tmp_path: Path) -> None:
     alone = run_quick(suite_folder, tmp_path / "one", methods=methods)
     beside = run_quick(suite_folder, tmp_path / "two", methods=methods, jobs=2)
     for key, result in alone.found.items():
-        assert beside.found[key].scores == result.scores
+        # A process that has compiled kernels sums in another order: equal to rounding.
+        for name, expected in result.scores.items():
+            found = beside.found[key].scores[name]
+            assert astuple(found) == pytest.approx(astuple(expected), rel=1e-12, abs=1e-14, nan_ok=True)
         assert (result.n_parallel, beside.found[key].n_parallel) == (1, 2)
 
 

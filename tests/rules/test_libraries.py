@@ -22,6 +22,9 @@ from tests.rules.making import (
     seeds,
 )
 
+# These rules are made up: their coefficients can amplify the rounding of log(1 - gamma), which
+# differs between compiled and portable sums. Fitted methods are compared to 1e-12 elsewhere.
+CLOSE = 1e-10
 ANSWERS = ("labels", "confidence", "proba")
 every_rule = pytest.mark.parametrize("name", NAMES)
 
@@ -33,8 +36,8 @@ def answers(rule: Rule, logits: Logits) -> list[np.ndarray]:
 def assert_alike(found: list[np.ndarray], expected: list[np.ndarray], rows: np.ndarray) -> None:
     """Labels equal; the label is the first maximum by one rounding of what is given back."""
     np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-12)
-    tolerance = 1e-12 if rows.dtype == np.float64 else 2.0**-23
+    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=CLOSE)
+    tolerance = CLOSE if rows.dtype == np.float64 else 2.0**-23
     np.testing.assert_allclose(found[2], expected[2], rtol=0, atol=tolerance)
 
 
