@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import zipfile
@@ -42,7 +43,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "text": (b"Dear reader,\nthis is a letter.\n", "expected"),
     "json": (b'{"logits": [[1, 2]]}', "expected a table"),
     "binary": (bytes(range(256)), "no known kind"),
-    "gzip": (b"\x1f\x8b\x08\x00", "gunzip"),
+    "gzip": (gzip.compress(npz_of(logits=X, labels=Y)), "gunzip"),
+    "truncated gzip": (gzip.compress(b"a,b,label\n" * 99)[:-9], "truncated"),
     "hdf5": (b"\x89HDF\r\n\x1a\n", "HDF5"),
     "utf-16": ("a,b\n".encode("utf-16"), "UTF-16"),
     "latin-1": ("é,label\n1,2\n".encode("latin-1"), "expected a table"),

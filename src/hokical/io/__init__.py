@@ -13,13 +13,16 @@ One module per format. The format is found by a file's first bytes; nothing in a
 from hokical.io.errors import DataFileError
 from hokical.io.opening import is_pattern
 from hokical.io.reading import LabelledRows, read_examples
-from hokical.io.writing import check_output, write_npz
+from hokical.io.wanted import Wanted
+from hokical.io.writing import check_output, write_npz, write_table
 
 __all__ = [
     "DataFileError",
     "LabelledRows",
+    "Wanted",
     "check_output",
     "is_pattern",
     "read_examples",
     "write_npz",
+    "write_table",
 ]

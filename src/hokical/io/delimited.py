@@ -6,51 +6,63 @@ import csv
 import re
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hokical.io.columns import TableRows, find_columns, split_rows
+from hokical.io.compressed import open_text
 from hokical.io.errors import DataFileError, report_damage
 from hokical.io.lazy import NAMELESS, Arrays
+from hokical.io.wanted import LOGITS_AND_LABELS, Wanted
 
 _KIND = "a table (.csv) of numbers, columns logit_0, logit_1, ... and label"
 
 
-def open_csv(path: Path) -> Arrays:
+def open_csv(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
     """Columns by the header; without a header all of them, nameless."""
     with report_damage(path, _KIND):
         delimiter, first = _read_first_line(path)
         if all(_is_number(cell) for cell in first):
             skip = int(_numbers_columns(first, _read_row(path, delimiter, 1)))
             return {NAMELESS: _read_numbers(path, delimiter, skip=skip, columns=None)}
-        return _open_named(path, delimiter, first)
+        return _open_named(path, delimiter, first, wanted)
 
 
-def _open_named(path: Path, delimiter: str, header: list[str]) -> Arrays:
+def _open_named(path: Path, delimiter: str, header: list[str], wanted: Wanted) -> Arrays:
     if len(header) < 2 and not header[0].isidentifier():
         raise DataFileError(path, f"expected {_KIND}; found other text.", "Name another file.")
-    layout = find_columns(path, header)
-    _check_width(path, header, _read_row(path, delimiter, 1))
-    wanted = [column for column in layout.all() if column != layout.split]
+    layout = find_columns(path, header, wanted)
+    first = _read_row(path, delimiter, 1)
+    _check_width(path, header, first)
+    words = {*layout.kept.values(), *([] if layout.split is None else [layout.split])}
+    if layout.labels is not None and _is_word(first[layout.labels : layout.labels + 1]):
+        words.add(layout.labels)
+    text = _read_words(path, delimiter, sorted(words)) if words else {}
+    numeric = [*layout.logits, layout.labels, layout.weights]
+    numbers = [column for column in numeric if column is not None and column not in words]
     # All columns at once where all are numbers: then a row that is too long is noticed as well.
-    columns = wanted if len(wanted) < len(header) else None
-    values = _read_numbers(path, delimiter, skip=1, columns=columns)
-    position = {c: i for i, c in enumerate(wanted if columns else range(len(header)))}
+    columns = numbers if len(numbers) < len(header) else None
+    values = np.empty((0, 0))
+    if numbers:
+        values = _read_numbers(path, delimiter, skip=1, columns=columns)
+    position = {c: i for i, c in enumerate(numbers if columns else range(len(header)))}
     labels, weights = (
-        None if column is None else values[:, position[column]]
+        None if column is None else text[column] if column in words else values[:, position[column]]
         for column in (layout.labels, layout.weights)
     )
     logits = values[:, [position[column] for column in layout.logits]]
-    parts = None if layout.split is None else _read_words(path, delimiter, layout.split)
-    return split_rows(path, TableRows(logits, labels, weights, parts))
+    parts = None if layout.split is None else text[layout.split].tolist()
+    kept = {name: text[column] for name, column in layout.kept.items()}
+    rows = TableRows(logits, labels, weights, parts, kept, layout.classes)
+    return split_rows(path, rows, wanted.array)
 
 
 def _read_numbers(
     path: Path, delimiter: str, *, skip: int, columns: list[int] | None
 ) -> NDArray[Any]:
-    with _open_text(path) as stream:
+    with open_text(path) as stream:
         lines = [line for line in stream if line.strip()][skip:]
     if not lines:
         raise DataFileError(path, f"expected {_KIND}; found a header and 0 rows.", "Add rows.")
@@ -99,10 +111,12 @@ def _numbers_columns(first: list[str], second: list[str]) -> bool:
     return len(first) > 2 or not all(re.fullmatch(r"\s*[-+]?\d+\s*", cell) for cell in second)
 
 
-def _read_words(path: Path, delimiter: str, column: int) -> list[str]:
-    with _open_text(path) as stream:
+def _read_words(path: Path, delimiter: str, columns: list[int]) -> dict[int, NDArray[Any]]:
+    """Columns of text (n,), by their place."""
+    with open_text(path) as stream:
         rows = csv.reader((line for line in stream if line.strip()), delimiter=delimiter)
-        return [row[column] for row in rows][1:]
+        cells = [[row[column] for column in columns] for row in islice(rows, 1, None)]
+    return dict(zip(columns, np.array(cells, np.str_).T, strict=True)) if cells else {}
 
 
 def _read_first_line(path: Path) -> tuple[str, list[str]]:
@@ -117,13 +131,13 @@ def _read_row(path: Path, delimiter: str, number: int) -> list[str]:
 
 
 def _read_line(path: Path, number: int) -> str:
-    with _open_text(path) as stream:
+    with open_text(path) as stream:
         lines = (line for line in stream if line.strip())
         return next(islice(lines, number, None), "")
 
 
-def _open_text(path: Path) -> TextIO:
-    return path.open(encoding="utf-8-sig", newline="")
+def _is_word(cells: list[str]) -> bool:
+    return any(cell.strip() and not _is_number(cell) for cell in cells)
 
 
 def _is_number(cell: str) -> bool:

@@ -17,6 +17,8 @@ FileSplit = Literal["val", "test"]
 LOGITS = ("logits", "logit", "scores", "outputs")
 #: The best values of each row, in files without the others.
 TOP_K = ("topk_values", "topk_log_probabilities")
+#: The same as probabilities, which are only read if the user says so.
+PROBABILITIES = ("probabilities", "probability", "probs", "prob", "proba", "softmax", "p")
 LABELS = ("labels", "label", "targets", "target", "y_true", "y", "class")
 #: Columns of a table that say how much a row counts, and how they are called as an array.
 WEIGHTS = ("sample_weight", "weight", "weights")
@@ -38,17 +40,19 @@ class ArrayNames:
     weights: str | None = None
 
 
-def choose_arrays(path: Path, names: Iterable[str], split: FileSplit) -> ArrayNames:
-    """The pair of the wanted part, else the file's only pair."""
+def choose_arrays(
+    path: Path, names: Iterable[str], split: FileSplit, words: tuple[str, ...]
+) -> ArrayNames:
+    """The scores, called one of the words, and labels of the wanted part, else the only ones."""
     known = list(names)
     if known == [NAMELESS]:
         return ArrayNames(NAMELESS, None, None)
     for part in (split, None):
-        logits = find_name(known, (*LOGITS, *TOP_K), part)
+        logits = find_name(known, words, part)
         if logits is not None:
             labels, weights = (find_name(known, words, part) for words in (LABELS, (WEIGHT_ARRAY,)))
             return ArrayNames(logits, labels, part, weights)
-    raise _no_logits(path, known, split)
+    raise _no_logits(path, known, split, words)
 
 
 def choose_labels(path: Path, names: Iterable[str], split: FileSplit) -> str:
@@ -67,7 +71,7 @@ def choose_labels(path: Path, names: Iterable[str], split: FileSplit) -> str:
 def find_name(names: Iterable[str], words: tuple[str, ...], part: FileSplit | None) -> str | None:
     """The array of a file that is called one of the words, in a part of it if one is given."""
     known = {normalize(name): name for name in names}
-    found = first_known(known, _spellings(words, part))
+    found = first_known(known, _spellings([normalize(word) for word in words], part))
     return None if found is None else known[found]
 
 
@@ -91,30 +95,33 @@ def probabilities_error(path: Path, names: Iterable[str]) -> DataFileError:
     return DataFileError(
         path,
         f"expected logits; found {_list(names)}, probabilities by name.",
-        "Convert with `hokical.from_probabilities` and save as `logits`.",
+        "Say that they are with --probabilities; in Python use `hokical.from_probabilities`.",
     )
 
 
-def _spellings(words: tuple[str, ...], part: str | None) -> list[str]:
+def _spellings(words: list[str], part: str | None) -> list[str]:
     if part is None:
-        return list(words)
+        return words
     parts = PARTS[part]
     return [spelling for p in parts for w in words for spelling in (f"{p}_{w}", f"{w}_{p}")]
 
 
-def _no_logits(path: Path, names: list[str], split: FileSplit) -> DataFileError:
+def _no_logits(
+    path: Path, names: list[str], split: FileSplit, words: tuple[str, ...]
+) -> DataFileError:
     other: FileSplit = "test" if split == "val" else "val"
-    if find_name(names, LOGITS, other) is not None:
+    wanted = words[0]
+    if find_name(names, words, other) is not None:
         return DataFileError(
             path,
-            f"expected `{split}_logits` or `logits`; found the {other} part only.",
+            f"expected `{split}_{wanted}` or `{wanted}`; found the {other} part only.",
             f"If that is what you want, choose it with --split {other}.",
         )
-    if are_probabilities(names):
+    if wanted in LOGITS and are_probabilities(names):
         return probabilities_error(path, names)
     return DataFileError(
         path,
-        f"expected an array `logits` or `{split}_logits`; found {_list(names)}.",
+        f"expected an array `{wanted}` or `{split}_{wanted}`; found {_list(names)}.",
         "Rename the array.",
     )
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hokical.io.columns import ColumnLayout, TableRows, find_columns, split_rows
 from hokical.io.errors import DataFileError, import_reader, report_damage
 from hokical.io.lazy import Arrays
+from hokical.io.wanted import LOGITS_AND_LABELS, Wanted
 
 KIND = "a Parquet table"
 
@@ -20,15 +21,15 @@ def parquet_library(path: Path) -> Any:
     return import_reader(path, "pyarrow.parquet", KIND, "parquet")
 
 
-def open_parquet(path: Path) -> Arrays:
+def open_parquet(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
     """Logits from one column each or from one column of lists; labels from theirs."""
     parquet = parquet_library(path)
     with report_damage(path, KIND):
         stored = parquet.ParquetFile(path)
         names = stored.schema_arrow.names
-        layout = find_columns(path, names)
+        layout = find_columns(path, names, wanted)
         table = stored.read(columns=[names[index] for index in layout.all()])
-        return split_rows(path, table_rows(path, table, layout, names))
+        return split_rows(path, table_rows(path, table, layout, names), wanted.array)
 
 
 def table_rows(path: Path, table: Any, layout: ColumnLayout, names: list[str]) -> TableRows:
@@ -38,13 +39,21 @@ def table_rows(path: Path, table: Any, layout: ColumnLayout, names: list[str]) -
         _from_lists(path, columns[0])
         if len(columns) == 1 and "list" in str(columns[0].type)
         else np.stack([np.asarray(column.to_numpy()) for column in columns], axis=1)
+        if columns
+        else np.empty((table.num_rows, 0))
     )
     labels, weights = (
         None if index is None else table.column(names[index]).to_numpy()
         for index in (layout.labels, layout.weights)
     )
     parts = None if layout.split is None else table.column(names[layout.split]).to_pylist()
-    return TableRows(logits, labels, weights, parts)
+    kept = {name: _column_array(table.column(name)) for name in layout.kept}
+    return TableRows(logits, labels, weights, parts, kept, layout.classes)
+
+
+def _column_array(column: Any) -> NDArray[Any]:
+    """Values (n,); with nulls as objects, so that whole numbers stay whole."""
+    return np.array(column.to_pylist(), object) if column.null_count else column.to_numpy()
 
 
 def _from_lists(path: Path, column: Any) -> NDArray[Any]:

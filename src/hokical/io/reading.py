@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray, IntArray
+from hokical.io.columns import CLASSES, KEPT
 from hokical.io.delimited import open_csv
 from hokical.io.errors import DataFileError
 from hokical.io.lazy import NAMELESS, Arrays
@@ -25,6 +26,7 @@ from hokical.io.names import (
     FileSplit,
     choose_arrays,
     choose_labels,
+    find_name,
     normalize,
 )
 from hokical.io.numpy_files import open_npy, open_npz
@@ -32,6 +34,7 @@ from hokical.io.parquet import open_parquet
 from hokical.io.pickles import open_pickle
 from hokical.io.sniff import find_format
 from hokical.io.stores import open_safetensors
+from hokical.io.wanted import ALL, LABELS_ALONE, LOGITS_AND_LABELS, Wanted, encode_labels
 
 Checked = TypeVar("Checked")
 Location = str | os.PathLike[str]
@@ -39,11 +42,11 @@ Location = str | os.PathLike[str]
 _OPENERS: dict[str, Callable[[Path], Arrays]] = {
     "npz": open_npz,
     "npy": open_npy,
-    "csv": open_csv,
-    "parquet": open_parquet,
     "safetensors": open_safetensors,
     "pickle": open_pickle,
 }
+#: Tables, whose columns are chosen before they are read.
+_TABLES: dict[str, Callable[[Path, Wanted], Arrays]] = {"csv": open_csv, "parquet": open_parquet}
 _TOP_K_READERS = dict(zip(TOP_K, (TopK, TopK.from_log_probabilities), strict=True))
 #: Whole numbers up to here are exact in float64.
 _EXACT = 2.0**53
@@ -51,12 +54,17 @@ _EXACT = 2.0**53
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """Checked logits, their labels and weights where needed and found, and the part."""
+    """Checked logits, their labels and weights where needed and found, and the part.
+
+    `classes` are the names of the classes where known, `kept` the columns asked for beside.
+    """
 
     logits: Logits
     labels: IntArray | None
     part: FileSplit | None
     weights: FloatArray | None = None
+    classes: tuple[str, ...] = ()
+    kept: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def pair(self) -> tuple[Logits, IntArray | None]:
@@ -70,6 +78,7 @@ def read_examples(
     labels: Location | None = None,
     need_labels: bool = True,
     fitted_by: Any = None,
+    wanted: Wanted = LOGITS_AND_LABELS,
 ) -> LabelledRows:
     """Read logits and labels from a file; DataFileError says what is wrong with a bad one.
 
@@ -88,13 +97,19 @@ def read_examples(
         False if logits are enough.
     fitted_by : optional
         A fitted calibrator, whose number of classes the logits must have.
+    wanted : Wanted
+        What the scores are, if not logits; names of classes; columns to keep.
     """
-    found = find_arrays(Path(path), split, labels, _open)
+    openers = [partial(_open, wanted=each) for each in (wanted, LABELS_ALONE)]
+    found = find_arrays(Path(path), split, labels, openers[0], wanted, openers[1])
     where, name = found.path, found.names.logits
     given = _read_top_k(where, found.arrays, name) if is_top_k(name) else found.logits
+    given = _check(where, partial(wanted.to_logits, given, name or wanted.array))
     logits = _check(where, partial(as_logits, given, name=name or "logits", fitted_by=fitted_by))
+    classes = _check(where, partial(_class_names, wanted, found.arrays, logits.n_classes))
+    kept = _check(where, partial(found.find_kept, wanted.keep, logits.n_rows))
     if not need_labels:
-        return LabelledRows(logits, None, found.names.part)
+        return LabelledRows(logits, None, found.names.part, None, classes, kept)
     weights = partial(as_weights, found.weights, logits.n_rows)
     counts = _check(where, weights, "Fix or drop the weights.")
     labels_path, truth = found.find_labels()
@@ -106,12 +121,26 @@ def read_examples(
             "Name the file that has them with --labels FILE.",
         )
     header = truth.ndim > 0 and len(truth) == logits.n_rows + 1
+    truth = _check(labels_path, partial(encode_labels, tidy_labels(truth), classes))
     checked = _check(
         labels_path,
-        partial(as_labels, tidy_labels(truth), logits.n_rows, logits.n_classes),
+        partial(as_labels, truth, logits.n_rows, logits.n_classes),
         "If the first is a header, call it `label`." if header else "",
     )
-    return LabelledRows(logits, checked, found.names.part, counts)
+    return LabelledRows(logits, checked, found.names.part, counts, classes, kept)
+
+
+def _class_names(wanted: Wanted, arrays: Arrays, n_classes: int) -> tuple[str, ...]:
+    """The names given, else those in the file, else none."""
+    names = wanted.classes
+    if not names and CLASSES in arrays and arrays[CLASSES].dtype.kind in "UT":
+        names = tuple(arrays[CLASSES].tolist())
+    if names and (len(names) != n_classes or len(set(names)) < len(names)):
+        raise ValueError(
+            f"`classes` must name each of the {n_classes} columns of scores once; got "
+            f"{len(names)}: {', '.join(names[:6])}. Check --classes."
+        )
+    return names
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +152,7 @@ class FileArrays:
     names: ArrayNames
     split: FileSplit
     labels_file: Location | None
-    open_file: Callable[[Path], Arrays]
+    open_labels: Callable[[Path], Arrays]
 
     @property
     def logits(self) -> Any:
@@ -132,6 +161,18 @@ class FileArrays:
     @property
     def weights(self) -> Any:
         return None if self.names.weights is None else self.arrays[self.names.weights]
+
+    def find_kept(self, keep: tuple[str, ...] | None, n_rows: int) -> dict[str, NDArray[Any]]:
+        """Columns that a table kept, or the arrays (n,) of these names."""
+        mark = KEPT if self.names.part is None else f"{self.names.part}_{KEPT}"
+        found = {n.removeprefix(mark): self.arrays[n] for n in self.arrays if n.startswith(mark)}
+        for name in () if found or keep in (None, ALL) else keep or ():
+            array = find_name(self.arrays, (name,), self.names.part)
+            array = array or find_name(self.arrays, (name,), None)
+            if array is None or self.arrays[array].shape != (n_rows,):
+                raise ValueError(f"expected an array `{name}` of shape ({n_rows},), see --keep.")
+            found[name] = self.arrays[array]
+        return found
 
     def find_labels(self) -> tuple[Path, Any]:
         """Where the labels are, and they, or None where there are none.
@@ -145,20 +186,27 @@ class FileArrays:
         elif self.names.logits != NAMELESS or beside == self.path or not beside.exists():
             name = self.names.labels
             return self.path, None if name is None else self.arrays[name]
-        others = self.open_file(beside)
+        others = self.open_labels(beside)
         return beside, others[choose_labels(beside, others, self.split)]
 
 
 def find_arrays(
-    path: Path, split: FileSplit, labels: Location | None, open_file: Callable[[Path], Arrays]
+    path: Path,
+    split: FileSplit,
+    labels: Location | None,
+    open_file: Callable[[Path], Arrays],
+    wanted: Wanted = LOGITS_AND_LABELS,
+    open_labels: Callable[[Path], Arrays] | None = None,
 ) -> FileArrays:
     """Find logits, labels and weights by their names."""
     arrays = open_file(path)
-    return FileArrays(path, arrays, choose_arrays(path, arrays, split), split, labels, open_file)
+    names = choose_arrays(path, arrays, split, wanted.words)
+    return FileArrays(path, arrays, names, split, labels, open_labels or open_file)
 
 
-def _open(path: Path) -> Arrays:
-    return _OPENERS[find_format(path)](path)
+def _open(path: Path, wanted: Wanted) -> Arrays:
+    kind = find_format(path)
+    return _TABLES[kind](path, wanted) if kind in _TABLES else _OPENERS[kind](path)
 
 
 def _check(path: Path, check: Callable[[], Checked], remedy: str = "") -> Checked:

@@ -7,7 +7,8 @@ import re
 import stat
 from pathlib import Path
 
-from hokical.io.errors import DataFileError
+from hokical.io.compressed import GZIP, ZSTD, open_binary
+from hokical.io.errors import DataFileError, report_damage
 
 _HEAD_BYTES = 4096
 
@@ -20,7 +21,6 @@ _MAGIC = (
 )
 #: First bytes of what people hand over by mistake, and what to do then.
 _OTHERS = (
-    (b"\x1f\x8b", "gzip data", "Unpack it first (`gunzip`)."),
     (b"\x89HDF", "HDF5 data", "Save the arrays with `numpy.savez` instead."),
     (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8."),
     (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8."),
@@ -39,6 +39,8 @@ def find_format(path: Path) -> str:
         raise DataFileError(
             path, f"{_EXPECTED}; found an empty file.", "Was it written to the end?"
         )
+    if head.startswith((GZIP, ZSTD)):
+        return _packed_format(path)
     for magic, name in _MAGIC:
         if head.startswith(magic):
             return name
@@ -92,6 +94,17 @@ def _is_pickle(head: bytes, path: Path) -> bool:
     if head[:1] not in (b"(", b"c", b"]", b"}"):
         return False
     return path.suffix.lower() in _PICKLES or _OLD_PICKLE.search(head) is not None
+
+
+def _packed_format(path: Path) -> str:
+    """Compressed text is a table; compressed anything else has to be unpacked."""
+    with report_damage(path, "a compressed table (.csv.gz, .csv.zst)"), open_binary(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+    if head and all(byte >= 32 or byte in b"\t\r\n" for byte in head):
+        return "csv"
+    raise DataFileError(
+        path, f"{_EXPECTED}; found compressed data that is no text.", "Unpack it first (`gunzip`)."
+    )
 
 
 def _text_format(head: bytes, path: Path) -> str:

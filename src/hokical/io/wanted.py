@@ -1,0 +1,96 @@
+"""What to read from a file: the kind of its scores, the names of the classes, columns to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical.core.conversion import from_binary_scores, from_probabilities
+from hokical.core.types import IntArray
+from hokical.io.names import LOGITS, PROBABILITIES, TOP_K
+
+#: `keep` for every column that is not a score.
+ALL = ("all",)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How to read a file; the default is logits, labels and weights.
+
+    Attributes
+    ----------
+    probabilities : the scores are probabilities: rows that sum to 1, or of class 1 if binary
+    binary_score : name of the one column, or array (n,), with the score of class 1 of two
+    classes : names of the classes; columns of these names, in this order, are the scores
+    keep : other columns to read; None for those called `id`, `ALL` for all
+    scores : False for a file that is read for its labels alone
+    """
+
+    probabilities: bool = False
+    binary_score: str | None = None
+    classes: tuple[str, ...] = ()
+    keep: tuple[str, ...] | None = ()
+    scores: bool = True
+
+    @property
+    def array(self) -> str:
+        """The name of the scores of a table, among its arrays."""
+        return self.binary_score or ("probabilities" if self.probabilities else "logits")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Names under which a file may have the scores."""
+        if self.binary_score is not None:
+            return (self.binary_score,)
+        return (*PROBABILITIES, *LOGITS) if self.probabilities else (*LOGITS, *TOP_K)
+
+    def to_logits(self, scores: Any, name: str) -> Any:
+        """The logits that are meant by the scores of a file."""
+        if self.probabilities:
+            return from_probabilities(_without_axis(scores, self.binary_score), name=name)
+        if self.binary_score is not None:
+            return from_binary_scores(_without_axis(scores, name), name=name)
+        return scores
+
+
+LOGITS_AND_LABELS, LABELS_ALONE = Wanted(), Wanted(scores=False)
+
+
+def _without_axis(scores: Any, binary_score: str | None) -> Any:
+    return scores[:, 0] if binary_score and scores.ndim == 2 and scores.shape[1] == 1 else scores
+
+
+def encode_labels(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
+    """Names of classes as column indices (n,); numbers stay, unless the names are numbers.
+
+    >>> encode_labels(np.array(["dog", "cat"]), ["cat", "dog"])
+    array([1, 0])
+    """
+    words = labels.dtype.kind in "OUT" and any(isinstance(v, str) for v in labels[:1].tolist())
+    numbers = labels.dtype.kind in "iu" and all(name.isdigit() for name in classes)
+    if not words and not (numbers and classes):
+        return labels
+    if not classes:
+        raise ValueError(
+            f"`labels` must be integers, column indices, if the classes have no names; got "
+            f"{str(labels[0])!r} in row 0. Name the classes in the order of the columns: --classes "
+            "cat,dog,..."
+        )
+    return _positions(labels, {name: place for place, name in enumerate(classes)})
+
+
+def _positions(labels: NDArray[Any], places: dict[str, int]) -> IntArray:
+    found = [places.get(str(label).strip(), -1) for label in labels.tolist()]
+    if -1 in found:
+        row = found.index(-1)
+        names = list(places)
+        shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+        raise ValueError(
+            f"`labels` must be names of classes ({shown}); got {str(labels[row])!r} in row "
+            f"{row}. Fix or drop the row."
+        )
+    return np.array(found, np.int64)
