@@ -1,13 +1,26 @@
-"""Atomic writing of files."""
+"""Files that are written as a whole or not at all, and locks between processes."""
 
 from __future__ import annotations
 
+import errno
+import glob
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+try:
+    import fcntl
+except ImportError:  # Windows: an open file cannot be removed there, and files are not locked
+    fcntl = None  # type: ignore[assignment]
+
+_SUFFIX_LENGTH = 12
+
+
+class FileInUse(OSError):
+    """Another process or thread works with the file."""
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
@@ -18,27 +31,107 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
 
 @contextmanager
 def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A stream to a temporary file, which replaces the target when it is complete."""
+    """A stream to a temporary file, which replaces the target when it is complete.
+
+    Temporary files of the same target that a killed process left behind are removed.
+    """
     target = Path(os.path.realpath(path))  # a link stays a link
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}")
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:_SUFFIX_LENGTH]}")
+    remove_leftovers(target.parent, glob.escape(target.name))
     try:
-        with _naming(path), open(temporary, "xb") as stream:
-            if target.exists():
-                os.chmod(temporary, target.stat().st_mode & 0o777)
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        with _naming(path):
-            os.replace(temporary, target)
+        with _naming(path, temporary):
+            with _open_locked(temporary, "xb") as stream:
+                if target.exists():
+                    os.chmod(temporary, target.stat().st_mode & 0o777)
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+                if fcntl is not None:  # while locked, so that nobody takes it for a leftover
+                    os.replace(temporary, target)
+            if fcntl is None:
+                os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
+def remove_leftovers(folder: Path, pattern: str) -> None:
+    """Remove temporary files of `replace_file` whose process was killed."""
+    for path in folder.glob(f".{pattern}.{'[0-9a-f]' * _SUFFIX_LENGTH}"):
+        with suppress(OSError):
+            if fcntl is None:
+                path.unlink()
+                continue
+            with path.open("r+b") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+
+
 @contextmanager
-def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
+def lock_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold a lock, which ends with the process at the latest; FileInUse if another one has it."""
+    place = Path(path)
+    with _open_locked(place, "ab"):
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                place.unlink()
+
+
+def append_line(path: str | os.PathLike[str], line: str) -> None:
+    """Append a line to a text file: all of it or, if the disk is full, nothing.
+
+    A line that a crash has cut short is ended first. Lines of several processes do not mix.
+    """
+    with open(path, "ab+", buffering=0) as stream:
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(stream, fcntl.LOCK_EX)
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(size - 1, 0))
+        left = (b"" if stream.read(1) in (b"", b"\n") else b"\n") + line.encode() + b"\n"
+        try:
+            while left:
+                left = left[stream.write(left) :]
+            os.fsync(stream.fileno())
+        except BaseException:
+            stream.truncate(size)
+            raise
+
+
+def _open_locked(path: Path, mode: str) -> IO[bytes]:
+    """Open and lock a file that others may remove until it is locked."""
+    while True:
+        stream = open(path, mode)  # noqa: SIM115, closed by the caller
+        if fcntl is None:
+            return stream
+        try:  # a new file can only be locked by `remove_leftovers`, for a moment
+            fcntl.flock(stream, fcntl.LOCK_EX | (0 if mode == "xb" else fcntl.LOCK_NB))
+        except BlockingIOError:
+            stream.close()
+            raise FileInUse(errno.EWOULDBLOCK, "in use by another process", str(path)) from None
+        except OSError:  # a file system without locks
+            return stream
+        if _is_at(stream, path):
+            return stream
+        stream.close()
+
+
+def _is_at(stream: IO[bytes], path: Path) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _naming(path: str | os.PathLike[str], temporary: Path) -> Iterator[None]:
     """Report the user's path in OS errors, not that of the temporary file."""
     try:
         yield
     except OSError as error:
+        if error.errno is None or error.filename not in (None, str(temporary)):
+            raise  # of another file, which is read meanwhile
         raise type(error)(error.errno, error.strerror, str(path)) from error

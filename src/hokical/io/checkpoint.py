@@ -11,18 +11,27 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hokical.core.files import replace_file, write_text_atomically
+from hokical.core.files import (
+    FileInUse,
+    lock_file,
+    remove_leftovers,
+    replace_file,
+    write_text_atomically,
+)
 from hokical.fitting.partitions import State
 from hokical.io.chunks import block_rows
 from hokical.io.identities import hash_chunk
 from hokical.io.sources import ChunkSource
 
 _FORMAT = 3
+_LOCK = ".lock"
 #: Rows of the first chunk whose bytes are part of a source's identity.
 _LOOKED_AT = 1000
 
@@ -31,13 +40,38 @@ class CheckpointError(ValueError):
     """The checkpoint belongs to another fit, or cannot be read."""
 
 
+@contextmanager
+def hold_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Make the folder of a checkpoint if it does not exist, and keep other processes away."""
+    place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise CheckpointError(f"{place} is a file, not a checkpoint. Choose another `checkpoint`.")
+    place.mkdir(parents=True, exist_ok=True)
+    with hold(place, place / _LOCK):
+        yield
+
+
+@contextmanager
+def hold(place: Path, lock: Path) -> Iterator[None]:
+    """Lock a file, or say that another process works on the place."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(lock_file(lock))
+        except FileInUse as error:
+            raise CheckpointError(
+                f"{place} is in use by another process. Wait until that one ends, or choose "
+                "another name."
+            ) from error
+        yield
+
+
 class FolderJournal:
     """States in a folder, one file each, all of them whole or not there.
 
     Parameters
     ----------
     folder : path
-        Made if it does not exist.
+        It exists, and `hold_folder` keeps other processes away.
     identity : dict
         What fit this is. A folder that belongs to another one is refused.
     every : float
@@ -72,14 +106,13 @@ class FolderJournal:
         ours = json.loads(json.dumps({"format": _FORMAT} | identity))
         about = self.folder / "about.json"
         for name in ("about.json", "running.npz", "pass-*.npz"):
-            remove_half_written(self.folder, name)
+            remove_leftovers(self.folder, name)
         if not about.exists():
-            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            if any(path.name != _LOCK for path in self.folder.iterdir()):
                 raise CheckpointError(
                     f"{self.folder} is not a checkpoint: it has something else in it. Choose "
                     "another `checkpoint`."
                 )
-            self.folder.mkdir(parents=True, exist_ok=True)
             write_text_atomically(about, json.dumps(ours, indent=1) + "\n")
             return
         theirs = _parse(about)
@@ -123,12 +156,6 @@ class FolderJournal:
                 f"{path} cannot be read: {error} Delete the folder to start over."
             ) from error
         return index, rows, state
-
-
-def remove_half_written(folder: Path, pattern: str) -> None:
-    """Remove what a kill left of `replace_file`, for files whose names match."""
-    for path in folder.glob(f".{pattern}.{'[0-9a-f]' * 12}"):
-        path.unlink(missing_ok=True)
 
 
 def _parse(path: Path) -> dict[str, Any]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,34 +18,31 @@ _NAMES = ("logits", "labels", "weights")
 
 @contextmanager
 def spool_chunks(source: ChunkSource) -> Iterator[ChunkSource]:
-    """The same chunks in files, which are removed afterwards."""
-    where = Path(tempfile.mkdtemp(prefix="hokical-spool-"))
-    try:
-        yield ArraySource(*_write_files(source, where))
-    finally:
-        shutil.rmtree(where, ignore_errors=True)
+    """The same chunks in nameless files, of which nothing is left even after a kill."""
+    with ExitStack() as open_files:
+        streams = {name: open_files.enter_context(TemporaryFile()) for name in _NAMES}
+        yield ArraySource(*_write_files(source, streams))
 
 
-def _write_files(source: ChunkSource, where: Path) -> list[NDArray[Any] | None]:
+def _write_files(source: ChunkSource, streams: Mapping[str, IO[bytes]]) -> list[Any]:
     """Logits, labels and weights as memory maps of files of plain numbers."""
     first = source.first_chunk()
     n_rows = 0
-    with ExitStack() as open_files:
-        streams = [open_files.enter_context((where / name).open("wb")) for name in _NAMES]
-        for chunk in source.chunks():
-            _check_alike(first, chunk)
-            n_rows += chunk.n_rows
-            for stream, name in zip(streams, _NAMES, strict=True):
-                if (part := getattr(chunk, name)) is not None:
-                    dtype = _stored_dtype(getattr(first, name))
-                    stream.write(np.ascontiguousarray(part, dtype).data)
-    return [_map_file(where / name, getattr(first, name), n_rows) for name in _NAMES]
+    for chunk in source.chunks():
+        _check_alike(first, chunk)
+        n_rows += chunk.n_rows
+        for name, stream in streams.items():
+            if (part := getattr(chunk, name)) is not None:
+                dtype = _stored_dtype(getattr(first, name))
+                stream.write(np.ascontiguousarray(part, dtype).data)
+    return [_map_file(stream, getattr(first, name), n_rows) for name, stream in streams.items()]
 
 
-def _map_file(path: Path, like: NDArray[Any] | None, n_rows: int) -> NDArray[Any] | None:
+def _map_file(stream: IO[bytes], like: NDArray[Any] | None, n_rows: int) -> NDArray[Any] | None:
     if like is None:
         return None
-    return np.memmap(path, _stored_dtype(like), "r", shape=(n_rows, *like.shape[1:]))
+    stream.flush()
+    return np.memmap(stream, _stored_dtype(like), "r", shape=(n_rows, *like.shape[1:]))
 
 
 def _stored_dtype(first: NDArray[Any]) -> np.dtype[Any]:

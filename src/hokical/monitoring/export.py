@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from hokical.core.files import append_line
 from hokical.core.warn import warn_user
 from hokical.monitoring.drift import DIRECTIONS
 from hokical.monitoring.status import Status
@@ -23,18 +24,8 @@ def json_line(status: Status) -> str:
 
 
 def append_json_line(path: str | os.PathLike[str], status: Status) -> None:
-    """Append a status to a file of JSON lines.
-
-    One write to a file opened for appending, so that lines of several processes do not mix. A line
-    that a crash has cut short is ended first, so that it does not spoil this one.
-    """
-    line = json_line(status).encode() + b"\n"
-    with open(path, "ab+", buffering=0) as stream:
-        size = stream.seek(0, os.SEEK_END)
-        if size and os.pread(stream.fileno(), 1, size - 1) != b"\n":
-            line = b"\n" + line
-        stream.write(line)
-        os.fsync(stream.fileno())
+    """Append a status to a file of JSON lines: a whole line or, if that fails, nothing."""
+    append_line(path, json_line(status))
 
 
 def read_history(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -131,6 +122,14 @@ _METRICS: dict[str, tuple[str, Callable[[Status], Any]]] = {
         lambda s: s.calibration.log_e,
     ),
     "calibration_alarm": ("Whether the alarm has been raised.", _alarm_by_direction),
+    "classes_off": (
+        "Classes about which an alarm has been raised.",
+        lambda s: sum(each.alarm is not None for each in s.classes),
+    ),
+    "input_unlike": (
+        "Predictions in the window that are unlike any example of the fit.",
+        lambda s: s.n_unlike,
+    ),
     "input_psi": (
         "Population stability index of confidence against the reference.",
         _of_inputs("psi"),

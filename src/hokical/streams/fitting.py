@@ -11,7 +11,7 @@ import numpy as np
 from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.hoki import Hoki
 from hokical.core.version import VERSION
-from hokical.io.checkpoint import FolderJournal, source_identity
+from hokical.io.checkpoint import FolderJournal, hold_folder, source_identity
 from hokical.io.opening import as_source
 from hokical.io.sources import ChunkSource
 from hokical.io.spooling import spool_chunks
@@ -44,6 +44,7 @@ def fit(
         on from there and ends with the same numbers, to the bit; one of another fit (other
         parameters, other data) is refused. Files are compared by size and time, and the rows of
         functions and iterators by their hashes, for which a fit that goes on reads them once more.
+        A second process with the same folder is refused while the first one runs.
         Delete the folder when the fit is done.
     every : float
         Seconds between two writes of the checkpoint. 0 writes after every block of about 30 MB, so
@@ -77,7 +78,8 @@ def fit(
             "`checkpoint` and `spool` exclude each other: what was spooled is lost with the "
             "process. Write the chunks to files and give those."
         )
-    with spool_chunks(chunks) if spool and not chunks.repeatable else nullcontext(chunks) as kept:
+    spooled = spool_chunks(chunks) if spool and not chunks.repeatable else nullcontext(chunks)
+    with nullcontext() if checkpoint is None else hold_folder(checkpoint), spooled as kept:
         journal = None if checkpoint is None else _journal(calibrator, kept, checkpoint, every)
         rows = kept if journal is None else _witness(kept, journal)
         calibrator.fit_partition(StreamedPartition(rows, journal=journal, progress=progress))

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.arrays import to_host
-from hokical.core.files import write_text_atomically
-from hokical.io.checkpoint import CheckpointError, remove_half_written, source_identity
+from hokical.core.files import remove_leftovers, write_text_atomically
+from hokical.io.checkpoint import CheckpointError, hold, source_identity
 from hokical.io.opening import as_source
 from hokical.io.sources import ChunkSource
 from hokical.io.witness import WitnessedSource
@@ -109,7 +109,8 @@ def predict_to(
     _check_what(what)
     target = Path(path)
     check_output(target, suffix=".npy")
-    return _Writer(calibrator, as_source(source), target, what).run()
+    with hold(target, target.with_name(target.name + ".part.lock")):
+        return _Writer(calibrator, as_source(source), target, what).run()
 
 
 def _check_what(what: What) -> None:
@@ -156,7 +157,7 @@ class _Writer:
     def _remove_notes(self) -> None:
         self.note.unlink(missing_ok=True)
         self.hashes.unlink(missing_ok=True)
-        remove_half_written(self.note.parent, glob.escape(self.note.name))
+        remove_leftovers(self.note.parent, glob.escape(self.note.name))
 
     def _identified_source(self) -> ChunkSource:
         """Rows that no file identifies, compared with those of the earlier call."""
