@@ -6,6 +6,7 @@ the group `hokical.calibrators`, which is searched for names that are not known 
 
 from __future__ import annotations
 
+import difflib
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -67,6 +68,7 @@ def method_names() -> list[str]:
 def load_estimator_class(name: Any) -> type[Any]:
     """The estimator class of a method."""
     if isinstance(name, str):
+        name = find_method(name)
         if name in BUILT_IN or name in AUTOMATIC:
             module, kind = (BUILT_IN | AUTOMATIC)[name]
             found: type[Any] = getattr(import_module(f"hokical.calibrators.{module}"), kind)
@@ -75,7 +77,38 @@ def load_estimator_class(name: Any) -> type[Any]:
             _find_entry_points()
         if name in _registered:
             return _registered[name]
-    raise ValueError(f"`name` must be one of {[*method_names(), *AUTOMATIC]}; got {name!r}.")
+    raise ValueError(
+        f"`name` must be one of {[*method_names(), *AUTOMATIC]}; got {name!r}.{suggest(name)}"
+    )
+
+
+def find_method(name: str) -> str:
+    """The name of a method that is called by the name of its class, whole or without "Scaling".
+
+    >>> find_method("temperature"), find_method("VectorScaling"), find_method("hoki")
+    ('temps', 'vecs', 'hoki')
+    """
+    wanted = _letters(name)
+    for method, (_, kind) in {} if name in method_names() else BUILT_IN.items():
+        if wanted in (kind.lower(), kind.lower().removesuffix("scaling"), _letters(method)):
+            return method
+    return name
+
+
+def suggest(name: Any) -> str:
+    """A question for an unknown name, with a space before it; empty if no method is like it.
+
+    >>> suggest("isotonic")
+    ' Did you mean irm or irova_ts?'
+    """
+    wanted = _letters(str(name))
+    alike = [method for method, (_, kind) in BUILT_IN.items() if wanted and wanted in kind.lower()]
+    alike = alike or difflib.get_close_matches(str(name).lower(), [*method_names(), *AUTOMATIC], 2)
+    return f" Did you mean {' or '.join(alike)}?" if alike else ""
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def find_rule(record: str) -> None:
