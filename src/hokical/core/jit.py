@@ -46,8 +46,9 @@ class Kernel:
         numba = import_module("numba")
         scope = self.function.__globals__
         for name in self.function.__code__.co_names:
-            if isinstance(scope.get(name), Kernel):  # numba needs its callees compiled
-                scope[name] = scope[name].compiled
+            callee = scope.get(name)  # once, as another thread may be replacing it
+            if isinstance(callee, Kernel):  # numba needs its callees compiled
+                scope[name] = callee.compiled
         options = {"nogil": True, "fastmath": self.fastmath, "error_model": "numpy"}
         try:
             compiled: Callable[..., Any] = numba.njit(cache=True, **options)(self.function)
