@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,7 @@ def find_columns(
     """Read the roles of columns from their names."""
     names = [normalize(name) for name in header]
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise DataFileError(path, f"expected every column once; found `{twice}` twice.", "Rename.")
     index = {name: i for i, name in enumerate(names)}
     label, weight = first_known(index, LABELS), first_known(index, WEIGHTS)

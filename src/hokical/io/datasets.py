@@ -98,7 +98,7 @@ class ParquetSource(TableSource):
             )
         logits = self._logit_columns
         with report_damage(file, KIND):
-            stored = parquet_library(file).ParquetFile(file)
+            stored = parquet_library(file).ParquetFile(file, page_checksum_verification=True)
             size = _batch_rows(logits, stored.iter_batches(batch_size=1, columns=logits))
             # One group at a time: of all together, pyarrow keeps the bytes until the end.
             for group in range(stored.num_row_groups):
@@ -148,7 +148,9 @@ def _frugal(dataset: Any) -> dict[str, Any]:
     arrow = import_module("pyarrow.dataset")
     options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
     if isinstance(getattr(dataset, "format", None), arrow.ParquetFileFormat):
-        options["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(pre_buffer=False)
+        options["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(
+            pre_buffer=False, page_checksum_verification=True
+        )
     return options
 
 
@@ -169,7 +171,7 @@ def _batch_rows(logits: list[str], rows: Iterator[Any]) -> int:
     if len(logits) > 1:
         return block_rows(len(logits))
     first = next((batch.column(0)[0].as_py() for batch in rows if batch.num_rows), None)
-    return block_rows(len(first) if isinstance(first, list) else 1)
+    return block_rows(len(first) if isinstance(first, list) and first else 1)
 
 
 def _column_names(file: Path) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+_NOT_DAMAGE = (errno.EACCES, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOENT)
 
 
 class DataFileError(ValueError):
@@ -25,15 +28,22 @@ class DataFileError(ValueError):
 def report_damage(path: Path, kind: str) -> Iterator[None]:
     """Turn whatever a parser raises on damaged bytes into a DataFileError.
 
-    Parsers raise anything on bytes they do not understand (ValueError, KeyError, zlib.error,
-    MemoryError for an absurd shape), so everything is caught, here and nowhere else.
+    Parsers raise anything on bytes they do not understand (ValueError, KeyError, zlib.error), so
+    everything is caught, here and nowhere else. Lack of memory or of rights is not damage.
     """
     try:
         yield
     except DataFileError:
         raise
+    except MemoryError as error:
+        raise MemoryError(
+            f"{path}: not enough memory to read it ({error or 'allocation failed'}). Free memory, "
+            "or read it in parts through `hokical.streams`."
+        ) from error
     except Exception as error:
         reason = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.errno in _NOT_DAMAGE:
+            raise DataFileError(path, f"cannot be read: {error.strerror}.") from error
         raise DataFileError(
             path,
             f"expected {kind}; found a damaged or truncated one: {reason.rstrip('.')}.",

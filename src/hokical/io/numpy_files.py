@@ -1,11 +1,14 @@
 """`.npy` and `.npz`: NumPy's files, read at once or left on disk.
 
-`open_npz` reads a member as a whole when it is asked for, and checks it. `map_npz` maps members
-into memory where they are stored as they are, and unpacks the others a slice at a time.
+`open_npz` reads a member as a whole when it is asked for. `map_npz` maps members into memory where
+they are stored as they are, and unpacks the others a slice at a time. Sizes and checksums are
+compared either way.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -20,22 +23,23 @@ from hokical.io.lazy import NAMELESS, Arrays, LazyArrays
 _NPZ = "a NumPy archive (.npz)"
 #: The fixed part of what precedes a member, and where the lengths of the rest are in it.
 _HEADER_BYTES, _LENGTHS = 30, slice(26, 30)
-_SKIPPED_AT_ONCE = 1 << 22
+_READ_AT_ONCE = 1 << 22
+
+#: Shape, whether columns are contiguous, and type.
+ArrayHeader = tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def open_npy(path: Path) -> Arrays:
     """The file's one array, nameless and mapped into memory. Objects are refused."""
     with report_damage(path, "a NumPy array (.npy)"):
-        try:
-            return {NAMELESS: _load_npy(path)}
-        except ValueError as error:
-            if "object" not in str(error).lower():
-                raise
-            raise objects_error(path, "an array of numbers") from error
+        return {NAMELESS: _load_npy(path)}
 
 
 def _load_npy(path: Path) -> NDArray[Any]:
     """Mapped, so that logits larger than memory can be read; an empty array cannot be mapped."""
+    with path.open("rb") as stream:
+        shape, _, dtype = _read_header(path, "an array of numbers", stream)
+        _check_size(os.path.getsize(path) - stream.tell(), shape, dtype)
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except ValueError as error:
@@ -68,36 +72,55 @@ def _member_names(path: Path) -> list[str]:
 
 
 def _read_member(path: Path, name: str) -> NDArray[Any]:
-    with report_damage(path, _NPZ), np.load(path, allow_pickle=False) as stored:
-        try:
+    with report_damage(path, _NPZ):
+        _open_member(path, name)
+        with np.load(path, allow_pickle=False) as stored:
             return np.asarray(stored[name])
-        except ValueError as error:
-            if "Object arrays" not in str(error):
-                raise
-            raise objects_error(path, f"numbers in `{name}`") from error
 
 
 def _map_member(path: Path, name: str) -> Any:
-    with report_damage(path, _NPZ), zipfile.ZipFile(path) as archive:
+    with report_damage(path, _NPZ):
+        info, header, (shape, column_major, dtype) = _open_member(path, name, check_all=True)
+        if 0 in shape:  # cannot be mapped
+            return _read_member(path, name)
+        if info.compress_type == zipfile.ZIP_STORED:
+            order: Any = "F" if column_major else "C"
+            return np.memmap(path, dtype, "r", _data_offset(path, info) + header, shape, order)
+        return _read_member(path, name) if column_major else PackedArray(path, name, shape, dtype)
+
+
+def _open_member(
+    path: Path, name: str, *, check_all: bool = False
+) -> tuple[zipfile.ZipInfo, int, ArrayHeader]:
+    """A member, its bytes before the data, and its header, which must fit the data's size.
+
+    With `check_all` it is read once, for its checksum, which later reads of parts do not compare.
+    """
+    with zipfile.ZipFile(path) as archive:
         info = archive.getinfo(f"{name}.npy")
         with archive.open(info) as stream:
-            shape, column_major, dtype = _read_header(path, name, stream)
-            header = stream.tell()
-    if 0 in shape:  # cannot be mapped
-        return _read_member(path, name)
-    if info.compress_type == zipfile.ZIP_STORED:
-        order: Any = "F" if column_major else "C"
-        return np.memmap(path, dtype, "r", _data_offset(path, info) + header, shape, order)
-    return _read_member(path, name) if column_major else PackedArray(path, name, shape, dtype)
+            about, header = _read_header(path, f"numbers in `{name}`", stream), stream.tell()
+            _check_size(info.file_size - header, about[0], about[2])
+            while check_all and stream.read(_READ_AT_ONCE):
+                pass
+    return info, header, about
 
 
-def _read_header(path: Path, name: str, stream: IO[bytes]) -> tuple[Any, bool, np.dtype[Any]]:
+def _check_size(found: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    expected = math.prod(shape) * dtype.itemsize
+    if found != expected:
+        raise EOFError(
+            f"{expected} bytes announced by shape {shape} and type {dtype}, {found} found"
+        )
+
+
+def _read_header(path: Path, what: str, stream: IO[bytes]) -> ArrayHeader:
     first = np.lib.format.read_magic(stream) == (1, 0)
     forms = np.lib.format
     read = forms.read_array_header_1_0 if first else forms.read_array_header_2_0
     shape, column_major, dtype = read(stream)
     if dtype.hasobject:
-        raise objects_error(path, f"numbers in `{name}`")
+        raise objects_error(path, what)
     return shape, column_major, dtype
 
 
@@ -150,5 +173,5 @@ class PackedArray:
             self._row = 0
         left = (row - self._row) * self._row_bytes
         while left > 0:
-            left -= len(self._stream.read(min(left, _SKIPPED_AT_ONCE))) or left
+            left -= len(self._stream.read(min(left, _READ_AT_ONCE))) or left
         return self._stream

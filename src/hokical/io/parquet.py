@@ -25,7 +25,7 @@ def open_parquet(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
     """Logits from one column each or from one column of lists; labels from theirs."""
     parquet = parquet_library(path)
     with report_damage(path, KIND):
-        stored = parquet.ParquetFile(path)
+        stored = parquet.ParquetFile(path, page_checksum_verification=True)
         names = stored.schema_arrow.names
         layout = find_columns(path, names, wanted)
         table = stored.read(columns=[names[index] for index in layout.all()])
@@ -66,4 +66,6 @@ def _from_lists(path: Path, column: Any) -> NDArray[Any]:
             "Fix or drop the odd rows.",
         )
     width = lengths.pop() if lengths else 0
+    if len(rows) and not width:
+        raise DataFileError(path, "expected logits in every row; found empty lists.", "Fill them.")
     return np.asarray(rows.flatten().to_numpy(zero_copy_only=False)).reshape(len(rows), width)

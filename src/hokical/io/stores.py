@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.io.errors import DataFileError, import_reader, report_damage
+from hokical.io.errors import DataFileError, import_reader, objects_error, report_damage
 from hokical.io.lazy import NAMELESS, Arrays, LazyArrays
 
 _SAFETENSORS, _ZARR = "a safetensors file", "a Zarr store"
@@ -42,5 +42,27 @@ def open_zarr(path: Path) -> Arrays:
     with report_damage(path, _ZARR):
         stored: Any = library.open(str(path), mode="r")
         if hasattr(stored, "shape"):
-            return LazyArrays([NAMELESS], lambda name: stored)
-        return LazyArrays(list(stored.array_keys()), lambda name: stored[name])
+            return LazyArrays([NAMELESS], lambda name: _check_array(path, name, stored))
+        names = list(stored.array_keys())
+
+    def read(name: str) -> Any:
+        with report_damage(path, _ZARR):
+            return _check_array(path, name, stored[name])
+
+    return LazyArrays(names, read)
+
+
+def _check_array(path: Path, name: str, array: Any) -> Any:
+    """Refuse, by the metadata alone, what could run code or is not all there."""
+    codecs = {getattr(codec, "codec_id", "") for codec in (*array.filters, *array.compressors)}
+    if np.dtype(array.dtype).kind not in "fiub" or "pickle" in codecs:
+        raise objects_error(path, f"numbers in `{name}`")
+    # Zarr reads a missing chunk as zeros. In labels that may be meant, in logits it is a loss.
+    if array.ndim > 1 and array.nchunks_initialized < array.nchunks:
+        missing = array.nchunks - array.nchunks_initialized
+        raise DataFileError(
+            path,
+            f"expected all {array.nchunks} chunks of `{name}`; {missing} are missing.",
+            "Copy or save the store again.",
+        )
+    return array
