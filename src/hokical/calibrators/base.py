@@ -19,11 +19,13 @@ from hokical.calibrators.calibrator import Calibrator, acceptable
 from hokical.core.arrays import backend_of, float64_scope
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
+from hokical.core.types import FloatArray
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.fitting.scored import ScoredPartition
 from hokical.guarantees.neighbours import NeighbourTable
 from hokical.guarantees.score_table import ScoreTable, can_be_counts
-from hokical.guarantees.scores import label_log_odds, score_levels
+from hokical.guarantees.scores import score_levels
+from hokical.guarantees.support import Support
 from hokical.rules.base import Rule
 
 
@@ -107,7 +109,7 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         self.__dict__.pop("rule_", None)  # an interrupted fit leaves no half-fitted state
         scored = ScoredPartition(examples, self._count_scores)
         found = self._fit(scored)
-        self._keep(found, examples.n_classes, scored.table)
+        self._keep(found, examples.n_classes, scored.table, scored.support)
         return self
 
     def _check_parameters(self) -> None:
@@ -121,13 +123,16 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         """Learn the rule."""
         raise TypeError(f"{type(self).__name__} does not implement `_fit`.")
 
-    def _keep(self, found: Fit, n_classes: int, scores: ScoreTable | None) -> None:
+    def _keep(
+        self, found: Fit, n_classes: int, scores: ScoreTable | None, support: Support | None
+    ) -> None:
         """Store the result of a fit; what `certify` counted for an earlier fit is dropped."""
         for name, value in found.attributes().items():
             setattr(self, name, value)
         self._report = found.report
         self.neighbours_ = found.neighbours
         self.fit_scores_, self.held_out_scores_ = scores, None
+        self.support_ = support
         self.n_classes_ = self.n_features_in_ = n_classes
         self.classes_ = np.arange(n_classes)
         self.rule_ = found.rule
@@ -151,12 +156,11 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         data = as_logits(given, fitted_by=fitted_by)
         return acceptable(self, data.without_gradient() if data is given else data)
 
-    def _count_scores(self, block: Block) -> ScoreTable | None:
+    def _count_scores(self, block: Block, log_odds: FloatArray) -> ScoreTable | None:
         """The classifier's own scores, if labels are kept and weights are counts."""
         if not self.preserves_labels or not can_be_counts(block.weights):
             return None
-        level = score_levels(block.logits.on_host(label_log_odds(block.logits)))
-        return ScoreTable.from_examples(level, ~block.correct, block.weights)
+        return ScoreTable.from_examples(score_levels(log_odds), ~block.correct, block.weights)
 
     def check_fitted(self) -> None:
         check_is_fitted(self, "rule_")
@@ -181,7 +185,8 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         """The estimator of a document from `read_calibrator`."""
         estimator = cls(**document["parameters"])
         found = Fit(document["rule"], document["report"], neighbours=document["neighbours"])
-        estimator._keep(estimator._complete(found), document["n_classes"], document["fit_scores"])
+        kept = (document[name] for name in ("n_classes", "fit_scores", "support"))
+        estimator._keep(estimator._complete(found), *kept)
         estimator.held_out_scores_ = document["held_out_scores"]
         return estimator
 

@@ -8,7 +8,7 @@ the answer is converted to the library of the input.
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from hokical.guarantees.risk import Evidence, choose_threshold, starting_levels
 from hokical.guarantees.score_table import ScoreTable
 from hokical.guarantees.scores import confidence_log_odds, label_log_odds, score_levels
 from hokical.guarantees.selective import SelectivePrediction, selective_prediction
+from hokical.guarantees.support import Support
 from hokical.rules.answering import What, answer
 from hokical.rules.base import Rule
 
@@ -45,6 +46,8 @@ class Calibrator:
     held_out_scores_: ScoreTable | None = None
     #: Right and wrong examples of the fit by the rule's own levels, if it has them.
     neighbours_: NeighbourTable | None = None
+    #: What the examples of the fit were like; None if it was not stored.
+    support_: Support | None = None
 
     def predict(self, logits: Any) -> Array:
         """Labels (n,): the classifier's own where the method preserves labels.
@@ -68,6 +71,25 @@ class Calibrator:
         class can end up above the label; `predict` is still the label.
         """
         return self.answer("proba", logits)
+
+    def predict_support(self, logits: Any) -> Array:
+        """Which rows (n,) are like the examples of the fit: False where it has seen no such row.
+
+        A row is outside if the classifier's own certainty (the softmax log-odds of its label) or
+        its top logit lies beyond all those of the fit. Confidence is an extrapolation there, and
+        modest at best. Of n examples of the fit and one more of the same kind, the last is outside
+        with probability at most 4 / (n + 1); many such rows mean that the data are of another kind.
+
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, _) = demo_logits()
+        >>> cal = Hoki().fit(val_logits, val_labels)
+        >>> bool(cal.predict_support(test_logits).mean() > 0.99)
+        True
+        >>> bool(cal.predict_support(20 * test_logits).mean() < 0.5)
+        True
+        """
+        return self.answer("support", logits)
 
     def confidence_bounds(self, logits: Any) -> tuple[Array, Array]:
         """The least and the greatest confidence (n,) that the hidden classes of a `TopK` allow.
@@ -218,14 +240,15 @@ class Calibrator:
             "fit_scores": self.fit_scores_,
             "held_out_scores": self.held_out_scores_,
             "neighbours": self.neighbours_,
+            "support": self.support_,
             "beside": {},
         }
 
     def check_fitted(self) -> None:
         """Raise if the calibrator is not fitted."""
 
-    def answer(self, what: What, logits: Any) -> Array:
-        """The answer of a `predict` method by name: "labels", "confidence" or "proba"."""
+    def answer(self, what: What | Literal["support"], logits: Any) -> Array:
+        """The answer of a `predict` method by name: "labels", "confidence", "proba", "support"."""
         self.check_fitted()
         backend = backend_of(logits)
         lazy = None if backend is None else backend.answer_lazily(self, what, logits)
@@ -233,7 +256,21 @@ class Calibrator:
             return lazy
         given = logits.given if isinstance(logits, Views) else logits
         with float64_scope(given):
-            return give_back(answer(self.rule_, what, self._checked_logits(logits)), given)
+            data = self._checked_logits(logits)
+            if what == "support":
+                return give_back(self.known_support.holds(data), given)
+            return give_back(answer(self.rule_, what, data), given)
+
+    @property
+    def known_support(self) -> Support:
+        """`support_`, or an error where it was not stored."""
+        self.check_fitted()
+        if self.support_ is None:
+            raise ValueError(
+                "what the examples of the fit were like was not stored with this calibrator. Fit "
+                "it again."
+            )
+        return self.support_
 
     def _on_host(self, what: What, data: Logits) -> NDArray[Any]:
         """An answer in full precision, on the host."""

@@ -10,6 +10,7 @@ from hokical.core.storage import CalibratorFileError, is_storable, read_document
 from hokical.core.version import VERSION
 from hokical.guarantees.neighbours import NeighbourTable
 from hokical.guarantees.score_table import ScoreTable
+from hokical.guarantees.support import Support
 from hokical.rules.base import Rule
 
 #: More classes than this mean a damaged file.
@@ -33,12 +34,13 @@ def read_calibrator(
         "fit_scores": ScoreTable | None,
         "held_out_scores": ScoreTable | None,
         "neighbours": NeighbourTable | None,
+        "support": Support | None,
         "parameters": dict,
         "report": dict,
         "beside": dict,
     }
     for name, kind in kinds.items():
-        value = document.get(name)
+        value = document.setdefault(name, None)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise CalibratorFileError(f"{path} has no usable `{name}`; got {type(value).__name__}.")
     _check_classes(path, document["n_classes"], document["rule"])

@@ -25,6 +25,7 @@ class FittedCalibrator(Calibrator):
         self.fit_scores_ = document["fit_scores"]
         self.held_out_scores_ = document["held_out_scores"]
         self.neighbours_ = document["neighbours"]
+        self.support_ = document.get("support")
 
     @property
     def preserves_labels(self) -> bool:

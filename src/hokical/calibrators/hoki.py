@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add, or_
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,7 +23,6 @@ from hokical.fitting.recursion import Schedule, learn_schedule
 from hokical.fitting.scored import ScoredPartition
 from hokical.fitting.stability_counts import count_stability, find_neighbours
 from hokical.fitting.sufficiency import SufficiencyGap, measure_sufficiency
-from hokical.guarantees.score_table import ScoreTable
 from hokical.rules.hoki import Curve, HokiRule, Steps
 from hokical.stability.api import check_draw_count, check_noise, draw_seed
 from hokical.stability.levels import EXACT_LEVELS
@@ -129,7 +130,8 @@ class Hoki(BaseCalibrator):
         scored = ScoredPartition(examples, self._count_scores)
         table = self.table_ + count_stability(scored, self.rule_, self.table_.n_starts)
         found = self._learn(self.rule_, table, self.init_, self.n_bins_, self.selection_)
-        self._keep(found, self.n_classes_, _merge_scores([self.fit_scores_, scored.table]))
+        scores = _merge([self.fit_scores_, scored.table], add)
+        self._keep(found, self.n_classes_, scores, _merge([self.support_, scored.support], or_))
         return self
 
     def merge(self, *others: Hoki) -> Hoki:
@@ -152,8 +154,9 @@ class Hoki(BaseCalibrator):
             table = table + other.table_
         merged = type(self)(**self.get_params(deep=False))
         found = merged._learn(self.rule_, table, self.init_, self.n_bins_, None)
-        scores = _merge_scores([calibrator.fit_scores_ for calibrator in (self, *others)])
-        merged._keep(found, self.n_classes_, scores)
+        scores = _merge([calibrator.fit_scores_ for calibrator in (self, *others)], add)
+        support = _merge([calibrator.support_ for calibrator in (self, *others)], or_)
+        merged._keep(found, self.n_classes_, scores, support)
         return merged
 
     def stability(self, logits: Any) -> Array:
@@ -264,12 +267,9 @@ class Hoki(BaseCalibrator):
         return {name: getattr(self, name) for name in names}
 
 
-def _merge_scores(tables: Sequence[ScoreTable | None]) -> ScoreTable | None:
-    """The sum of all tables, if all were counted."""
-    first, *others = tables
-    for other in others:
-        first = None if first is None or other is None else first + other
-    return first
+def _merge(parts: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
+    """All joined, if all are known."""
+    return None if any(part is None for part in parts) else reduce(join, parts)
 
 
 def _not_converged_message(schedule: Schedule) -> str:

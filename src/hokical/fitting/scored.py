@@ -1,24 +1,53 @@
-"""Counting the classifier's own scores along with the first reduction of a fit."""
+"""What every fit notes about its examples, along with its first reduction of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
+from hokical.core.arrays import Array
+from hokical.core.blocks import per_row
+from hokical.core.logits import Logits
+from hokical.core.types import FloatArray
 from hokical.fitting.partitions import Block, Partition, State, add_states
 from hokical.guarantees.score_table import ScoreTable
+from hokical.guarantees.scores import label_log_odds
+from hokical.guarantees.support import Support
 
-Count = Callable[[Block], ScoreTable | None]
+Count = Callable[[Block, FloatArray], ScoreTable | None]
+
+#: Rows of rounded probabilities may sum to 1 within this.
+_SUM_SLACK = 1e-3
+
+
+@dataclass(frozen=True)
+class Census:
+    """How many examples count, for how many the classifier is right, and what the rows are like."""
+
+    n_examples: int
+    n_correct: int
+    like_probabilities: bool
+
+    @property
+    def n_wrong(self) -> int:
+        return self.n_examples - self.n_correct
 
 
 class ScoredPartition(Partition):
-    """The same examples; `table` is there once they have been gone through."""
+    """The same examples; `table`, `support` and `census` are there once they were gone through.
+
+    `count(block, log_odds)` counts the classifier's own scores; see `label_log_odds`.
+    """
+
+    census: Census
 
     def __init__(self, partition: Partition, count: Count) -> None:
         self.partition, self.count = partition, count
         self.n_classes, self.in_memory = partition.n_classes, partition.in_memory
         self.table: ScoreTable | None = None
+        self.support: Support | None = None
         self._counted = False
 
     def reduce(
@@ -27,19 +56,21 @@ class ScoredPartition(Partition):
         if self._counted:
             return self.partition.reduce(work, combine)
         count = self.count
-        missing, counts, wrong, *rest = self.partition.reduce(
-            lambda block: (*_counts(block, count), *work(block)),
-            lambda left, right: (*add_states(left[:3], right[:3]), *combine(left[3:], right[3:])),
+        state = self.partition.reduce(
+            lambda block: (*_notes(block, count), *work(block)),
+            lambda left, right: (
+                *add_states(left[:3], right[:3]),
+                np.minimum(left[3], right[3]),
+                *combine(left[4:], right[4:]),
+            ),
         )
-        self._counted = True
-        self.table = None if missing[0] else ScoreTable(counts, wrong)
-        return tuple(rest)
+        self._keep(state[:4])
+        return state[4:]
 
     def gather(self, who: str) -> Block:
         block = self.partition.gather(who)
         if not self._counted:
-            self._counted = True
-            self.table = self.count(block)
+            self._keep(_notes(block, self.count))
         return block
 
     def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
@@ -48,10 +79,38 @@ class ScoredPartition(Partition):
     def require_passes(self, who: str) -> None:
         self.partition.require_passes(who)
 
+    def _keep(self, notes: State) -> None:
+        sums, count, wrong, lows = notes
+        uncounted, n_examples, n_correct = sums.tolist()
+        self._counted = True
+        self.table = None if uncounted else ScoreTable(count, wrong)
+        if n_examples:  # or the fit refuses the examples
+            self.support = Support.from_lows(lows[:4])
+        self.census = Census(n_examples, n_correct, bool(lows[4] > 0.0))
 
-def _counts(block: Block, count: Count) -> State:
-    """Whether the block could not be counted, (1,), and its counts."""
-    table = count(block)
-    if table is None:
-        return np.ones(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
-    return np.zeros(1, np.int64), table.count, table.wrong
+
+def _notes(block: Block, count: Count) -> State:
+    """Sums (3,): blocks that cannot be counted, examples, right ones; counts; minima (5,)."""
+    log_odds = block.logits.on_host(label_log_odds(block.logits))
+    table, counting = count(block, log_odds), block.counting
+    sums = [table is None, counting.sum(), (block.correct & counting).sum()]
+    none = np.zeros(1, np.int64)
+    counts = (none, none) if table is None else (table.count, table.wrong)
+    top = block.logits.on_host(block.logits.top)
+    ranges = (log_odds, -log_odds, top, -top)
+    lows = [np.min(values[counting], initial=np.inf) for values in ranges]
+    lows.append(float(_like_probabilities(block.logits, top)))
+    return np.array(sums, np.int64), *counts, np.array(lows)
+
+
+def _like_probabilities(logits: Logits, top: FloatArray) -> bool:
+    """Whether all rows lie in [0, 1] and sum to 1, as a softmax gives them."""
+    if logits.tail is not None or top.min() <= 0.0 or top.max() > 1.0:
+        return False
+
+    def work(block: Logits) -> Array:
+        xp, values = block.xp, block.xp.astype(block.values, block.xp.float64)
+        near = xp.abs(xp.sum(values, axis=1) - 1.0) <= _SUM_SLACK
+        return near & (xp.min(values, axis=1) >= 0.0)
+
+    return bool(per_row(work, logits).all())

@@ -199,7 +199,8 @@ def _predict(block: NDArray[Any], calibrator: Calibrator, what: What) -> NDArray
 def _empty_answer(calibrator: Calibrator, what: What) -> NDArray[Any]:
     """An answer for no rows."""
     columns = (calibrator.n_classes_,) if what == "proba" else ()
-    return np.empty((0, *columns), np.int64 if what == "labels" else np.float64)
+    kinds = {"labels": np.int64, "support": np.bool_}
+    return np.empty((0, *columns), kinds.get(what, np.float64))
 
 
 @contextmanager

@@ -35,6 +35,7 @@ def attach(
     scores: Literal["logits", "probabilities"] = "logits",
     precision: Precision = "float64",
     probabilities: bool | None = None,
+    support: bool = False,
 ) -> Any:
     """Append a fitted calibrator to a classifier, and return the model that does both.
 
@@ -60,7 +61,7 @@ def attach(
     scores : {"logits", "probabilities"}
         What the tensor holds. Of probabilities the logarithm is calibrated, as by
         `hokical.from_probabilities`.
-    precision, probabilities
+    precision, probabilities, support
         As of `export`.
 
     Examples
@@ -85,7 +86,7 @@ def attach(
     whole = read_model(model)
     found = find_scores(whole, output, class_axis, getattr(calibrator, "n_classes_", 0))
     kind = "float32" if found.dtype == "bfloat16" else found.dtype
-    plan = make_plan(calibrator, opset_of(whole), kind, precision, probabilities)
+    plan = make_plan(calibrator, opset_of(whole), kind, precision, probabilities, support)
     axis, rank = _check_axis(found, class_axis, plan.n_classes)
     if scores == "logits" and comes_from_softmax(whole, found.name):
         warn_user(

@@ -27,6 +27,7 @@ def export(
     input_dtype: InputType = "float32",
     precision: Precision = "float64",
     probabilities: bool | None = None,
+    support: bool = False,
 ) -> Any:
     """Write a fitted calibrator as an ONNX model, and return the model.
 
@@ -51,6 +52,9 @@ def export(
     probabilities : bool, optional
         Whether to give all probabilities too. None does where they are cheap: always, but for Hoki
         with Gaussian or uniform noise.
+    support : bool
+        Whether to give `support` (batch,) bool too: which rows are like the examples of the fit
+        (`Calibrator.predict_support`).
 
     Examples
     --------
@@ -64,7 +68,7 @@ def export(
     >>> [output.name for output in model.graph.output]
     ['labels', 'confidence', 'probabilities']
     """
-    plan = make_plan(calibrator, opset, input_dtype, precision, probabilities)
+    plan = make_plan(calibrator, opset, input_dtype, precision, probabilities, support)
     graph = trace(plan, ScoresLayout(("batch", plan.n_classes)))
     graph.number_names("t", {name: name for name in ("logits", "transformed", *plan.outputs)})
     outputs = []

@@ -10,6 +10,7 @@ import numpy as np
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.version import VERSION
+from hokical.guarantees.support import Support
 from hokical.integrations.onnx.package import onnx_module
 from hokical.rules.base import Rule
 
@@ -33,11 +34,13 @@ class Plan:
     input_dtype: np.dtype[np.floating]
     precision: np.dtype[np.floating]
     probabilities: bool
+    support: Support | None
 
     @property
     def outputs(self) -> list[str]:
         """The names of what is put out."""
-        return ["labels", "confidence", *(["probabilities"] if self.probabilities else [])]
+        wanted = {"probabilities": self.probabilities, "support": self.support is not None}
+        return ["labels", "confidence", *(name for name, asked in wanted.items() if asked)]
 
     @property
     def n_transforms(self) -> int:
@@ -46,8 +49,8 @@ class Plan:
 
     def dtype_of(self, output: str) -> np.dtype[Any]:
         """The type of an output."""
-        if output == "labels":
-            return np.dtype(np.int64)
+        if output in ("labels", "support"):
+            return np.dtype(np.int64 if output == "labels" else np.bool_)
         return np.dtype(np.float64 if self.input_dtype.itemsize == 8 else np.float32)
 
     def value_info(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> Any:
@@ -73,6 +76,7 @@ def make_plan(
     input_dtype: str,
     precision: str,
     probabilities: bool | None,
+    support: bool,
 ) -> Plan:
     """Check the options of `export` and `attach`."""
     if not isinstance(calibrator, Calibrator):
@@ -96,7 +100,8 @@ def make_plan(
     _check_size(rule)
     wanted = rule.cheap_proba if probabilities is None else bool(probabilities)
     classes, dtype = calibrator.n_classes_, np.dtype(input_dtype)
-    return Plan(rule, classes, int(opset), dtype, np.dtype(precision), wanted)
+    known = calibrator.known_support if support else None
+    return Plan(rule, classes, int(opset), dtype, np.dtype(precision), wanted, known)
 
 
 def check_opset(opset: Any) -> None:

@@ -86,8 +86,11 @@ def _answers(
     logits = _traced_logits(rows, transformed)
     found = {}
     for name in plan.outputs:
-        answer = answer_unchecked(plan.rule, _ANSWERS[name], logits)
-        answer = xp.astype(answer, getattr(xp, plan.dtype_of(name).name))
+        if name == "support" and plan.support is not None:
+            answer = plan.support.holds(logits)
+        else:
+            answer = answer_unchecked(plan.rule, _ANSWERS[name], logits)
+            answer = xp.astype(answer, getattr(xp, plan.dtype_of(name).name))
         if not layout.is_flat:
             shape = last.dynamic_shape
             answer = xp.reshape(answer, shape if name == "probabilities" else shape[:-1])

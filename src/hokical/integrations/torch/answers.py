@@ -7,7 +7,7 @@ records the tensor operations alone, as `torch.export` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -15,30 +15,37 @@ from hokical.core.arrays import give_back
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.views import Views
+from hokical.guarantees.support import is_within
 from hokical.integrations.torch.backend import BACKEND
 from hokical.integrations.torch.frame import Frame
 from hokical.rules.answering import What, answer_unchecked
 
 Answers = Callable[..., tuple[Tensor, ...]]
+Wanted = What | Literal["support"]
 
 
 def answers(
     frame: Frame,
-    wanted: Sequence[What],
+    wanted: Sequence[Wanted],
     numbers: Sequence[Tensor],
     inputs: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
     """Each answer that is wanted, with the leading shape of the logits (..., classes).
 
     `inputs` are the logits, and those of transformed inputs if the rule needs them. Floats are
-    float32, and float64 where the logits are; NaN for rows that are no logits.
+    float32, and float64 where the logits are; NaN for rows that are no logits. `numbers` are those
+    of the rule, and the edges of the support.
     """
-    logits = inputs[0]
-    rule = frame.rule.with_numbers(dict(zip(frame.numbers, numbers, strict=True)))
+    logits, edges = inputs[0], numbers[-1]
+    rule = frame.rule.with_numbers(dict(zip(frame.numbers, numbers[:-1], strict=True)))
+
+    def one(what: Wanted, block: Logits) -> Tensor:
+        if what == "support":
+            return is_within(block, edges)  # type: ignore[no-any-return]
+        return give_back(answer_unchecked(rule, what, block), logits)  # type: ignore[no-any-return]
 
     def work(block: Logits) -> tuple[Tensor, ...]:
-        found = (answer_unchecked(rule, what, block) for what in wanted)
-        return tuple(give_back(part, logits) for part in found)
+        return tuple(one(what, block) for what in wanted)
 
     # Rules have blocks of their own; but all probabilities in float64 would be too many.
     per_row = frame.n_classes if "proba" in wanted else 1

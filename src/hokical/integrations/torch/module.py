@@ -11,10 +11,9 @@ from torch.utils._pytree import _register_namedtuple
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.integrations.torch import answers as _answers
-from hokical.integrations.torch.answers import answers, check_shapes
+from hokical.integrations.torch.answers import Wanted, answers, check_shapes
 from hokical.integrations.torch.backend import BACKEND
 from hokical.integrations.torch.frame import Frame
-from hokical.rules.answering import What
 
 
 class Prediction(NamedTuple):
@@ -54,6 +53,9 @@ class CalibratorModule(nn.Module):
         self._frame = Frame(calibrator.rule_, int(calibrator.n_classes_))
         for name, array in self._frame.arrays().items():
             self.register_buffer(name, torch.tensor(array))
+        known = calibrator.support_
+        edges = [-torch.inf, torch.inf] * 2 if known is None else known.edges
+        self.register_buffer("support_edges", torch.tensor(edges, dtype=torch.float64))
 
     @property
     def n_classes(self) -> int:
@@ -79,11 +81,15 @@ class CalibratorModule(nn.Module):
         """Labels of logits (..., classes): the classifier's own where the method keeps them."""
         return self._ask(("labels",), logits, transformed)[0]
 
+    def support(self, logits: Tensor, transformed: Tensor | None = None) -> Tensor:
+        """Which rows of logits (..., classes) are like the examples of the fit, bool."""
+        return self._ask(("support",), logits, transformed)[0]
+
     def _ask(
-        self, wanted: tuple[What, ...], logits: Tensor, transformed: Tensor | None
+        self, wanted: tuple[Wanted, ...], logits: Tensor, transformed: Tensor | None
     ) -> tuple[Tensor, ...]:
         check_shapes(self._frame, logits, transformed)
-        numbers = [self._buffers[name] for name in self._frame.numbers.values()]
+        numbers = [self._buffers[name] for name in (*self._frame.numbers.values(), "support_edges")]
         inputs = [logits] if transformed is None else [logits, transformed]
         if torch.compiler.is_dynamo_compiling():
             return _answers.compiled_answers(self._frame, wanted, numbers, inputs)
