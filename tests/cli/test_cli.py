@@ -25,7 +25,7 @@ from tests.conftest import synthetic_logits
 
 COMMANDS = (
     "fit", "apply", "evaluate", "compare", "select", "bound", "monitor", "export", "demo",
-    "methods",
+    "methods", "show", "plan",
 )  # fmt: skip
 FAST = ("--resamples", "20")
 
@@ -89,7 +89,7 @@ def one_line(result: Result) -> str:
 
 def test_fit_then_apply_equals_the_library(tmp_path: Path, data: Path) -> None:
     path = tmp_path / "cal.json"
-    fitted = hokical_command("fit", data, "-o", path)
+    fitted = hokical_command("fit", data, "-o", path, "--method", "hoki")
     assert fitted.code == 0
     assert "400 examples, 4 classes" in fitted.out
     assert "val part" in fitted.err
@@ -380,7 +380,7 @@ def test_outputs_are_checked_before_the_work(tmp_path: Path, data: Path, calibra
     assert "no folder" in one_line(hokical_command("fit", data, "-o", tmp_path / "no" / "c.json"))
     assert "not a file" in one_line(hokical_command("fit", data, "-o", tmp_path))
     assert "input too" in one_line(hokical_command("apply", calibrator, data, "-o", data))
-    assert "ends in .npz" in one_line(hokical_command("apply", calibrator, data, "-o", "out.csv"))
+    assert "ends in .npz" in one_line(hokical_command("apply", calibrator, data, "-o", "out.xls"))
     assert "no folder" in one_line(hokical_command("demo", "--report", tmp_path / "no" / "r.html"))
 
 
@@ -407,7 +407,7 @@ def test_unexpected_failures_end_in_exit_code_1(
         raise MemoryError("too much")
 
     monkeypatch.setattr(hokical.Hoki, "fit", fail)
-    found = hokical_command("fit", data, "-o", tmp_path / "cal.json")
+    found = hokical_command("fit", data, "-o", tmp_path / "cal.json", "--method", "hoki")
     assert found.code == 1
     assert "Error: too much. (MemoryError; --debug shows where)" in found.err
     assert "Traceback" not in found.err

@@ -7,15 +7,20 @@ from hokical.cli.apply import apply
 from hokical.cli.bound import bound
 from hokical.cli.compare import compare
 from hokical.cli.demo import demo
+from hokical.cli.describe import show
 from hokical.cli.evaluate import evaluate
 from hokical.cli.export import export
 from hokical.cli.fit import fit
+from hokical.cli.guard import ProtectingCommand
 from hokical.cli.main import EXIT_CODES, app, main
 from hokical.cli.methods import methods
 from hokical.cli.monitor import monitor
+from hokical.cli.plan import plan
 from hokical.cli.select import select
 
 __all__ = ["app", "main"]
 
-for _command in (demo, fit, apply, evaluate, compare, select, bound, monitor, export, methods):
-    app.command(epilog=EXIT_CODES)(_command)
+for _command in (
+    demo, fit, show, apply, evaluate, compare, select, bound, plan, monitor, export, methods,
+):  # fmt: skip
+    app.command(cls=ProtectingCommand, epilog=EXIT_CODES)(_command)

@@ -10,16 +10,30 @@ import numpy as np
 import typer
 
 import hokical
-from hokical.cli.data import in_many_files, load_calibrator, load_examples
+from hokical.cli.data import choose_scores, in_many_files, load_calibrator, load_examples
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.options import CalibratorFile, ClassAxis, IgnoreLabel, Json, Part, Split
+from hokical.cli.options import (
+    BinaryScore,
+    CalibratorFile,
+    ClassAxis,
+    Classes,
+    IgnoreLabel,
+    Json,
+    Part,
+    Probabilities,
+    Split,
+)
 from hokical.cli.show import check_options, show_facts, show_json
 from hokical.cli.spinner import spinner
+from hokical.core.progress import track
 
 if TYPE_CHECKING:
     from hokical.calibrators import Calibrator
     from hokical.dense import Dense
+    from hokical.io import LabelledRows
 
+#: Logits that are worked on between two steps of the progress bar.
+_PART_SIZE = 1 << 23
 _NOT_CERTIFIED = (
     "the pixels or tokens of a fit give no guarantee, as neighbours are not independent; certify "
     "the calibrator on new items in Python: `cal = Dense.load(FILE, class_axis=...)`, "
@@ -37,11 +51,21 @@ def apply(
     ],
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", help="Output file (.npz), or a folder if LOGITS is one."),
+        typer.Option(
+            "-o", "--output", help="Output: .csv, .csv.gz, .parquet, .npz; a folder for a folder."
+        ),
     ],
     proba: Annotated[
-        bool, typer.Option("--proba", help="Also write `probabilities`, (n, classes).")
+        bool, typer.Option("--proba", help="Also write the probabilities of all classes.")
     ] = False,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            show_default="id",
+            help="Columns to copy, comma-separated; or all, or none.",
+        ),
+    ] = None,
     risk: Annotated[
         float | None,
         typer.Option(help="Also write `accepted`: labels with at most this error rate, e.g. 0.05."),
@@ -53,12 +77,18 @@ def apply(
         str | None,
         typer.Option(help="For a folder: address of a Dask scheduler, e.g. tcp://host:8786."),
     ] = None,
+    probabilities: Probabilities = False,
+    binary_score: BinaryScore = None,
+    classes: Classes = None,
     split: Split = Part.test,
     class_axis: ClassAxis = None,
     ignore_label: IgnoreLabel = None,
     as_json: Json = False,
 ) -> None:
     """Write the predicted labels and their confidence for new logits.
+
+    The output has one row per input row: columns to keep, label, confidence.
+    Labels are names where the fit or this command knew the classes' names.
 
     For a folder of Parquet files, one output file is written per input file,
     with the rows in the same order. Existing outputs of the same inputs are
@@ -70,53 +100,92 @@ def apply(
     """
     dense = dense_options(logits, class_axis, ignore_label, scheduler=scheduler)
     if dense is None and (scheduler is not None or in_many_files(logits)):
-        if risk is not None:
-            raise typer.BadParameter("--risk works on one file of logits, not on a folder.")
+        if risk is not None or keep is not None:
+            raise typer.BadParameter("--risk and --keep work on one file, not on a folder.")
+        choose_scores(probabilities, binary_score, classes, on_folders=True)
         _apply_to_parts(calibrator, logits, output, proba, split, scheduler, as_json)
         return
-    hokical.io.check_output(output, suffix=".npz", inputs=(calibrator, logits))
+    wanted = choose_scores(
+        probabilities, binary_score, classes, _parse_keep(keep), on_maps=dense is not None
+    )
+    suffix = ".npz" if dense else (".npz", *hokical.io.writing.TABLES)
+    hokical.io.check_output(output, suffix=suffix, inputs=(calibrator, logits))
     fitted = load_calibrator(calibrator)
     model: Calibrator | Dense = fitted
     if dense is None:
-        examples = load_examples(logits, split, need_labels=False, fitted_by=fitted)
-        given: dict[str, Any] = {"logits": examples.logits}
+        examples = load_examples(logits, split, need_labels=False, fitted_by=fitted, wanted=wanted)
+        rows = examples.logits
+        step = max(_PART_SIZE // rows.n_columns, 1)
+        starts = range(0, rows.n_rows, step)
+        given: list[dict[str, Any]] = [{"logits": rows.part(slice(i, i + step))} for i in starts]
     else:
         if risk is not None and fitted.held_out_scores_ is None:
             raise typer.BadParameter(_NOT_CERTIFIED, param_hint="--risk")
         arrays = load_dense(logits, split, need_labels=False)
-        given = {name: array for name, array in arrays.items() if name in ("logits", "mask")}
+        given = [{name: arrays[name] for name in ("logits", "mask") if name in arrays}]
         model = hokical.Dense(fitted, **dense)
     if risk is not None:
         with check_options("--risk / --delta"):  # with logits that are not to blame
             fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)), risk=risk, delta=delta)
     check = nullcontext() if dense is None else check_arrays(logits)
-    with spinner(f"Applying {fitted.name}"), check:
+    with spinner(f"Applying {fitted.name}") if dense else nullcontext(), check:
         results, facts = _predict(model, given, proba, risk, delta)
-        hokical.io.write_npz(output, **results)
+        columns = results if dense else _columns(results, examples, output.suffix == ".npz")
+        hokical.io.write_table(output, columns)
     confidence = results["confidence"][~np.isnan(results["confidence"])]  # NaN: masked
-    facts = {"arrays": list(results), **facts}
+    facts = {"arrays": list(columns), **facts}
     unit = "examples" if dense is None else "positions"
     mean = float(confidence.mean()) if confidence.size else float("nan")
     _show(fitted.name, confidence.size, mean, output, facts, as_json, unit)
 
 
+def _parse_keep(keep: str | None) -> tuple[str, ...] | None:
+    if keep is None:
+        return None
+    names = tuple(name.strip() for name in keep.split(",") if name.strip())
+    return () if names == ("none",) else names
+
+
+def _columns(results: dict[str, Any], examples: LabelledRows, as_arrays: bool) -> dict[str, Any]:
+    """Kept columns, then results; in a table labels by name, and a column per probability."""
+    added = dict(results)
+    if not as_arrays:
+        names = np.array(examples.classes or range(examples.logits.n_classes))
+        added = {"label": names[added.pop("labels")], **added}
+        for name, column in zip(
+            names, added.pop("probabilities", np.empty((0, 0))).T, strict=False
+        ):
+            added[f"probability_{name}"] = column
+    kept = {(f"input_{n}" if n in added else n): column for n, column in examples.kept.items()}
+    return kept | added
+
+
 def _predict(
-    model: Calibrator | Dense, given: dict[str, Any], proba: bool, risk: float | None, delta: float
+    model: Calibrator | Dense,
+    parts: list[dict[str, Any]],
+    proba: bool,
+    risk: float | None,
+    delta: float,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays to write, and facts to show."""
+    """The arrays to write, and facts to show; parts are rows of one file."""
     facts: dict[str, Any] = {}
-    if risk is None:
-        labels, confidence = model.predict(**given), model.predict_confidence(**given)
-        arrays = {"labels": labels, "confidence": confidence}
-    else:
-        found = model.predict_or_abstain(**given, risk=risk, delta=delta)
-        arrays = {name: getattr(found, name) for name in ("labels", "confidence", "accepted")}
-        known = found.accepted[~np.isnan(found.confidence)]  # NaN: masked
-        share = float(known.mean()) if known.size else float("nan")
-        facts = {"accepted_share": share, "guarantee": found.guarantee}
-    if proba:
-        arrays["probabilities"] = model.predict_proba(**given)
-    return arrays, facts
+    found: list[dict[str, Any]] = []
+    for given in track(parts, "Applying to rows", len(parts), None):
+        if risk is None:
+            arrays = {"labels": model.predict(**given)}
+            arrays["confidence"] = model.predict_confidence(**given)
+        else:
+            chosen = model.predict_or_abstain(**given, risk=risk, delta=delta)
+            arrays = {name: getattr(chosen, name) for name in ("labels", "confidence", "accepted")}
+            facts = {"guarantee": chosen.guarantee}
+        if proba:
+            arrays["probabilities"] = model.predict_proba(**given)
+        found.append(arrays)
+    whole = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+    if risk is not None:
+        known = whole["accepted"][~np.isnan(whole["confidence"])]  # NaN: masked
+        facts["accepted_share"] = float(known.mean()) if known.size else float("nan")
+    return whole, facts
 
 
 def _apply_to_parts(
@@ -173,7 +242,9 @@ def _show(
         kept = f" ({already} of them were there already)" if already else ""
         lines["written to"] = f"{facts['parts']} files in {output}{kept}"
     else:
-        lines["written to"] = f"{output} ({', '.join(facts['arrays'])})"
+        names = facts["arrays"]
+        more = f", ... {len(names)} columns" if len(names) > 6 else ""
+        lines["written to"] = f"{output} ({', '.join(names[:6])}{more})"
     if "guarantee" in facts:
         lines |= {"accepted": f"{facts['accepted_share']:.1%}", "guarantee": facts["guarantee"]}
     show_facts(lines)

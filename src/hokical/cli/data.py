@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,25 +14,69 @@ from hokical.cli.show import say
 from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
-    from hokical.calibrators import Calibrator
-    from hokical.io import DataFileError, LabelledRows
+    from hokical.calibrators.fitted import FittedCalibrator
+    from hokical.io import DataFileError, LabelledRows, Wanted
     from hokical.streams import ChunkSource
 
 
 def load_examples(
-    path: Path, part: Part, labels: Path | None = None, *, weighted: bool = False, **options: Any
+    path: Path,
+    part: Part,
+    labels: Path | None = None,
+    *,
+    weighted: bool = False,
+    wanted: Wanted | None = None,
+    **options: Any,
 ) -> LabelledRows:
     """Logits and labels of a file, with a message about the part used, and about weights."""
+    wanted = wanted or hokical.io.Wanted()
+    names = getattr(options.get("fitted_by"), "beside", {}).get("classes", ())
+    wanted = replace(wanted, classes=wanted.classes or tuple(names))  # in the order of the fit
     try:
         with spinner(f"Reading {path.name}"):
-            examples = hokical.io.read_examples(path, split=part.literal, labels=labels, **options)
+            examples = hokical.io.read_examples(
+                path, split=part.literal, labels=labels, wanted=wanted, **options
+            )
     except hokical.io.DataFileError as error:
         raise _dense_error(path, part) or error from error.__cause__
+    _say_doubt(examples, wanted)
     if examples.part is not None:
         say(f"Using the {examples.part} part of {path} ({examples.logits.n_rows} examples).")
     if examples.weights is not None:
         say_weighted(path) if weighted else say(f"The weights in {path} are not used here.")
     return examples
+
+
+def _say_doubt(examples: LabelledRows, wanted: Wanted) -> None:
+    """Tell if binary scores look like probabilities."""
+    scores = examples.logits.values
+    if wanted.binary_score and not wanted.probabilities and 0 <= scores.min() <= scores.max() <= 1:
+        say(
+            f"Note: all of `{wanted.binary_score}` lies in [0, 1] and is taken for log-odds; if it "
+            "is a probability, add --probabilities."
+        )
+
+
+def choose_scores(
+    probabilities: bool,
+    binary_score: str | None,
+    classes: str | None,
+    keep: tuple[str, ...] | None = (),
+    **others: bool,
+) -> Wanted:
+    """What the options say about the scores of a file; `others` do not go with them."""
+    names = tuple(name.strip() for name in (classes or "").split(",") if name.strip())
+    for other, given in others.items():
+        if given and (probabilities or binary_score or names):
+            raise typer.BadParameter(
+                "--probabilities, --binary-score and --classes work on one file of scores "
+                f"(n, classes), not {other.replace('_', ' ')}."
+            )
+    if binary_score and names and len(names) != 2:
+        raise typer.BadParameter(
+            f"must name 2 classes with --binary-score; got {len(names)}.", param_hint="--classes"
+        )
+    return hokical.io.Wanted(probabilities, binary_score, names, keep)
 
 
 def _dense_error(path: Path, part: Part) -> DataFileError | None:
@@ -68,14 +113,19 @@ def in_many_files(path: Path) -> bool:
     return path.is_dir() or hokical.io.is_pattern(path)
 
 
-def load_calibrator(path: Path) -> Calibrator:
-    """A saved calibrator that needs only logits."""
+def read_calibrator(path: Path) -> FittedCalibrator:
+    """A saved calibrator; DataFileError if the file cannot be read."""
     try:
-        calibrator = hokical.load(path)
+        return hokical.load(path)
     except OSError as error:
         raise hokical.io.DataFileError(
             path, f"expected a calibrator file; cannot be read: {error.strerror}.", "See `fit`."
         ) from error
+
+
+def load_calibrator(path: Path) -> FittedCalibrator:
+    """A saved calibrator that needs only logits."""
+    calibrator = read_calibrator(path)
     check_method(calibrator.name)
     return calibrator
 
@@ -83,6 +133,7 @@ def load_calibrator(path: Path) -> Calibrator:
 def check_method(name: str) -> str:
     """The name, if the method needs only logits and labels."""
     known = [*hokical.calibrators.methods_from_logits(), "auto"]
+    name = hokical.calibrators.catalog.find_method(name)
     if name in known:
         return name
     if name in hokical.calibrators.method_names():
@@ -90,4 +141,5 @@ def check_method(name: str) -> str:
             f"{name} also needs the logits of transformed inputs, which cannot be given here; use "
             "`ReCal().fit(Views(logits, transformed), labels)` in Python."
         )
-    raise typer.BadParameter(f"no method {name!r}; there are {', '.join(known)}.")
+    hint = hokical.calibrators.catalog.suggest(name)
+    raise typer.BadParameter(f"no method {name!r}; there are {', '.join(known)}.{hint}")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hokical.cli.options import Json
+from hokical.cli.data import read_calibrator
+from hokical.cli.options import CalibratorFile, Json
 from hokical.cli.show import check_options, say, show_facts, show_json
 from hokical.cli.spinner import spinner
 
@@ -26,7 +27,7 @@ _OPTIONS = {
 
 
 def export(
-    calibrator: Annotated[Path, typer.Argument(metavar="CALIBRATOR", help="What `fit` saved.")],
+    calibrator: CalibratorFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write (.onnx).")],
     attach: Annotated[
         Path | None,
@@ -52,7 +53,10 @@ def export(
     ] = False,
     probabilities: Annotated[
         bool | None,
-        typer.Option(help="Give all probabilities too. By default where they cost little."),
+        typer.Option(
+            "--proba/--no-proba",
+            help="Give all probabilities too. By default where they cost little.",
+        ),
     ] = None,
     check: Annotated[
         bool, typer.Option(help="Run the result with onnxruntime and compare it with Python.")
@@ -69,7 +73,7 @@ def export(
     from hokical.io import check_output
 
     check_output(output, suffix=".onnx", inputs=(calibrator, attach))
-    fitted = _load(calibrator)
+    fitted = read_calibrator(calibrator)
     options: dict[str, Any] = {"precision": "float32" if float32 else "float64"}
     options |= {"probabilities": probabilities}
     with spinner(f"Exporting {fitted.name}"):
@@ -86,18 +90,6 @@ def export(
             model = _attach(attach, fitted, output, options)
         checked = _check(model, fitted) if check else None
     _show(model, output, checked, as_json)
-
-
-def _load(path: Path) -> Calibrator:
-    from hokical.calibrators import load
-    from hokical.io import DataFileError
-
-    try:
-        return load(path)
-    except OSError as error:
-        raise DataFileError(
-            path, f"expected a calibrator file; cannot be read: {error.strerror}.", "See `fit`."
-        ) from error
 
 
 def _refuse(**given: Any) -> None:

@@ -12,15 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import hokical
-from hokical.cli.data import check_method, in_many_files, load_examples, open_parts
+from hokical.cli.data import (
+    check_method,
+    choose_scores,
+    in_many_files,
+    load_examples,
+    open_parts,
+)
 from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.options import (
+    BinaryScore,
     ClassAxis,
+    Classes,
     IgnoreLabel,
     Json,
     Labels,
+    Method,
     Part,
     PositionsPerItem,
+    Probabilities,
     Seed,
     Split,
     Validation,
@@ -35,7 +45,7 @@ if TYPE_CHECKING:
 def fit(
     val: Validation,
     output: Annotated[Path, typer.Option("-o", "--output", help="Output file (.json).")],
-    method: Annotated[str, typer.Option(help="Name from `hokical methods`, or auto.")] = "hoki",
+    method: Method = None,
     noise: Annotated[
         str | None, typer.Option(help="For hoki: auto, gaussian:2.0, uniform:-2,4 or gumbel:1.5.")
     ] = None,
@@ -52,6 +62,9 @@ def fit(
     ] = None,
     seed: Seed = 0,
     labels: Labels = None,
+    probabilities: Probabilities = False,
+    binary_score: BinaryScore = None,
+    classes: Classes = None,
     split: Split = Part.val,
     class_axis: ClassAxis = None,
     ignore_label: IgnoreLabel = None,
@@ -68,6 +81,11 @@ def fit(
     dense = dense_options(
         val, class_axis, ignore_label, max_positions_per_item, checkpoint=checkpoint
     )
+    in_parts = checkpoint is not None or in_many_files(val)
+    wanted = choose_scores(
+        probabilities, binary_score, classes, on_maps=dense is not None, in_parts=in_parts
+    )
+    beside = None
     if dense is not None:
         model = hokical.Dense(calibrator, **dense, random_state=seed)
         arrays = load_dense(val, split, labels)
@@ -77,33 +95,35 @@ def fit(
         fitted = model.calibrator_
         _show(fitted, _count_scores(fitted, None), seconds, output, as_json, unit="positions")
         return
-    if checkpoint is not None or in_many_files(val):
+    if in_parts:
         source = open_parts(val, split, labels)
         seconds = _time(lambda: hokical.streams.fit(calibrator, source, checkpoint=checkpoint))
         counts = _count_scores(calibrator, source.n_rows)
     else:
-        examples = load_examples(val, split, labels, weighted=True)
+        examples = load_examples(val, split, labels, weighted=True, wanted=wanted)
         # The choice of noise has its own progress bar.
         searching = getattr(calibrator, "noise", None) == "auto"
         with nullcontext() if searching else spinner(f"Fitting {calibrator.name}"):
             seconds = _time(lambda: calibrator.fit(*examples.pair, examples.weights))
         right = float((examples.logits.labels == examples.labels).mean())
         counts = {"examples": examples.logits.n_rows, "accuracy": right}
-    calibrator.save(output)
+        beside = {"classes": list(examples.classes)} if examples.classes else None
+    calibrator.save(output, beside=beside)
     _show(calibrator, counts, seconds, output, as_json)
 
 
 def _make(
-    method: str, noise: str | None, draws: int | None, bins: int | None, seed: int
+    method: str | None, noise: str | None, draws: int | None, bins: int | None, seed: int
 ) -> BaseCalibrator:
     options: dict[str, Any] = {"noise": noise, "draws": draws, "n_bins": bins}
     options = {name: value for name, value in options.items() if value is not None}
-    if check_method(method) != "hoki" and options:
+    name = check_method(method or ("hoki" if options else "auto"))
+    if name != "hoki" and options:
         raise typer.BadParameter("--noise, --draws and --bins are options of hoki only.")
     if noise is not None and noise != "auto":
         with check_options("--noise"):
             options["noise"] = hokical.stability.parse_noise(noise)
-    return hokical.calibrators.make_seeded(method, seed, **options)
+    return hokical.calibrators.make_seeded(name, seed, **options)
 
 
 def _time(work: Callable[[], object]) -> float:

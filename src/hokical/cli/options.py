@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+import hokical
+
 
 class Part(StrEnum):
     """The examples to use of a file that holds a validation and a test set."""
@@ -21,6 +23,12 @@ class Part(StrEnum):
         return "val" if self is Part.val else "test"
 
 
+def complete_method(incomplete: str) -> list[str]:
+    """Names of methods that begin so, for the shell's completion."""
+    names = ["auto", *hokical.calibrators.catalog.method_names()]
+    return [name for name in names if name.startswith(incomplete)]
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Bins = Annotated[int, typer.Option(min=1, help="Number of equal-width confidence bins.")]
 Resamples = Annotated[
@@ -29,6 +37,25 @@ Resamples = Annotated[
 Seed = Annotated[int, typer.Option(min=0, metavar="<int>", help="Seed of everything random.")]
 Labels = Annotated[
     Path | None, typer.Option(help="File with the labels, if not next to the logits.")
+]
+Probabilities = Annotated[
+    bool, typer.Option("--probabilities", help="The scores are probabilities, not logits.")
+]
+BinaryScore = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="One column has the score of class 1 of two."),
+]
+Classes = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES", help="Class names in column order, e.g. cat,dog,bird."),
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="Name from `hokical methods`.",
+        show_default="auto",
+        autocompletion=complete_method,
+    ),
 ]
 Split = Annotated[Part, typer.Option(help="Part of a file with val_logits and test_logits.")]
 ClassAxis = Annotated[

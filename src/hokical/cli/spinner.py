@@ -18,7 +18,11 @@ def spinner(what: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    status = stderr().status(f"{what} ...")
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    status = Progress(*columns, console=stderr(), transient=True)
+    status.add_task(f"{what} ...", total=None)
     timer = threading.Timer(_SHOW_AFTER_SECONDS, status.start)
     timer.daemon = True
     timer.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -61,21 +62,34 @@ class _Bar:
 
     def __init__(self, description: str, total: int) -> None:
         self.description, self.total, self.done = description, total, 0
+        self._began = time.monotonic()
         self._lock = threading.Lock()
         self._progress: Any = None
         self._task: Any = None
 
     def start(self) -> None:
         from rich.console import Console
-        from rich.progress import Progress, TimeRemainingColumn
+        from rich.progress import Progress, TextColumn, TimeRemainingColumn
 
-        columns = (*Progress.get_default_columns()[:3], TimeRemainingColumn())
+        rate = TextColumn("{task.fields[rate]}")
+        columns = (*Progress.get_default_columns()[:3], rate, TimeRemainingColumn())
         console = Console(stderr=True, force_terminal=True)
         progress = Progress(*columns, console=console, transient=True)
         with self._lock:
-            self._task = progress.add_task(self.description, total=self.total, completed=self.done)
+            self._task = progress.add_task(
+                self.description, total=self.total, completed=self.done, rate=self._rate
+            )
             progress.start()
             self._progress = progress
+
+    @property
+    def _rate(self) -> str:
+        """Steps per second, or seconds per step if these are longer."""
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        if not self.done:
+            return ""
+        per_second = self.done / seconds
+        return f"{per_second:.3g}/s" if per_second >= 1.0 else f"{1.0 / per_second:.3g} s each"
 
     def describe(self, description: str) -> None:
         with self._lock:
@@ -98,4 +112,5 @@ class _Bar:
                 description=self.description,
                 completed=self.done,
                 total=max(self.total, self.done),
+                rate=self._rate,
             )

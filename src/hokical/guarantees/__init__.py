@@ -3,6 +3,7 @@
 from hokical.guarantees import compiled as compiled
 from hokical.guarantees.binomial import clopper_pearson
 from hokical.guarantees.bounds import calibration_bound
+from hokical.guarantees.plan import Plan, plan
 from hokical.guarantees.selective import SelectivePrediction
 
-__all__ = ["SelectivePrediction", "calibration_bound", "clopper_pearson"]
+__all__ = ["Plan", "SelectivePrediction", "calibration_bound", "clopper_pearson", "plan"]

@@ -44,7 +44,7 @@ def test_export(saved, tmp_path):
 
 def test_options_and_json(saved, tmp_path):
     output = tmp_path / "cal.onnx"
-    options = ("--float32", "--opset", 18, "--probabilities", "--json")
+    options = ("--float32", "--opset", 18, "--proba", "--json")
     done = command(saved, "-o", output, *options)
     told = json.loads(done.stdout)
     assert told["opset"] == 18
@@ -55,7 +55,7 @@ def test_options_and_json(saved, tmp_path):
     assert "check" not in unchecked
     assert unchecked["outputs"] == ["labels int64 (batch)", "confidence float32 (batch)"]
     fitted("temps", 4).save(saved)
-    plain = command(saved, "-o", output, "--no-probabilities", "--json")
+    plain = command(saved, "-o", output, "--no-proba", "--json")
     assert len(json.loads(plain.stdout)["outputs"]) == 2
 
 

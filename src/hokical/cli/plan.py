@@ -1,0 +1,53 @@
+"""`hokical plan`: how many labelled examples a guarantee needs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+import hokical
+from hokical.cli.options import Json, Seed
+from hokical.cli.show import check_options, new_table, show_json, show_table
+
+
+def plan(
+    risk: Annotated[float, typer.Option(help="Largest error rate among accepted labels.")] = 0.05,
+    accuracy: Annotated[float, typer.Option(help="Accuracy of the classifier, e.g. 0.8.")] = 0.8,
+    auroc: Annotated[
+        float, typer.Option(help="How well its confidence ranks right above wrong; see evaluate.")
+    ] = 0.85,
+    delta: Annotated[
+        float, typer.Option(help="Probability that the error rate is larger than the risk.")
+    ] = 0.1,
+    simulations: Annotated[
+        int, typer.Option(min=1, metavar="<int>", help="Simulated sets per number of examples.")
+    ] = 100,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """How many labelled examples a guarantee needs, by simulation.
+
+    The examples are those for `certify`, apart from those of the fit. Coverage
+    is the share of new examples whose labels are accepted.
+    """
+    with check_options():
+        found = hokical.guarantees.plan(
+            risk, accuracy, delta=delta, auroc=auroc, n_simulations=simulations, random_state=seed
+        )
+    if as_json:
+        show_json(asdict(found) | {"needed": found.needed})
+        return
+    table = new_table(("examples", "coverage", "of the best", "nothing accepted"))
+    for n, coverage, nothing in zip(found.examples, found.coverage, found.nothing, strict=True):
+        share = f"{coverage / found.best:.0%}" if found.best else "\N{EN DASH}"
+        style = "bold" if n == found.needed else None
+        table.add_row(f"{n:,}", f"{coverage:.1%}", share, f"{nothing:.0%} of the time", style=style)
+    show_table(
+        f"Risk {risk:.4g}, delta {delta:.4g}, accuracy {accuracy:.4g}, AUROC {auroc:.4g}",
+        table,
+        f"The best threshold accepts {found.best:.1%}. Below {found.fewest} examples nothing can "
+        "be accepted.",
+        str(found),
+    )

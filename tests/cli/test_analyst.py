@@ -1,0 +1,203 @@
+"""Tables in, tables out; what is inside a calibrator; how many examples; names; help."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical.cli.options import complete_method
+from tests.cli.test_cli import COMMANDS, hokical_command, one_line, process
+from tests.conftest import synthetic_logits
+
+NAMES = ("cat", "dog", "bird")
+
+
+def write(path: Path, seed: int, *, columns: tuple[str, ...] = NAMES) -> Path:
+    """A table with ids, a place, a column per class (in the given order), labels by name."""
+    logits, labels = synthetic_logits(150, 3, seed=seed)
+    order = [NAMES.index(name) for name in columns]
+    rows = [
+        [f"{row:04d}", "here, there", *map(repr, scores[order].tolist()), NAMES[label]]
+        for row, (scores, label) in enumerate(zip(logits, labels, strict=True))
+    ]
+    header = ["id", "place", *columns, "label"]
+    quoted = ([f'"{cell}"' if "," in cell else cell for cell in line] for line in (header, *rows))
+    path.write_text("\n".join(",".join(line) for line in quoted))
+    return path
+
+
+@pytest.fixture
+def fitted(tmp_path: Path) -> Path:
+    val, path = write(tmp_path / "val.csv", 1), tmp_path / "cal.json"
+    done = hokical_command(
+        "fit", val, "--classes", ",".join(NAMES), "--method", "temperature", "-o", path
+    )
+    assert done.code == 0, done.err
+    return path
+
+
+def test_apply_writes_a_row_per_row(tmp_path: Path, fitted: Path) -> None:
+    new, out = write(tmp_path / "new.csv", 2), tmp_path / "out.csv"
+    found = hokical_command("apply", fitted, new, "-o", out, "--proba", "--keep", "id,place")
+    assert found.code == 0, found.err
+    lines = out.read_text().splitlines()
+    assert lines[0] == (
+        "id,place,label,confidence,probability_cat,probability_dog,probability_bird"
+    )
+    assert len(lines) == 151
+    logits, _ = synthetic_logits(150, 3, seed=2)
+    cal = hokical.load(fitted)
+    labels, confidence = cal.predict(logits), cal.predict_confidence(logits)
+    for row, line in enumerate(lines[1:]):
+        assert line.startswith(f'{row:04d},"here, there",{NAMES[labels[row]]},')
+        assert float(line.split(",")[4]) == pytest.approx(confidence[row])
+
+
+@pytest.mark.parametrize("suffix", ["csv.gz", "parquet", "npz"])
+def test_apply_to_other_formats(tmp_path: Path, fitted: Path, suffix: str) -> None:
+    new, out = write(tmp_path / "new.csv", 2), tmp_path / f"out.{suffix}"
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    found = hokical_command("apply", fitted, new, "-o", out, "--keep", "all")
+    assert found.code == 0, found.err
+    if suffix == "csv.gz":
+        header = gzip.decompress(out.read_bytes()).decode().splitlines()[0]
+        assert header == "id,place,input_label,label,confidence"
+    elif suffix == "npz":
+        with np.load(out) as arrays:
+            assert set(arrays) == {"id", "place", "label", "labels", "confidence"}
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        table = parquet.read_table(out)
+        assert table.column_names == ["id", "place", "input_label", "label", "confidence"]
+        assert table.column("id")[7].as_py() == "0007"
+
+
+def test_columns_are_found_in_the_order_of_the_fit(tmp_path: Path, fitted: Path) -> None:
+    outs = []
+    for order in (NAMES, ("bird", "cat", "dog")):
+        new = write(tmp_path / "new.csv", 2, columns=order)
+        outs.append(tmp_path / f"{order[0]}.csv")
+        assert hokical_command("apply", fitted, new, "-o", outs[-1]).code == 0
+    assert outs[0].read_text() == outs[1].read_text()
+
+
+def test_binary_scores_and_probabilities(tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(200, 2, seed=3)
+    chance = 1.0 / (1.0 + np.exp(logits[:, 0] - logits[:, 1]))
+    text = [
+        f"{c!r},{'yes' if label else 'no'}"
+        for c, label in zip(chance.tolist(), labels, strict=True)
+    ]
+    val, path = tmp_path / "val.csv", tmp_path / "cal.json"
+    val.write_text("\n".join(["risk,label", *text]))
+    options = ("--binary-score", "risk", "--classes", "no,yes", "--method", "temps")
+    said = hokical_command("fit", val, *options, "-o", path)
+    assert "add --probabilities" in said.err
+    found = hokical_command("fit", val, *options, "--probabilities", "-o", path)
+    assert (found.code, found.err) == (0, "")
+    twin = hokical.make("temps").fit(hokical.from_probabilities(chance), labels)
+    assert hokical.load(path).rule_.temperature == pytest.approx(twin.temperature_)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--keep", "nothing_such"), "named by --keep"),
+        (("--binary-score", "cat", "--classes", "a,b,c"), "2 classes"),
+        (("-o", "out.xlsx"), "ends in .npz or .csv"),
+    ],
+)
+def test_bad_options_of_apply(
+    tmp_path: Path, fitted: Path, options: tuple[str, ...], message: str
+) -> None:
+    new, out = write(tmp_path / "new.csv", 2), tmp_path / "out.csv"
+    assert message in one_line(hokical_command("apply", fitted, new, "-o", out, *options))
+    assert not out.exists()
+
+
+def test_show_tells_what_is_inside(fitted: Path) -> None:
+    found = hokical_command("show", fitted, columns=80)
+    assert "Temperature scaling (temps)" in found.out
+    assert "3: cat, dog, bird" in found.out
+    assert "150 examples" in found.out
+    assert f"{hokical.load(fitted).rule_.temperature:.5g}" in found.out
+    curve = hokical_command("show", fitted, "--json").json["curve"]
+    assert sum(row["examples"] for row in curve) == 150
+    assert [row["score"] for row in curve] == sorted(row["score"] for row in curve)
+
+
+@pytest.mark.parametrize("method", ["auto", "hoki", "vecs", "irm"])
+def test_show_of_other_methods(tmp_path: Path, method: str) -> None:
+    logits, labels = synthetic_logits(200, 3, seed=1)
+    cal = hokical.make(method).fit(logits, labels)
+    cal.save(tmp_path / "cal.json")
+    found = hokical_command("show", tmp_path / "cal.json")
+    assert found.code == 0, found.err
+    if method == "auto":
+        assert cal.reason_ in found.out
+    if method == "hoki":
+        assert repr(cal.noise_) in found.out
+
+
+def test_show_of_no_calibrator(tmp_path: Path) -> None:
+    (tmp_path / "cal.json").write_text("{}")
+    one_line(hokical_command("show", tmp_path / "cal.json"))
+    one_line(hokical_command("show", tmp_path / "absent.json"))
+
+
+def test_plan_is_that_of_the_library() -> None:
+    options = ("--risk", 0.1, "--accuracy", 0.85, "--simulations", 2, "--json")
+    found = hokical_command("plan", *options).json
+    twin = hokical.guarantees.plan(0.1, 0.85, n_simulations=2)
+    assert found["coverage"] == pytest.approx(twin.coverage)
+    assert found["needed"] == twin.needed
+    assert "0 and 1" in one_line(hokical_command("plan", "--risk", 2))
+
+
+def test_names_of_methods_complete() -> None:
+    assert complete_method("te") == ["temps"]
+    assert {"auto", "hoki"} <= set(complete_method(""))
+
+
+def test_the_shell_completes_methods() -> None:
+    """As bash asks: `hokical fit --method te<TAB>`."""
+    shell = {"_HOKICAL_COMPLETE": "complete_bash", "COMP_WORDS": "hokical fit --method te"}
+    found = process(env={**os.environ, **shell, "COMP_CWORD": "3"})
+    assert found.out.split() == ["temps"], found.err
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("isotonic", "irm or irova_ts"), ("tempz", "temps"), ("dirichlet", "dir_")]
+)
+def test_unknown_methods_are_answered_with_a_question(tmp_path: Path, name: str, hint: str) -> None:
+    val = write(tmp_path / "val.csv", 1)
+    error = one_line(hokical_command("fit", val, "--method", name, "-o", tmp_path / "cal.json"))
+    assert f"Did you mean {hint}" in error
+    with pytest.raises(ValueError, match=f"Did you mean {hint}"):
+        hokical.make(name)
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+def test_help_fits_80_columns(command: tuple[str, ...]) -> None:
+    shown = hokical_command(*command, "--help", columns=80).out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
+
+
+def test_the_default_method_is_auto(tmp_path: Path) -> None:
+    val = tmp_path / "val.npz"
+    logits, labels = synthetic_logits(120, 3, seed=1)
+    np.savez(val, logits=logits, labels=labels)
+    path = tmp_path / "cal.json"
+    assert hokical_command("fit", val, "-o", path, "--json").json["method"] == "auto"
+    # Options of hoki name it.
+    noise = ("--noise", "gaussian:1.0")
+    assert hokical_command("fit", val, "-o", path, *noise, "--json").json["method"] == "hoki"
+    assert json.loads(path.read_text())
