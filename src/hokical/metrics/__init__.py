@@ -13,6 +13,7 @@ function that returns one; and Dask arrays. See `chunked` and `sums`.
 import hokical.metrics.streamed as _streamed  # noqa: F401, registers the readers of chunks
 from hokical.metrics.binned import classwise_ece, debiased_ece, ece, mce
 from hokical.metrics.binned_sums import BinnedSums
+from hokical.metrics.classes import ClassRow, ClassSums, ClassTable, class_table
 from hokical.metrics.proper import (
     BrierSplit,
     brier,
@@ -32,6 +33,9 @@ from hokical.metrics.sums import FullSums, MetricSums
 __all__ = [
     "BinnedSums",
     "BrierSplit",
+    "ClassRow",
+    "ClassSums",
+    "ClassTable",
     "Estimate",
     "FullSums",
     "MetricSums",
@@ -41,6 +45,7 @@ __all__ = [
     "brier",
     "brier_full",
     "brier_split",
+    "class_table",
     "classwise_ece",
     "debiased_ece",
     "ece",

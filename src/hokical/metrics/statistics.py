@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from hokical.core.bins import bin_index
+from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray, IntArray
 from hokical.metrics.binned_sums import debiased_root, gap_norm
 from hokical.metrics.checks import Predictions
-from hokical.metrics.proper import bin_refinement, full_losses, full_squares, top_losses
+from hokical.metrics.proper import bin_refinement, top_losses
 from hokical.metrics.ranked import RankedExamples, row_dot, run_starts
 from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
+from hokical.metrics.resample import Resampler
 from hokical.metrics.smooth import grid_masses, ks_distance, own_bandwidth
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 
 def top_statistics(
@@ -48,36 +46,62 @@ def top_statistics(
 
 
 @dataclass(frozen=True, eq=False)
-class FullStatistics:
-    """What full-vector metrics of resamples need, for the rows in sorted order.
+class UnitSums:
+    """Weighted sums over each unit that a resample draws: a row, or a block of rows.
 
-    `squares` and `losses` (n,) are each row's scores; `cells` its residuals by (class, bin) cell,
-    (n, classes * bins) sparse, or None to leave the classwise ECE out.
+    `weight` (units,), `sums` (units,) by metric, and `cells` the residuals by (class, bin) cell,
+    (units, classes * bins), or None to leave the classwise ECE out.
     """
 
-    squares: FloatArray
-    losses: FloatArray
-    cells: csr_array | None
-    n_classes: int
+    weight: FloatArray
+    sums: dict[str, FloatArray]
+    cells: Any = None
+    n_classes: int = 1
 
-    @classmethod
-    def from_rows(
-        cls, data: Predictions, order: IntArray, *, n_bins: int, clip: float, classwise: bool
-    ) -> FullStatistics:
-        rows = Predictions(data.proba[order], data.labels[order], None)
-        cells = _class_cells(rows, n_bins) if classwise else None
-        return cls(full_squares(rows), full_losses(rows, clip), cells, rows.n_classes)
-
-    def __call__(self, weight: FloatArray) -> dict[str, FloatArray]:
-        """Full-vector metrics of resamples, from the weights (batch, n) of their rows."""
-        total = weight.sum(axis=-1)
-        found = {"brier_full": row_dot(weight, self.squares) / total}
-        if np.isfinite(self.losses).all():
-            found["log_loss_full"] = row_dot(weight, self.losses) / total
+    def __call__(self, counts: FloatArray) -> dict[str, FloatArray]:
+        """Means of resamples, (batch,) each, from the counts (batch, units) of what they drew."""
+        total = row_dot(counts, self.weight)
+        found = {
+            name: row_dot(counts, values) / total
+            for name, values in self.sums.items()
+            if np.isfinite(values).all()
+        }
         if self.cells is not None:
-            gaps = np.abs(self.cells.T @ weight.T).sum(axis=0)
+            gaps = np.abs(self.cells.T @ counts.T).sum(axis=0)
             found["classwise_ece"] = gaps / (self.n_classes * total)
         return found
+
+
+def class_cells(data: Predictions, units: Resampler, n_bins: int) -> Any:
+    """Residuals by (class, bin) cell, (units, classes * n_bins): sparse by row, dense by block."""
+    size = data.n_classes * n_bins
+    weight = units.examples.filled_weight()
+    if units.block is None:
+        from scipy.sparse import csr_array
+
+        cell, residual = _row_cells(data, units.order, weight, n_bins)
+        ends = np.arange(data.n_rows + 1) * data.n_classes
+        return csr_array((residual, cell, ends), shape=(data.n_rows, size))
+    cells = np.empty((units.n_units, size))
+    rows = np.split(
+        units.order[np.argsort(units.block, kind="stable")],
+        np.cumsum(np.bincount(units.block, minlength=units.n_units))[:-1],
+    )
+    for block, members in enumerate(rows):
+        cell, residual = _row_cells(data, members, weight, n_bins)
+        cells[block] = sum_by(cell, residual, size)
+    return cells
+
+
+def _row_cells(
+    data: Predictions, rows: IntArray, weight: FloatArray, n_bins: int
+) -> tuple[IntArray, FloatArray]:
+    """Cell and weighted residual of every probability of some rows, (rows * classes,) each."""
+    proba = data.proba[rows].astype(np.float64)
+    cell = bin_index(proba.ravel(), n_bins).reshape(proba.shape)
+    cell += n_bins * np.arange(data.n_classes)
+    proba[np.arange(rows.shape[0]), data.labels[rows]] -= 1.0
+    return cell.ravel(), (-proba * weight[rows, None]).ravel()
 
 
 def _binned_statistics(ranked: RankedExamples, n_bins: int) -> dict[str, FloatArray]:
@@ -126,20 +150,6 @@ def _mean_statistics(ranked: RankedExamples, clip: float) -> dict[str, FloatArra
         "brier": squares / total,
         "log_loss": losses / total,
     }
-
-
-def _class_cells(rows: Predictions, n_bins: int) -> csr_array:
-    """Each row's residuals by (class, bin) cell, (n, classes * n_bins) sparse."""
-    from scipy.sparse import csr_array
-
-    proba = rows.proba.astype(np.float64)
-    cell = bin_index(proba.ravel(), n_bins).reshape(proba.shape)
-    cell += n_bins * np.arange(rows.n_classes)
-    residual = -proba
-    residual[np.arange(rows.n_rows), rows.labels] += 1.0
-    ends = np.arange(rows.n_rows + 1) * rows.n_classes
-    shape = (rows.n_rows, rows.n_classes * n_bins)
-    return csr_array((residual.ravel(), cell.ravel(), ends), shape=shape)
 
 
 def _finite_losses(confidence: FloatArray, correct: bool, clip: float) -> FloatArray:

@@ -11,6 +11,7 @@ from hokical.core.bins import check_count
 from hokical.fitting.partitions import Block
 from hokical.io.chunks import block_rows, reblock
 from hokical.io.opening import as_source
+from hokical.metrics.classes import ClassSums
 from hokical.metrics.streamed import plus, sums_if_any
 from hokical.metrics.summaries import Summary, summarize_sums
 from hokical.metrics.sums import FullSums, MetricSums
@@ -61,24 +62,22 @@ def evaluate(
     n_classes = calibrator.n_classes_
     total: MetricSums | None = None
     every: FullSums | None = None
+    classes: ClassSums | None = None
     first = 0
     for chunk in reblock(as_source(source).chunks(), block_rows(n_classes)):
         block = check_block(chunk, first, n_classes)
-        total = plus(total, _top_sums(calibrator, block, n_bins))
+        predicted = to_host(calibrator.predict(block.logits))
+        confidence = to_host(calibrator.predict_confidence(block.logits))
+        columns = (confidence, predicted == block.labels, block.weights)
+        total = plus(total, sums_if_any(partial(MetricSums.from_examples, n_bins=n_bins), *columns))
+        by_class = partial(ClassSums.from_examples, predicted, n_classes=n_classes)
+        classes = plus(classes, sums_if_any(by_class, *columns))
         if full:
             every = plus(every, _full_sums(calibrator, block, n_bins))
         first += block.n_rows
     if total is None:
         raise ValueError("a source must have at least one row that counts; got none.")
-    return summarize_sums(total, every, coverage=coverage, delta=delta)
-
-
-def _top_sums(calibrator: Calibrator, block: Block, n_bins: int) -> MetricSums | None:
-    """Sums of a block's confidence; None where no row counts."""
-    correct = to_host(calibrator.predict(block.logits)) == block.labels
-    confidence = to_host(calibrator.predict_confidence(block.logits))
-    make = partial(MetricSums.from_examples, n_bins=n_bins)
-    return cast("MetricSums | None", sums_if_any(make, confidence, correct, block.weights))
+    return summarize_sums(total, every, classes, coverage=coverage, delta=delta)
 
 
 def _full_sums(calibrator: Calibrator, block: Block, n_bins: int) -> FullSums | None:
