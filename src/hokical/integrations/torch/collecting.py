@@ -64,10 +64,35 @@ def collect_logits(
     >>> logits.shape, labels.shape
     (torch.Size([15, 3]), torch.Size([15]))
     """
+    return _collect(
+        model,
+        loader,
+        device=device,
+        dtype=dtype,
+        progress=progress,
+        get_logits=get_logits,
+        class_axis=class_axis,
+        ignore_label=ignore_label,
+    )[:2]
+
+
+def _collect(
+    model: nn.Module,
+    loader: Any,
+    *,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+    progress: bool | None,
+    get_logits: GetLogits | None,
+    class_axis: int,
+    ignore_label: int | None,
+) -> tuple[Tensor, Tensor, bool]:
+    """Logits, labels, and whether each row is an example of its own."""
     place = device_of(model) if device is None else torch.device(device)
     pick = find_logits if get_logits is None else get_logits
     total = len(loader) if hasattr(loader, "__len__") else 0
     parts: list[tuple[Tensor, Tensor]] = []
+    one_each = True
     with (
         evaluating(model),
         torch.no_grad(),
@@ -76,12 +101,13 @@ def collect_logits(
         for batch in loader:
             args, kwargs, labels = split_batch(to_device(batch, place))
             logits = classes_last(pick(_run(model, args, kwargs)), class_axis)
+            one_each &= logits.ndim == 2
             parts.append(_as_rows(logits, labels, dtype, ignore_label))
             advance()
     if not sum(labels.numel() for _, labels in parts):
         raise ValueError("`loader` must give at least one batch with a label that counts.")
     logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
-    return logits, labels
+    return logits, labels, one_each
 
 
 def calibrate(
@@ -140,7 +166,7 @@ def calibrate(
             "`CalibratedModel(model, calibrator, transforms=[...])`."
         )
     where: dict[str, Any] = {"get_logits": get_logits, "class_axis": class_axis}
-    logits, labels = collect_logits(
+    logits, labels, one_each = _collect(
         model,
         val_loader,
         device=device,
@@ -149,7 +175,10 @@ def calibrate(
         ignore_label=ignore_label,
         **where,
     )
-    return CalibratedModel(model, estimator.fit(logits, labels), **where)
+    estimator.fit(logits, labels)
+    if not one_each:  # positions of one item are not independent, and prove nothing
+        estimator.fit_scores_ = estimator.neighbours_ = None
+    return CalibratedModel(model, estimator, **where)
 
 
 def _new_estimator(method: Any, options: dict[str, Any]) -> Any:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
 from hokical.calibrators.calibrator import Calibrator
+from hokical.core.views import Views
+from hokical.guarantees.selective import SelectivePrediction
+from hokical.integrations.torch.files import read_network, write_network
 from hokical.integrations.torch.module import CalibratorModule, as_module
 from hokical.integrations.torch.outputs import GetLogits, classes_last, find_logits
 
@@ -101,17 +105,103 @@ class CalibratedModel(nn.Module):
         """
         logits = self.get_logits(self.model(*args, **kwargs))
         self._bring_calibrator_to(logits.device)
-        given = {}
-        if self.transforms:
-            first, *others = args
-            views = [
-                self.get_logits(self.model(transform(first), *others, **kwargs))
-                for transform in self.transforms
-            ]
-            given["transformed"] = classes_last(torch.stack(views), _after(self.class_axis))
+        given = self._transformed(args, kwargs)
         answer = self.calibrator(classes_last(logits, self.class_axis), **given)
         output = CalibratedOutput(logits, answer.labels, answer.confidence)
         return (*output,) if self.as_tuple else output
+
+    def _transformed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+        """The logits of the transformed inputs, where the method needs any."""
+        if not self.transforms:
+            return {}
+        first, *others = args
+        views = [
+            self.get_logits(self.model(transform(first), *others, **kwargs))
+            for transform in self.transforms
+        ]
+        return {"transformed": classes_last(torch.stack(views), _after(self.class_axis))}
+
+    @torch.no_grad()
+    def predict_or_abstain(
+        self, *args: Any, risk: float = 0.05, delta: float = 0.1, **kwargs: Any
+    ) -> SelectivePrediction:
+        """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
+
+        For networks with one answer per example; see `Calibrator.predict_or_abstain`. After
+        `calibrate` alone the threshold is on the softmax, after `certify` on the confidence.
+        """
+        logits = classes_last(self.get_logits(self.model(*args, **kwargs)), self.class_axis)
+        self._check_one_each(logits)
+        given = self._transformed(args, kwargs)
+        scores = Views(logits, given["transformed"]) if given else logits
+        return self._known_fit("abstain").predict_or_abstain(scores, risk=risk, delta=delta)
+
+    @torch.no_grad()
+    def certify(self, loader: Any) -> Self:
+        """Count how often the confidence is right on batches that were used for nothing else.
+
+        `predict_or_abstain` then uses these counts; `loader` is as in `collect_logits`.
+        """
+        from hokical.integrations.torch.collecting import evaluating, split_batch, to_device
+
+        parts: list[tuple[Tensor, ...]] = []
+        with evaluating(self.model):
+            for batch in loader:
+                args, kwargs, labels = split_batch(to_device(batch, device_of(self.model)))
+                logits = classes_last(self.get_logits(self.model(*args, **kwargs)), self.class_axis)
+                self._check_one_each(logits)
+                views = self._transformed(args, kwargs).values()
+                parts.append((torch.as_tensor(labels), logits, *(v.movedim(0, 1) for v in views)))
+        truth, *scores = (torch.cat(part) for part in zip(*parts, strict=True))
+        data = Views(scores[0], scores[1].movedim(1, 0)) if self.transforms else scores[0]
+        self._known_fit("certify").certify(data, truth)
+        return self
+
+    def _known_fit(self, task: str) -> Calibrator:
+        if self.fitted is None:
+            raise ValueError(
+                f"`{task}` needs the calibrator, and a state dict does not hold it. Make the model "
+                "from it, `CalibratedModel(network, calibrator)`, or use `CalibratedModel.load`."
+            )
+        return self.fitted
+
+    def _check_one_each(self, logits: Tensor) -> None:
+        if logits.ndim != 2:
+            raise ValueError(
+                "a guarantee needs one answer per example, logits (n, classes); got shape "
+                f"{tuple(logits.shape)}. Pixels or tokens of one item are not independent: see "
+                "`hokical.Dense`."
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the network's numbers and the calibrator to one file (safetensors, no pickle)."""
+        write_network(path, self.model, self._known_fit("save"))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        model: nn.Module | Callable[[], nn.Module],
+        **options: Any,
+    ) -> Self:
+        """Read what `save` wrote into a network of the same architecture.
+
+        Parameters
+        ----------
+        path : path
+        model : nn.Module, or a function that makes one
+            The file holds the network's numbers, not its code.
+        options
+            Of `CalibratedModel`: `class_axis`, `get_logits`, `transforms`, `as_tuple`.
+        """
+        return cls(*read_network(path, model), **options)
+
+    def extra_repr(self) -> str:
+        """The method, what was chosen and why, and where the classes are."""
+        known = [] if self.fitted is None else [f"method={self.fitted.name!r}"]
+        reason = getattr(self.fitted, "reason_", None)
+        known += [] if reason is None else [f"reason={reason!r}"]
+        return ", ".join([*known, f"class_axis={self.class_axis}"])
 
     def _bring_calibrator_to(self, device: torch.device) -> None:
         """The network may have been moved without this module, or lie on several devices."""

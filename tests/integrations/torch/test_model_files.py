@@ -1,0 +1,140 @@
+"""A calibrated network in one file; abstention; what a model says it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hokical.core.storage import CalibratorFileError  # noqa: E402
+from hokical.integrations.torch import CalibratedModel, calibrate, collect_logits  # noqa: E402
+from tests.integrations.torch.examples import fitted  # noqa: E402
+
+
+def make_network() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(3, 3, bias=False), torch.nn.Dropout(0.1))
+
+
+def trained_network() -> torch.nn.Module:
+    network = make_network()
+    network[0].weight = torch.nn.Parameter(3 * torch.eye(3))
+    return network
+
+
+def batches(seed: int, n: int = 300) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Inputs whose class a network that returns 3 * inputs mostly knows."""
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.randint(3, (n,), generator=random)
+    inputs = torch.nn.functional.one_hot(labels, 3) + 0.4 * torch.randn(n, 3, generator=random)
+    return list(zip(inputs.split(100), labels.split(100), strict=True))
+
+
+def test_saved_and_loaded_models_agree(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    inputs = batches(1)[0][0]
+    model = calibrate(trained_network(), batches(0), "auto").eval()
+    model.save(tmp_path / "model.safetensors")
+    for given in (make_network, make_network()):
+        again = CalibratedModel.load(tmp_path / "model.safetensors", given).eval()
+        for mine, theirs in zip(model(inputs), again(inputs), strict=True):
+            torch.testing.assert_close(mine, theirs)
+        assert again.fitted is not None
+        assert again.fitted.reason_ == model.fitted.reason_
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_tied_weights_are_saved(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+
+    def tied() -> torch.nn.Module:
+        network = torch.nn.Sequential(torch.nn.Linear(5, 5), torch.nn.Linear(5, 5))
+        network[1].weight = network[0].weight
+        return network
+
+    model = CalibratedModel(tied(), fitted("temps"))
+    model.save(tmp_path / "model.safetensors")
+    again = CalibratedModel.load(tmp_path / "model.safetensors", tied)
+    inputs = torch.randn(4, 5)
+    torch.testing.assert_close(again(inputs).confidence, model(inputs).confidence)
+
+
+def test_files_that_are_not_ours(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors"):
+        CalibratedModel.load(path, make_network)
+    path.write_bytes(b"text")
+    with pytest.raises(CalibratorFileError, match="not a safetensors file"):
+        CalibratedModel.load(path, make_network)
+    safetensors.save_model(make_network(), str(path))
+    with pytest.raises(CalibratorFileError, match="no calibrator"):
+        CalibratedModel.load(path, make_network)
+    with pytest.raises(TypeError, match="a function that makes it; got int"):
+        CalibratedModel.load(path, lambda: 3)  # type: ignore[arg-type,return-value]
+
+
+def test_a_state_dict_is_not_enough_to_save(tmp_path: Path) -> None:
+    model = CalibratedModel(torch.nn.Linear(4, 5), fitted("temps"))
+    model.load_state_dict(model.state_dict())
+    with pytest.raises(ValueError, match=r"CalibratedModel\.load"):
+        model.save(tmp_path / "model.safetensors")
+
+
+def test_abstention_is_that_of_the_calibrator() -> None:
+    network = trained_network()
+    model = calibrate(network, batches(0), "temps").eval()
+    inputs, truth = (torch.cat(part) for part in zip(*batches(2), strict=True))
+    logits, _ = collect_logits(network, batches(2))
+    assert model.fitted is not None
+    for source in ("fit", "held-out"):
+        found = model.predict_or_abstain(inputs, risk=0.1)
+        twin = model.fitted.predict_or_abstain(logits, risk=0.1)
+        assert found.certified_on == source
+        assert torch.equal(found.accepted, twin.accepted)
+        assert found.accepted.any()
+        assert (found.labels != truth)[found.accepted].float().mean() <= 0.1
+        model.certify(batches(1))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_modes_are_kept(training: bool) -> None:
+    network = trained_network().train(training)
+    network[1].train(not training)
+    model = calibrate(network, batches(0), "temps").certify(batches(1))
+    modes = [module.training for module in (network, network[0], network[1])]
+    assert modes == [training, training, not training]
+    assert model.training is training
+
+
+def test_positions_of_items_prove_nothing() -> None:
+    inputs, labels = batches(0)[0]
+    tokens = (inputs.reshape(10, 10, 3), labels.reshape(10, 10))
+    model = calibrate(trained_network(), [tokens], "temps")
+    assert model.fitted is not None
+    assert model.fitted.fit_scores_ is None
+    for ask in (lambda: model.predict_or_abstain(tokens[0]), lambda: model.certify([tokens])):
+        with pytest.raises(ValueError, match=r"one answer per example.*Dense"):
+            ask()
+
+
+def test_views_are_certified_too() -> None:
+    """ReCal: the network runs on the transformed inputs as well."""
+    cal = fitted("recal")
+    network = torch.nn.Linear(4, cal.n_classes_)
+    transforms = [lambda x, k=k: x * (1 + k) for k in range(cal.rule_.n_transforms)]
+    model = CalibratedModel(network, cal, transforms=transforms)
+    inputs = torch.randn(50, 4)
+    model.certify([(inputs, network(inputs).argmax(dim=1))] * 2)
+    assert cal.held_out_scores_ is not None
+    assert cal.held_out_scores_.total == 100
+    assert model.predict_or_abstain(inputs, risk=0.2).accepted.shape == (50,)
+    cal.held_out_scores_ = None
+
+
+def test_a_model_says_what_it_is() -> None:
+    model = calibrate(trained_network(), batches(0))
+    assert model.fitted is not None
+    assert "method='auto'" in repr(model)
+    assert repr(model.fitted.reason_) in repr(model)
