@@ -106,12 +106,11 @@ def test_the_noise_chosen_in_any_library_is_numpys(library: str, search: Any) ->
 
 @pytest.mark.parametrize("library", OTHERS[:2])
 def test_scouts_are_taken_in_the_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_FROM", 0)
     monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_ROWS", 100)
     kind = get_library(library)
     logits, labels, weights = examples()
     expected = select_noise(logits, labels, sample_weight=weights)
     with kind.scope():
         found = select_noise(in_library(kind.make(logits)), labels, sample_weight=weights)
-    assert {trial.n_examples for trial in found.trials} == {100, 300}
+    assert {trial.n_examples for trial in found.trials} == {25, 100, 300}
     assert found.noise == expected.noise

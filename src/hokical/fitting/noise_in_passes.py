@@ -14,18 +14,15 @@ from numpy.typing import NDArray
 
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
-from hokical.fitting.noise_search import (
-    need_no_scouts,
-    scout_rows,
-    search_in_memory,
-    search_widths,
-)
+from hokical.fitting.noise_search import scout_rows, search_in_memory, search_widths
 from hokical.fitting.noise_trials import NoiseSelection
 from hokical.fitting.partitions import Block, Partition, State, join_states
 from hokical.stability.noise import family_named
 
 #: What is considered unless something else is asked for.
 FAMILIES = ("gaussian", "uniform")
+#: Up to this many logits and rows are gathered.
+_MOST_LOGITS, _MOST_ROWS = 4_000_000, 50_000
 _WHO = 'Hoki with noise="auto"'
 
 
@@ -35,7 +32,8 @@ def choose_noise(examples: Partition, *, progress: bool | None = None) -> NoiseS
     if examples.in_memory:
         return search_in_memory(examples.gather(_WHO), kinds, progress)
     first_rows, n_rows, counting = examples.reduce(_count, _join)
-    if need_no_scouts(int(n_rows.sum()) * examples.n_classes, int(counting.sum())):
+    few = n_rows.sum() * examples.n_classes <= _MOST_LOGITS and n_rows.sum() <= _MOST_ROWS
+    if few:
         return search_in_memory(examples.gather(_WHO), kinds, progress)
     before = dict(zip(first_rows.tolist(), (np.cumsum(counting) - counting).tolist(), strict=True))
     wanted = scout_rows(int(counting.sum()))

@@ -1,4 +1,4 @@
-"""The search for the width of the noise: located on some rows, refined on all of them.
+"""The search for the width of the noise: located on a few rows, refined on more, then on all.
 
 The mean of the noise moves no label, so the family and its width are all there is to choose, and
 sigma_hat is a smooth function of the width.
@@ -18,14 +18,14 @@ from hokical.fitting.noise_trials import Evaluator, NoiseSelection, Trial
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.stability.noise import NARROWEST, WIDEST, Noise
 
-#: Rows on which the width is located before it is refined on all of them.
-_SCOUT_ROWS = 2048
-#: Up to this many logits and rows, all rows are used all the time.
-_SCOUT_FROM, _SCOUT_FROM_ROWS = 4_000_000, 50_000
+#: The width is refined on so many rows before it is on all of them; with up to twice as many rows,
+#: on all rows at once. One in four of these rows is enough to locate it.
+_SCOUT_ROWS = 1024
+_LOCATE_ON_EVERY = 4
 _GRID_POINTS = 12
 _MATCHED_POINTS = 5
-_REFINE_TO = 0.03  # relative width at which the search on the scout rows stops
-_POLISH_STEP = math.log(1.2)
+#: Steps of the logarithm of the width, on the scout rows and on all.
+_SCOUT_STEP, _LAST_STEP = math.log(1.5), math.log(1.2)
 _WORTH_A_PASS = 1e-3
 _LONGEST_WALK = 20
 _USUAL_TRIALS = 17  # per family, for the progress bar
@@ -38,85 +38,67 @@ def search_in_memory(
 ) -> NoiseSelection:
     """Find the noise for examples that are in memory."""
     counting = np.flatnonzero(block.counting)
-    if need_no_scouts(block.logits.size, counting.size):
-        return search_widths(block, None, kinds, progress)
-    scouts = block.take(counting[scout_rows(counting.size)])
-    return search_widths(scouts, InMemory(block), kinds, progress)
+    rows = scout_rows(counting.size)
+    if rows.size == counting.size:
+        return search_widths(block.without_weightless(), None, kinds, progress)
+    return search_widths(block.take(counting[rows]), InMemory(block), kinds, progress)
 
 
 def search_widths(
     scouts: Block, whole: Partition | None, kinds: Sequence[type[Noise]], progress: bool | None
 ) -> NoiseSelection:
-    """Locate the best width per family on the scouts; refine it on the whole, if that is more."""
+    """Find the best width of each family on the scouts; then on the whole, if that is more."""
     with progress_bar("Choosing the noise", _USUAL_TRIALS * len(kinds), progress) as advance:
         scout = Evaluator(InMemory(scouts), advance)
+        rough = scout
+        if scouts.n_rows >= _SCOUT_ROWS:
+            few = scouts.take(np.arange(0, scouts.n_rows, _LOCATE_ON_EVERY))
+            rough = Evaluator(InMemory(few), advance)
         found: list[Trial] = []
         for kind in kinds:
             grid = _matched_grid(kind, found[0].noise) if found else _width_grid(scouts)
-            found.append(_locate(scout, kind, grid))
-        if whole is None:
-            return NoiseSelection.from_trials(scout.trials, scout.trials)
+            first = max((rough(_tidy(kind, w)) for w in grid), key=lambda trial: trial.sigma_hat)
+            found.append(climb(scout, first.noise, _SCOUT_STEP))
         leader = max(trial.sigma_hat for trial in found)
-        final = Evaluator(whole, advance)
-        for trial in found:
-            if trial.sigma_hat >= _CLEARLY_BEHIND * leader:
-                polish(final, trial.noise)
-    return NoiseSelection.from_trials(final.trials, scout.trials + final.trials)
-
-
-def need_no_scouts(n_logits: int, n_counting: int) -> bool:
-    """Whether all rows can be used all the time."""
-    few = n_logits <= _SCOUT_FROM and n_counting <= _SCOUT_FROM_ROWS
-    return few or n_counting <= 2 * _SCOUT_ROWS
+        final = scout if whole is None else Evaluator(whole, advance)
+        last = [
+            climb(final, trial.noise, _LAST_STEP)
+            for trial in found
+            if trial.sigma_hat >= _CLEARLY_BEHIND * leader
+        ]
+    stages = {id(stage): stage.trials for stage in (rough, scout, final)}
+    return NoiseSelection.from_trials(last, [trial for part in stages.values() for trial in part])
 
 
 def scout_rows(n_counting: int) -> IntArray:
     """The scout rows, as positions among those that count."""
+    if n_counting <= 2 * _SCOUT_ROWS:
+        return np.arange(n_counting)
     return np.linspace(0, n_counting - 1, _SCOUT_ROWS).astype(np.int64)
 
 
-def polish(evaluate: Evaluator, noise: Noise) -> None:
-    """Walk uphill on all rows; then once to the top of the parabola, if that promises more."""
+def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
+    """Walk uphill; then once to the top of the parabola, if that promises more. The best trial."""
     kind, centre = type(noise), math.log(noise.width)
-    seen: dict[int, float] = {}
+    seen: dict[int, Trial] = {}
 
-    def score(step: int) -> float:
-        if step not in seen:
-            width = math.exp(centre + step * _POLISH_STEP)
-            seen[step] = evaluate(_tidy(kind, width)).sigma_hat
-        return seen[step]
+    def score(place: int) -> float:
+        if place not in seen:
+            seen[place] = evaluate(_tidy(kind, math.exp(centre + place * step)))
+        return seen[place].sigma_hat
 
     best = 0
     for _ in range(_LONGEST_WALK):
-        uphill = max((best - 1, best, best + 1), key=score)
+        uphill = max((best, best - 1, best + 1), key=score)
         if uphill == best:
             break
         best = uphill
     below, at, above = score(best - 1), score(best), score(best + 1)
     curvature = below - 2.0 * at + above
     shift = 0.5 * (below - above) / curvature if curvature < 0.0 else 0.0
+    trials = list(seen.values())
     if -0.5 * curvature * shift * shift > _WORTH_A_PASS * at:
-        evaluate(_tidy(kind, math.exp(centre + (best + shift) * _POLISH_STEP)))
-
-
-def _locate(evaluate: Evaluator, kind: type[Noise], grid: FloatArray) -> Trial:
-    """The best width of a coarse grid, refined between its neighbours by Brent's search."""
-    from scipy.optimize import minimize_scalar
-
-    trials = [evaluate(_tidy(kind, width)) for width in grid]
-    peak = int(np.argmax([trial.sigma_hat for trial in trials]))
-    low, high = grid[max(peak - 1, 0)], grid[min(peak + 1, grid.size - 1)]
-
-    def negative_spread(log_width: float) -> float:
-        trials.append(evaluate(_tidy(kind, math.exp(log_width))))
-        return -trials[-1].sigma_hat
-
-    minimize_scalar(
-        negative_spread,
-        bounds=(math.log(low), math.log(high)),
-        method="bounded",
-        options={"xatol": _REFINE_TO},
-    )
+        trials.append(evaluate(_tidy(kind, math.exp(centre + (best + shift) * step))))
     return max(trials, key=lambda trial: trial.sigma_hat)
 
 
@@ -135,7 +117,7 @@ def _width_grid(block: Block) -> FloatArray:
     low, high = np.quantile(
         gaps[usual], [0.02, 0.98], weights=weights[usual], method="inverted_cdf"
     )
-    return np.geomspace(low / 4.0, 8.0 * high, _GRID_POINTS)
+    return np.geomspace(low / 4.0, 8.0 * min(high, WIDEST), _GRID_POINTS)
 
 
 def _tidy(kind: type[Noise], width: float) -> Noise:

@@ -44,8 +44,8 @@ def select_noise(
     labels : array-like of shape (n,)
         Class indices.
     search : {"exact", "paper"}
-        "exact" refines the width of each family with exact stability; above 4 million logits or
-        50,000 rows it locates it on 2048 evenly spaced rows first. "paper" walks the paper's
+        "exact" refines the width of each family with exact stability; above 2048 rows it locates
+        it on 1024 evenly spaced ones first. "paper" walks the paper's
         grid: Gaussian means -20..20 and deviations 1..20, uniform intervals with whole ends in
         [-20, 20].
     families : sequence of str

@@ -77,14 +77,18 @@ class Evaluator:
     def __init__(self, examples: Partition, after_each: Callable[[], None] = lambda: None) -> None:
         self.examples, self.after_each = examples, after_each
         self.trials: list[Trial] = []
+        self._known: dict[Noise, Trial] = {}
 
     def __call__(self, noise: Noise, draws: Draws | None = None) -> Trial:
         """A pass over the examples, with exact stability unless there are draws."""
+        if draws is None and noise in self._known:
+            return self._known[noise]
         sums, count = self.examples.reduce(
             partial(_sums_of_block, noise=noise, draws=draws), _add_sums
         )
         trial = _trial(noise, sums, int(count[0]))
         self.trials.append(trial)
+        self._known[noise] = trial
         self.after_each()
         return trial
 

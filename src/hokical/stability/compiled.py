@@ -27,7 +27,11 @@ from hokical.stability.compiled_profile_kernels import (
     runner_up,
 )
 from hokical.stability.sampled import Draws, below_top
-from hokical.stability.tables import REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature
+from hokical.stability.tables import (
+    REACH,
+    Quadrature,
+    tail_quadrature,
+)
 
 #: Portable and compiled sums agree to 1e-13 per thousand classes. Beyond that only the compiled
 #: ones are used, where there is a compiler, so that a result does not depend on its batch.
@@ -156,9 +160,10 @@ def _rest_sums(logits: Logits, gaps: FloatArray, temperature: float) -> FloatArr
 
 @profile.chances.register(lambda logits, *_: logits.tail is None and _profile_usable(logits))
 def _chances(logits: Logits, gap: FloatArray, scales: FloatArray) -> tuple[FloatArray, FloatArray]:
-    rule = gaussian_quadrature(-TAIL_LIMIT)
+    rule = tail_quadrature(logits.n_classes)
     tables = (rule.nodes, rule.weights, rule.series, rule.own)
     last = np.where(gap > profile.CUT_FROM, profile.BUMP - 0.5 * gap, np.inf)
+    last[gap > profile.FAR_FROM] = -np.inf
     out = np.empty((2, scales.size, logits.n_rows))
     for k, scale in enumerate(scales.tolist()):
         end = np.ascontiguousarray(last[:, k])

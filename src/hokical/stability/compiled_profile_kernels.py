@@ -77,13 +77,17 @@ def gaussian_chances(
     """out[0, n] and out[1, n]: the sums over nodes of weight * survival, and of what is lost.
 
     `rule` is the nodes (K,), weights (K,), series (R + 1, K) and the label's own factor (K,). What
-    is lost is counted up to the node last[n].
+    is lost is counted up to the node last[n]; before the first node, 1 and 0 are written.
     """
     nodes, weights, series, own = rule
     moments = np.empty(series.shape[0])
     products = np.empty(nodes.size)
     near = np.empty(block.shape[1], block.dtype)
     for n in range(block.shape[0]):
+        out[0, n] = 1.0
+        out[1, n] = 0.0
+        if last[n] < nodes[0]:
+            continue
         count = _keep_near(block[n], top[n], step, near)
         chebyshev_moments(near[:count], top[n], step, moments)
         for k in range(nodes.size):

@@ -23,12 +23,15 @@ from hokical.core.arrays import Array, Namespace
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.special import chebyshev_polynomials, constant, log_ndtr, where_needed
+from hokical.core.types import FloatArray
 from hokical.stability.tables import (
     DEGREE,
+    NODE_LIMIT,
     REACH,
     TAIL_LIMIT,
     Quadrature,
     gaussian_quadrature,
+    node_step,
     switch_tables,
 )
 
@@ -37,12 +40,14 @@ _ROOT_HALF = math.sqrt(0.5)
 _ARRAYS_AT_ONCE = 8
 #: Margins, in scales, beyond which the chance to win is 0 in float64.
 _NO_CHANCE = 1e3
+#: Up to so many classes NumPy adds class by class, all rows at once: rows are short loops.
+_SHORT_ROWS = 128
 
 
 @accelerated
 def stability(logits: Logits, scale: Array) -> Array:
     """gamma of every row, (n,) float64, over the columns alone."""
-    rule = gaussian_quadrature()
+    rule = gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes))
 
     def work(block: Logits) -> Array:
         xp = block.xp
@@ -62,10 +67,12 @@ def distribution(logits: Logits, scale: Array) -> Array:
     which is right to a percent or so unless several classes lead together.
     """
 
+    step = node_step(logits.n_classes)
+
     def work(block: Logits) -> Array:
         xp = block.xp
-        hazard, to_series = (constant(table, block.values) for table in switch_tables())
-        rule = gaussian_quadrature(-TAIL_LIMIT)
+        hazard, to_series = (constant(table, block.values) for table in switch_tables(step))
+        rule = gaussian_quadrature(-TAIL_LIMIT, step)
         at_points = contract(xp.exp(log_products(block, scale, rule)), hazard, xp)
         series = contract(xp.log(at_points), to_series, xp)
         margins = xp.clip(block.margins / scale, None, _NO_CHANCE)
@@ -94,14 +101,28 @@ def chebyshev_moments(logits: Logits, step: Array) -> Array:
     """sum_i T_r(min(step d_i, 2) - 1) for r = 0 ... R, (n, R + 1)."""
 
     def work(block: Logits) -> Array:
-        xp = block.xp
-        t = xp.clip(block.margins * step, None, 2.0) - 1.0
-        if block.is_traced:
-            return traced_moments(t, xp)
-        sums = xp.sum(chebyshev_polynomials(t, DEGREE, xp), axis=2)
-        return xp.permute_dims(sums, (1, 0))
+        t = block.xp.clip(block.margins * step, None, 2.0) - 1.0
+        return traced_moments(t, block.xp) if block.is_traced else moments_of(t, block.xp)
 
     return by_blocks(work, logits, (DEGREE + 1) * logits.n_columns)
+
+
+def moments_of(t: Array, xp: Namespace) -> Array:
+    """sum_i T_r(t_i) for r = 0 ... R, (n, R + 1), for t (n, classes)."""
+    if xp is np and t.shape[1] <= _SHORT_ROWS:
+        return _moments_by_class(t)
+    sums = xp.sum(chebyshev_polynomials(t, DEGREE, xp), axis=2)
+    return xp.permute_dims(sums, (1, 0))
+
+
+def _moments_by_class(t: FloatArray) -> FloatArray:
+    """The same, with T_(h + r) = 2 T_h T_r - T_(h - r) for the upper half."""
+    # Of one row NumPy would add the classes in another order than of several.
+    rows = t if t.shape[0] > 1 else np.concatenate([t, t])
+    terms = chebyshev_polynomials(np.ascontiguousarray(rows.T), DEGREE // 2, np)
+    low = terms.sum(axis=1)
+    high = 2.0 * (terms[1:] * terms[-1]).sum(axis=1) - low[-2::-1]
+    return np.concatenate([low, high])[:, : t.shape[0]].T
 
 
 def traced_moments(t: Array, xp: Namespace) -> Array:

@@ -24,19 +24,17 @@ import numpy as np
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
-from hokical.core.blocks import by_blocks
+from hokical.core.blocks import by_blocks, row_slices
 from hokical.core.logits import FARTHEST, Logits
-from hokical.core.special import (
-    chebyshev_polynomials,
-    constant,
-    log_ndtr,
-    log_or_never,
-    ndtr,
-    where_needed,
-)
+from hokical.core.special import constant, log_ndtr, log_or_never, ndtr, where_needed
 from hokical.core.types import FloatArray
-from hokical.stability.gaussian import contract, log_products, traced_moments
-from hokical.stability.tables import DEGREE, REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature
+from hokical.stability.gaussian import contract, log_products, moments_of, traced_moments
+from hokical.stability.tables import (
+    DEGREE,
+    REACH,
+    Quadrature,
+    tail_quadrature,
+)
 
 #: Gaps, in scales, from which nodes are left out, and from which rivals are counted one by one.
 CUT_FROM, FAR_FROM = 4.0, 7.5
@@ -78,7 +76,7 @@ def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tup
         profile = block.xp.reshape(pairs, (-1, 2 * widths.shape[0]))
         return gumbel_log_odds(block, gaps, temperature), profile
 
-    nodes = gaussian_quadrature(-TAIL_LIMIT).nodes.size
+    nodes = tail_quadrature(logits.n_classes).nodes.size
     found: tuple[Array, Array] = by_blocks(work, logits, max(logits.n_columns, 4 * nodes))
     return found
 
@@ -137,24 +135,23 @@ def gaussian_log_chances(logits: Logits, gaps: Array, scales: Array) -> tuple[Ar
 
 @accelerated
 def chances(logits: Logits, gap: Array, scales: Array) -> tuple[Array, Array]:
-    """integral of phi survival, and of phi (1 - survival) as far right as it is known, (n, W)."""
-    xp, rule = logits.xp, gaussian_quadrature(-TAIL_LIMIT)
-    nodes, weights = (constant(table, logits.values) for table in (rule.nodes, rule.weights))
-    survival = xp.exp(xp.clip(_log_survival(logits, scales, rule), None, 0.0))
+    """integral of phi survival, and of phi (1 - survival) as far right as it is known, (n, W).
+
+    Beyond FAR_FROM the two may be 1 and 0.
+    """
+    xp = logits.xp
+    rule = tail_quadrature(logits.n_classes)
+    if logits.is_numpy:
+        return _near_chances(logits, gap, scales, rule)
+    own, nodes, weights = (
+        constant(table, logits.values) for table in (rule.own, rule.nodes, rule.weights)
+    )
+    logs = _log_products(logits, scales, rule) - own
+    survival = xp.exp(xp.clip(logs, None, 0.0))
     lost = (1.0 - survival) * weights
     left_out = (gap[:, :, None] > CUT_FROM) & (nodes + 0.5 * gap[:, :, None] > BUMP)
     lost = xp.where(left_out, xp.zeros_like(lost), lost)
     return xp.sum(survival * weights, axis=2), xp.sum(lost, axis=2)
-
-
-def _log_survival(logits: Logits, scales: Array, rule: Quadrature) -> Array:
-    """sum of log Phi(u + d_i) over all classes but the label at every node, (n, W, K)."""
-    total = _log_products(logits, scales, rule) - constant(rule.own, logits.values)
-    tail = logits.tail
-    if tail is None:
-        return total
-    margin = np.where(tail.count > 0.0, tail.margin, 0.0)[:, None, None] / scales[:, None]
-    return total + tail.count[:, None, None] * log_ndtr(rule.nodes + margin, np)
 
 
 def _log_products(logits: Logits, scales: Array, rule: Quadrature) -> Array:
@@ -165,19 +162,43 @@ def _log_products(logits: Logits, scales: Array, rule: Quadrature) -> Array:
         t = xp.clip(xp.reshape(units, (-1, logits.n_columns)) * (2.0 / REACH), None, 2.0) - 1.0
         found = contract(traced_moments(t, xp), constant(rule.series, t), xp)
         return xp.reshape(found, (-1, n_scales, rule.nodes.size))
-    if not logits.is_numpy:
-        each = [log_products(logits, scales[k, ...], rule) for k in range(n_scales)]
-        return xp.stack(each, axis=1)
-    steps = (2.0 / (REACH * scales))[:, None]
+    each = [log_products(logits, scales[k, ...], rule) for k in range(n_scales)]
+    return xp.stack(each, axis=1)
 
-    def work(block: Logits) -> FloatArray:
-        """All scales in one pass: for a single row the number of calls is what counts."""
-        t = np.minimum(block.margins[:, None, :] * steps, 2.0) - 1.0
-        moments = chebyshev_polynomials(t, DEGREE, np).sum(axis=3)
-        found = contract(moments.reshape(DEGREE + 1, -1).T, rule.series, np)
-        return np.reshape(found, (block.n_rows, n_scales, rule.nodes.size))
 
-    return by_blocks(work, logits, (DEGREE + 1) * n_scales * logits.n_columns)
+def _near_chances(
+    logits: Logits, gap: FloatArray, scales: FloatArray, rule: Quadrature
+) -> tuple[FloatArray, FloatArray]:
+    """The same for NumPy, where it is needed: all scales at once, for calls cost time too."""
+    arrays = [logits.margins[:, None, :], scales[None, :], gap]
+    if logits.tail is not None:
+        margin = np.where(logits.tail.count > 0.0, logits.tail.margin, 0.0)
+        arrays += [margin[:, None], logits.tail.count[:, None]]
+
+    def work(_: Namespace, *needed: FloatArray) -> FloatArray:
+        blocks = row_slices(needed[0].shape[0], DEGREE * logits.n_columns)
+        parts = [_chances_of_rows(rule, *(array[rows] for array in needed)) for rows in blocks]
+        return np.concatenate(parts)
+
+    far = np.broadcast_to([1.0, 0.0], (*gap.shape, 2))
+    both = where_needed(gap <= FAR_FROM, work, tuple(arrays), far, np)
+    return both[:, :, 0], both[:, :, 1]
+
+
+def _chances_of_rows(
+    rule: Quadrature, margins: FloatArray, scale: FloatArray, gap: FloatArray, *tail: FloatArray
+) -> FloatArray:
+    """Both integrals (n, 2) of margins (n, classes), each row at its own scale (n,)."""
+    t = np.minimum(margins * (2.0 / REACH / scale)[:, None], 2.0) - 1.0
+    logs = contract(moments_of(t, np), rule.series, np) - rule.own
+    if tail:
+        margin, count = tail
+        logs += count[:, None] * log_ndtr(rule.nodes + (margin / scale)[:, None], np)
+    survival = np.exp(np.minimum(logs, 0.0, out=logs), out=logs)
+    last = np.where(gap > CUT_FROM, BUMP - 0.5 * gap, np.inf)[:, None]
+    lost = (1.0 - survival) * (rule.weights * (rule.nodes <= last))
+    survival *= rule.weights
+    return np.stack([survival.sum(axis=1), lost.sum(axis=1)], axis=1)
 
 
 def _all_overtaking(logits: Logits, gap: Array, scales: Array) -> Array:

@@ -103,9 +103,21 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
     shape = (-1, count * x.shape[0])
     nodes = xp.reshape(low[:, :, None] + length * x, shape)
     mass = xp.reshape(length * w, shape)
+    if logits.is_numpy:
+        return near, nodes, _multiply_active(mass, nodes, near)
     for i in range(count):
         mass = mass * xp.clip(nodes + near[:, i : i + 1], None, 1.0)
     return near, nodes, mass
+
+
+def _multiply_active(mass: FloatArray, nodes: FloatArray, near: FloatArray) -> FloatArray:
+    """mass times prod_i min(u + d_i, 1), (n, Q): rival i is below 1 from its own piece on."""
+    n_rows, count = near.shape
+    across = nodes.T.reshape(count, -1, n_rows) + 0.0  # rows innermost: long loops
+    product = np.ones_like(across)
+    for i, margin in enumerate(near.T.copy()):
+        product[i:] *= across[i:] + margin
+    return mass * product.reshape(-1, n_rows).T
 
 
 def _is_crowded(logits: Logits) -> bool:
