@@ -219,3 +219,25 @@ def test_what_a_kill_left_half_written_is_swept(examples, tmp_path: Path) -> Non
             (folder / name).write_text("{")
         fit(make("temps"), from_arrays(*examples), checkpoint=folder)
         assert not list(folder.glob(".*"))
+
+
+def test_a_second_process_on_one_checkpoint_is_refused(examples, tmp_path: Path) -> None:
+    folder, refusals = tmp_path / "c", []
+
+    def chunks():
+        with pytest.raises(CheckpointError, match="in use by another process"):
+            fit(make("temps"), from_arrays(*examples), checkpoint=folder)
+        refusals.append(1)
+        yield examples
+
+    cal = fit(make("temps"), from_chunks(chunks), checkpoint=folder)
+    assert refusals
+    assert cal.temperature_ == fit(make("temps"), from_arrays(*examples)).temperature_
+    assert not (folder / ".lock").exists()
+
+
+def test_a_file_is_no_checkpoint(examples, tmp_path: Path) -> None:
+    (tmp_path / "c").write_text("thesis")
+    with pytest.raises(CheckpointError, match="is a file, not a checkpoint"):
+        fit(make("temps"), from_arrays(*examples), checkpoint=tmp_path / "c")
+    assert (tmp_path / "c").read_text() == "thesis"

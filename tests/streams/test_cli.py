@@ -125,3 +125,36 @@ def test_commands_that_do_not_use_weights_say_so(examples, weights, tmp_path) ->
     np.savez(tmp_path / "v.npz", logits=examples[0], labels=examples[1], sample_weight=weights)
     done = run("select", tmp_path / "v.npz", "--json")
     assert "are not used here" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", ["fit {} -o c.json --method temps", "evaluate {}", "apply cal.json {} -o out"]
+)
+def test_errors_about_rows_name_the_file_and_the_row(
+    examples, tmp_path, monkeypatch, words
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    logits = examples[0].copy()
+    logits[3500, 2] = np.nan
+    write_parquet(tmp_path / "in", (logits, examples[1]), n_files=4)
+    np.savez(tmp_path / "in.npz", logits=logits, labels=examples[1])
+    make("temps").fit(*examples).save(tmp_path / "cal.json")
+    done = run(*words.format("in").split())
+    assert done.exit_code == 2, done.output
+    assert "part-3.parquet: " in done.output
+    assert "NaN in row" in done.output
+    assert not (tmp_path / "c.json").exists()
+    if words.startswith("fit"):
+        done = run(*words.format("in.npz").split(), "--checkpoint", "ck")
+        assert done.exit_code == 2
+        assert "in.npz: " in done.output
+
+
+def test_a_bad_first_row_names_the_folder(examples, tmp_path) -> None:
+    logits = examples[0].copy()
+    logits[0, 0] = np.inf
+    write_parquet(tmp_path, (logits, examples[1]), n_files=2)
+    done = run("evaluate", tmp_path)
+    assert done.exit_code == 2
+    assert f"{tmp_path.name}" in done.output.replace("\n", "")

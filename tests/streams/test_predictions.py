@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -130,11 +132,30 @@ def test_one_part_for_every_part_and_never_twice(examples, calibrator, tmp_path)
     again = apply_parts(PartTask(calibrator, proba=True), jobs)
     assert all(result.already_done for result in again)
     assert [r.confidence for r in again] == [r.confidence for r in results]
-    (tmp_path / "out" / "part-1.parquet").write_bytes(b"damaged")
+    (tmp_path / "out" / "part-1.parquet").unlink()
     third = apply_parts(PartTask(calibrator, proba=True), jobs)
     assert [result.already_done for result in third].count(False) == 1
     other = apply_parts(PartTask(make("temps").fit(*examples)), jobs)
     assert not any(result.already_done for result in other)
+
+
+@pytest.mark.parametrize("content", ["other rows", b"no table"])
+def test_files_of_others_are_not_replaced(examples, calibrator, tmp_path, content) -> None:
+    for folder in ("in", "out"):
+        (tmp_path / folder).mkdir()
+    write_parquet(tmp_path / "in", examples, n_files=2)
+    unrelated = tmp_path / "out" / "part-1.parquet"
+    if isinstance(content, bytes):
+        unrelated.write_bytes(content)
+    else:
+        shutil.copy(tmp_path / "in" / "part-0.parquet", unrelated)
+    before = unrelated.read_bytes()
+    with pytest.raises(DataFileError, match=r"part-1\.parquet: is not a result of `apply`"):
+        plan_parts(tmp_path / "in", tmp_path / "out")
+    with pytest.raises(DataFileError, match=r"part-1\.parquet: is not a result of `apply`"):
+        PartTask(calibrator)(PartJob(tmp_path / "in" / "part-1.parquet", unrelated))
+    assert unrelated.read_bytes() == before
+    assert len(list((tmp_path / "out").iterdir())) == 1
 
 
 def test_a_bad_part_leaves_no_output(examples, calibrator, tmp_path) -> None:

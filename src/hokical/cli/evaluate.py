@@ -89,7 +89,8 @@ def evaluate(
     dense = dense_options(logits, class_axis, ignore_label)
     fitted = None if calibrator is None else load_calibrator(calibrator)
     options: dict[str, Any] = {"n_bins": bins, "full": full}
-    with nullcontext() if dense is None else check_arrays(logits):
+    in_parts = dense is not None or in_many_files(logits)
+    with check_arrays(logits) if in_parts else nullcontext():
         if dense is not None:
             plain, measure = _judge_dense(load_dense(logits, split, labels), dense, options)
         elif in_many_files(logits):

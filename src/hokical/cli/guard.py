@@ -6,15 +6,18 @@ import errno
 import os
 import traceback
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import hokical
 from hokical.cli.show import stderr
 
+#: Parameters of commands that name what is written; all other paths are read.
+OUTPUTS = frozenset({"output", "report", "state", "log", "prometheus", "checkpoint"})
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 
 #: Base of all errors of usage. Its module differs between versions of typer.
@@ -87,6 +90,37 @@ class Guard(TyperGroup):
             if ctx.meta["debug"]:
                 traceback.print_exc()
             raise typer.Exit(_report(error, _usage_hint(error))) from None
+
+
+class ProtectingCommand(TyperCommand):
+    """A command whose outputs take the place of none of its inputs, nor of each other."""
+
+    def invoke(self, ctx: Any) -> Any:
+        paths = {name: path for name, path in ctx.params.items() if isinstance(path, Path)}
+        for name in OUTPUTS & paths.keys():
+            if paths[name].is_dir():  # which the command checks itself
+                continue
+            others = (paths[other] for other in paths if other != name)
+            if any(_is_same(paths[name], file) for other in others for file in _files_of(other)):
+                raise hokical.io.DataFileError(
+                    paths[name],
+                    f"cannot be the --{name}: it is an input too, or another output, and would be "
+                    "lost.",
+                    "Choose another name.",
+                )
+        return super().invoke(ctx)
+
+
+def _files_of(path: Path) -> list[Path]:
+    return [path, *hokical.io.opening.files_read(path)]
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, which may not exist yet."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _added_commands() -> dict[str, EntryPoint]:

@@ -15,24 +15,36 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from hokical.core.files import printable
 
 #: Width if there is no terminal, so that tables in files and pipes are not cut.
 _WIDTH_OF_A_PIPE = 120
 _UNBOUNDED = 100_000
 
 
+class _Terminal(Console):
+    """A console that shows control characters of names and files instead of obeying them."""
+
+    def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            lines = text if control else "\n".join(map(printable, text.split("\n")))
+            yield Segment(lines, style, control)
+
+
 def stdout(*, at_least: int = 0) -> Console:
     """The console for results, as if it were at least this wide."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(width=None if known else _WIDTH_OF_A_PIPE, highlight=False)
-    return Console(width=at_least, highlight=False) if console.width < at_least else console
+    console = _Terminal(width=None if known else _WIDTH_OF_A_PIPE, highlight=False)
+    return _Terminal(width=at_least, highlight=False) if console.width < at_least else console
 
 
 def stderr() -> Console:
     """The console for everything else."""
-    return Console(stderr=True, highlight=False)
+    return _Terminal(stderr=True, highlight=False)
 
 
 def say(text: str) -> None:

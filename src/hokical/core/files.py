@@ -19,6 +19,15 @@ except ImportError:  # Windows: an open file cannot be removed there, and files 
 _SUFFIX_LENGTH = 12
 
 
+def printable(text: str) -> str:
+    r"""The text with its control characters escaped, for names that a terminal must not obey.
+
+    >>> print(printable("a\x1b[31m.npz"))
+    a\x1b[31m.npz
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class FileInUse(OSError):
     """Another process or thread works with the file."""
 
@@ -68,10 +77,13 @@ def remove_leftovers(folder: Path, pattern: str) -> None:
 
 
 @contextmanager
-def lock_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold a lock, which ends with the process at the latest; FileInUse if another one has it."""
+def lock_file(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock, which ends with the process at the latest; FileInUse if another one has it.
+
+    With `wait`, wait until it is free.
+    """
     place = Path(path)
-    with _open_locked(place, "ab"):
+    with _open_locked(place, "ab", wait):
         try:
             yield
         finally:
@@ -100,14 +112,14 @@ def append_line(path: str | os.PathLike[str], line: str) -> None:
             raise
 
 
-def _open_locked(path: Path, mode: str) -> IO[bytes]:
+def _open_locked(path: Path, mode: str, wait: bool = True) -> IO[bytes]:
     """Open and lock a file that others may remove until it is locked."""
     while True:
         stream = open(path, mode)  # noqa: SIM115, closed by the caller
         if fcntl is None:
             return stream
         try:  # a new file can only be locked by `remove_leftovers`, for a moment
-            fcntl.flock(stream, fcntl.LOCK_EX | (0 if mode == "xb" else fcntl.LOCK_NB))
+            fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             stream.close()
             raise FileInUse(errno.EWOULDBLOCK, "in use by another process", str(path)) from None

@@ -75,6 +75,9 @@ class ParquetSource(TableSource):
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
         return read_ahead(self._from_row(start))
 
+    def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
+        return ((file, ParquetSource([file], split=self.split)) for file in self.files)
+
     def identity(self) -> dict[str, Any]:
         about = [file_identity(file) for file in self.files]
         return super().identity() | {"files": about, "split": self.split}
@@ -109,12 +112,13 @@ class ParquetSource(TableSource):
 class DatasetSource(TableSource):
     """Rows of a pyarrow Dataset, with its filter and the columns of its partitions, or a Table."""
 
-    def __init__(self, data: Any, *, split: FileSplit = "val") -> None:
+    def __init__(self, data: Any, *, split: FileSplit = "val", path: Path | None = None) -> None:
+        self.path = path
         arrow = import_module("pyarrow.dataset")
         if not isinstance(data, arrow.Dataset):
             data = arrow.dataset(_as_table(data))
         self.dataset = data
-        super().__init__(_DATASET, data.schema.names, split)
+        super().__init__(path or _DATASET, data.schema.names, split)
         if self._layout.split is None:
             self.n_rows = int(data.count_rows())
 
@@ -128,19 +132,22 @@ class DatasetSource(TableSource):
             partitioning="hive",
             partition_base_dir=str(folder),
         )
-        return cls(dataset, split=split)
+        return cls(dataset, split=split, path=folder)
+
+    def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
+        return iter(() if self.path is None else ((self.path, self),))
 
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
         return read_ahead(skip_rows(self._all(), start))
 
     def _all(self) -> Iterator[Chunk]:
         logits = self._logit_columns
-        with report_damage(_DATASET, "a table"):
+        with report_damage(self.path or _DATASET, "a table"):
             frugal = _frugal(self.dataset)
             head = self.dataset.head(1, columns=logits, batch_size=1, **frugal).to_batches()
             size = _batch_rows(logits, iter(head))
             for batch in self.dataset.to_batches(columns=self._columns, batch_size=size, **frugal):
-                yield self._chunk(_DATASET, batch)
+                yield self._chunk(self.path or _DATASET, batch)
 
 
 def _frugal(dataset: Any) -> dict[str, Any]:

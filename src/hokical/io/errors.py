@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from hokical.core.files import printable
+
 _NOT_DAMAGE = (errno.EACCES, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOENT)
 
 
@@ -17,7 +19,7 @@ class DataFileError(ValueError):
 
     def __init__(self, path: Path, problem: str, remedy: str = "") -> None:
         self.path, self._said = path, (path, problem, remedy)
-        super().__init__(" ".join(f"{path}: {problem} {remedy}".split()))
+        super().__init__(printable(" ".join(f"{path}: {problem} {remedy}".split())))
 
     def __reduce__(self) -> tuple[type[DataFileError], tuple[Path, str, str]]:
         """So that it can be sent from another process."""

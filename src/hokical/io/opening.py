@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hokical.io.errors import DataFileError
 from hokical.io.lazy import Arrays
 from hokical.io.names import FileSplit
 from hokical.io.numpy_files import map_npz, open_npy
-from hokical.io.reading import Location, find_arrays, read_examples, tidy_labels
+from hokical.io.reading import Location, find_arrays, labels_beside, read_examples, tidy_labels
 from hokical.io.sniff import find_format
 from hokical.io.sources import ArraySource, ChunkSource, from_arrays, from_chunks
 from hokical.io.stores import open_zarr
@@ -84,7 +85,7 @@ def open_source(
     if kind in ("npy", "npz"):
         return _map_arrays(path, split, labels)
     found = read_examples(path, split=split, labels=labels)
-    return ArraySource(found.logits.values, found.labels, found.weights)
+    return ArraySource(found.logits.values, found.labels, found.weights, path=path)
 
 
 def map_file(path: Path) -> Arrays:
@@ -99,7 +100,7 @@ def _map_arrays(path: Path, split: FileSplit, labels: Location | None) -> ChunkS
     truth = found.find_labels()[1]
     if isinstance(truth, np.ndarray) and truth.dtype.kind not in "iub":
         truth = tidy_labels(truth)
-    return ArraySource(found.logits, truth, found.weights)
+    return ArraySource(found.logits, truth, found.weights, path=path)
 
 
 def _open_folder(path: Path, split: FileSplit) -> ChunkSource:
@@ -111,6 +112,19 @@ def _open_folder(path: Path, split: FileSplit) -> ChunkSource:
     if any("=" in part for part in files[0].relative_to(path).parts[:-1]):
         return DatasetSource.from_folder(path, files, split)
     return ParquetSource(files, split=split)
+
+
+def files_read(path: Path) -> Iterator[Path]:
+    """The files that are read where a path is given: those of a folder, labels beside logits."""
+    if is_pattern(path):
+        yield from matching_files(path)
+    elif path.is_dir():
+        whole = is_zarr(path) or (path / "about.json").exists()  # the latter in a checkpoint
+        yield from path.rglob("*") if whole else parquet_files(path)
+    else:
+        yield path
+        if path.suffix in (".npy", ".csv"):  # others have labels in themselves
+            yield labels_beside(path)
 
 
 def is_zarr(path: Path) -> bool:

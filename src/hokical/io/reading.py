@@ -180,7 +180,7 @@ class FileArrays:
         They are in the file that the user names; else, beside an array without a name, in a file
         of a matching name; else in the same file.
         """
-        beside = self.path.with_name(self.path.name.replace("logits", "labels"))
+        beside = labels_beside(self.path)
         if self.labels_file is not None:
             beside = Path(self.labels_file)
         elif self.names.logits != NAMELESS or beside == self.path or not beside.exists():
@@ -188,6 +188,11 @@ class FileArrays:
             return self.path, None if name is None else self.arrays[name]
         others = self.open_labels(beside)
         return beside, others[choose_labels(beside, others, self.split)]
+
+
+def labels_beside(path: Path) -> Path:
+    """The file in which the labels of an array without a name are looked for."""
+    return path.with_name(path.name.replace("logits", "labels"))
 
 
 def find_arrays(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,10 @@ class ChunkSource(ABC):
         """Rows in all, where counting them is much less work than reading them."""
         return self.n_rows
 
+    def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
+        """The files of the source, each as a source of its own; none if it has no files."""
+        return iter(())
+
     def identity(self) -> dict[str, Any]:
         """What distinguishes this source from others, as far as is known without reading it all."""
         return {"kind": type(self).__name__, "rows": self.n_rows}
@@ -65,7 +70,9 @@ class ArraySource(ChunkSource):
         sample_weight: Any = None,
         *,
         chunk_rows: int | None = None,
+        path: Path | None = None,
     ) -> None:
+        self.path = path
         shape = getattr(logits, "shape", None)
         if shape is None or len(shape) != 2:
             raise ValueError(
@@ -90,6 +97,9 @@ class ArraySource(ChunkSource):
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
         parts = self._slices(start)
         return parts if isinstance(self.logits, np.ndarray) else read_ahead(parts)
+
+    def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
+        return iter(() if self.path is None else ((self.path, self),))
 
     def _slices(self, start: int) -> Iterator[Chunk]:
         assert self.n_rows is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,10 @@ from hokical.core.memory import check_memory
 from hokical.core.types import FloatArray
 from hokical.fitting.partitions import Block
 from hokical.io.chunks import Chunk, join_columns, join_rows
+from hokical.io.errors import DataFileError
+from hokical.io.sources import ChunkSource
 
+_ABOUT_ROWS = "The rows of the source cannot be used."
 #: Maximum, label and weight of a row.
 _BYTES_BESIDE = 24
 
@@ -53,7 +58,41 @@ def report_rows(first_row: int) -> Iterator[None]:
         yield
     except (TypeError, ValueError) as error:
         where = f" (Rows are counted from row {first_row} of the source.)" if first_row else ""
-        raise type(error)(f"{error}{where}") from error
+        about_rows = type(error)(f"{error}{where}")
+        about_rows.add_note(_ABOUT_ROWS)
+        raise about_rows from error
+
+
+@contextmanager
+def report_file(path: Path) -> Iterator[None]:
+    """Errors about rows name the file."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise DataFileError(path, str(error)) from error
+
+
+@contextmanager
+def report_files(source: ChunkSource) -> Iterator[None]:
+    """Errors about rows name the file of a source that has them, which is looked for again."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if _ABOUT_ROWS in getattr(error, "__notes__", ()):
+            for path, part in source.by_file():
+                with report_file(path):
+                    _check_rows(part, source.n_classes)
+        raise
+
+
+def _check_rows(source: ChunkSource, n_classes: int) -> None:
+    first = 0
+    for chunk in source.chunks():
+        if chunk.labels is None:
+            chunk = replace(chunk, labels=np.zeros(chunk.n_rows, np.int64))
+        if chunk.n_rows:
+            check_block(chunk, first, n_classes)
+        first += chunk.n_rows
 
 
 def gather_blocks(blocks: Iterable[Block], n_rows: int | None, who: str) -> Block:

@@ -15,7 +15,7 @@ from hokical.metrics.classes import ClassSums
 from hokical.metrics.streamed import plus, sums_if_any
 from hokical.metrics.summaries import Summary, summarize_sums
 from hokical.metrics.sums import FullSums, MetricSums
-from hokical.streams.blocks import check_block
+from hokical.streams.blocks import check_block, report_files
 
 
 def evaluate(
@@ -64,8 +64,10 @@ def evaluate(
     every: FullSums | None = None
     classes: ClassSums | None = None
     first = 0
-    for chunk in reblock(as_source(source).chunks(), block_rows(n_classes)):
-        block = check_block(chunk, first, n_classes)
+    chunks = as_source(source)
+    for chunk in reblock(chunks.chunks(), block_rows(n_classes)):
+        with report_files(chunks):
+            block = check_block(chunk, first, n_classes)
         predicted = to_host(calibrator.predict(block.logits))
         confidence = to_host(calibrator.predict_confidence(block.logits))
         columns = (confidence, predicted == block.labels, block.weights)

@@ -16,6 +16,7 @@ from hokical.io.opening import as_source
 from hokical.io.sources import ChunkSource
 from hokical.io.spooling import spool_chunks
 from hokical.io.witness import WitnessedSource
+from hokical.streams.blocks import report_files
 from hokical.streams.partition import StreamedPartition
 
 Estimator = TypeVar("Estimator", bound=BaseCalibrator)
@@ -82,7 +83,8 @@ def fit(
     with nullcontext() if checkpoint is None else hold_folder(checkpoint), spooled as kept:
         journal = None if checkpoint is None else _journal(calibrator, kept, checkpoint, every)
         rows = kept if journal is None else _witness(kept, journal)
-        calibrator.fit_partition(StreamedPartition(rows, journal=journal, progress=progress))
+        with report_files(kept):
+            calibrator.fit_partition(StreamedPartition(rows, journal=journal, progress=progress))
     return calibrator
 
 

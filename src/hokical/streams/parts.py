@@ -26,7 +26,7 @@ from hokical.io.identities import file_identity
 from hokical.io.names import FileSplit
 from hokical.io.opening import is_pattern, matching_files, parquet_files
 from hokical.io.parquet import parquet_library
-from hokical.streams.blocks import report_rows
+from hokical.streams.blocks import report_file, report_rows
 
 _STAMP = b"hokical"
 
@@ -77,7 +77,7 @@ class PartTask:
         for chunk in ParquetSource([file], split=self.split).chunks():
             if not chunk.n_rows:
                 continue
-            with report_rows(first):
+            with report_file(file), report_rows(first):
                 logits = as_logits(chunk.logits, fitted_by=self.calibrator)
             columns: list[Any] = [
                 self.calibrator.predict(logits),
@@ -149,6 +149,8 @@ def _check_target(target: Path, base: Path, jobs: list[PartJob], *, whole_folder
     replaced = not inputs.isdisjoint(job.output.resolve() for job in jobs)
     if replaced or (read_again and source in place.parents):
         raise DataFileError(target, f"results would mix with the input files in {base}.", remedy)
+    for job in jobs:
+        _read_about(job.output)
 
 
 def apply_parts(
@@ -164,17 +166,29 @@ def apply_parts(
 
 
 def _writer(stream: Any, schema: Any) -> Any:
-    return parquet_library(Path("output")).ParquetWriter(stream, schema)
+    return parquet_library(Path("output")).ParquetWriter(stream, schema, write_page_checksum=True)
 
 
 def _read_finished(path: Path, stamp: str) -> PartResult | None:
     """The result of an earlier run, if the file is there and was made from the same."""
-    if not path.exists():
-        return None
-    try:
-        about = parquet_library(path).read_metadata(path).metadata or {}
-    except (OSError, ValueError):  # something else of that name: it is replaced
-        return None
+    about = _read_about(path)
     if about.get(_STAMP, b"").decode() != stamp:
         return None
     return PartResult(path, int(about[b"rows"]), float(about[b"confidence"]), True)
+
+
+def _read_about(path: Path) -> dict[bytes, bytes]:
+    """What a part says of itself; empty if it is not there. Files of others are left alone."""
+    if not path.exists():
+        return {}
+    try:
+        about: dict[bytes, bytes] = parquet_library(path).read_metadata(path).metadata or {}
+    except (OSError, ValueError):
+        about = {}
+    if _STAMP not in about:
+        raise DataFileError(
+            path,
+            "is not a result of `apply`, and would be lost.",
+            "Delete it, or choose another output folder.",
+        )
+    return about

@@ -22,7 +22,7 @@ from hokical.io.sources import ChunkSource
 from hokical.io.witness import WitnessedSource
 from hokical.io.writing import check_output
 from hokical.rules.answering import What
-from hokical.streams.blocks import report_rows
+from hokical.streams.blocks import report_files, report_rows
 
 
 def predict(
@@ -59,7 +59,7 @@ def predict_chunks(
     """`predict` for the chunks of a source from row `start` on."""
     for chunk in source.chunks(start):
         if chunk.n_rows:
-            with report_rows(start):
+            with report_files(source), report_rows(start):
                 found = to_host(calibrator.answer(what, chunk.logits))
             yield found
             start += chunk.n_rows
