@@ -10,6 +10,7 @@ One module per format. The format is found by a file's first bytes; nothing in a
 2
 """
 
+from hokical.io.answers import Answers, read_lm_eval, read_logprobs
 from hokical.io.errors import DataFileError
 from hokical.io.opening import is_pattern
 from hokical.io.reading import LabelledRows, read_examples
@@ -17,12 +18,15 @@ from hokical.io.wanted import Wanted
 from hokical.io.writing import check_output, write_npz, write_table
 
 __all__ = [
+    "Answers",
     "DataFileError",
     "LabelledRows",
     "Wanted",
     "check_output",
     "is_pattern",
     "read_examples",
+    "read_lm_eval",
+    "read_logprobs",
     "write_npz",
     "write_table",
 ]
