@@ -94,30 +94,28 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
     xp, count = logits.xp, min(logits.n_columns - 1, NEAREST)
     ordered = xp.sort(logits.margins / width, axis=1)
     near = xp.clip(ordered[:, 1 : count + 1], None, 1.0)
-    high = 1.0 - near
-    end = high[:, count - 1 :] if _is_crowded(logits) else xp.zeros_like(high[:, :1])
-    active = logits.beside(np.arange(1.0, count + 1.0))
-    low = xp.maximum(xp.concat([high[:, 1:], end], axis=1), high - CUT_OFF / active)
+    across = _turn(near, xp)  # (m, n): rows innermost, for long loops
+    high = 1.0 - across
+    end = high[count - 1 :, :] if _is_crowded(logits) else xp.zeros_like(high[:1, :])
+    active = logits.beside(np.arange(1.0, count + 1.0))[:, None]
+    low = xp.maximum(xp.concat([high[1:, :], end], axis=0), high - CUT_OFF / active)
     x, w = (constant(table, near) for table in _unit_rule(min(_ORDER, count // 2 + 1), 1))
-    length = (high - low)[:, :, None]
-    shape = (-1, count * x.shape[0])
-    nodes = xp.reshape(low[:, :, None] + length * x, shape)
-    mass = xp.reshape(length * w, shape)
-    if logits.is_numpy:
-        return near, nodes, _multiply_active(mass, nodes, near)
+    length = (high - low)[:, None, :]
+    nodes = low[:, None, :] + length * x[None, :, None]
+    mass = length * w[None, :, None]
     for i in range(count):
-        mass = mass * xp.clip(nodes + near[:, i : i + 1], None, 1.0)
-    return near, nodes, mass
+        if logits.is_numpy:  # rival i is below 1 from its own piece on
+            mass[i:] *= nodes[i:] + across[i]
+        else:
+            mass = mass * xp.clip(nodes + across[i : i + 1, None, :], None, 1.0)
+    shape = (count * x.shape[0], -1)
+    return near, _turn(xp.reshape(nodes, shape), xp), _turn(xp.reshape(mass, shape), xp)
 
 
-def _multiply_active(mass: FloatArray, nodes: FloatArray, near: FloatArray) -> FloatArray:
-    """mass times prod_i min(u + d_i, 1), (n, Q): rival i is below 1 from its own piece on."""
-    n_rows, count = near.shape
-    across = nodes.T.reshape(count, -1, n_rows) + 0.0  # rows innermost: long loops
-    product = np.ones_like(across)
-    for i, margin in enumerate(near.T.copy()):
-        product[i:] *= across[i:] + margin
-    return mass * product.reshape(-1, n_rows).T
+def _turn(table: Array, xp: Namespace) -> Array:
+    """Rows for columns; NumPy's in the usual order, as sums depend on it."""
+    turned = xp.permute_dims(table, (1, 0))
+    return np.ascontiguousarray(turned) if xp is np else turned
 
 
 def _is_crowded(logits: Logits) -> bool:
