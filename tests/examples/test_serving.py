@@ -1,0 +1,111 @@
+"""The serving example: right answers, errors as 400, metrics, and eight clients at once."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import hokical
+
+for _module in ("starlette", "uvicorn", "onnx", "onnxruntime", "ndonnx"):
+    pytest.importorskip(_module, reason=f"the serving example needs {_module}")
+
+import uvicorn  # noqa: E402
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "serving"
+CLIENTS, BATCHES, ROWS = 8, 6, 16
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What `make_model.py` writes."""
+    place = tmp_path_factory.mktemp("serving")
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import make_model
+
+        make_model.main(place, "temps")
+        yield place
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    import app
+
+    served = app.create_app(str(folder / "model.onnx"), str(folder / "monitor.json"))
+    server = uvicorn.Server(uvicorn.Config(served, port=0, log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+def post(address: str, body: Any) -> Any:
+    request = urllib.request.Request(address, json.dumps(body).encode(), method="POST")
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)
+
+
+def metric(address: str, name: str) -> float:
+    with urllib.request.urlopen(f"{address}/metrics", timeout=60) as reply:
+        found = re.search(rf"^{name}{{[^}}]*}} (\S+)$", reply.read().decode(), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+def test_eight_clients_get_the_answers_of_the_calibrator(address: str, folder: Path) -> None:
+    X, y = load_digits(return_X_y=True)
+    X, y = X[1200 : 1200 + ROWS * BATCHES] / 16, y[1200 : 1200 + ROWS * BATCHES]
+    alone = [post(f"{address}/predict", {"inputs": part.tolist()}) for part in np.split(X, BATCHES)]
+    def client(_: int) -> None:
+        for part, truth, expected in zip(
+            np.split(X, BATCHES), np.split(y, BATCHES), alone, strict=True
+        ):
+            found = post(f"{address}/predict", {"inputs": part.tolist()})
+            assert found["labels"] == expected["labels"]
+            np.testing.assert_allclose(found["confidence"], expected["confidence"], rtol=1e-6)
+            correct = np.equal(found["labels"], truth).tolist()
+            post(f"{address}/outcomes", {"confidence": found["confidence"], "correct": correct})
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(client, range(CLIENTS)))
+    total = CLIENTS * BATCHES * ROWS
+    assert metric(address, "hokical_labelled_total") == total
+
+
+@pytest.mark.parametrize("body", [{}, {"inputs": [[1.0]]}, {"inputs": "text"}, 3])
+def test_bad_requests_are_answered_with_400(address: str, body: Any) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        post(f"{address}/predict", body)
+    with caught.value as reply:
+        assert reply.code == 400
+        assert json.load(reply)["error"]
+
+
+def test_a_loaded_calibrator_may_be_shared_by_threads(folder: Path) -> None:
+    cal = hokical.load(folder / "cal.json")
+    batches = [np.random.default_rng(seed).normal(size=(50, 10)) for seed in range(CLIENTS)]
+    alone = [cal.predict_confidence(batch) for batch in batches]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        for _ in range(3):
+            for mine, theirs in zip(alone, pool.map(cal.predict_confidence, batches), strict=True):
+                np.testing.assert_array_equal(mine, theirs)
