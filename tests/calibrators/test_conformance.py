@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from hokical import Gaussian, Views, load
-from hokical.calibrators import make, method_names, table
+from hokical.calibrators import make, method_names, methods_from_logits, table
 from tests.conftest import synthetic_logits
 
 #: Options that make results comparable to rounding: no search over penalties or noise, whose
@@ -25,6 +25,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "recal": {"random_state": 0},
 }
 NAMES = method_names()
+Data = tuple[np.ndarray, np.ndarray]
+BINARY = ("platt", "beta", "venn_abers")
 METHODS = ("predict", "predict_confidence", "predict_proba")
 
 
@@ -41,6 +43,10 @@ class Subject:
 
     def __init__(self, name: str) -> None:
         self.calibrator = make(name, **OPTIONS.get(name, {}))
+
+    def examples(self, n: int, n_classes: int, *, seed: int) -> Data:
+        """Logits and labels, of two classes if the method takes no more."""
+        return synthetic_logits(n, 2 if self.calibrator.binary_only else n_classes, seed=seed)
 
     def given(self, logits: np.ndarray) -> Any:
         if not self.calibrator.needs_views:
@@ -62,12 +68,9 @@ def subject(request: pytest.FixtureRequest) -> Subject:
     return Subject(request.param)
 
 
-@pytest.fixture(scope="module")
-def data() -> tuple[np.ndarray, np.ndarray]:
-    return synthetic_logits(600, 5, seed=11)
-
-
-Data = tuple[np.ndarray, np.ndarray]
+@pytest.fixture
+def data(subject: Subject) -> Data:
+    return subject.examples(600, 5, seed=11)
 
 
 def check_answers(subject: Subject, logits: np.ndarray) -> None:
@@ -105,9 +108,12 @@ def test_the_registry_is_complete() -> None:
         "recal",
         "hoki",
         "profile",
+        "platt",
+        "beta",
+        "venn_abers",
     ]
     assert expected == NAMES
-    for wrong in ("platt", ["temps"]):
+    for wrong in ("plat", ["temps"]):
         with pytest.raises(ValueError, match="`name` must be one of"):
             make(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="'temps' has no parameter 'foo'; it has"):
@@ -119,8 +125,11 @@ def test_the_registry_is_complete() -> None:
         assert info.cost
         assert info.parameters == make(info.name).get_params(deep=False)
     assert {i.name for i in table() if i.changes_labels} == {
-        "vecs", "ms_odir", "dir_odir", "structured", "irova_ts"
+        "vecs", "ms_odir", "dir_odir", "structured", "irova_ts", "platt", "beta", "venn_abers"
     }  # fmt: skip
+    assert [i.name for i in table() if i.binary_only] == ["platt", "beta", "venn_abers"]
+    assert methods_from_logits(2) == methods_from_logits()
+    assert set(methods_from_logits(2)) - set(methods_from_logits(3)) == set(BINARY)
 
 
 def test_answers_fit_together(subject: Subject, data: Data) -> None:
@@ -130,7 +139,7 @@ def test_answers_fit_together(subject: Subject, data: Data) -> None:
 
 def test_it_helps(subject: Subject, data: Data) -> None:
     """Logits stretched threefold: every method must say less than the softmax, and less wrongly."""
-    logits, labels = synthetic_logits(4000, 5, seed=5)
+    logits, labels = subject.examples(4000, 5, seed=5)
     subject.fit(logits[:2000], labels[:2000])
     confidence = subject.answer("predict_confidence", logits[2000:])
     right = subject.answer("predict", logits[2000:]) == labels[2000:]
@@ -191,7 +200,7 @@ def test_batches_change_nothing(subject: Subject, data: Data) -> None:
 
 def test_class_order_changes_nothing(subject: Subject, data: Data) -> None:
     logits, labels = data
-    order = np.array([3, 0, 4, 1, 2])
+    order = np.array([3, 0, 4, 1, 2] if logits.shape[1] == 5 else [1, 0])
     expected = subject.fit(logits, labels).answer("predict_proba", logits)
     turned = Subject(subject.calibrator.name).fit(logits[:, order], np.argsort(order)[labels])
     np.testing.assert_allclose(
@@ -247,11 +256,12 @@ def test_weights_are_repetitions(subject: Subject, data: Data) -> None:
     ],
 )
 def test_awkward_data_is_answered(subject: Subject, case: str) -> None:
-    logits, labels = synthetic_logits(120, 2 if case == "two classes" else 4, seed=3)
+    logits, labels = subject.examples(120, 2 if case == "two classes" else 4, seed=3)
+    last = logits.shape[1] - 1
     if case == "missing class":
-        labels[labels == 2] = 0
+        labels[labels == last] = 0
     elif case == "n = C":
-        logits, labels = logits[:4], np.arange(4)
+        logits, labels = logits[: last + 1], np.arange(last + 1)
     elif case == "all right":
         labels = logits.argmax(axis=1)
     elif case == "all wrong":
@@ -261,7 +271,8 @@ def test_awkward_data_is_answered(subject: Subject, case: str) -> None:
     elif case == "masked":
         labels[labels == 1] = 0
         logits[:, 1] = -np.inf
-        logits[::7, 3] = np.where(labels[::7] == 3, logits[::7, 3], -np.inf)
+        logits[::7, last] = np.where(labels[::7] == last, logits[::7, last], -np.inf)
+        logits[1::7, 1] = -1.0  # or two classes would have nothing to learn from
     elif case == "one row":
         logits, labels = logits[:1], labels[:1]
     subject.fit(logits, labels)
@@ -272,21 +283,22 @@ def test_awkward_data_is_answered(subject: Subject, case: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_near_ties_keep_their_label(subject: Subject, dtype: type) -> None:
-    logits, labels = synthetic_logits(200, 4, seed=3)
+    logits, labels = subject.examples(200, 4, seed=3)
+    size = logits.shape[1]
     logits = np.round(logits).astype(dtype)
-    logits[::3] = np.nextafter(np.full(4, 1, dtype), np.arange(4, dtype=dtype) % 3)
+    logits[::3] = np.nextafter(np.full(size, 1, dtype), np.arange(size, dtype=dtype) % 3)
     subject.fit(logits, labels)
     check_answers(subject, logits)
 
 
 def test_a_fit_without_a_finite_optimum_says_so(subject: Subject) -> None:
     """Every label right: no finite temperature is best. Methods that count need no optimum."""
-    logits, _ = synthetic_logits(120, 4, seed=3)
+    logits, _ = subject.examples(120, 4, seed=3)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         subject.fit(logits, logits.argmax(axis=1))
     said = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
-    if subject.calibrator.name in ("uncalibrated", "irm", "recal", "hoki"):
+    if subject.calibrator.name in ("uncalibrated", "irm", "recal", "hoki", *BINARY):
         assert not said
     else:
         assert said
@@ -306,7 +318,7 @@ def test_an_impossible_truth_is_mentioned(subject: Subject, data: Data) -> None:
 
 
 def test_large_and_tiny_logits_stay_finite(subject: Subject) -> None:
-    logits, labels = synthetic_logits(200, 4, seed=8)
+    logits, labels = subject.examples(200, 4, seed=8)
     for factor in (1e-6, 1e4):
         check_answers(subject.fit(factor * logits, labels), factor * logits)
 
@@ -315,4 +327,4 @@ def test_wrong_width_is_named(subject: Subject, data: Data) -> None:
     logits, labels = data
     subject.fit(logits, labels)
     with pytest.raises(ValueError, match="one column per class"):
-        subject.answer("predict", logits[:, :3])
+        subject.answer("predict", logits[:, [0, 1, 1]])

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical import Gaussian, Gumbel, Uniform, Views
+from hokical import Gaussian, Gumbel, Uniform, Views, from_probabilities
 from hokical.calibrators import BaseCalibrator, make
 from hokical.calibrators.catalog import method_names
+from hokical.rules import FlooredRule
 from tests.conftest import synthetic_logits
 from tests.libraries import NAMES, get_library
 
@@ -26,6 +28,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 50}),
     "hoki from confidence": ("hoki", {"noise": Gaussian(2.0), "init": "confidence"}),
     "irm raw": ("irm", {"normalize": False}),
+    "temps floored": ("temps", {}),
 }
 ANSWERS = ("predict", "predict_confidence", "predict_proba")
 
@@ -33,12 +36,18 @@ ANSWERS = ("predict", "predict_confidence", "predict_proba")
 @cache
 def fitted(case: str, n_classes: int) -> BaseCalibrator:
     name, options = CASES[case]
-    logits, labels = synthetic_logits(400, n_classes, seed=3)
     calibrator = make(name, **options)
+    n_classes = 2 if calibrator.binary_only else n_classes
+    logits, labels = synthetic_logits(400, n_classes, seed=3)
+    if case == "temps floored":
+        votes = np.random.default_rng(0).multinomial(5, softmax(logits, axis=1))
+        logits = from_probabilities(votes / 5)
     given = Views(logits, transformed(logits)) if calibrator.needs_views else logits
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return calibrator.fit(given, labels)
+        calibrator.fit(given, labels)
+    assert isinstance(calibrator.rule_, FlooredRule) == (case == "temps floored")
+    return calibrator
 
 
 def transformed(logits: np.ndarray) -> np.ndarray:
@@ -65,7 +74,7 @@ def test_every_method_answers_every_library_in_kind(
     case: str, library: str, n_classes: int
 ) -> None:
     calibrator, kind = fitted(case, n_classes), get_library(library)
-    logits = hard_rows(n_classes)
+    logits = hard_rows(calibrator.n_classes_)
     views = transformed(logits)
     uniform = (
         "uniform" in case or getattr(getattr(calibrator, "noise_", None), "low", None) is not None

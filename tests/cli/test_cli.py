@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import hokical
-from hokical.calibrators import method_names
+from hokical.calibrators import method_names, methods_from_logits
 from hokical.cli import app
 from hokical.cli.evaluate import table_cells
 from hokical.cli.show import show_json
@@ -112,7 +112,7 @@ def test_fit_options_reach_hoki(tmp_path: Path, data: Path) -> None:
     assert (loaded.draws, loaded.n_bins, loaded.draws_.seed) == (50, 7, 3)
 
 
-@pytest.mark.parametrize("name", [name for name in method_names() if name not in ("hoki", "recal")])
+@pytest.mark.parametrize("name", [n for n in methods_from_logits(3) if n != "hoki"])
 def test_every_method_can_be_fitted_and_applied(tmp_path: Path, data: Path, name: str) -> None:
     path, out = tmp_path / "cal.json", tmp_path / "out.npz"
     assert hokical_command("fit", data, "-o", path, "--method", name, "--json").json["method"]
@@ -229,7 +229,7 @@ def test_demo_writes_its_report_here(tmp_path: Path) -> None:
     found = process("demo", cwd=tmp_path, env=os.environ | {"COLUMNS": "80"}, code=fewer)
     assert found.code == 0, found.err
     for name in method_names():
-        assert (name in found.out) == (name != "recal")
+        assert (name in found.out) == (name in methods_from_logits(10))
     assert "…" not in found.out
     assert str(tmp_path / "report.html") in found.err
     assert (tmp_path / "report.html").stat().st_size > 10_000

@@ -6,8 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hokical import Gaussian, Hoki, from_binary_scores, from_probabilities, label_stability
+from hokical.core.conversion import LOG_ZERO
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import FARTHEST, Logits, as_logits
 from hokical.core.reading import to_numpy
@@ -242,8 +245,13 @@ def test_binary_scores_become_two_columns() -> None:
 
 def test_probabilities_become_logits() -> None:
     proba = np.array([[0.2, 0.8, 0.0], [0.5, 0.25, 0.25]])
-    logits = from_probabilities(proba)
+    logits = from_probabilities(proba, zeros="impossible")
     np.testing.assert_allclose(np.exp(logits), proba)
+    kept = from_probabilities(proba)
+    np.testing.assert_array_equal(kept == LOG_ZERO, proba == 0.0)
+    np.testing.assert_array_equal(kept[proba > 0.0], logits[proba > 0.0])
+    with pytest.raises(ValueError, match='`zeros` must be "unlikely" or "impossible"; got True'):
+        from_probabilities(proba, zeros=True)  # type: ignore[arg-type]
     np.testing.assert_allclose(np.exp(from_probabilities([0.3])), [[0.7, 0.3]])
     with pytest.raises(ValueError, match=r"rows must sum to 1; row 1 sums to 1.5"):
         from_probabilities([[0.5, 0.5], [0.75, 0.75]])
@@ -253,3 +261,17 @@ def test_probabilities_become_logits() -> None:
     for shape in ((0, 3), (3, 1), (2, 2, 2)):
         with pytest.raises(ValueError, match="at least one row and two classes"):
             from_probabilities(np.ones(shape))
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_label_of_probabilities_is_that_of_their_logits(seed: int) -> None:
+    """The first of the largest; neighbouring floats can have the same logarithm."""
+    rng = np.random.default_rng(seed)
+    proba = rng.dirichlet(np.ones(4), size=8)
+    proba[::2] = np.round(proba[::2] * 3) / 3  # ties and zeros
+    proba[::2, 3] = np.maximum(1.0 - proba[::2, :3].sum(axis=1), 0.0)
+    proba[1::2, 1] = np.nextafter(proba[1::2, 0], 1.0)
+    proba /= proba.sum(axis=1, keepdims=True)
+    for zeros in ("unlikely", "impossible"):
+        logits = from_probabilities(proba, zeros=zeros)
+        np.testing.assert_array_equal(as_logits(logits).labels, proba.argmax(axis=1))

@@ -129,6 +129,28 @@ def _profile(rng: Generator, n_classes: int) -> rules.Rule:
     )
 
 
+def _platt(rng: Generator, n_classes: int) -> rules.Rule:
+    return rules.PlattRule(float(rng.normal() * _scale(rng)), float(rng.normal()))
+
+
+def _beta(rng: Generator, n_classes: int) -> rules.Rule:
+    rise, fall = _scale(rng) * rng.random(2) * (rng.random(2) < 0.9)
+    return rules.BetaRule(float(rise), float(fall), float(rng.normal()))
+
+
+def _venn_abers(rng: Generator, n_classes: int) -> rules.Rule:
+    knots = np.unique(rng.normal(size=rng.integers(1, 30)).astype(np.float32) * 3.0)
+    lower = np.sort(rng.choice(rng.random(5), knots.size + 1))
+    upper = np.maximum(np.append(lower[1:], lower[-1]), 0.1) + 0.1 * rng.random()
+    return rules.VennAbersRule(knots.astype(np.float64), lower, np.minimum(upper, 1.0))
+
+
+def _floored(rng: Generator, n_classes: int) -> rules.Rule:
+    makers = [_temps, _vecs, _ets, _irm, _structured, *([_platt] if n_classes == 2 else [])]
+    inner = makers[rng.integers(len(makers))](rng, n_classes)
+    return rules.FlooredRule(float(10.0 ** rng.uniform(-60, -2)), inner)
+
+
 MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "uncalibrated": _uncalibrated,
     "temps": _temps,
@@ -142,12 +164,24 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "recal": _recal,
     "hoki": _hoki,
     "profile": _profile,
+    "platt": _platt,
+    "beta": _beta,
+    "venn_abers": _venn_abers,
+    "floored": _floored,
 }
 NAMES = list(MAKERS)
 
 
 def make_rule(name: str, seed: int, n_classes: int) -> rules.Rule:
     return MAKERS[name](np.random.default_rng(seed), n_classes)
+
+
+def make_case(
+    name: str, seed: int, n_classes: int, n_rows: int = 12
+) -> tuple[rules.Rule, np.ndarray]:
+    """A rule and rows for it, of two classes if it takes no more."""
+    rule = make_rule(name, seed, n_classes)
+    return rule, make_rows(seed, rule.n_classes or n_classes, n_rows)
 
 
 def make_rows(seed: int, n_classes: int, n_rows: int = 12) -> np.ndarray:

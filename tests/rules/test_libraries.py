@@ -15,9 +15,8 @@ from tests.rules.making import (
     NAMES,
     assert_chances,
     class_counts,
+    make_case,
     make_input,
-    make_rows,
-    make_rule,
     make_views,
     seeds,
 )
@@ -48,12 +47,12 @@ def checked(rule: Rule, rows: object, views: object) -> Logits:
 @every_rule
 @given(seed=seeds, n_classes=class_counts)
 def test_answers_are_probabilities(name: str, seed: int, n_classes: int) -> None:
-    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes)
+    rule, rows = make_case(name, seed, n_classes)
     labels, confidence, proba = answers(rule, as_logits(make_input(rule, rows, seed)))
     assert_chances(proba)
     assert_chances(confidence)
     assert (proba[rows == -np.inf] == 0.0).all()
-    if getattr(rule, "normalize", True):
+    if getattr(rule.core, "normalize", True):
         np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-12)
     if rule.preserves_labels:
         np.testing.assert_array_equal(labels, rows.argmax(axis=1))
@@ -65,7 +64,7 @@ def test_answers_are_probabilities(name: str, seed: int, n_classes: int) -> None
 @pytest.mark.parametrize("name", ["uncalibrated", "temps", "ets", "irm", "recal"])
 @given(seed=seeds, n_classes=class_counts)
 def test_the_label_is_the_first_of_the_most_likely(name: str, seed: int, n_classes: int) -> None:
-    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes)
+    rule, rows = make_case(name, seed, n_classes)
     labels, confidence, proba = answers(rule, as_logits(make_input(rule, rows, seed)))
     np.testing.assert_array_equal(proba.argmax(axis=1), labels)
     np.testing.assert_allclose(proba.max(axis=1), confidence, rtol=1e-12)
@@ -77,7 +76,7 @@ def test_the_label_is_the_first_of_the_most_likely(name: str, seed: int, n_class
 @given(seed=seeds, n_classes=class_counts)
 def test_a_row_does_not_depend_on_its_batch(name: str, seed: int, n_classes: int) -> None:
     """To the bit, and in rows of either memory order."""
-    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes, 70)
+    rule, rows = make_case(name, seed, n_classes, 70)
     logits = as_logits(make_input(rule, rows, seed))
     whole = answers(rule, logits)
     for i in (0, 3, 9, 69):
@@ -98,7 +97,7 @@ def test_a_row_does_not_depend_on_its_batch(name: str, seed: int, n_classes: int
 @settings(max_examples=20)
 def test_the_strict_standard_is_enough(name: str, seed: int, n_classes: int) -> None:
     strict = pytest.importorskip("array_api_strict")
-    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes)
+    rule, rows = make_case(name, seed, n_classes)
     views = make_views(seed, rows)
     with np.errstate(all="ignore"):  # it is NumPy underneath, which remarks on infinities
         found = answers(rule, checked(rule, strict.asarray(rows), strict.asarray(views)))
@@ -111,7 +110,7 @@ def test_the_strict_standard_is_enough(name: str, seed: int, n_classes: int) -> 
 def test_torch_with_gradients(name: str, seed: int, n_classes: int) -> None:
     """The portable path, and gradients that are finite wherever there are any."""
     torch = pytest.importorskip("torch")
-    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes)
+    rule, rows = make_case(name, seed, n_classes)
     views = make_views(seed, rows)
     found = []
     for what in ANSWERS:
@@ -133,7 +132,7 @@ def test_torch_with_gradients(name: str, seed: int, n_classes: int) -> None:
 def test_jax(name: str, seed: int) -> None:
     """With one number of classes: every operation is compiled anew for another."""
     jax = pytest.importorskip("jax")
-    rule, rows = make_rule(name, seed, 6), make_rows(seed, 6)
+    rule, rows = make_case(name, seed, 6)
     views = make_views(seed, rows)
     with jax.enable_x64(True):
         given_rows, given_views = jax.numpy.asarray(rows), jax.numpy.asarray(views)

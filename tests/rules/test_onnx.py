@@ -11,7 +11,7 @@ from hokical.core.logits import Logits, as_logits
 from hokical.core.views import Views
 from hokical.rules import Rule
 from hokical.rules.answering import answer, answer_unchecked
-from tests.rules.making import NAMES, make_rows, make_rule, make_views, seeds
+from tests.rules.making import NAMES, make_case, make_views, seeds
 
 ndonnx = pytest.importorskip("ndonnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -46,7 +46,7 @@ def unchecked(values: object) -> Logits:
 @settings(max_examples=5)
 def test_the_graph_answers_alike(name: str, seed: int) -> None:
     n_classes = 2 + seed % 7
-    rule, rows = make_rule(name, seed, n_classes), make_rows(seed, n_classes)
+    rule, rows = make_case(name, seed, n_classes)
     views = make_views(seed, rows)
     labels, confidence, proba = run_traced(rule, rows, views)
     logits = as_logits(Views(rows, views) if rule.needs_views else rows)
@@ -58,11 +58,11 @@ def test_the_graph_answers_alike(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_that_are_no_logits_are_marked(name: str) -> None:
     """NaN, +inf or nothing but -inf: confidence NaN, and the other rows as ever."""
-    rule, rows = make_rule(name, 3, 4), make_rows(3, 4)
+    rule, rows = make_case(name, 3, 4)
     views = make_views(3, rows)
     expected = run_traced(rule, rows, views)
     bad = rows.copy()
-    bad[9, 1], bad[10, 2], bad[11] = np.nan, np.inf, -np.inf
+    bad[9, 1], bad[10, -1], bad[11] = np.nan, np.inf, -np.inf
     _, confidence, proba = run_traced(rule, bad, views)
     assert np.isnan(confidence[9:]).all()
     assert np.isnan(proba[9:]).all()

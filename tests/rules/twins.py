@@ -31,6 +31,39 @@ def confidence_of(rule: rules.Rule, row: Row, views: np.ndarray | None) -> float
 
 
 @proba_of.register
+def _(rule: rules.FlooredRule, row: Row, views: None) -> Row:
+    with np.errstate(divide="ignore"):
+        logs = np.log(softmax(row) + rule.floor)
+    return proba_of(rule.rule, np.where(row > -np.inf, logs, -np.inf), views)
+
+
+@proba_of.register
+def _(rule: rules.PlattRule, row: Row, views: None) -> Row:
+    return _from_odds(rule.slope * (row[1] - row[0]) + rule.intercept, row)
+
+
+@proba_of.register
+def _(rule: rules.BetaRule, row: Row, views: None) -> Row:
+    below, above = log_softmax(np.maximum(row, row.max() - 1e10))
+    return _from_odds(rule.rise * above - rule.fall * below + rule.intercept, row)
+
+
+@proba_of.register
+def _(rule: rules.VennAbersRule, row: Row, views: None) -> Row:
+    score = np.float32(row[1] - row[0])
+    lower = rule.lower[sum(knot <= score for knot in rule.knots)]
+    upper = rule.upper[sum(knot < score for knot in rule.knots)]
+    return _from_odds(np.log(upper) - np.log1p(-lower), row)
+
+
+def _from_odds(odds: float, row: Row) -> Row:
+    """Two probabilities from log-odds of class 1; a class alone gets 1."""
+    if np.isneginf(row).any():
+        return np.where(row > -np.inf, 1.0, 0.0)
+    return np.array([expit(-odds), expit(odds)])
+
+
+@proba_of.register
 def _(rule: rules.UncalibratedRule, row: Row, views: None) -> Row:
     return softmax(row)
 

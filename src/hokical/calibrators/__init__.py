@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from hokical.calibrators.automatic import auto as auto
     from hokical.calibrators.base import BaseCalibrator as BaseCalibrator
     from hokical.calibrators.base import Fit as Fit
+    from hokical.calibrators.binary import BetaCalibration as BetaCalibration
+    from hokical.calibrators.binary import PlattScaling as PlattScaling
+    from hokical.calibrators.binary import VennAbers as VennAbers
     from hokical.calibrators.ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
     from hokical.calibrators.hoki import Hoki as Hoki
     from hokical.calibrators.irm import IsotonicMulticlass as IsotonicMulticlass
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AutoCalibrator": "automatic",
     "BaseCalibrator": "base",
+    "BetaCalibration": "binary",
     "DirichletODIR": "odir",
     "EnsembleTemperatureScaling": "ets",
     "Fit": "base",
@@ -43,12 +47,14 @@ _HOMES = {
     "IsotonicMulticlass": "irm",
     "IsotonicOneVsAllTS": "irova_ts",
     "MatrixScalingODIR": "odir",
+    "PlattScaling": "binary",
     "ReCal": "recal",
     "StabilityProfile": "profile",
     "StructuredScaling": "structured",
     "TemperatureScaling": "temps",
     "Uncalibrated": "uncalibrated",
     "VectorScaling": "vecs",
+    "VennAbers": "binary",
     "auto": "automatic",
     "make": "registry",
     "make_seeded": "registry",

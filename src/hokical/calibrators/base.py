@@ -7,7 +7,7 @@ is here and in `Calibrator`: validation, prediction, guarantees, saving.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,9 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from hokical.calibrators.calibrator import Calibrator, acceptable
 from hokical.core.arrays import backend_of, float64_scope
+from hokical.core.conversion import as_two_columns
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.types import FloatArray
+from hokical.fitting.floor import FlooredPartition
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.fitting.scored import ScoredPartition
 from hokical.guarantees.neighbours import NeighbourTable
@@ -27,6 +29,7 @@ from hokical.guarantees.score_table import ScoreTable, can_be_counts
 from hokical.guarantees.scores import score_levels
 from hokical.guarantees.support import Support
 from hokical.rules.base import Rule
+from hokical.rules.floored import FlooredRule
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +46,8 @@ class Fit:
     neighbours: NeighbourTable | None = None
 
     def attributes(self) -> dict[str, Any]:
-        own = {entry.name: getattr(self.rule, entry.name) for entry in fields(self.rule)}  # type: ignore[arg-type]
-        return {f"{name}_": value for name, value in (own | self.report | self.passing).items()}
+        known = self.rule.own_fields() | self.report | self.passing
+        return {f"{name}_": value for name, value in known.items()}
 
 
 class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
@@ -61,11 +64,14 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
     preserves_labels: ClassVar[bool]
     accepts_top_k: ClassVar[bool]
     needs_views: ClassVar[bool]
+    binary_only: ClassVar[bool] = False
+    #: Whether a floor for probabilities of 0 is fitted first, see `hokical.from_probabilities`.
+    fits_floor: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "rule_kind" in cls.__dict__:
-            for name in ("name", "preserves_labels", "accepts_top_k", "needs_views"):
+            for name in ("name", "preserves_labels", "accepts_top_k", "needs_views", "binary_only"):
                 if name not in cls.__dict__:
                     setattr(cls, name, getattr(cls.rule_kind, name))
 
@@ -104,11 +110,22 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
     def fit_partition(self, examples: Partition) -> Self:
         """Learn from examples that need not be in memory; `hokical.streams.fit` makes them."""
         self._check_parameters()
+        if self.binary_only and examples.n_classes != 2:
+            raise ValueError(
+                f"`{self.name}` takes two classes; got {examples.n_classes}. For more use "
+                "`structured` or `auto`."
+            )
         if not self._fits_in_one_pass():
             examples.require_passes(type(self).__name__)
         self.__dict__.pop("rule_", None)  # an interrupted fit leaves no half-fitted state
         scored = ScoredPartition(examples, self._count_scores)
-        found = self._fit(scored)
+        if self.fits_floor:
+            floored = FlooredPartition(scored)
+            found = self._fit(floored)
+            if floored.floor > 0.0:
+                found = replace(found, rule=FlooredRule(floored.floor, found.rule))
+        else:
+            found = self._fit(scored)
         self._keep(found, examples.n_classes, scored.table, scored.support)
         return self
 
@@ -153,6 +170,8 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         """Checked logits without gradients, if the method accepts them."""
         backend = backend_of(logits)
         given = logits if backend is None else backend.without_gradient(logits)
+        if self.binary_only:
+            given = as_two_columns(given, fitting=True)
         data = as_logits(given, fitted_by=fitted_by)
         return acceptable(self, data.without_gradient() if data is given else data)
 
@@ -184,9 +203,10 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
     def from_document(cls, document: dict[str, Any]) -> Self:
         """The estimator of a document from `read_calibrator`."""
         estimator = cls(**document["parameters"])
-        found = Fit(document["rule"], document["report"], neighbours=document["neighbours"])
+        rule: Rule = document["rule"]
+        found = Fit(rule.core, document["report"], neighbours=document["neighbours"])
         kept = (document[name] for name in ("n_classes", "fit_scores", "support"))
-        estimator._keep(estimator._complete(found), *kept)
+        estimator._keep(replace(estimator._complete(found), rule=rule), *kept)
         estimator.held_out_scores_ = document["held_out_scores"]
         return estimator
 

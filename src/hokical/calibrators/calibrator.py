@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hokical.calibrators.documents import write_calibrator
 from hokical.core.arrays import Array, backend_of, float64_scope, give_back
+from hokical.core.conversion import as_two_columns
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.storage import fingerprint
@@ -188,6 +189,9 @@ class Calibrator:
         the interval misses the true accuracy of the example's group with probability at most
         `delta` (Clopper-Pearson). The confidence itself is finer than a group and may be outside.
 
+        Venn-Abers prediction has an interval of its own for the label's probability, without a
+        `delta`, which is given until `certify` is called.
+
         Parameters
         ----------
         logits : array of shape (n, classes)
@@ -205,6 +209,11 @@ class Calibrator:
         """
         delta = check_chance("delta", delta)
         data = self._checked_logits(logits)
+        own = None
+        if self.held_out_scores_ is None:
+            own = self.rule_.beside(data).label_interval(data)
+        if own is not None:
+            return give_back(np.stack([data.on_host(end) for end in own], axis=1), logits)
         source, table = self._evidence("predict_interval")
         if source == "fit" and self.neighbours_ is not None:
             wanted = self.rule_.beside(data).neighbour_levels(data)
@@ -279,7 +288,8 @@ class Calibrator:
 
     def _checked_logits(self, logits: Any) -> Logits:
         self.check_fitted()
-        return acceptable(self.rule_, as_logits(logits, fitted_by=self))
+        given = as_two_columns(logits) if self.rule_.binary_only else logits
+        return acceptable(self.rule_, as_logits(given, fitted_by=self))
 
     def _evidence(self, asked: str) -> tuple[Evidence, ScoreTable]:
         """The table behind a guarantee, or an error that says how to get one."""

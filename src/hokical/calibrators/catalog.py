@@ -28,6 +28,9 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "recal": ("recal", "ReCal"),
     "hoki": ("hoki", "Hoki"),
     "profile": ("profile", "StabilityProfile"),
+    "platt": ("binary", "PlattScaling"),
+    "beta": ("binary", "BetaCalibration"),
+    "venn_abers": ("binary", "VennAbers"),
 }
 #: The automatic choice among them.
 AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}

@@ -65,7 +65,7 @@ class FittedCalibrator(Calibrator):
     def __getattr__(self, name: str) -> Any:
         if name.endswith("_") and not name.startswith("_"):
             body = self.__dict__.get("_body", {})
-            for place in (vars(body.get("rule")) if body else {}, body.get("report", {})):
+            for place in (body["rule"].own_fields() if body else {}, body.get("report", {})):
                 if name[:-1] in place:
                     return place[name[:-1]]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

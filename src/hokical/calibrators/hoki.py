@@ -83,6 +83,7 @@ class Hoki(BaseCalibrator):
     """
 
     rule_kind = HokiRule
+    fits_floor = False  # it looks at whether the label was right
     title = "Hoki (label stability)"
     reference = (
         "Jang, Ivanov, Lee, Weimer: Confidence Calibration Using Logits Transformations, 2021, "

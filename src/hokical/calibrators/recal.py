@@ -97,6 +97,7 @@ class ReCal(BaseCalibrator):
     """
 
     rule_kind = ReCalRule
+    fits_floor = False  # the rule raises probabilities to 1e-16
     title = "ReCal (recursive calibration by transformed inputs)"
     reference = (
         "Jang, Lee, Weimer: Improving Classifier Confidence Using Lossy Label-Invariant "

@@ -20,6 +20,7 @@ class MethodInfo:
     parameters: dict[str, Any]
     changes_labels: bool
     accepts_top_k: bool
+    binary_only: bool
     cost: str
 
 
@@ -55,9 +56,14 @@ def table() -> list[MethodInfo]:
     return [_info(load_estimator_class(name)) for name in method_names()]
 
 
-def methods_from_logits() -> list[str]:
-    """The methods that need nothing but logits and labels."""
-    return [name for name in method_names() if not load_estimator_class(name).needs_views]
+def methods_from_logits(n_classes: int | None = None) -> list[str]:
+    """The methods that need nothing but logits and labels, of `n_classes` if given."""
+    kinds = {name: load_estimator_class(name) for name in method_names()}
+    return [
+        name
+        for name, kind in kinds.items()
+        if not kind.needs_views and not (kind.binary_only and n_classes not in (None, 2))
+    ]
 
 
 def _info(kind: type[BaseCalibrator]) -> MethodInfo:
@@ -69,5 +75,6 @@ def _info(kind: type[BaseCalibrator]) -> MethodInfo:
         parameters=kind().get_params(deep=False),
         changes_labels=not kind.preserves_labels,
         accepts_top_k=kind.accepts_top_k,
+        binary_only=kind.binary_only,
         cost=kind.cost,
     )

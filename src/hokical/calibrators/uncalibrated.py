@@ -21,6 +21,7 @@ class Uncalibrated(BaseCalibrator):
     """
 
     rule_kind = UncalibratedRule
+    fits_floor = False  # nothing is learned
     title = "Uncalibrated softmax"
     reference = "the classifier itself"
     cost = "nothing"

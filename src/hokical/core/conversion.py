@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal, get_args
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hokical.core.arrays import NUMPY, backend_of
+from hokical.core.logits import Logits
 from hokical.core.reading import to_numpy
 from hokical.core.types import FloatArray
+
+#: What a probability of 0 means: a class that is very unlikely, or one that cannot be.
+Zeros = Literal["unlikely", "impossible"]
+#: The logit of a probability of 0 that is "unlikely": the log of the smallest positive float64.
+LOG_ZERO = -744.4400719213812
 
 
 def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray:
@@ -33,14 +42,29 @@ def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray
     return np.stack([np.zeros_like(column), column], axis=1)
 
 
-def from_probabilities(probabilities: ArrayLike, *, name: str = "probabilities") -> FloatArray:
+def from_probabilities(
+    probabilities: ArrayLike, *, zeros: Zeros = "unlikely", name: str = "probabilities"
+) -> FloatArray:
     """Logits from probabilities: (n, classes) rows that sum to 1, or (n,) for class 1 of two.
 
-    A probability of 0 becomes -inf, an impossible class.
+    Where several classes share the largest probability of a row, the first is the label.
 
-    >>> from_probabilities([[0.5, 0.5, 0.0]])
-    array([[-0.69314718, -0.69314718,        -inf]])
+    Parameters
+    ----------
+    probabilities : array-like of shape (n, classes) or (n,)
+    zeros : {"unlikely", "impossible"}
+        What a probability of 0 means. "unlikely": very unlikely, -744.4; when a calibrator is
+        fitted on such logits, it also learns how likely a 0 is. "impossible": -inf, and the class
+        gets probability 0 from every method.
+
+    Examples
+    --------
+    >>> from_probabilities([[0.5, 0.5, 0.0]]).round(2)
+    array([[  -0.69,   -0.69, -744.44]])
+    >>> from_probabilities([[0.5, 0.5, 0.0]], zeros="impossible").round(2)
+    array([[-0.69, -0.69,  -inf]])
     """
+    check_zeros(zeros)
     array = to_numpy(probabilities, name)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
@@ -53,8 +77,49 @@ def from_probabilities(probabilities: ArrayLike, *, name: str = "probabilities")
             f"class 1 of two; got shape {array.shape}."
         )
     _check_probability_rows(proba, name)
+    proba = np.minimum(proba, 1.0)
     with np.errstate(divide="ignore"):
-        return np.log(np.minimum(proba, 1.0))
+        logits = np.log(proba)
+    if zeros == "unlikely":
+        logits = np.maximum(logits, LOG_ZERO)
+    # Neighbouring floats can have one logarithm, and the first of them would become the label.
+    label = proba.argmax(axis=1)
+    rows = np.flatnonzero(logits.argmax(axis=1) != label)
+    logits[rows, label[rows]] = np.nextafter(logits[rows, label[rows]], np.inf)
+    return logits
+
+
+def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
+    """1-D scores of class 1 as logits (n, 2) in their library; anything else is returned as it is.
+
+    When `fitting`, scores that could be probabilities are refused.
+    """
+    if isinstance(scores, Logits):
+        return scores
+    backend = backend_of(scores)
+    array = to_numpy(scores, "logits") if backend is None else scores
+    if len(array.shape) != 1 or array.shape[0] == 0:
+        return scores
+    backend = NUMPY if backend is None else backend
+    xp = backend.namespace(array)
+    if backend.kind(array) == "integer":
+        array = xp.astype(array, xp.float64)
+    if fitting and bool(xp.all((array >= 0.0) & (array <= 1.0))):
+        raise ValueError(
+            "1-D `logits` must be scores (log-odds) of class 1; got numbers that all lie in "
+            "[0, 1]. For probabilities use `from_probabilities`, for scores in this range "
+            "`from_binary_scores`."
+        )
+    return xp.stack([xp.zeros_like(array), array], axis=1)
+
+
+def check_zeros(zeros: Any) -> None:
+    """Raise unless it says what a probability of 0 means."""
+    if zeros not in get_args(Zeros):
+        raise ValueError(
+            f'`zeros` must be "unlikely" or "impossible"; got {zeros!r}. Use "impossible" only if '
+            "a class with probability 0 cannot be the true one."
+        )
 
 
 def _check_probability_rows(proba: FloatArray, name: str) -> None:

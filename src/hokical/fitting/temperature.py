@@ -53,18 +53,20 @@ def best_temperature(
     bounds: tuple[float, float] = BOUNDS,
     max_iter: int = MAX_ITER,
     tol: float = TOLERANCE,
+    start: float | None = None,
 ) -> TemperatureFit:
     """The temperature of least log loss; a fit that did not converge is returned as such.
 
     The last step is at most `tol` long, relative to the temperature; as Newton's method squares
-    the error, about a tenth of its square is left.
+    the error, about a tenth of its square is left. The search begins at the temperature `start`;
+    without one, at that of evenly spaced examples if there are many, else at 1.
     """
     if examples.mean_true_margin == 0.0:
         return _fit_without_mistakes(examples, bounds)
-    start = 0.0
-    coarse = examples.coarse()
-    if coarse is not None and coarse.mean_true_margin > 0.0:
-        start = -math.log(_search(coarse, start, bounds, max_iter, tol).temperature)
+    if start is None:
+        start, coarse = 1.0, examples.coarse()
+        if coarse is not None and coarse.mean_true_margin > 0.0:
+            start = _search(coarse, start, bounds, max_iter, tol).temperature
     return _search(examples, start, bounds, max_iter, tol)
 
 
@@ -116,7 +118,7 @@ def _search(
     low, high = bounds
     found = descend(
         lambda log_beta: _evaluate(examples, log_beta, tol),
-        start,
+        -math.log(start),
         (-math.log(high), -math.log(low)),
         max_iter,
     )

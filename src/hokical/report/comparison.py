@@ -203,7 +203,7 @@ def compare(
 
 def _usable_methods(*data: Logits) -> list[str]:
     partial = any(isinstance(logits, TopK) for logits in data)
-    names = methods_from_logits()
+    names = methods_from_logits(data[0].n_classes)
     return [name for name in names if make(name).accepts_top_k] if partial else names
 
 

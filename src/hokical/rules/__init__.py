@@ -4,7 +4,9 @@ All rules are imported here, so that any of them can be read from a file.
 """
 
 from hokical.rules.base import Rule
+from hokical.rules.binary import BetaRule, PlattRule, VennAbersRule
 from hokical.rules.ensemble import EnsembleRule
+from hokical.rules.floored import FlooredRule
 from hokical.rules.hoki import HokiRule
 from hokical.rules.isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
 from hokical.rules.odir import DirichletRule, MatrixRule
@@ -15,11 +17,14 @@ from hokical.rules.structured import StructuredRule
 from hokical.rules.vector import VectorRule
 
 __all__ = [
+    "BetaRule",
     "ClasswiseIsotonicRule",
     "DirichletRule",
     "EnsembleRule",
+    "FlooredRule",
     "HokiRule",
     "MatrixRule",
+    "PlattRule",
     "PooledIsotonicRule",
     "ProfileRule",
     "ReCalRule",
@@ -28,4 +33,5 @@ __all__ = [
     "TemperatureRule",
     "UncalibratedRule",
     "VectorRule",
+    "VennAbersRule",
 ]

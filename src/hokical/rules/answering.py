@@ -9,6 +9,7 @@ from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.topk import TopK
 from hokical.rules.base import Rule
+from hokical.rules.probabilities import keep_above_zero
 from hokical.rules.sharing import share_rest
 
 What = Literal["labels", "confidence", "proba"]
@@ -21,6 +22,8 @@ def answer(rule: Rule, what: What, logits: Logits) -> Array:
     here = rule.beside(logits)
     if what == "proba" and isinstance(logits, TopK):
         return by_blocks(lambda block: _proba_of_best(here, block), logits, logits.n_classes)
+    if what == "proba":
+        return by_blocks(lambda block: keep_above_zero(here.proba(block), block), logits)
     return by_blocks(getattr(here, what), logits)
 
 
@@ -40,4 +43,5 @@ def _proba_of_best(rule: Rule, logits: TopK) -> Array:
     The label's share among these need not be its confidence, the midpoint of two bounds for some.
     """
     dense = logits.filled()
-    return share_rest(dense, rule.confidence(logits), rule.proba(dense), 1.0)
+    shared = share_rest(dense, rule.confidence(logits), rule.proba(dense), 1.0)
+    return keep_above_zero(shared, dense)

@@ -34,6 +34,8 @@ class Rule:
     accepts_top_k: ClassVar[bool] = False
     #: True for methods that also need the logits of transformed inputs, as `Views`.
     needs_views: ClassVar[bool] = False
+    #: True for methods that take two classes and no more.
+    binary_only: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -44,6 +46,11 @@ class Rule:
     def n_classes(self) -> int | None:
         """How many classes the numbers are for; None where they suit any number."""
         return None
+
+    @property
+    def core(self) -> Rule:
+        """The rule that the method's own fit made; what is in front of it left out."""
+        return self
 
     def labels(self, logits: Logits) -> Array:
         """The predicted labels, (n,) integers."""
@@ -67,6 +74,14 @@ class Rule:
     def neighbour_levels(self, logits: Logits) -> Array:
         """The level (n,) by which the fit counted its examples, if it did (`Fit.neighbours`)."""
         raise TypeError(f"{type(self).__name__} counts no examples by levels.")
+
+    def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
+        """Lower and upper ends (n,) of the label's probability, if the rule itself has them."""
+        return None
+
+    def own_fields(self) -> dict[str, Any]:
+        """Its numbers as attributes of a calibrator, by name."""
+        return {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}  # type: ignore[arg-type]
 
     @property
     def cheap_proba(self) -> bool:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from hokical.core.arrays import Array
+from hokical.core.arrays import Array, Namespace
 from hokical.core.logits import Logits
 
+#: No possible class gets less than this, in float64 and in float32: 0 is for impossible ones.
+_LEAST, _LEAST_IN_FLOAT32 = 1e-300, 1e-37
 #: One rounding, relative, in float64 and in float32.
 _ROUNDING, _ROUNDING_IN_FLOAT32 = 2.0**-52, 2.0**-23
 
@@ -30,6 +32,15 @@ def log_norms(margins: Array, logits: Logits) -> Array:
     return xp.log1p(xp.sum(odds, axis=1, keepdims=True))
 
 
+def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
+    """log(p + floor), (n, classes), from log p; the same where `floor` is 0."""
+    share = xp.ones_like(log_p[:, :1]) * floor  # not 0 + floor: onnxruntime takes 1e-50 for 0
+    some = share > 0.0
+    least = xp.log(xp.where(some, share, xp.ones_like(share)))
+    high, low = xp.maximum(log_p, least), xp.minimum(log_p, least)
+    return xp.where(some, high + xp.log1p(xp.exp(low - high)), log_p)
+
+
 def softmax(scores: Array, logits: Logits) -> Array:
     """Probabilities (n, columns) from scores; 0 where impossible, whatever the score."""
     xp = logits.xp
@@ -47,9 +58,24 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
     xp = logits.xp
     if logits.is_numpy and (np.argmax(proba, axis=1) == logits.label_columns).all():
         return proba
-    wide = logits.is_numpy or logits.values.dtype == xp.float64
+    wide = _gives_float64(logits)
     own = logits.at_label(proba)[:, None]
     earlier = logits.columns[None, :] < logits.label_columns[:, None]
     # Not times 1 - rounding: onnxruntime takes a float64 that near to 1 for 1, and drops it.
     below = own - own * (_ROUNDING if wide else _ROUNDING_IN_FLOAT32)
     return xp.minimum(proba, xp.where(earlier, below, own))
+
+
+def keep_above_zero(proba: Array, logits: Logits) -> Array:
+    """Probabilities (n, columns) in which no possible class has rounded to 0."""
+    least = _LEAST if _gives_float64(logits) else _LEAST_IN_FLOAT32
+    if logits.is_numpy and proba.min() >= least:
+        return proba
+    xp = logits.xp
+    lost = logits.possible & (proba < least)
+    return xp.where(lost, xp.full_like(proba, least), proba)
+
+
+def _gives_float64(logits: Logits) -> bool:
+    """Whether answers come back as float64, see `core.arrays.give_back`."""
+    return bool(logits.is_numpy or logits.values.dtype == logits.xp.float64)

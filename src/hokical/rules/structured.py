@@ -15,12 +15,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from hokical.core.arrays import Array, Namespace
+from hokical.core.arrays import Array
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import check_array, store_float, store_temperature
-from hokical.rules.probabilities import log_probabilities, softmax
+from hokical.rules.probabilities import log_probabilities, smooth, softmax
 from hokical.stability.gaussian import contract
 
 #: Log-probabilities end about here below the label's: exp(-FARTHEST_BELOW) is still above 0.
@@ -65,8 +65,12 @@ class StructuredRule(Rule):
         return int(self.scale.shape[0])
 
     def proba(self, logits: Logits) -> Array:
+        return self.proba_from(structured_features(logits, self.floor, self.temperature), logits)
+
+    def proba_from(self, features: tuple[Array, ...], logits: Logits) -> Array:
+        """Probabilities (n, classes) from `structured_features`."""
         xp = logits.xp
-        z, *shapes = structured_features(logits, self.floor, self.temperature)
+        z, *shapes = features
         scores = z * self.scale[None, :] + self.bias[None, :]
         for place, term in enumerate(shapes):
             scores = scores + term * self.shape[place]
@@ -87,15 +91,6 @@ def structured_features(
     below = _margins(smooth(log_probabilities(logits), floor, logits.xp), logits)
     z, p, miss = _tempered(below / temperature, logits)
     return z, miss, p, _tempered(below / (SOFTER * temperature), logits)[2]
-
-
-def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
-    """log(p + floor), (n, classes), from log p; the same where `floor` is 0."""
-    share = xp.ones_like(log_p[:, :1]) * floor  # not 0 + floor: onnxruntime takes 1e-50 for 0
-    some = share > 0.0
-    least = xp.log(xp.where(some, share, xp.ones_like(share)))
-    high, low = xp.maximum(log_p, least), xp.minimum(log_p, least)
-    return xp.where(some, high + xp.log1p(xp.exp(low - high)), log_p)
 
 
 def _margins(smoothed: Array, logits: Logits) -> Array:

@@ -475,7 +475,7 @@ def test_an_estimator_without_weights_is_named(hard: tuple[np.ndarray, np.ndarra
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (CalibratedClassifier(GaussianNB(), method="platt"), "`method` must be one of .*'platt'"),
+        (CalibratedClassifier(GaussianNB(), method="plat"), "`method` must be one of .*'plat'"),
         (CalibratedClassifier(GaussianNB(), method="recal"), "needs only logits"),
         (CalibratedClassifier(GaussianNB(), method=ReCal()), r"got ReCal\(\)"),
         (CalibratedClassifier(GaussianNB(), cv="fit"), "`cv` must be a number of folds.*'fit'"),

@@ -1,0 +1,176 @@
+"""Methods for two classes: Platt scaling, beta calibration and Venn-Abers prediction.
+
+They take 1-D scores of class 1 (log-odds, or any score that rises with the chance of class 1), or
+logits (n, 2). Probabilities go through `hokical.from_probabilities`, 1-D or two columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from hokical.calibrators.base import BaseCalibrator, Fit
+from hokical.core.bins import check_count
+from hokical.core.types import FloatArray
+from hokical.core.warn import warn_user
+from hokical.fitting.binary import BinaryExamples, fit_logistic, fit_venn_abers, read_binary
+from hokical.fitting.partitions import Partition
+from hokical.rules.binary import BetaRule, PlattRule, VennAbersRule
+
+
+class LogisticCalibrator(BaseCalibrator):
+    """Base of the methods that are a logistic regression on features of the score."""
+
+    def __init__(self, *, max_iter: int = 200) -> None:
+        self.max_iter = max_iter
+
+    def _check_parameters(self) -> None:
+        check_count(self.max_iter, name="max_iter")
+
+    def _fit_logistic(
+        self, data: BinaryExamples, *features: FloatArray, rising: bool = False
+    ) -> tuple[list[float], dict[str, Any]]:
+        """The numbers of the rule, and the report."""
+        coef, found = fit_logistic(data, features, self.max_iter, rising=rising)
+        message = "converged"
+        if not found.converged:
+            message = f"no answer in {found.n_iter} iterations. Raise `max_iter`."
+            warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
+        eta = np.stack([*features, np.ones(data.scores.size)], axis=1) @ coef
+        losses = np.logaddexp(0.0, np.where(data.hits, -eta, eta))
+        return coef.tolist(), {
+            "log_loss": float(np.average(losses, weights=data.weights)),
+            "n_iter": found.n_iter,
+            "converged": found.converged,
+            "message": message,
+        }
+
+
+class PlattScaling(LogisticCalibrator):
+    """A logistic function of the score: P(class 1) = 1 / (1 + exp(-(slope score + intercept))).
+
+    For two classes. Fitted by least log loss on Platt's targets, (n1 + 1) / (n1 + 2) for the n1
+    examples of class 1 and 1 / (n0 + 2) for the n0 of class 0. So there always is a best fit, also
+    where the classes are separated or only one was seen. The slope can be negative.
+
+    Parameters
+    ----------
+    max_iter : int
+        Maximum number of Newton steps.
+
+    Attributes
+    ----------
+    slope_, intercept_ : of the log-odds of class 1
+    log_loss_ : mean log loss (nats) on the validation set
+    n_iter_, converged_, message_ : how the fit ended
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical.calibrators import PlattScaling
+    >>> rng = np.random.default_rng(0)
+    >>> odds = rng.normal(size=4000)
+    >>> labels = (rng.logistic(size=4000) < odds).astype(int)
+    >>> cal = PlattScaling().fit(3 * odds + 1, labels)
+    >>> round(cal.slope_, 1), cal.predict_proba([1.0, 4.0]).shape
+    (0.3, (2, 2))
+    """
+
+    rule_kind = PlattRule
+    title = "Platt scaling"
+    reference = (
+        "Platt: Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized "
+        "Likelihood Methods, Advances in Large Margin Classifiers, 1999"
+    )
+    cost = "a few Newton steps of two numbers"
+
+    def _fit(self, examples: Partition) -> Fit:
+        data = read_binary(examples, type(self).__name__)
+        numbers, report = self._fit_logistic(data, data.scores)
+        return Fit(PlattRule(*numbers), report)
+
+
+class BetaCalibration(LogisticCalibrator):
+    """Log-odds rise log p - fall log(1 - p) + intercept of the probability p of class 1.
+
+    For two classes. `rise` and `fall` are not negative, so that the answer rises with p: the best
+    fit under this condition, by least log loss on Platt's targets (see `PlattScaling`). With both
+    at 1 and intercept 0 nothing changes.
+
+    Parameters
+    ----------
+    max_iter : int
+        Maximum number of Newton steps.
+
+    Attributes
+    ----------
+    rise_, fall_, intercept_ : a, b and c of the paper
+    log_loss_ : mean log loss (nats) on the validation set
+    n_iter_, converged_, message_ : how the fit ended
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical import from_probabilities
+    >>> from hokical.calibrators import BetaCalibration
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(4000)
+    >>> labels = (rng.random(4000) < p**2).astype(int)
+    >>> cal = BetaCalibration().fit(from_probabilities(p), labels)
+    >>> cal.predict_proba(from_probabilities([0.5]))[0, 1].round(2)
+    np.float64(0.25)
+    """
+
+    rule_kind = BetaRule
+    title = "Beta calibration"
+    reference = (
+        "Kull, Silva Filho, Flach: Beta calibration: a well-founded and easily implemented "
+        "improvement on logistic calibration for binary classifiers, AISTATS 2017"
+    )
+    cost = "a few Newton steps of three numbers"
+
+    def _fit(self, examples: Partition) -> Fit:
+        data = read_binary(examples, type(self).__name__)
+        logs = -np.logaddexp(0.0, -data.scores), np.logaddexp(0.0, data.scores)
+        numbers, report = self._fit_logistic(data, *logs, rising=True)
+        return Fit(BetaRule(*numbers), report)
+
+
+class VennAbers(BaseCalibrator):
+    """Isotonic regression with the example added twice: once as class 0, once as class 1.
+
+    For two classes. One of the two probabilities of class 1, (p0, p1), is perfectly calibrated if
+    examples are exchangeable, whatever the scores. `predict_proba` merges them to
+    p1 / (1 - p0 + p1), and `predict_interval` gives both ends for the predicted label: (p0, p1) for
+    class 1 and (1 - p1, 1 - p0) for class 0. No class gets probability 0.
+
+    Attributes
+    ----------
+    knots_ : (k,), scores at which a probability changes
+    lower_, upper_ : (k + 1,), p0 and p1 between them
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical.calibrators import VennAbers
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.normal(size=1000)
+    >>> labels = (rng.logistic(size=1000) < 2 * scores).astype(int)
+    >>> cal = VennAbers().fit(scores, labels)
+    >>> low, high = cal.predict_interval([1.5])[0]
+    >>> bool(low <= cal.predict_confidence([1.5])[0] <= high), bool(high - low < 0.1)
+    (True, True)
+    """
+
+    rule_kind = VennAbersRule
+    title = "Venn-Abers prediction"
+    reference = (
+        "Vovk, Petej, Fedorova: Large-scale probabilistic predictors with and without guarantees "
+        "of validity, NeurIPS 2015, arXiv:1511.00213"
+    )
+    cost = "one sort of the scores"
+
+    def _fit(self, examples: Partition) -> Fit:
+        return Fit(VennAbersRule(*fit_venn_abers(read_binary(examples, type(self).__name__))))
