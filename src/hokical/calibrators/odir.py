@@ -30,7 +30,12 @@ from hokical.fitting.folds import (
     split_by_indices,
 )
 from hokical.fitting.likelihood import CountedExamples, count_block
-from hokical.fitting.odir_objective import identity, penalty_matrix
+from hokical.fitting.odir_objective import (
+    describe_problem,
+    identity,
+    minimize_penalised,
+    penalty_matrix,
+)
 from hokical.fitting.odir_search import (
     GRIDS,
     PenaltySearch,
@@ -39,7 +44,6 @@ from hokical.fitting.odir_search import (
     make_grid,
     tabulate,
 )
-from hokical.fitting.odir_solver import describe_problem, minimize_penalised
 from hokical.fitting.odir_sums import LinearExamples
 from hokical.fitting.partitions import Block, Partition
 from hokical.fitting.temperature import base_temperature
@@ -113,7 +117,7 @@ class ODIRCalibrator(BaseCalibrator):
         problem = describe_problem(data, found, self.max_iter)
         if problem is not None:
             warn_user(f"{type(self).__name__} {problem}", ConvergenceWarning)
-        weight = np.ascontiguousarray(scale * found.coef[:, :-1])
+        weight = np.ascontiguousarray(scale * found.x[:, :-1])
         report = {
             "lambda": strength[0],
             "mu": strength[1],
@@ -121,7 +125,7 @@ class ODIRCalibrator(BaseCalibrator):
             "n_iter": found.n_iter,
             "converged": problem is None,
         }
-        return Fit(self.rule_kind(weight, found.coef[:, -1].copy()), report)
+        return Fit(self.rule_kind(weight, found.x[:, -1].copy()), report)
 
     def _feature_size(self, counted: CountedExamples) -> float:
         """Mean absolute value of a feature, by weight."""

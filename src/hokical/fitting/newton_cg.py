@@ -23,7 +23,7 @@ _SLACK = 1e-14
 
 
 class SmoothPoint(Protocol):
-    """A function at one place x (p,), with what the solver may ask there."""
+    """A function at one place x, an array of any shape, with what the solver may ask there."""
 
     @property
     def value(self) -> float:
@@ -31,13 +31,13 @@ class SmoothPoint(Protocol):
 
     @property
     def gradient(self) -> FloatArray:
-        """Its slope, (p,)."""
+        """Its slope, of the shape of x."""
 
     def curvature_along(self, direction: FloatArray) -> FloatArray:
-        """The Hessian times a direction, (p,)."""
+        """The Hessian times a direction."""
 
     def precondition(self, residual: FloatArray) -> FloatArray:
-        """About the inverse Hessian times a residual, (p,): symmetric and positive."""
+        """About the inverse Hessian times a residual: symmetric and positive."""
 
 
 def minimize_newton_cg(
@@ -52,7 +52,7 @@ def minimize_newton_cg(
     x, point = start, evaluate(start)
     for step in range(1, max_iter + 1):
         direction, solved = newton_direction(point, tol)
-        promise = -0.5 * float(point.gradient @ direction)
+        promise = -0.5 * float(np.vdot(point.gradient, direction))
         found = _lower_point(evaluate, x, point.value, direction, promise)
         if found is None:
             return Minimum(x, point.value, step, False)
@@ -63,7 +63,7 @@ def minimize_newton_cg(
 
 
 def newton_direction(point: SmoothPoint, tol: float) -> tuple[FloatArray, bool]:
-    """Minus inverse Hessian times gradient (p,), and whether it is accurate enough.
+    """Minus inverse Hessian times gradient, and whether it is accurate enough.
 
     Errors are measured by the preconditioner, as large and small penalties may stand side by side.
     The accuracy asked for grows as the slope falls, which keeps Newton's fast ending, but not
@@ -72,17 +72,17 @@ def newton_direction(point: SmoothPoint, tol: float) -> tuple[FloatArray, bool]:
     residual = -point.gradient
     direction = np.zeros_like(residual)
     search = point.precondition(residual)
-    size = first = float(residual @ search)
+    size = first = float(np.vdot(residual, search))
     wanted = max(first * min(0.25, first**0.5), 0.01 * tol)
     for _ in range(MAX_CG_STEPS):
         if size <= wanted:
             return direction, True
         product = point.curvature_along(search)
-        length = size / float(search @ product)
+        length = size / float(np.vdot(search, product))
         direction += length * search
         residual = residual - length * product
         scaled = point.precondition(residual)
-        size, before = float(residual @ scaled), size
+        size, before = float(np.vdot(residual, scaled)), size
         search = scaled + (size / before) * search
     return direction, size <= wanted
 
@@ -103,3 +103,32 @@ def _lower_point(
         if point.value <= value - _ENOUGH_DROP * length * promise + slack:
             return trial, point
     return None
+
+
+class OuterProducts:
+    """An easy stand-in for a Hessian: for each class a diagonal plus one outer product.
+
+    The examples that matter to a class look alike, so their mean carries most of the curvature of
+    its coefficients, and the diagonal is left with the variance about it.
+
+    Parameters
+    ----------
+    total : (classes, 1)
+        Sum of the variances of a class's probability.
+    first, second : (classes, q)
+        Sums of these variances times inputs, and times their squares.
+    penalty : (classes, q)
+    """
+
+    def __init__(
+        self, total: FloatArray, first: FloatArray, second: FloatArray, penalty: FloatArray
+    ) -> None:
+        mean = first / np.sqrt(np.maximum(total, np.finfo(np.float64).tiny))
+        self._diagonal = np.maximum(second - mean * mean, 0.0) + penalty
+        self._mean = mean / self._diagonal
+        self._share = 1.0 + np.einsum("ij,ij->i", mean, self._mean)[:, None]
+
+    def solve(self, residual: FloatArray) -> FloatArray:
+        """The inverse times a residual (classes, q), by the Sherman-Morrison formula."""
+        along = np.einsum("ij,ij->i", self._mean, residual)[:, None]
+        return np.asarray(residual / self._diagonal - self._mean * (along / self._share))

@@ -1,4 +1,4 @@
-"""The penalised log loss of `ms_odir` and `dir_odir`: value, gradient, curvature, preconditioner.
+"""The penalised log loss of `ms_odir` and `dir_odir`, and how its minimum is found.
 
 Both give softmax(W x + b) and minimise
 
@@ -21,11 +21,14 @@ it exist and be unique:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from hokical.core.arrays import Array
-from hokical.core.types import BoolArray, FloatArray
+from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.fitting.newton import Minimum
+from hokical.fitting.newton_cg import OuterProducts, minimize_newton_cg
 from hokical.fitting.odir_sums import LinearExamples
 
 #: Weight of mean((W_kk / t - 1)^2).
@@ -36,16 +39,8 @@ ABSENT_MU = 1e-5
 ABSENT_HOLD = 1e9
 #: Penalties are kept where their products with anything else are finite and not 0.
 PENALTY_RANGE = (1e-30, 1e30)
-
-
-@dataclass(frozen=True, eq=False)
-class LinearPoint:
-    """A `coef` (classes, classes + 1), its scores and probabilities by blocks, its objective."""
-
-    coef: FloatArray
-    scores: list[Array]
-    value: float
-    proba: list[Array]
+#: The ridge is reported where it is more than this much of the objective.
+RIDGE_TO_REPORT = 1e-5
 
 
 def identity(n_classes: int) -> FloatArray:
@@ -69,45 +64,88 @@ def penalty_matrix(absent: BoolArray, strength: tuple[float, float], scale: floa
     return np.clip(matrix, *PENALTY_RANGE)
 
 
-def point_at(
-    examples: LinearExamples, penalty: FloatArray, coef: FloatArray, scores: list[Array]
-) -> LinearPoint:
-    """The objective, penalised mean log loss, at `coef` with its scores."""
-    proba, loss = examples.probabilities(scores)
-    away = coef - identity(examples.n_classes)
-    return LinearPoint(coef, scores, loss + 0.5 * float(np.vdot(penalty * away, away)), proba)
+@dataclass(frozen=True, eq=False)
+class LinearProblem:
+    """The penalised mean log loss of examples as a function of `coef` (classes, classes + 1)."""
+
+    examples: LinearExamples
+    penalty: FloatArray
+
+    def evaluate(self, coef: FloatArray) -> LinearPoint:
+        proba, loss = self.examples.probabilities(coef)
+        away = coef - identity(self.examples.n_classes)
+        pull = self.penalty * away
+        return LinearPoint(self, loss + 0.5 * float(np.vdot(pull, away)), proba, pull)
 
 
-def gradient(
-    examples: LinearExamples, penalty: FloatArray, coef: FloatArray, proba: list[Array]
-) -> FloatArray:
-    """Derivative (classes, classes + 1) of the objective: the log loss's and the penalty's."""
-    return examples.slope(proba) + penalty * (coef - identity(examples.n_classes))
+@dataclass(frozen=True, eq=False)
+class LinearPoint:
+    """The objective at a `coef`, for the solver; probabilities by blocks, the penalty's `pull`."""
+
+    problem: LinearProblem
+    value: float
+    proba: list[Array]
+    pull: FloatArray
+
+    @cached_property
+    def gradient(self) -> FloatArray:
+        return self.problem.examples.slope(self.proba) + self.pull
+
+    def curvature_along(self, direction: FloatArray) -> FloatArray:
+        product = self.problem.examples.curvature(self.proba, direction)
+        return product + self.problem.penalty * direction
+
+    @cached_property
+    def _nearly(self) -> OuterProducts:
+        first, second = self.problem.examples.moments(self.proba)
+        return OuterProducts(first[:, -1:], first, second, self.problem.penalty)
+
+    def precondition(self, residual: FloatArray) -> FloatArray:
+        return self._nearly.solve(residual)
 
 
-def curvature_along(
-    examples: LinearExamples, penalty: FloatArray, proba: list[Array], direction: FloatArray
-) -> FloatArray:
-    """The Hessian times `direction`, (classes, classes + 1)."""
-    return examples.curvature(proba, direction) + penalty * direction
+def minimize_penalised(
+    examples: LinearExamples, penalty: FloatArray, start: FloatArray, *, tol: float, max_iter: int
+) -> Minimum:
+    """The `coef` (classes, classes + 1) of least penalised log loss, from `start`."""
+    evaluate = LinearProblem(examples, penalty).evaluate
+    return minimize_newton_cg(evaluate, start, tol=tol, max_iter=max_iter)
 
 
-class Preconditioner:
-    """An easy stand-in for the Hessian: for each class a diagonal plus one outer product.
+def has_no_finite_minimum(examples: LinearExamples, coef: FloatArray) -> bool:
+    """Whether the diagonal alone gets every example right, so that a larger one is always better.
 
-    The examples that matter to a class look alike, so their mean carries most of the curvature
-    and the diagonal is left with the variance about it.
+    True proves that only DIAGONAL_RIDGE holds the fit.
     """
+    return examples.all_right(np.diag(coef))
 
-    def __init__(self, examples: LinearExamples, penalty: FloatArray, proba: list[Array]) -> None:
-        first, second = examples.moments(proba)
-        total = np.maximum(first[:, -1:], np.finfo(np.float64).tiny)  # the last input is 1
-        self._diagonal = np.maximum(second - first**2 / total, 0.0) + penalty
-        mean = first / np.sqrt(total)
-        self._mean = mean / self._diagonal
-        self._share = 1.0 + np.einsum("ij,ij->i", mean, self._mean)[:, None]
 
-    def solve(self, slope: FloatArray) -> FloatArray:
-        """The inverse times `slope` (classes, classes + 1), by the Sherman-Morrison formula."""
-        along = np.einsum("ij,ij->i", self._mean, slope)[:, None]
-        return np.asarray(slope / self._diagonal - self._mean * (along / self._share))
+def held_by_ridge(coef: FloatArray) -> IntArray:
+    """The classes whose diagonals DIAGONAL_RIDGE holds at a price that shows; mostly none."""
+    price = DIAGONAL_RIDGE * np.square(np.diag(coef) - 1.0) / coef.shape[0]
+    total = float(price.sum())
+    return np.flatnonzero(price > 0.1 * total) if total > RIDGE_TO_REPORT else np.empty(0, np.int64)
+
+
+def describe_problem(examples: LinearExamples, fit: Minimum, max_iter: int) -> str | None:
+    """Why the fit is not the minimum that it should be, and the remedy; None where it is."""
+    if has_no_finite_minimum(examples, fit.x):
+        return (
+            "has no finite optimum on these examples: scaling alone gets every one of them right, "
+            "so confidence would keep growing, and only a tiny ridge holds it. Fit on more "
+            "examples, on some that the classifier gets wrong."
+        )
+    if not fit.converged:
+        return (
+            f"did not converge in {max_iter} iterations: its log loss is higher than it need "
+            "be. Raise `max_iter` or `tol`, or use larger `lambdas`."
+        )
+    held = held_by_ridge(fit.x)
+    if held.size:
+        names = ", ".join(str(name) for name in held[:10]) + (", ..." if held.size > 10 else "")
+        return (
+            f"found no optimum within reach for the diagonal of class {names}: a tiny ridge holds "
+            "it, at a price that shows in the log loss. Fit on more examples of it, or use smaller "
+            "`mus`."
+        )
+    return None

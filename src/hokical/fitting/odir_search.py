@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.core.types import BoolArray, FloatArray
+from hokical.core.types import FloatArray
 from hokical.fitting.folds import FoldSplit
-from hokical.fitting.odir_objective import identity, penalty_matrix
-from hokical.fitting.odir_solver import minimize_penalised
+from hokical.fitting.odir_objective import identity, minimize_penalised, penalty_matrix
 from hokical.fitting.odir_sums import LinearExamples
 
 #: The grids that have a name.
@@ -22,7 +21,7 @@ QUICK_LAMBDAS = tuple(10.0 ** (k / 2) for k in range(12, -5, -1))
 #: From hardly any bias to a free one.
 QUICK_MUS = (10.0, 1.0, 0.1, 0.01, 0.001)
 #: Scores need not be exact to be compared: the solver's tolerance while cross-validating.
-SEARCH_TOL = 1e-6
+SEARCH_TOL = 1e-5
 #: Up to this many classes the coarse grid is cheap, and every setting of it is tried.
 FEW_CLASSES = 20
 #: With more, a falling lambda ends where the log loss is above its least by this share of it and
@@ -136,21 +135,16 @@ class PenaltySearch:
                 tol=SEARCH_TOL,
                 max_iter=self.max_iter,
             )
-            coefs.append(fit.coef)
+            coefs.append(fit.x)
             converged &= fit.converged
             weight = float(self.examples.weights[test].sum())
-            total += weight * self._held_out_loss(test, fit.coef)
+            total += weight * self.examples.take(test).probabilities(fit.x)[1]
             counted += weight
         trial = PenaltyTrial(strength, total / counted, converged, coefs)
         self.trials.append(replace(trial, coefs=[]))
         if self.best is None or trial.log_loss < self.best.log_loss:
             self.best = trial
         return trial
-
-    def _held_out_loss(self, rows: BoolArray, coef: FloatArray) -> float:
-        """Mean log loss of the rows."""
-        part = self.examples.take(rows)
-        return part.probabilities(part.scores(coef))[1]
 
 
 def _neighbours(values: Sequence[float], value: float) -> list[float]:

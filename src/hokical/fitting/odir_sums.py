@@ -186,14 +186,10 @@ class LinearExamples:
         blocks = [block.take(part, float(weights.sum())) for block, part in parts if part.any()]
         return LinearExamples(blocks, self.labels[rows], weights / weights.sum(), self.n_classes)
 
-    def scores(self, coef: FloatArray) -> list[Array]:
-        """Scores (rows, classes) of a `coef` (classes, classes + 1), by blocks."""
+    def probabilities(self, coef: FloatArray) -> tuple[list[Array], float]:
+        """Probabilities (rows, classes) by blocks, and the mean log loss."""
         across = self._beside(coef).T
-        return self._map(lambda block: block.inputs @ across)
-
-    def probabilities(self, scores: list[Array]) -> tuple[list[Array], float]:
-        """Probabilities (rows, classes) of scores, by blocks, and the mean log loss."""
-        found = self._map(LinearBlock.probabilities, scores)
+        found = self._map(lambda block: block.probabilities(block.inputs @ across))
         return [proba for proba, _ in found], sum(float(loss) for _, loss in found)
 
     def slope(self, proba: list[Array]) -> FloatArray:

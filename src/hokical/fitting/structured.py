@@ -23,6 +23,7 @@ from hokical.core.logits import Logits
 from hokical.core.parallel import for_row_blocks
 from hokical.core.types import FloatArray
 from hokical.fitting.likelihood import CountedExamples, row_dots
+from hokical.fitting.newton_cg import OuterProducts
 from hokical.fitting.odir_sums import block_rows
 from hokical.rules.structured import structured_features
 
@@ -34,31 +35,32 @@ _BLOCK_SIZE = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Coefficients in the library of the blocks: w (3,), v and b (classes,), M or None."""
+    """Coefficients in the library of the blocks: w (3,), b (classes,), and v or M + diag(v)."""
 
     w: Array
-    v: Array
     b: Array
-    m: Array | None
+    scale: Array
 
 
 @dataclass(frozen=True, eq=False)
 class StructuredBlock:
-    """Some rows: checked logits, their features, true classes (rows,) and weights (rows, 1)."""
+    """Some rows: checked logits, z (rows, classes), the shapes (3, rows * classes), true classes
+    (rows,) and weights (rows, 1).
+    """
 
     logits: Logits
     z: Array
-    shapes: Sequence[Array]
+    shapes: Array
     labels: Array
     weights: Array
     crossed: bool
 
     def scores(self, terms: Terms) -> Array:
         """Departures from z, (rows, classes)."""
-        found = self.z * terms.v + terms.b
-        for place, shape in enumerate(self.shapes):
-            found = found + shape * terms.w[place]
-        return found if terms.m is None else found + self.z @ terms.m.T
+        found = self.z @ terms.scale.T if self.crossed else self.z * terms.scale
+        found += terms.b
+        found += self.logits.xp.reshape(terms.w @ self.shapes, self.z.shape)
+        return found
 
     def at_true(self, table: Array) -> Array:
         """The entry (rows,) of each row of a table (rows, classes) at its true class."""
@@ -75,40 +77,41 @@ class StructuredBlock:
         return proba / total[:, None], loss
 
     def pull(self, table: Array) -> Array:
-        """Sums of table (rows, classes) times what each coefficient multiplies, (p,)."""
-        return self._sums(table, self.z, [table * shape for shape in self.shapes])
+        """Sums of table (rows, classes) times what it is multiplied with in the scores.
 
-    def _sums(self, table: Array, z: Array, shaped: Sequence[Array]) -> Array:
+        By w (3,), by b (classes,), and by `scale`, (classes,) or (classes, classes), in one array.
+        """
         xp = self.logits.xp
-        parts = [
-            xp.stack([xp.sum(part) for part in shaped]),
-            xp.sum(table * z, axis=0),
-            xp.sum(table, axis=0),
-        ]
-        if self.crossed:
-            parts.append(xp.reshape(table.T @ z, (-1,)))
-        return xp.concat(parts)
+        return self._join(self.shapes @ xp.reshape(table, (-1,)), table, self.z)
+
+    def _join(self, shaped: Array, table: Array, z: Array) -> Array:
+        xp = self.logits.xp
+        scaled = xp.reshape(table.T @ z, (-1,)) if self.crossed else xp.sum(table * z, axis=0)
+        return xp.concat([shaped, xp.sum(table, axis=0), scaled])
 
     def slope(self, proba: Array) -> Array:
-        """Derivative (p,) of the log loss."""
+        """Derivative of the log loss, in the order of `pull`."""
         is_true = self.logits.columns[None, :] == self.labels[:, None]
         return self.pull(self.logits.xp.where(is_true, proba - 1.0, proba) * self.weights)
 
     def curvature(self, proba: Array, terms: Terms) -> Array:
-        """Its Hessian times a direction, (p,)."""
+        """Its Hessian times a direction, in the order of `pull`."""
         change = self.scores(terms)
-        change = change - row_dots(change, proba, self.logits.xp)[:, None]
-        return self.pull(change * proba * self.weights)
+        change -= row_dots(change, proba, self.logits.xp)[:, None]
+        change *= proba
+        change *= self.weights
+        return self.pull(change)
 
     def moments(self, proba: Array) -> Array:
-        """Sums of each class's variance times inputs, and the Hessian's diagonal, (2, p)."""
+        """Sums of each class's variance times inputs, and the Hessian's diagonal, in two rows."""
         xp = self.logits.xp
         variance = proba * (1.0 - proba) * self.weights
         spread = []
-        for shape in self.shapes:
-            seen = proba * self.weights * shape
-            spread.append(seen * (shape - row_dots(proba, shape, xp)[:, None]))
-        second = self._sums(variance, self.z * self.z, spread)
+        for place in range(3):
+            shape = xp.reshape(self.shapes[place, ...], self.z.shape)
+            away = shape - row_dots(proba, shape, xp)[:, None]
+            spread.append(xp.sum(proba * self.weights * shape * away))
+        second = self._join(xp.stack(spread), variance, self.z * self.z)
         return xp.stack([self.pull(variance), second], axis=0)
 
 
@@ -135,8 +138,9 @@ class StructuredProblem:
         def make(rows: slice) -> StructuredBlock:
             part = logits.part(rows)
             z, *shapes = structured_features(part, floor, temperature)
+            flat = part.xp.stack([part.xp.reshape(shape, (-1,)) for shape in shapes])
             labels, weights = part.beside(examples.labels[rows]), examples.weights[rows, None]
-            return StructuredBlock(part, z, shapes, labels, part.beside(weights), crossed)
+            return StructuredBlock(part, z, flat, labels, part.beside(weights), crossed)
 
         step = step if logits.is_numpy else n_rows
         cuts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
@@ -164,8 +168,9 @@ class StructuredProblem:
 
     def terms(self, x: FloatArray) -> Terms:
         """Coefficients beside the logits."""
-        w, v, b, m = (self._logits.beside(np.ascontiguousarray(part)) for part in self.split(x))
-        return Terms(w, v, b, m if self.crossed else None)
+        w, v, b, m = self.split(x)
+        scale = m + np.diag(v) if self.crossed else v
+        return Terms(*(self._logits.beside(np.ascontiguousarray(part)) for part in (w, b, scale)))
 
     def total(
         self, work: Callable[[StructuredBlock, Array], Array], proba: list[Any]
@@ -173,6 +178,16 @@ class StructuredProblem:
         """The sum of `work` over the blocks, on the host, in their order."""
         found = self._map(work, list(zip(self.blocks, proba, strict=True)))
         return np.asarray(np.sum([self._logits.on_host(part) for part in found], axis=0))
+
+    def pulled(
+        self, work: Callable[[StructuredBlock, Array], Array], proba: list[Any]
+    ) -> FloatArray:
+        """`total` of sums in the order of `pull`, (..., p) in the order of x."""
+        size, sums = self.n_classes, self.total(work, proba)
+        w, b, scaled = np.split(sums, [3, 3 + size], axis=-1)
+        # v_k and M_kk multiply the same
+        parts = [w, scaled[..., :: size + 1], b, scaled] if self.crossed else [w, scaled, b]
+        return np.concatenate(parts, axis=-1)
 
     def log_loss(self, point: StructuredPoint, even: float) -> float:
         """Mean log loss of the probabilities mixed with a share `even` of the uniform ones."""
@@ -208,17 +223,17 @@ class StructuredPoint:
 
     @cached_property
     def gradient(self) -> FloatArray:
-        slope = self.problem.total(StructuredBlock.slope, self.proba)
+        slope = self.problem.pulled(StructuredBlock.slope, self.proba)
         return slope + self.problem.penalty * self.x
 
     def curvature_along(self, direction: FloatArray) -> FloatArray:
         terms = self.problem.terms(direction)
-        found = self.problem.total(lambda block, part: block.curvature(part, terms), self.proba)
+        found = self.problem.pulled(lambda block, part: block.curvature(part, terms), self.proba)
         return found + self.problem.penalty * direction
 
     @cached_property
     def _nearly(self) -> StructuredPreconditioner:
-        first, second = self.problem.total(StructuredBlock.moments, self.proba)
+        first, second = self.problem.pulled(StructuredBlock.moments, self.proba)
         return StructuredPreconditioner(self.problem, first, second)
 
     def precondition(self, residual: FloatArray) -> FloatArray:
@@ -226,27 +241,18 @@ class StructuredPoint:
 
 
 class StructuredPreconditioner:
-    """An easy stand-in for the Hessian: a diagonal, plus one outer product for each class.
-
-    The examples that matter to a class look alike, so their mean carries most of the curvature
-    of its coefficients, and the diagonal is left with the variance about it.
-    """
+    """`OuterProducts` for what each class has of its own, and a diagonal for the shapes."""
 
     def __init__(self, problem: StructuredProblem, first: FloatArray, second: FloatArray) -> None:
         self._size = size = problem.n_classes
-        total = np.maximum(first[3 + size : 3 + 2 * size], np.finfo(np.float64).tiny)
-        mean = self._by_class(first) / np.sqrt(total)[:, None]
-        curved = self._by_class(second) - mean * mean
-        self._diagonal = np.maximum(curved, 0.0) + self._by_class(problem.penalty)
-        self._mean = mean / self._diagonal
-        self._share = 1.0 + np.einsum("ij,ij->i", mean, self._mean)[:, None]
+        total = first[3 + size : 3 + 2 * size, None]
+        parts = (self._by_class(part) for part in (first, second, problem.penalty))
+        self._classes = OuterProducts(total, *parts)
         self._shape = np.maximum(second[:3], 0.0) + problem.penalty[:3]
 
     def solve(self, residual: FloatArray) -> FloatArray:
-        """The inverse times a residual (p,), by the Sherman-Morrison formula."""
-        rows = self._by_class(residual)
-        along = np.einsum("ij,ij->i", self._mean, rows)[:, None]
-        rows = rows / self._diagonal - self._mean * (along / self._share)
+        """The inverse times a residual (p,)."""
+        rows = self._classes.solve(self._by_class(residual))
         return np.concatenate(
             [residual[:3] / self._shape, rows[:, 0], rows[:, 1], rows[:, 2:].ravel()]
         )
