@@ -469,7 +469,7 @@ def test_narrow_terminals_cut_nothing(data: Path, calibrator: Path, columns: int
             wide = hokical_command(*command, columns=200)
             assert narrow.out.split() == wide.out.split() or command[0] == "methods"
         else:
-            assert re.search(r"\nuncalibrated( +\d+\.\d%){2}( +\d\.\d{4}){4} +\S+ s", narrow.out)
+            assert re.search(r"\nUncalibrated( +\d+\.\d%){2}( +\d\.\d{4}){4}", narrow.out)
 
 
 @pytest.mark.parametrize("words", ["methods", "methods --json", "--help"])

@@ -128,7 +128,7 @@ def test_diagrams_follow_the_keyboard(opened: Chrome, comparison: Comparison) ->
     tab_to(opened, "method").send_keys(Keys.ARROW_UP)  # from hoki to vecs
     tab_to(opened, "bins").send_keys(Keys.ARROW_DOWN)  # from 15 to 20
     after, before = shown(opened, "after"), shown(opened, "before")
-    assert after["caption"].startswith("After vecs")
+    assert after["caption"].startswith("After Vector scaling (vecs)")
     assert "20 bins of equal width" in after["caption"]
     assert after["heights"] == pytest.approx(expected_heights(data, "vecs", 20, "width"))
     expected = expected_heights(data, "uncalibrated", 20, "width")
@@ -138,10 +138,15 @@ def test_diagrams_follow_the_keyboard(opened: Chrome, comparison: Comparison) ->
     after = shown(opened, "after")
     assert after["heights"] == pytest.approx(expected_heights(data, "vecs", 20, "mass"))
     said = opened.find_element(By.ID, "status").get_attribute("textContent")
-    assert said.startswith("vecs: says")
+    assert said.startswith("Vector scaling (vecs): says")
     row = opened.find_element(By.CSS_SELECTOR, "[aria-current] th").text
-    assert row.startswith("vecs")
-    assert "vecs" in opened.find_element(By.CSS_SELECTOR, "#risk .legend").text
+    assert row.startswith("Vector scaling (vecs)")
+    assert "(vecs)" in opened.find_element(By.CSS_SELECTOR, "#risk .legend").text
+    assert opened.find_element(By.ID, "classes-of").text == "Vector scaling (vecs)"
+    classes = next(m for m in data["methods"] if m["name"] == "vecs")["classes"]["rows"]
+    rows = opened.find_elements(By.CSS_SELECTOR, "#classes tbody tr")
+    expected = [f"{r['label']} {r['n']:,} {r['says']:.1%} {r['right']:.1%}" for r in classes]
+    assert [row.text.removesuffix(" off") for row in rows] == expected
 
 
 def test_sliders_give_the_numbers(opened: Chrome, comparison: Comparison) -> None:
@@ -156,7 +161,7 @@ def test_sliders_give_the_numbers(opened: Chrome, comparison: Comparison) -> Non
     slider = opened.find_element(By.ID, "look-risk")
     slider.send_keys(Keys.END)
     text = opened.find_element(By.CSS_SELECTOR, "#risk output").text
-    assert f"hoki: the 100.0% surest, confidence {hoki['risk']['threshold'][-1]:.3f}" in text
+    assert f"Hoki (hoki): the 100.0% surest, confidence {hoki['risk']['threshold'][-1]:.3f}" in text
     assert f"{hoki['risk']['risk'][-1]:.1%} of them wrong" in text
 
 
@@ -206,15 +211,16 @@ def test_a_hostile_name_is_only_a_name(
 ) -> None:
     odd = replace(comparison["temps"], name=HOSTILE, notes=(HOSTILE,))
     results = (comparison["uncalibrated"], odd)
-    open_report(browser, replace(comparison, results=results), tmp_path)
+    open_report(browser, replace(comparison, results=results, subject=HOSTILE), tmp_path)
     assert browser.title == "Calibration report"
     heading = browser.find_element(By.CSS_SELECTOR, "#after h3").text
-    assert heading == f"After {HOSTILE}"
+    assert heading == f"After Temperature scaling ({HOSTILE})"
     assert browser.get_log("browser") == []
 
 
 def test_one_method_alone(browser: Chrome, comparison: Comparison, tmp_path: Path) -> None:
-    open_report(browser, replace(comparison, results=(comparison["temps"],)), tmp_path)
+    alone = replace(comparison, results=(comparison["temps"],), subject="temps")
+    open_report(browser, alone, tmp_path)
     assert browser.find_elements(By.ID, "before") == []
     assert len(shown(browser, "after")["heights"]) > 0
     assert browser.get_log("browser") == []

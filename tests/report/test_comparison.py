@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hokical import compare
+from hokical import Hoki, TemperatureScaling, TopK, compare, make
 from hokical.demo import demo_logits
 from hokical.report.comparison import Comparison
 from tests.conftest import synthetic_logits
@@ -32,8 +36,8 @@ def test_results_are_those_of_the_calibrators(comparison: Comparison) -> None:
     assert hoki.score("accuracy") == pytest.approx(hoki.correct.mean())
     assert hoki.score("brier") == pytest.approx(((hoki.confidence - hoki.correct) ** 2).mean())
     assert comparison.best("ece").score("ece") == min(r.score("ece") for r in comparison.results)
-    with pytest.raises(KeyError, match="no method 'platt' here"):
-        comparison["platt"]
+    with pytest.raises(KeyError, match="no method 'sms' here"):
+        comparison["sms"]
 
 
 def test_provenance_identifies_the_data(comparison: Comparison) -> None:
@@ -56,10 +60,18 @@ def test_the_headline_says_what_happened(comparison: Comparison) -> None:
 
 
 def test_the_subject_is_settled_without_the_scores(comparison: Comparison) -> None:
-    assert comparison.subject() == "hoki"
-    without = Comparison(comparison.results[:3], comparison.provenance)
-    assert without.subject() == "vecs"
-    assert Comparison(comparison.results[:1], comparison.provenance).subject() == "uncalibrated"
+    data = synthetic_logits(60, 3, seed=0)
+
+    def subject(*methods: str, **options: str) -> str:
+        return compare(data, data, methods, n_resamples=0, **options).subject
+
+    assert comparison.subject == "hoki"
+    assert subject("auto", "temps", "uncalibrated") == "auto"
+    assert subject("uncalibrated", "vecs", "temps") == "temps"
+    assert subject("uncalibrated") == "uncalibrated"
+    assert subject("uncalibrated", "temps", subject="uncalibrated") == "uncalibrated"
+    with pytest.raises(ValueError, match="`subject` must be one of the methods"):
+        subject("uncalibrated", subject="temps")
     assert not comparison.provenance.tested_on_validation
 
 
@@ -67,8 +79,101 @@ def test_methods_that_cannot_be_compared_are_named() -> None:
     data = synthetic_logits(50, 3, seed=0)
     with pytest.raises(ValueError, match="cannot hold 'recal': it also needs"):
         compare(data, data, ["temps", "recal"])
-    with pytest.raises(ValueError, match="`name` must be one of"):
-        compare(data, data, ["platt"])
+    with pytest.raises(ValueError, match="name"):
+        compare(data, data, ["sms"])
+    with pytest.raises(TypeError, match="`methods` must hold names, estimators"):
+        compare(data, data, [3])
+    with pytest.raises(TypeError, match="must be a list or dict"):
+        compare(data, data, "temps")
+    with pytest.raises(ValueError, match="different names; got 'temps' twice"):
+        compare(data, data, ["temps", TemperatureScaling()])
+
+
+class OnlyBinary(TemperatureScaling):
+    """A method of one's own, for two classes."""
+
+    title = "Two-class scaling"
+    binary_only = True
+
+
+def test_estimators_with_options_fitted_or_not_and_own_classes() -> None:
+    logits, labels = synthetic_logits(300, 2, seed=3)
+    fitted = make("temps").fit(2 * logits, labels)
+    methods = {
+        "plain": "uncalibrated",
+        "hoki 20": Hoki(n_bins=20),
+        "old": fitted,
+        "mine": OnlyBinary,
+    }
+    found = compare((logits, labels), (logits, labels), methods, n_resamples=0)
+    assert [result.label for result in found.results] == [
+        "Uncalibrated softmax (plain)",
+        "Hoki (hoki 20)",
+        "Temperature scaling (old)",
+        "Two-class scaling (mine)",
+    ]
+    assert found["hoki 20"].calibrator.n_bins == 20
+    assert found["old"].calibrator is fitted
+    assert found["old"].fit_seconds is None
+    listed = compare((logits, labels), (logits, labels), [Hoki(n_bins=20), Hoki()], n_resamples=0)
+    assert [result.name for result in listed.results] == ["Hoki(n_bins=20)", "hoki"]
+
+
+def test_methods_that_the_data_do_not_allow_are_skipped_with_a_reason() -> None:
+    three = synthetic_logits(100, 3, seed=0)
+    found = compare(three, three, ["temps", OnlyBinary(max_iter=5)], n_resamples=0)
+    assert list(found.skipped.values()) == ["it is for two classes, and there are 3"]
+    top = (TopK.from_logits(three[0], 2), three[1])
+    found = compare(top, top, ["temps", "vecs"], n_resamples=0)
+    assert found.skipped == {"vecs": "it needs the logits of all classes"}
+    assert "log_loss_full" not in found.scores
+    assert "Brier" in found.to_markdown()
+    with pytest.raises(ValueError, match="must have one that the data allow"):
+        compare(three, three, [OnlyBinary], n_resamples=0)
+
+
+def test_differences_are_paired(comparison: Comparison) -> None:
+    for metric in ("log_loss_full", "brier", "ece"):
+        for found in comparison.differences(metric, against="temps"):
+            result, other = comparison[found.method], comparison["temps"]
+            assert found.value == pytest.approx(result.score(metric) - other.score(metric))
+            assert found.low <= found.value <= found.high
+    plain = comparison.differences(against="temps")[0]
+    assert (plain.method, plain.metric, plain.verdict) == ("uncalibrated", "log_loss_full", "worse")
+    with pytest.raises(ValueError, match="`metric` must be one of"):
+        comparison.differences("auroc")
+
+
+def test_methods_that_are_the_same_do_not_differ() -> None:
+    data = synthetic_logits(80, 3, seed=0)
+    same = compare(data, data, {"a": "temps", "b": "temps"}, n_resamples=0).differences()[0]
+    assert (same.value, same.p_value, same.verdict) == (0.0, 1.0, "no clear difference")
+
+
+def test_an_infinite_loss_is_certainly_worse() -> None:
+    logits, labels = np.array([[0.0, -np.inf], [1.0, 0.0]] * 20), np.array([1, 0] * 20)
+    finite = synthetic_logits(40, 2, seed=1)
+    sure, plain = (make("uncalibrated").fit(*finite) for _ in range(2))
+    found = compare(finite, (logits, labels), {"a": sure, "b": plain}, n_resamples=10)
+    assert found.differences()[0].verdict == "unknown"
+    odd = replace(found["b"], row_scores={"log_loss_full": np.ones(40)})
+    worse = replace(found, results=(found["a"], odd)).differences(against="b")[0]
+    assert (worse.value, worse.p_value, worse.verdict) == (math.inf, 0.0, "worse")
+    assert json.loads(found.to_json())["methods"][0]["estimates"]["log_loss_full"]["value"] is None
+    assert "infinite" in found.to_markdown()
+
+
+def test_tables_hold_the_numbers(comparison: Comparison) -> None:
+    rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
+    frame = comparison.to_pandas()
+    for row, result in zip(rows, comparison.results, strict=True):
+        assert float(row["ece"]) == frame.loc[result.name, "ece"] == result.score("ece")
+        assert float(row["brier_full_low"]) == result.summary["brier_full"].low
+        for text in (comparison.to_markdown(), comparison.to_latex()):
+            assert f"{result.score('log_loss_full'):.4f}" in text
+            assert result.label in text
+    assert "\\%" in comparison.to_latex()
+    assert comparison.to_markdown().count("**") % 2 == 0
 
 
 def test_a_fit_that_does_not_converge_leaves_a_note() -> None:

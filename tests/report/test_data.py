@@ -21,8 +21,18 @@ def test_scores_and_the_best_are_those_of_the_comparison(comparison: Comparison)
         found = comparison[method["name"]].summary["brier"]
         assert method["scores"]["brier"]["value"] == pytest.approx(found.value, abs=1e-6)
         assert method["scores"]["brier"]["low"] == pytest.approx(found.low, abs=1e-6)
+        for found in method["scores"].values():
+            assert found["low"] <= found["value"] <= found["high"]
     for score in SCORES:
         assert data["best"][score] == [comparison.best(score).name]
+
+
+def test_many_classes_leave_the_worst_and_a_count() -> None:
+    examples = synthetic_logits(600, 30, seed=0)
+    data = report_data(compare(examples, examples, ["uncalibrated"], n_resamples=0))
+    classes = data["methods"][0]["classes"]
+    assert len(classes["rows"]) == 12
+    assert classes["n_more"] > 0
 
 
 def test_bins_add_up_to_the_ece_at_every_choice(comparison: Comparison) -> None:
@@ -52,7 +62,8 @@ def test_curves_are_thin_and_true(comparison: Comparison) -> None:
 
 def test_notes_tell_of_changed_labels_and_failed_fits(comparison: Comparison) -> None:
     told = replace(comparison["temps"], notes=("It stopped early. Raise the limit.",))
-    altered = replace(comparison, results=(comparison["uncalibrated"], comparison["vecs"], told))
+    shown = (comparison["uncalibrated"], comparison["vecs"], told)
+    altered = replace(comparison, results=shown, subject="temps")
     plain, vecs, temps = report_data(altered)["methods"]
     assert plain["notes"] == []
     assert vecs["may_change_labels"]
@@ -78,16 +89,11 @@ def test_the_method_shown_first(comparison: Comparison) -> None:
         report_data(comparison, "nope")
 
 
-def test_without_hoki_the_last_method_named_is_shown(comparison: Comparison) -> None:
-    fewer = replace(comparison, results=comparison.results[:3])
-    assert report_data(fewer)["chosen"] == fewer.results[-1].name
-
-
 def test_without_the_uncalibrated_model(comparison: Comparison) -> None:
-    alone = replace(comparison, results=(comparison["temps"],))
+    alone = replace(comparison, results=(comparison["temps"],), subject="temps")
     data = report_data(alone)
     assert data["reference"] is None
-    assert data["headline"].startswith("With temps your model says")
+    assert data["headline"].startswith("With Temperature scaling (temps) your model")
 
 
 def test_no_methods_is_an_error(comparison: Comparison) -> None:

@@ -51,10 +51,27 @@ def test_the_table_is_plain_html(comparison: Comparison) -> None:
     assert comparison.provenance.test.sha256 in page
     elements = Elements(page)
     scopes = [attributes.get("scope") for attributes in elements.named("th")]
-    assert scopes.count("row") == len(comparison.results)
+    n_classes = comparison.provenance.test.n_classes
+    assert scopes.count("row") == len(comparison.results) + n_classes
     assert None not in scopes
     assert page.count("(best)") >= 5
     assert "changes labels" in page
+    assert "Temperature scaling (temps)" in page
+    assert "nan" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL).lower()
+
+
+def test_title_date_and_names_of_the_data_are_shown(comparison: Comparison) -> None:
+    facts = replace(comparison.provenance.test, name="<test>.npz")
+    origin = replace(comparison.provenance, test=facts)
+    page = render_page(report_data(replace(comparison, title="Digits & more", provenance=origin)))
+    assert "<title>Digits &amp; more</title>" in page
+    assert "<strong>&lt;test&gt;.npz</strong>" in page
+    assert f"<dd>{comparison.provenance.date}</dd>" in page
+
+
+def test_methods_that_were_left_out_are_named(comparison: Comparison) -> None:
+    page = render_page(report_data(replace(comparison, skipped={"platt": "it is for two classes"})))
+    assert "<strong>platt</strong>: left out: it is for two classes." in page
 
 
 def test_nothing_points_outside(comparison: Comparison) -> None:
@@ -80,7 +97,7 @@ def test_the_policy_allows_this_style_and_this_script_only(comparison: Compariso
 
 def test_names_and_notes_cannot_break_out(comparison: Comparison) -> None:
     odd = replace(comparison["temps"], name=HOSTILE, notes=(HOSTILE,))
-    altered = replace(comparison, results=(comparison["uncalibrated"], odd))
+    altered = replace(comparison, results=(comparison["uncalibrated"], odd), subject=HOSTILE)
     data = report_data(altered)
     page = render_page(data)
     assert embedded(page) == data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,12 +10,22 @@ import typer
 
 import hokical
 from hokical.cli.data import check_method, load_examples
-from hokical.cli.options import Json, Part, Resamples, Seed, Validation
+from hokical.cli.options import Json, Part, Resamples, Seed, Validation, complete_method
 from hokical.cli.scores import show_comparison
 from hokical.cli.show import say
 
 if TYPE_CHECKING:
     from hokical.io import LabelledRows
+
+
+class Format(StrEnum):
+    """How the result is printed."""
+
+    table = "table"
+    csv = "csv"
+    markdown = "markdown"
+    latex = "latex"
+    json = "json"
 
 
 def compare(
@@ -26,7 +37,19 @@ def compare(
     methods: Annotated[
         str, typer.Option(help="all, or comma-separated names from `hokical methods`.")
     ] = "all",
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            help="The method of the headline, to which others are compared.",
+            show_default="auto",
+            autocompletion=complete_method,
+        ),
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the table and report.")] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="How to print the result.")
+    ] = Format.table,
     resamples: Resamples = 1000,
     seed: Seed = 0,
     val_labels: Annotated[Path | None, typer.Option(help="File with VAL's labels.")] = None,
@@ -34,15 +57,25 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Fit methods on VAL and compare them on TEST."""
-    names = _names(methods)
+    subject = None if subject is None else check_method(subject)
+    names = _names(methods if subject is None or methods == "all" else f"{methods},{subject}")
     if report is not None:
         hokical.io.check_output(report, inputs=(val, test, val_labels, test_labels))
     fitted_on, tested_on = _load_both(val, test, val_labels, test_labels)
-    found = hokical.compare(fitted_on.pair, tested_on.pair, names, n_resamples=resamples, seed=seed)
+    found = hokical.compare(
+        fitted_on.pair,
+        tested_on.pair,
+        names,
+        subject=subject,
+        title=title,
+        data_names=(val.name, (test or val).name),
+        n_resamples=resamples,
+        seed=seed,
+    )
     if found.provenance.tested_on_validation:
         say("Warning: VAL and TEST hold the same examples, so all results look too good.")
-    title = f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
-    show_comparison(found, title, report, as_json=as_json)
+    heading = title or f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
+    show_comparison(found, heading, report, as_json=as_json, form=form.value)
 
 
 def _names(methods: str) -> list[str] | None:

@@ -1,62 +1,125 @@
-"""The table of a comparison, for `compare` and `demo`."""
+"""The tables of a comparison, for `compare` and `demo`, and of classes, for `evaluate` too."""
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+from rich.markup import escape
 from rich.table import Table
 
 import hokical
 from hokical.cli.show import interval, new_table, say, show_json, show_table, stdout
 from hokical.cli.spinner import spinner
-from hokical.core.progress import track
 
 if TYPE_CHECKING:
+    from hokical.metrics.summaries import Summary
     from hokical.report.comparison import Comparison
 
-#: Score and title. The methods' best of each is shown in bold.
-_SCORES = {"ece": "ECE", "ece_mass": "ECE mass", "brier": "Brier", "log_loss": "log loss"}
-_CAPTION = "ECE: 15 bins of equal width, or mass. Lower is better, best in bold."
-#: The width from which intervals and guarantees are shown.
-_ROOMY = 110
+#: Headings that are shorter than those of reports.
+_SHORT = {"classwise_ece": "class ECE", "brier_full": "Brier", "log_loss_full": "log loss"}
+#: The width from which intervals, differences and times are shown, what the numbers
+#: need in narrower tables, and in this one.
+_ROOMY, _NARROW_NUMBERS, _NUMBERS = 116, 60, 98
+#: Classes that are all shown; of more, only the worst.
+_MOST_CLASSES = 10
 
 
 def show_comparison(
-    comparison: Comparison, title: str, report: Path | None, *, as_json: bool
+    comparison: Comparison,
+    title: str,
+    report: Path | None,
+    *,
+    as_json: bool = False,
+    form: str = "table",
 ) -> None:
-    """Measure the methods, write the report, and show table and headline, or JSON."""
-    for result in track(comparison.results, "Measuring", len(comparison.results), None):
-        result.summary  # noqa: B018, computed now for the progress bar, then cached
+    """Write the report, and show table, classes and headline, or the numbers in a format."""
     if report is not None:
         with spinner("Writing the report"):
             hokical.report.write_report(comparison, report)
-    if as_json:
+    subject = comparison[comparison.subject]
+    if as_json or form == "json":
         where: dict[str, Any] = {"report": None if report is None else str(report)}
         show_json(comparison.to_dict() | where)
+    elif form != "table":
+        typer.echo(getattr(comparison, f"to_{form}")(), nl=False)
     else:
-        table = results_table(comparison, roomy=stdout().width >= _ROOMY)
-        show_table(title, table, _CAPTION, "", comparison.headline(comparison.subject()))
+        table = results_table(comparison, stdout().width)
+        show_table(title, table, _caption(comparison), "", comparison.headline())
+        plain = {r.name: r.summary for r in comparison.results if r.name == "uncalibrated"}
+        show_classes(plain | {subject.name: subject.summary})
+    for name, reason in comparison.skipped.items():
+        say(f"{name} was left out: {reason}.")
     for result in comparison.results:
         for note in result.notes:
             say(f"{result.name}: {note}")
+    if subject.summary.class_warning is not None:
+        say(f"Warning: {subject.name}: {subject.summary.class_warning}")
     if report is not None:
         say(f"Report: {report.resolve()}")
 
 
-def results_table(comparison: Comparison, *, roomy: bool) -> Table:
+def results_table(comparison: Comparison, width: int) -> Table:
     """One row per method, the best of each score in bold."""
-    extra = ("ECE interval", "surely below") if roomy else ()
-    table = new_table(("method", "says", "right", *_SCORES.values(), *extra, "fit"))
-    best = {score: f"{comparison.best(score).score(score):.4f}" for score in _SCORES}
+    roomy = width >= _ROOMY
+    tables = hokical.report.tables
+    columns = tables.main_columns(comparison)
+    heads = [_SHORT.get(name, tables.HEADINGS[name][0]) for name in columns]
+    extra = ("ECE interval", "difference", "fit") if roomy else ()
+    table = new_table(("method", *heads, *extra))
+    verdicts = {found.method: found for found in comparison.differences()}
+    room = max(16, width - (_NUMBERS if roomy else _NARROW_NUMBERS))
     for result in comparison.results:
-        cells = [f"{result.score(name):.1%}" for name in ("mean_confidence", "accuracy")]
-        for score in _SCORES:
-            # Equal as shown is equal: readers cannot see which 0.0107 is lower.
-            shown = f"{result.score(score):.4f}"
-            cells.append(f"[bold]{shown}[/bold]" if shown == best[score] else shown)
+        cells = tables.marked_cells(comparison, result, "[bold]{}[/bold]")
         if roomy:
-            ece, bounds = result.summary["ece"], result.summary.bounds
-            cells += [interval(ece.low, ece.high), f"{bounds['bousquet']:.4f}"]
-        table.add_row(result.name, *cells, f"{result.fit_seconds:.2f} s")
+            ece, seconds = result.summary["ece"], result.fit_seconds
+            found = verdicts.get(result.name)
+            cells.append(interval(ece.low, ece.high))
+            cells.append("" if found is None else f"{found.value:+.4f} {_SIGNS[found.verdict]}")
+            cells.append("before" if seconds is None else f"{seconds:.2f} s")
+        table.add_row(escape("\n".join(textwrap.wrap(result.label, room))), *cells)
     return table
+
+
+_SIGNS = {"better": "<", "worse": ">", "no clear difference": "=", "unknown": "?"}
+
+
+def _caption(comparison: Comparison) -> str:
+    """What the columns are, and what a wider terminal would show."""
+    console = stdout()
+    bold = ", best in bold" if console.is_terminal else ""
+    whole = "brier_full" in comparison.scores
+    scores = "Brier and log loss: of all classes" if whole else "Brier and log loss: of the label"
+    roomy = console.width >= _ROOMY
+    more = (
+        f"Difference: log loss less that of {comparison.subject}; < better, > worse, = not clear "
+        "(5 %, Holm)."
+        if roomy
+        else f"From {_ROOMY} columns on also intervals, differences and times; all of it "
+        "with --format csv."
+    )
+    return f"ECE: 15 bins. {scores}. Lower is better{bold}. {more}"
+
+
+def show_classes(summaries: dict[str, Summary]) -> None:
+    """For rows of each label: how many, what they say, how often they are right; before, after."""
+    tables = {name: found.classes for name, found in summaries.items() if found.classes is not None}
+    if not tables:
+        return
+    last = list(tables.values())[-1]
+    few = len(last.rows) <= _MOST_CLASSES
+    labels = [row.label for row in (last.rows if few else last.worst(_MOST_CLASSES))]
+    found = [{row.label: row for row in table.rows} for table in tables.values()]
+    shown = new_table(("label", *("rows", "says", "right") * len(found)))
+    for label in labels:
+        cells: list[str] = []
+        for row in (rows.get(label) for rows in found):
+            numbers = () if row is None else (f"{row.n:,}", f"{row.says:.1%}", f"{row.right:.1%}")
+            cells += numbers or ("0", "", "")
+        shown.add_row(str(label), *cells)
+    rest = len(last.rows) - len(labels)
+    more = [] if few else [f"The worst {len(labels)} labels; {rest:,} more are not shown."]
+    typer.echo()
+    show_table(f"Rows by the label they got: {', then '.join(tables)}", shown, *more)

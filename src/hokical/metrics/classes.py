@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from scipy.special import rel_entr
 
 from hokical.core.bins import sum_by
 from hokical.core.labels import as_labels
@@ -196,8 +197,8 @@ def gap_p_values(
     doi:10.1080/01621459.1963.10500830).
     """
     nearest = np.clip(right, says - margin, says + margin)  # the closest share that is allowed
-    first, second = _entropy_term(right, nearest), _entropy_term(1.0 - right, 1.0 - nearest)
-    return np.asarray(np.minimum(1.0, 2.0 * np.exp(-n * (first + second))))
+    distance = rel_entr(right, nearest) + rel_entr(1.0 - right, 1.0 - nearest)
+    return np.asarray(np.minimum(1.0, 2.0 * np.exp(-n * distance)))
 
 
 def holm(p_values: FloatArray) -> FloatArray:
@@ -211,10 +212,3 @@ def holm(p_values: FloatArray) -> FloatArray:
     factors = np.arange(order.shape[0], 0, -1)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p_values[order] * factors))
     return adjusted
-
-
-def _entropy_term(share: FloatArray, expected: FloatArray) -> FloatArray:
-    """share log(share / expected), 0 where there is no share."""
-    safe = np.where(share > 0, share, 1.0)
-    with np.errstate(divide="ignore"):
-        return np.where(share > 0, share * (np.log(safe) - np.log(expected)), 0.0)

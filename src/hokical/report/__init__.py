@@ -25,8 +25,7 @@ def write_report(
     path : path-like
         The HTML file to write, in a folder that exists.
     method : str, optional
-        The method of the headline, shown first. None takes "hoki" if it was compared, else the last
-        method.
+        The method of the headline, shown first. None takes the comparison's subject.
 
     Returns
     -------

@@ -5,77 +5,62 @@ Results are data: the command line, the report and the tests all read the same `
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from importlib.metadata import version
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical.calibrators.base import BaseCalibrator
-from hokical.calibrators.registry import make, make_seeded, methods_from_logits
-from hokical.core.blocks import row_slices
+from hokical.calibrators.calibrator import Calibrator
+from hokical.core.arrays import to_host
+from hokical.core.bins import bin_index, sum_by
 from hokical.core.labels import as_labels
 from hokical.core.logits import Logits, as_logits
 from hokical.core.progress import track
 from hokical.core.topk import TopK
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.metrics import Summary, summary
+from hokical.metrics.checks import Predictions
+from hokical.metrics.proper import full_losses, full_squares, top_losses
+from hokical.report import tables
+from hokical.report.entrants import choose_entrants, is_fitted, method_title
+from hokical.report.provenance import Provenance, data_facts, library_versions
 
-#: Scores by which methods are ranked; lower is better.
+#: Scores by which methods are ranked; lower is better. Those of all classes need all logits.
 SCORES = ("ece", "ece_mass", "smooth_ece", "brier", "log_loss")
-
-
-@dataclass(frozen=True)
-class DataFacts:
-    """The data of a comparison: enough to tell whether another run used the same."""
-
-    n_rows: int
-    n_classes: int
-    dtype: str
-    accuracy: float
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """The origin of the numbers: data, versions, seed."""
-
-    validation: DataFacts
-    test: DataFacts
-    seed: int
-    versions: dict[str, str]
-    machine: str
-
-    @property
-    def tested_on_validation(self) -> bool:
-        """Whether both sets are the same examples, which makes everything look too good."""
-        return self.validation.sha256 == self.test.sha256
+FULL_SCORES = ("classwise_ece", "brier_full", "log_loss_full")
+#: The method that the headline is about if none is named: the default of the library.
+DEFAULT = "auto"
 
 
 @dataclass(frozen=True, eq=False)
 class MethodResult:
-    """One method on the test set: confidence and correctness (n,), and its scores."""
+    """One method on the test set: confidence and correctness (n,), and its scores.
+
+    `summary` has all metrics with bootstrap intervals, the bounds on the true calibration error
+    and the table of classes. `row_scores` (n,) are the scores whose mean is a metric. `fit_seconds`
+    is None if the calibrator came fitted.
+    """
 
     name: str
-    calibrator: BaseCalibrator
-    fit_seconds: float
+    calibrator: Calibrator
+    fit_seconds: float | None
     confidence: FloatArray
     correct: BoolArray
     notes: tuple[str, ...]
-    seed: int = 0
-    n_resamples: int = 1000
+    summary: Summary
+    row_scores: dict[str, FloatArray] = field(default_factory=dict)
 
-    @cached_property
-    def summary(self) -> Summary:
-        """All metrics with bootstrap intervals, and the bounds on the true calibration error."""
-        return summary(self.confidence, self.correct, n_resamples=self.n_resamples, seed=self.seed)
+    @property
+    def label(self) -> str:
+        """The method in full words, its name in brackets."""
+        title = method_title(self.calibrator)
+        return f"{title} ({self.name})" if title and title not in self.name else self.name
 
     @property
     def converged(self) -> bool:
@@ -90,6 +75,7 @@ class MethodResult:
         """Plain numbers and strings."""
         return {
             "method": self.name,
+            "title": method_title(self.calibrator),
             "fit_seconds": self.fit_seconds,
             "converged": self.converged,
             "notes": list(self.notes),
@@ -99,10 +85,16 @@ class MethodResult:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Methods in the given order, and the provenance of their numbers."""
+    """Methods in the given order, the provenance of their numbers, and the headline's `subject`.
+
+    `skipped` has the methods that the data do not allow, and why.
+    """
 
     results: tuple[MethodResult, ...]
     provenance: Provenance
+    subject: str
+    title: str | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> MethodResult:
         for result in self.results:
@@ -110,101 +102,164 @@ class Comparison:
                 return result
         raise KeyError(f"no method {name!r} here; there are {[r.name for r in self.results]}.")
 
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The scores that all methods have, the lower the better."""
+        return SCORES + (FULL_SCORES if "brier_full" in self.results[0].row_scores else ())
+
     def best(self, score: str) -> MethodResult:
         """The method with the lowest value of a score."""
         return min(self.results, key=lambda result: result.score(score))
 
-    def subject(self) -> str:
-        """The method that the headline is about, chosen by its name and never by test scores.
-
-        A guarantee for whichever method came out best would hold less often than it says.
-        """
-        names = [result.name for result in self.results]
-        others = [name for name in names if name != "uncalibrated"]
-        return "hoki" if "hoki" in names else [*names[:1], *others][-1]
-
-    def headline(self, name: str) -> str:
-        """What calibration by one method changed, in words, with a guarantee.
+    def headline(self, name: str | None = None) -> str:
+        """What one method changed (None: the subject), in words, with a guarantee.
 
         The bound is always Bousquet's: the smallest of several would hold less often.
         """
-        before, after = self["uncalibrated"].summary, self[name].summary
-        right = after["accuracy"].value
+        result = self[name or self.subject]
+        after = result.summary
+        says, right = (after[name].value for name in ("mean_confidence", "accuracy"))
+        error, certainty = after["ece"].value, 1 - after.options.delta
+        if "uncalibrated" not in [other.name for other in self.results]:
+            return (
+                f"With {result.label} your model says {says:.1%} and is right {right:.1%} of the "
+                f"time. Its calibration error is {error:.4f}."
+            )
+        before = self["uncalibrated"].summary
         kept = right == before["accuracy"].value
-        change = after["ece"].value - before["ece"].value
+        change = error - before["ece"].value
         verb = "fell" if change < 0 else "rose" if change > 0 else "stayed, going"
         return (
             f"Your model says {before['mean_confidence'].value:.1%} and is right "
-            f"{before['accuracy'].value:.1%} of the time. After calibration with {name} it says "
-            f"{after['mean_confidence'].value:.1%}{'' if kept else f' and is right {right:.1%}'}. "
-            f"Its calibration error {verb} from {before['ece'].value:.4f} to "
-            f"{after['ece'].value:.4f}; on new data of the same kind the true one is, with "
-            f"{1 - after.options.delta:.0%} certainty, below {after.bounds['bousquet']:.4f}."
+            f"{before['accuracy'].value:.1%} of the time. After calibration with {result.label} it "
+            f"says {says:.1%}{'' if kept else f' and is right {right:.1%}'}. "
+            f"Its calibration error {verb} from {before['ece'].value:.4f} to {error:.4f}; on new "
+            f"data of the same kind the true one is, with {certainty:.0%} certainty, below "
+            f"{after.bounds['bousquet']:.4f}."
         )
+
+    def differences(
+        self, metric: str | None = None, *, against: str | None = None, delta: float = 0.05
+    ) -> tuple[tables.Difference, ...]:
+        """Paired differences of every other method to one, with intervals and verdicts.
+
+        Parameters
+        ----------
+        metric : {"log_loss_full", "brier_full", "log_loss", "brier", "ece"}, optional
+            None: the log loss of all classes, or of the label if only that is known.
+        against : str, optional
+            None: the subject.
+        delta : float
+            The chance that an interval misses, and the level of the verdicts, which allow for the
+            number of methods (Holm).
+        """
+        return tables.differences(self, metric, against or self.subject, delta)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
         return {
+            "title": self.title,
+            "subject": self.subject,
             "methods": [result.to_dict() for result in self.results],
+            "differences": [asdict(found) for found in self.differences()],
+            "skipped": self.skipped,
             "provenance": asdict(self.provenance),
         }
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON; NaN and infinities become null."""
+        return tables.json_text(self.to_dict())
+
+    def to_csv(self) -> str:
+        """One line per method: every metric with the ends of its interval, unrounded."""
+        return tables.csv_text(self)
+
+    def to_markdown(self) -> str:
+        """A table of the main scores, the best in bold."""
+        return tables.markdown_text(self)
+
+    def to_latex(self) -> str:
+        """The same as a `tabular` of the package booktabs."""
+        return tables.latex_text(self)
+
+    def to_pandas(self) -> Any:
+        """The columns of `to_csv` as a DataFrame indexed by method; needs pandas."""
+        import pandas  # type: ignore[import-untyped]
+
+        return pandas.DataFrame(tables.flat_rows(self)).set_index("method")
 
 
 def compare(
     validation: tuple[Any, Any],
     test: tuple[Any, Any],
-    methods: Sequence[str] | None = None,
+    methods: Iterable[Any] | Mapping[str, Any] | None = None,
     *,
+    subject: str | None = None,
+    title: str | None = None,
+    data_names: tuple[str | None, str | None] = (None, None),
     n_resamples: int = 1000,
     seed: int = 0,
     progress: bool | None = None,
 ) -> Comparison:
-    """Fit each named method on `validation` (logits, labels) and measure it on `test`.
+    """Fit each method on `validation` (logits, labels) and measure it on `test`.
 
     Parameters
     ----------
     validation, test : (logits, labels)
-    methods : sequence of registry names, optional
-        None means every method that needs only logits and labels; for a `TopK`, those that accept
-        one.
+    methods : names, estimators, or a mapping of names to them, optional
+        Registry names, estimators with options, classes of your own. A fitted calibrator is used as
+        it is, others are fitted. None means "auto" and every method that needs only logits and
+        labels. Methods that the data do not allow are left out, see `Comparison.skipped`.
+    subject : str, optional
+        The method of the headline, to which others are compared. None: "auto" if it is among them,
+        else the last one. Name it before you look at the test set: the guarantee needs that.
+    title, data_names
+        Of the report: its title, and the names of the validation and the test data.
     n_resamples, seed : int
-        Of the bootstrap intervals; the seed is also passed to methods that take one.
+        Of the bootstrap intervals; the seed is also passed to methods given by name.
     progress : bool, optional
         Show a progress bar; None shows one on a terminal after a second.
 
     Examples
     --------
+    >>> from hokical import Hoki
     >>> from hokical.demo import demo_logits
-    >>> comparison = compare(*demo_logits(), ["uncalibrated", "hoki"], n_resamples=100)
-    >>> comparison.best("ece").name
-    'hoki'
+    >>> methods = {"uncalibrated": "uncalibrated", "hoki 20": Hoki(n_bins=20)}
+    >>> comparison = compare(*demo_logits(), methods, n_resamples=0)
+    >>> comparison.best("ece").label
+    'Hoki (hoki 20)'
     """
     val_logits, val_labels = _check_examples(validation)
     logits, labels = _check_examples(test)
-    names = _usable_methods(val_logits, logits) if methods is None else list(methods)
-    for name in names:
-        if make(name).needs_views:
-            raise ValueError(
-                f"`methods` cannot hold {name!r}: it also needs the logits of transformed inputs. "
-                "Fit it by itself, on `hokical.Views`."
-            )
+    entrants, skipped = choose_entrants(methods, seed, (val_logits, logits))
+    chosen = _choose_subject(subject, list(entrants))
+    options = {"n_resamples": n_resamples, "seed": seed}
     results = []
-    for name in track(names, "Fitting {}", len(names), progress):
-        calibrator = make_seeded(name, seed)
+    for name in track(list(entrants), "Comparing {}", len(entrants), progress):
+        calibrator = entrants[name]
         seconds, notes = _fit(calibrator, val_logits, val_labels)
-        correct = calibrator.predict(logits) == labels
-        confidence = calibrator.predict_confidence(logits)
-        results.append(
-            MethodResult(name, calibrator, seconds, confidence, correct, notes, seed, n_resamples)
-        )
-    facts = (_facts(val_logits, val_labels), _facts(logits, labels))
-    return Comparison(tuple(results), Provenance(*facts, seed, _versions(), platform.machine()))
+        measured = _measure(calibrator, logits, labels, options)
+        results.append(MethodResult(name, calibrator, seconds, notes=notes, **measured))
+    facts = (
+        data_facts(val_logits, val_labels, data_names[0]),
+        data_facts(logits, labels, data_names[1]),
+    )
+    now = datetime.now().astimezone().isoformat(" ", "minutes")
+    origin = Provenance(*facts, seed, library_versions(), platform.machine(), now)
+    return Comparison(tuple(results), origin, chosen, title, skipped)
 
 
-def _usable_methods(*data: Logits) -> list[str]:
-    partial = any(isinstance(logits, TopK) for logits in data)
-    names = methods_from_logits(data[0].n_classes)
-    return [name for name in names if make(name).accepts_top_k] if partial else names
+def _choose_subject(subject: str | None, names: list[str]) -> str:
+    """The method of the headline, chosen by its name and never by test scores.
+
+    A guarantee for whichever method came out best would hold less often than it says.
+    """
+    if subject is None:
+        others = [name for name in names if name != "uncalibrated"]
+        return DEFAULT if DEFAULT in names else [*names[:1], *others][-1]
+    if subject not in names:
+        raise ValueError(f"`subject` must be one of the methods {names}; got {subject!r}.")
+    return subject
 
 
 def _check_examples(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
@@ -212,10 +267,10 @@ def _check_examples(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
     return logits, as_labels(examples[1], logits.n_rows, logits.n_classes)
 
 
-def _fit(
-    calibrator: BaseCalibrator, logits: Logits, labels: IntArray
-) -> tuple[float, tuple[str, ...]]:
-    """Fit; the seconds it took, and convergence warnings as notes."""
+def _fit(calibrator: Any, logits: Logits, labels: IntArray) -> tuple[float | None, tuple[str, ...]]:
+    """Fit, unless it is; the seconds it took, and convergence warnings as notes."""
+    if is_fitted(calibrator):
+        return None, ()
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
@@ -223,20 +278,23 @@ def _fit(
     return time.perf_counter() - start, tuple(str(w.message) for w in caught)
 
 
-def _facts(logits: Logits, labels: IntArray) -> DataFacts:
-    digest = hashlib.sha256()
-    for rows in row_slices(logits.n_rows, logits.n_columns):
-        digest.update(np.ascontiguousarray(logits.values[rows]).tobytes())
-    digest.update(labels.astype("<i8").tobytes())
-    return DataFacts(
-        n_rows=logits.n_rows,
-        n_classes=logits.n_classes,
-        dtype=str(logits.values.dtype),
-        accuracy=float((logits.labels == labels).mean()),
-        sha256=digest.hexdigest(),
-    )
-
-
-def _versions() -> dict[str, str]:
-    names = ("hokical", "numpy", "scipy", "scikit-learn")
-    return {"python": platform.python_version()} | {name: version(name) for name in names}
+def _measure(
+    calibrator: Calibrator, logits: Logits, labels: IntArray, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Confidence, correctness, summary and row scores on the test set."""
+    predicted = to_host(calibrator.predict(logits))
+    confidence = to_host(calibrator.predict_confidence(logits)).astype(np.float64)
+    correct = predicted == labels
+    gap = correct - confidence
+    place = bin_index(confidence, 15)
+    rows = {
+        "brier": gap**2,
+        "log_loss": top_losses(confidence, correct, 0.0),
+        "ece": np.sign(sum_by(place, gap, 15))[place] * gap,  # its mean is the ECE
+    }
+    if not isinstance(logits, TopK):
+        options = options | {"proba": to_host(calibrator.predict_proba(logits)), "labels": labels}
+        vectors = Predictions(options["proba"], labels, None)
+        rows |= {"brier_full": full_squares(vectors), "log_loss_full": full_losses(vectors, 0.0)}
+    found = summary(confidence, correct, predicted=predicted, **options)
+    return {"confidence": confidence, "correct": correct, "summary": found, "row_scores": rows}

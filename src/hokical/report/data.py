@@ -16,44 +16,49 @@ from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import Bins
 from hokical.plots.reliability import reliability
 from hokical.plots.risk import risk_coverage
-from hokical.report.comparison import SCORES, Comparison, MethodResult
+from hokical.report.comparison import Comparison, MethodResult
+from hokical.report.tables import SHARES, Difference, main_columns
 
 #: Bin counts a reader can choose from; 15 is what the table's ECE uses.
 BIN_COUNTS = (5, 10, 15, 20, 30, 50)
 SCHEMES: tuple[Bins, ...] = ("width", "mass")
 CURVE_POINTS = 200
-
-#: What the table shows of each method, in order.
-COLUMNS = ("mean_confidence", "accuracy", *SCORES)
+#: Classes that the table of classes shows; the worst, if there are more.
+MOST_CLASSES = 12
 
 
 def report_data(comparison: Comparison, method: str | None = None) -> dict[str, Any]:
     """All of a report; `method` as in `write_report`. Non-finite numbers become None."""
     if not comparison.results:
         raise ValueError("`comparison` must hold at least one method; it holds none.")
-    chosen = comparison[comparison.subject() if method is None else method]
+    chosen = comparison[method or comparison.subject]
     names = [result.name for result in comparison.results]
     reference = comparison["uncalibrated"] if "uncalibrated" in names else None
+    differences = {found.method: found for found in comparison.differences(against=chosen.name)}
     return {
-        "headline": comparison.headline(chosen.name) if reference else _plain_headline(chosen),
+        "title": comparison.title or "Calibration report",
+        "headline": comparison.headline(chosen.name),
         "chosen": chosen.name,
+        "chosen_label": chosen.label,
         "reference": reference.name if reference else None,
         "bin_counts": list(BIN_COUNTS),
         "schemes": list(SCHEMES),
-        "best": {score: _best_names(comparison, score) for score in SCORES},
-        "methods": [_method_data(result, reference) for result in comparison.results],
+        "columns": _columns(comparison),
+        "best": {score: _best_names(comparison, score) for score in comparison.scores},
+        "methods": [
+            _method_data(result, reference, comparison.scores, differences.get(result.name))
+            for result in comparison.results
+        ],
+        "skipped": comparison.skipped,
         "options": asdict(chosen.summary.options),
         "provenance": asdict(comparison.provenance),
     }
 
 
-def _plain_headline(result: MethodResult) -> str:
-    """For a comparison without the uncalibrated model."""
-    return (
-        f"With {result.name} your model says {result.score('mean_confidence'):.1%} and is right "
-        f"{result.score('accuracy'):.1%} of the time. Its calibration error is "
-        f"{result.score('ece'):.4f}."
-    )
+def _columns(comparison: Comparison) -> list[str]:
+    """The columns of the table, the most important first."""
+    main = main_columns(comparison)
+    return [*main, "difference", *(name for name in comparison.scores if name not in main)]
 
 
 def _best_names(comparison: Comparison, score: str) -> list[str]:
@@ -62,18 +67,22 @@ def _best_names(comparison: Comparison, score: str) -> list[str]:
     return [result.name for result in comparison.results if result.score(score) == lowest]
 
 
-def _method_data(result: MethodResult, reference: MethodResult | None) -> dict[str, Any]:
-    estimates = result.summary.estimates
+def _method_data(
+    result: MethodResult,
+    reference: MethodResult | None,
+    scores: tuple[str, ...],
+    difference: Difference | None,
+) -> dict[str, Any]:
     return {
         "name": result.name,
+        "label": result.label,
         "fit_seconds": result.fit_seconds,
         "converged": result.converged,
-        "may_change_labels": not result.calibrator.preserves_labels,
+        "may_change_labels": not result.calibrator.rule_.preserves_labels,
         "notes": _notes(result, reference),
-        "scores": {
-            name: {part: _round(value) for part, value in asdict(estimates[name]).items()}
-            for name in COLUMNS
-        },
+        "scores": {name: _plain(result.summary[name]) for name in (*SHARES, *scores)},
+        "difference": None if difference is None else _plain(difference),
+        "classes": _classes(result),
         "bounds": {name: _round(bound) for name, bound in result.summary.bounds.items()},
         "reliability": {
             scheme: {str(n_bins): _bins(result, n_bins, scheme) for n_bins in BIN_COUNTS}
@@ -86,7 +95,7 @@ def _method_data(result: MethodResult, reference: MethodResult | None) -> dict[s
 def _notes(result: MethodResult, reference: MethodResult | None) -> list[str]:
     """Warnings about a method: it may change labels, or did not converge."""
     notes = list(result.notes)
-    if not result.calibrator.preserves_labels:
+    if not result.calibrator.rule_.preserves_labels:
         now = result.score("accuracy")
         before = "" if reference is None else f" instead of {reference.score('accuracy'):.2%}"
         notes.append(
@@ -94,7 +103,17 @@ def _notes(result: MethodResult, reference: MethodResult | None) -> list[str]:
         )
     if not result.converged and not result.notes:
         notes.append("The fit did not converge.")
+    if result.summary.class_warning is not None:
+        notes.append(f"Warning: {result.summary.class_warning}")
     return notes
+
+
+def _classes(result: MethodResult) -> dict[str, Any]:
+    """The rows by predicted label, the worst first if there are many, and how many are left out."""
+    table = result.summary.classes
+    rows = () if table is None else table.rows
+    shown = rows if table is None or len(rows) <= MOST_CLASSES else table.worst(MOST_CLASSES)
+    return {"rows": [_plain(row) for row in shown], "n_more": len(rows) - len(shown)}
 
 
 def _bins(result: MethodResult, n_bins: int, scheme: Bins) -> dict[str, Any]:
@@ -124,6 +143,14 @@ def _curve(result: MethodResult) -> dict[str, Any]:
 def _column(values: FloatArray) -> list[float | None]:
     """Five decimals: finer than a pixel, and than the numbers shown."""
     return [_round(value, 5) for value in values.tolist()]
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass, rounded."""
+    return {
+        name: _round(value) if isinstance(value, float) else value
+        for name, value in asdict(record).items()
+    }
 
 
 def _round(value: float, digits: int = 7) -> float | None:

@@ -23,16 +23,26 @@ function markRow(name) {
     else row.removeAttribute("aria-current");
 }
 
+function showClasses({ label: name, classes }) {
+  const cells = (row) => [count(row.n), percent(row.says), percent(row.right), row.flagged ? "off" : ""];
+  const rows = classes.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, `${row.label}`),
+    ...cells(row).map((text) => html("td", {}, text))));
+  document.querySelector("#classes tbody").replaceChildren(...rows);
+  const rest = classes.n_more ? `; the ${rows.length} worst, ${count(classes.n_more)} more are not shown` : "";
+  document.getElementById("classes-of").textContent = `${name}${rest}`;
+}
+
 function draw() {
   const state = choice();
   if (reference) drawReliability(figures.before, "As the model has it", reference, state);
-  const heading = state.method === reference ? "As the model has it" : `After ${state.method.name}`;
+  const heading = state.method === reference ? "As the model has it" : `After ${state.method.label}`;
   const facts = drawReliability(figures.after, heading, state.method, state);
   const shown = [{ method: state.method, role: "after" }];
   if (reference && state.method !== reference) shown.unshift({ method: reference, role: "before" });
   drawRisk(figures.risk, shown);
   markRow(state.method.name);
-  return `${state.method.name}: ${facts}`;
+  showClasses(state.method);
+  return `${state.method.label}: ${facts}`;
 }
 
 // Pictures are drawn in real pixels, so that their text stays readable on a narrow screen.

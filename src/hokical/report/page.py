@@ -14,7 +14,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from hokical.report.parts import facts_html, notes_html, table_html, tiles_html
+from hokical.report.parts import classes_html, facts_html, notes_html, table_html, tiles_html
 
 #: In the order of their dependencies.
 _SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
@@ -30,13 +30,15 @@ def render_page(data: dict[str, Any]) -> str:
         style=style,
         script=script,
         data=json_for_script(data),
+        title=escape(data["title"]),
         headline=escape(data["headline"]),
         lead=escape(_lead(data)),
         tiles=tiles_html(data),
         table=table_html(data),
         notes=notes_html(data),
-        method_options=_options([method["name"] for method in data["methods"]], data["chosen"]),
-        bin_options=_options(data["bin_counts"], 15),
+        classes=classes_html(data),
+        method_options=_options({m["name"]: m["label"] for m in data["methods"]}, data["chosen"]),
+        bin_options=_options({count: count for count in data["bin_counts"]}, 15),
         facts=facts_html(data),
         certainty=f"{1.0 - data['options']['delta']:.0%}",
     )
@@ -75,11 +77,10 @@ def _lead(data: dict[str, Any]) -> str:
     return f"{fitted} and measured on {test['n_rows']:,} other ones, {test['n_classes']} classes."
 
 
-def _options(values: list[Any], chosen: Any) -> str:
-    """Option elements of a select."""
-    lines = []
-    for value in values:
-        mark = " selected" if value == chosen else ""
-        text = escape(str(value))
-        lines.append(f'<option value="{text}"{mark}>{text}</option>')
-    return "\n".join(lines)
+def _options(texts: dict[Any, Any], chosen: Any) -> str:
+    """Option elements of a select, from values to texts."""
+    return "\n".join(
+        f'<option value="{escape(str(value))}"{" selected" if value == chosen else ""}>'
+        f"{escape(str(text))}</option>"
+        for value, text in texts.items()
+    )

@@ -5,19 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from hokical.report.data import COLUMNS
+from hokical.report.tables import HEADINGS, format_score
 
-#: Heading of each column, and its meaning in a few words.
-_HEADINGS = {
-    "mean_confidence": ("says", "mean confidence"),
-    "accuracy": ("right", "accuracy"),
-    "ece": ("ECE", "equal width"),
-    "ece_mass": ("ECE", "equal mass"),
-    "smooth_ece": ("smooth ECE", "no bins"),
-    "brier": ("Brier", "squared error"),
-    "log_loss": ("log loss", "of right or wrong"),
-}
-_SHARES = ("mean_confidence", "accuracy")
 _TILES = (("mean_confidence", "it says"), ("accuracy", "it is right"), ("ece", "calibration error"))
 
 
@@ -31,22 +20,31 @@ def tiles_html(data: dict[str, Any]) -> str:
 
 def table_html(data: dict[str, Any]) -> str:
     """One row per method, the best of each score marked, intervals under the values."""
+    titles = HEADINGS | {"difference": ("log loss against", escape(data["chosen_label"]))}
     heads = "".join(
         f'<th scope="col">{title}<small>{meaning}</small></th>'
-        for title, meaning in (_HEADINGS[name] for name in COLUMNS)
+        for title, meaning in (titles[name] for name in data["columns"])
     )
     head = f'<tr><th scope="col">method</th>{heads}<th scope="col">fit<small>time</small></th></tr>'
     rows = "\n".join(_row(method, data) for method in data["methods"])
     return f"<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>"
 
 
+def classes_html(data: dict[str, Any]) -> str:
+    """The rows of the table of classes for the headline's method; the script shows others."""
+    classes = next(m for m in data["methods"] if m["name"] == data["chosen"])["classes"]
+    return "\n".join(
+        f'<tr><th scope="row">{row["label"]}</th><td>{row["n"]:,}</td><td>{row["says"]:.1%}</td>'
+        f"<td>{row['right']:.1%}</td><td>{'off' if row['flagged'] else ''}</td></tr>"
+        for row in classes["rows"]
+    )
+
+
 def notes_html(data: dict[str, Any]) -> str:
     """The notes under the table, by method; empty if there are none."""
-    items = [
-        f"<li><strong>{escape(method['name'])}</strong>: {escape(note)}</li>"
-        for method in data["methods"]
-        for note in method["notes"]
-    ]
+    notes = [(method["label"], note) for method in data["methods"] for note in method["notes"]]
+    notes += [(name, f"left out: {reason}.") for name, reason in data["skipped"].items()]
+    items = [f"<li><strong>{escape(name)}</strong>: {escape(note)}</li>" for name, note in notes]
     return f'<ul class="notes">{"".join(items)}</ul>' if items else ""
 
 
@@ -56,10 +54,11 @@ def facts_html(data: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
     settings = (
         f"{options['n_bins']} bins; {options['n_resamples']} bootstrap resamples, "
-        f"{1.0 - options['delta']:.0%} intervals ({options['interval']}), seed {options['seed']}; "
+        f"{1.0 - options['delta']:.0%} intervals, seed {options['seed']}; "
         f"bounds that fail with a probability of {options['delta']:.0%}"
     )
     rows = {
+        "Date": escape(origin["date"]),
         "Validation data": _data_line(origin["validation"]),
         "Test data": _data_line(origin["test"]),
         "Settings": escape(settings),
@@ -69,13 +68,15 @@ def facts_html(data: dict[str, Any]) -> str:
 
 
 def _tile(name: str, title: str, before: dict[str, Any], after: dict[str, Any]) -> str:
-    first, last = (_number(name, method["scores"][name]["value"]) for method in (before, after))
+    first, last = (
+        format_score(name, method["scores"][name]["value"]) for method in (before, after)
+    )
     if first == last:
         return f"<li><span>{title}</span> <b>{last}</b></li>"
     then = f'<s>{first}</s> <span aria-hidden="true">→</span><span class="unseen">now</span>'
     return (
         f"<li><span>{title}</span> <b>{then} {last}</b>"
-        f"<small>{escape(before['name'])} → {escape(after['name'])}</small></li>"
+        f"<small>{escape(before['label'])} → {escape(after['label'])}</small></li>"
     )
 
 
@@ -85,36 +86,51 @@ def _row(method: dict[str, Any], data: dict[str, Any]) -> str:
     badges += [] if method["converged"] else ["not converged"]
     marks = "".join(f'<span class="badge">{text}</span>' for text in badges)
     cells = "".join(
-        _cell(column, method["scores"][column], name in data["best"].get(column, []))
-        for column in COLUMNS
+        _difference_cell(method["difference"])
+        if column == "difference"
+        else _cell(column, method["scores"][column], name in data["best"].get(column, []))
+        for column in data["columns"]
     )
-    time = f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
-    head = f'<th scope="row">{escape(name)}{marks}</th>'
+    time = "before" if seconds is None else f"{seconds:.1f} s"
+    time = f"{1000 * seconds:.0f} ms" if seconds is not None and seconds < 1 else time
+    head = f'<th scope="row">{escape(method["label"])}{marks}</th>'
     return f'<tr data-method="{escape(name)}">{head}{cells}<td>{time}</td></tr>'
+
+
+def _difference_cell(found: dict[str, Any] | None) -> str:
+    """The difference in log loss to the headline's method, its interval and the verdict."""
+    if found is None:
+        return "<td>\u2013</td>"
+    ends = [found[name] for name in ("value", "low", "high")]
+    if None in ends:
+        return f"<td>infinite<small>{found['verdict']}</small></td>"
+    value, low, high = (f"{end:+.4f}" for end in ends)
+    return f"<td>{value}<small>{low} to {high}</small><small>{found['verdict']}</small></td>"
 
 
 def _cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
     """A value, its interval, and if it is the best a mark that does not rely on colour."""
     low, high = estimate["low"], estimate["high"]
     known = low is not None and high is not None
-    ends = f"<small>{_number(column, low)}\u2013{_number(column, high)}</small>" if known else ""
-    value = _number(column, estimate["value"])
+    ends = (
+        f"<small>{format_score(column, low)}\u2013{format_score(column, high)}</small>"
+        if known
+        else ""
+    )
+    if known and estimate["corrected"] is not None:
+        ends += f"<small>corrected {format_score(column, estimate['corrected'])}</small>"
+    value = format_score(column, estimate["value"])
     if is_best:
         mark = '<span class="star" aria-hidden="true">★</span>'
         return f'<td class="best">{mark}{value}<span class="unseen"> (best)</span>{ends}</td>'
     return f"<td>{value}{ends}</td>"
 
 
-def _number(column: str, value: float | None) -> str:
-    if value is None:  # only a log loss can be infinite: a wrong label with confidence 1
-        return "infinite"
-    return f"{value:.1%}" if column in _SHARES else f"{value:.4f}"
-
-
 def _data_line(facts: dict[str, Any]) -> str:
     shape = f"{facts['n_rows']:,} examples of {facts['n_classes']} classes, {facts['dtype']} logits"
+    name = "" if facts["name"] is None else f"<strong>{escape(facts['name'])}</strong>: "
     return (
-        f"{escape(shape)}, {facts['accuracy']:.2%} of the labels right; "
+        f"{name}{escape(shape)}, {facts['accuracy']:.2%} of the labels right; "
         "<span>sha256 of logits and labels</span> "
         f"<code>{escape(facts['sha256'])}</code>"
     )

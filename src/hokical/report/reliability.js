@@ -105,9 +105,9 @@ function drawReliability(figure, heading, method, state) {
     `says ${percent(says.value)}, right ${percent(right.value)}, ECE ${decimal(bins.ece)} over ` +
     `${state.bins} bins of equal ${state.scheme}`;
   const { picture, x, y } = reliabilityPicture(
-    figure.id, `Reliability diagram of ${method.name}: ${facts}`, bins, figure.clientWidth);
+    figure.id, `Reliability diagram of ${method.label}: ${facts}`, bins, figure.clientWidth);
   const cursor = svg("rect", { class: "cursor", y: y(1), height: y(0) - y(1) });
-  const [id, name, size] = [`look-${figure.id}`, `Bin of ${method.name}`, bins.count.length];
+  const [id, name, size] = [`look-${figure.id}`, `Bin of ${method.label}`, bins.count.length];
   const slider = handle(id, name, size, size - 1, (k) => {
     cursor.setAttribute("x", x(bins.low[k]) - 1.5);
     cursor.setAttribute("width", Math.max(x(bins.high[k]) - x(bins.low[k]), 1.5) + 3);

@@ -36,7 +36,7 @@ function describeRisk(methods, coverage) {
     const k = reaching(method.risk, coverage);
     const { coverage: covers, risk, threshold } = method.risk;
     return (
-      `${method.name}: the ${percent(covers[k])} surest, confidence ${threshold[k].toFixed(3)} ` +
+      `${method.label}: the ${percent(covers[k])} surest, confidence ${threshold[k].toFixed(3)} ` +
       `or more, ${percent(risk[k])} of them wrong`
     );
   });
@@ -45,7 +45,7 @@ function describeRisk(methods, coverage) {
 
 function riskLegend(shown) {
   const items = shown.map(({ method, role }) => {
-    const text = ` ${method.name} (area ${decimal(method.risk.area)})`;
+    const text = ` ${method.label} (area ${decimal(method.risk.area)})`;
     return html("li", {}, html("i", { class: `key ${role}` }), text);
   });
   return html("ul", { class: "legend" }, ...items);

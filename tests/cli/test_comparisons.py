@@ -1,0 +1,84 @@
+"""What `compare` and `evaluate` show: formats, subjects, classes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.test_cli import FAST, hokical_command, one_line
+from tests.conftest import synthetic_logits
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve classes, of which one is far too sure of itself."""
+    logits, labels = synthetic_logits(2400, 12, seed=5, signal=3.0)  # calibrated, but for one
+    given = logits.argmax(axis=1) == 3
+    labels[given] = np.where(np.arange(given.sum()) % 3, 4, 3)
+    path = tmp_path_factory.mktemp("data") / "data.npz"
+    parts = {"val": slice(0, 800), "test": slice(800, None)}
+    arrays = {f"{name}_logits": logits[rows] for name, rows in parts.items()}
+    np.savez(path, **arrays, **{f"{name}_labels": labels[rows] for name, rows in parts.items()})
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "markdown", "latex", "json"])
+def test_compare_prints_every_format(data: Path, form: str) -> None:
+    found = hokical_command("compare", data, "--methods=temps", *FAST, "--format", form)
+    assert found.code == 0, found.err
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(found.out)))
+        assert [row["title"] for row in rows] == ["Uncalibrated softmax", "Temperature scaling"]
+    elif form == "json":
+        assert json.loads(found.out)["subject"] == "temps"
+    else:
+        assert "Temperature scaling (temps)" in found.out
+        assert found.out.count("\n") == {"markdown": 4, "latex": 8}[form]
+
+
+def test_the_subject_is_in_the_headline_and_joins_the_methods(data: Path) -> None:
+    words = ("compare", data, "--methods=uncalibrated", "--subject=temps", "--title=My try", *FAST)
+    found = hokical_command(*words, columns=120)
+    assert found.out.startswith("My try\n")
+    assert "After calibration with Temperature scaling (temps)" in found.out.replace("\n", " ")
+    assert "log loss less that of temps" in found.out.replace("\n", " ")
+    assert "bold" not in found.out  # which a pipe does not show
+    assert "no method" in one_line(hokical_command("compare", data, "--subject", "nobody"))
+
+
+def test_the_report_has_title_and_names(data: Path, tmp_path: Path) -> None:
+    report = tmp_path / "r.html"
+    words = ("--methods=temps", "--title", "Twelve", "--report", report)
+    assert hokical_command("compare", data, *words, *FAST).code == 0
+    page = report.read_text(encoding="utf-8")
+    assert "<title>Twelve</title>" in page
+    assert "<strong>data.npz</strong>" in page
+
+
+def test_what_a_narrow_table_leaves_out_is_said(data: Path) -> None:
+    found = hokical_command("compare", data, "--methods=temps", *FAST, columns=80)
+    assert "columns on also intervals, differences and times" in found.out.replace("\n", " ")
+    assert max(map(len, found.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_a_class_that_is_off_is_shown_and_said(data: Path, command: str) -> None:
+    found = hokical_command(command, data, *FAST, *(["--methods=temps"] * (command == "compare")))
+    assert "hides class 3" in found.err
+    lines = found.out.split("Rows by the label they got")[1].splitlines()
+    assert lines[3].startswith("3 ")  # the worst first
+    assert "The worst 10 labels; 2 more are not shown." in lines
+
+
+def test_evaluate_scores_all_classes_unless_told(data: Path) -> None:
+    found = hokical_command("evaluate", data, *FAST, "--json").json["uncalibrated"]
+    assert {"brier_full", "log_loss_full", "classwise_ece"} <= set(found["estimates"])
+    assert len(found["classes"]["rows"]) == 12
+    found = hokical_command("evaluate", data, "--no-full", *FAST, "--json").json["uncalibrated"]
+    assert "brier_full" not in found["estimates"]
+    assert len(found["classes"]["rows"]) == 12
