@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hokical import Hoki, TemperatureScaling, TopK, compare, make
+from hokical.calibrators import table
 from hokical.demo import demo_logits
 from hokical.report.comparison import Comparison
 from tests.conftest import synthetic_logits
@@ -190,3 +192,11 @@ def test_shipped_logits_are_what_they_should_be() -> None:
     assert test_logits.shape == (10_000, 10)
     assert (test_logits.argmax(axis=1) == test_labels).mean() == pytest.approx(0.915)
     assert (val_logits.argmax(axis=1) == val_labels).mean() == pytest.approx(0.920)
+
+
+def test_references_can_be_found() -> None:
+    own = {"uncalibrated", "profile"}
+    for info in table():
+        found = re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S", info.reference)
+        assert found or info.name in own, info.name
+        assert info.title, info.name

@@ -82,7 +82,8 @@ class PlattScaling(LogisticCalibrator):
     title = "Platt scaling"
     reference = (
         "Platt: Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized "
-        "Likelihood Methods, Advances in Large Margin Classifiers, 1999"
+        "Likelihood Methods, Advances in Large Margin Classifiers, 1999; see also Lin, Lin, "
+        "Weng, Machine Learning 68, 2007, doi:10.1007/s10994-007-5018-6"
     )
     cost = "a few Newton steps of two numbers"
 
@@ -126,8 +127,8 @@ class BetaCalibration(LogisticCalibrator):
     rule_kind = BetaRule
     title = "Beta calibration"
     reference = (
-        "Kull, Silva Filho, Flach: Beta calibration: a well-founded and easily implemented "
-        "improvement on logistic calibration for binary classifiers, AISTATS 2017"
+        "Kull, Silva Filho, Flach: Beyond sigmoids: How to obtain well-calibrated probabilities "
+        "from binary classifiers with beta calibration, EJS 11, 2017, doi:10.1214/17-EJS1338SI"
     )
     cost = "a few Newton steps of three numbers"
 
