@@ -132,21 +132,21 @@ def test_the_part_that_was_chosen_is_said(tmp_path: Path, calibrator: Path) -> N
     assert "part of" not in hokical_command("evaluate", tmp_path / "val.npz", *DENSE).err
 
 
-def test_evaluate_measures_all_positions_and_bounds_by_one_per_item(
+def test_evaluate_measures_all_positions_with_bounds_and_intervals_by_item(
     held_out: Path, calibrator: Path
 ) -> None:
     words = ("evaluate", held_out, "--calibrator", calibrator, *DENSE, "--bins", 10, "--full")
     ran = hokical_command(*words, "--json")
     model = Dense.load(calibrator, class_axis=1, ignore_label=255)
     library = model.evaluate(**open_dense(held_out), n_bins=10, full=True)
-    once = model.evaluate(**open_dense(held_out), n_bins=10, max_positions_per_item=1)
     assert list(ran.json) == ["uncalibrated", "hoki"]
     found = ran.json["hoki"]
     values = {name: estimate.value for name, estimate in library.estimates.items()}
     assert {name: each["value"] for name, each in found["estimates"].items()} == values
     assert found["n"] == 30 * 25
-    assert found["bounds"] == once.bounds != library.bounds
-    assert "one position per item" in ran.err
+    assert found["bounds"] == pytest.approx(library.bounds)
+    assert found["estimates"]["ece"]["low"] == pytest.approx(library["ece"].low)
+    assert "by item" in ran.err
     assert "test.npz: 750 positions" in hokical_command(*words).out
 
 
@@ -169,7 +169,7 @@ def test_evaluate_promises_nothing_where_no_bound_holds(tmp_path: Path, case: st
     ran = hokical_command("evaluate", path, "--class-axis", axis, "--ignore-label", 255)
     assert ran.code == 0, ran.err
     assert "certainty" not in ran.out
-    assert "one position" not in ran.err
+    assert "by item" not in ran.err
     assert ("weights in" in ran.err) == (case == "weights")
 
 

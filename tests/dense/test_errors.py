@@ -76,7 +76,6 @@ def test_bad_logits_are_named_by_their_position(value, word) -> None:
         lambda: Dense("irm", class_axis=1, ignore_label=255).fit(parts),
         lambda: cal.evaluate(shaped, labels),
         lambda: cal.evaluate(iter(parts)),
-        lambda: cal.certify(shaped, labels, max_positions_per_item=500),
         lambda: cal.predict(shaped),
         lambda: list(cal.predict_confidence(parts)),
     ):

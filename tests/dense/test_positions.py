@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from hokical import load
 from hokical.calibrators import make
 from hokical.dense import Dense, choice, from_dense
 from hokical.dense.layout import slabs
 from hokical.io import chunks
+from hokical.streams import evaluate
 
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
@@ -132,18 +134,8 @@ def test_many_items_make_few_chunks() -> None:
     assert len(found) <= 2
 
 
-few_or_many = pytest.mark.parametrize("few", [0, 2048])
-
-
-@few_or_many
 @given(per_item=st.integers(1, 12), cut=st.integers(1, 5), seed=st.integers(0, 1000))
-def test_a_choice_per_item_does_not_depend_on_batches(few, per_item, cut, seed) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "_FEW", few)
-        check_choice_of_batches(per_item, cut, seed)
-
-
-def check_choice_of_batches(per_item, cut, seed) -> None:
+def test_a_choice_per_item_does_not_depend_on_batches(per_item, cut, seed) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(6, 3, 4, 2))
     labels = np.arange(6 * 12).reshape(6, 3, 4) % 2
@@ -163,9 +155,7 @@ def check_choice_of_batches(per_item, cut, seed) -> None:
     assert len({tuple(row) for row in whole[0]} & known) == counts.sum()
 
 
-@few_or_many
-def test_a_choice_is_even_and_changes_with_the_seed_and_the_item(few, monkeypatch) -> None:
-    monkeypatch.setattr(choice, "_FEW", few)
+def test_a_choice_is_even_and_changes_with_the_seed_and_the_item() -> None:
     numbers = np.tile(np.arange(20.0), (500, 1))
     logits = np.stack([numbers, -numbers], axis=-1)
     taken = []
@@ -186,32 +176,82 @@ def correct_together(n: int, rng: np.random.Generator, accuracy: float):
     return logits, labels.astype(np.int64)
 
 
-def test_bounds_hold_for_one_position_per_item_and_not_for_all() -> None:
+def test_bounds_are_by_item() -> None:
     """True calibration error 0.1; bounds that may fail in a tenth of the cases."""
     rng = np.random.default_rng(0)
     cal = Dense("uncalibrated").fit(*correct_together(2, rng, 0.5))
-    failed = {1: 0, None: 0}
-    for _ in range(100):
+    failed = {"by item": 0, "by position": 0}
+    for _ in range(40):
         data = correct_together(100, rng, 0.85)
-        for per_item in failed:
-            found = cal.evaluate(*data, max_positions_per_item=per_item, delta=0.1)
-            failed[per_item] += min(found.bounds.values()) < 0.1
-    assert failed[1] <= 10 < failed[None]
+        found = cal.evaluate(*data, delta=0.1, n_resamples=0).bounds
+        failed["by item"] += min(found.values()) < 0.1
+        flat = evaluate(cal.calibrator_, from_dense(*data), delta=0.1).bounds
+        failed["by position"] += min(flat.values()) < 0.1
+    assert failed["by item"] <= 4 < failed["by position"]
 
 
-def test_a_promise_holds_when_certified_with_one_position_per_item() -> None:
-    """A rule that accepts everything is wrong at the rate 0.1; at most 0.09 was asked for."""
-    rng = np.random.default_rng(1)
+def test_intervals_are_by_item() -> None:
+    """The accuracy of items whose positions are right together, in 95 % intervals."""
+    rng = np.random.default_rng(5)
     cal = Dense("uncalibrated").fit(*correct_together(2, rng, 0.5))
-    new = correct_together(1, rng, 0.9)[0]
-    broken = {1: 0, 64: 0}
+    held = 0
+    for _ in range(25):
+        found = cal.evaluate(*correct_together(60, rng, 0.8), n_resamples=200)
+        held += found["accuracy"].low <= 0.8 <= found["accuracy"].high
+        for name in ("accuracy", "mean_confidence", "ece", "mce", "brier", "log_loss"):
+            assert found[name].low <= found[name].value <= found[name].high
+    assert held >= 20
+
+
+def test_items_count_alike_however_they_are_cut(monkeypatch) -> None:
+    """Slabs smaller than an item, batches, ignored positions: the same intervals and bounds."""
+    rng = np.random.default_rng(6)
+    labels = rng.integers(3, size=(20, 6, 7))
+    logits = 2 * (rng.normal(size=(20, 6, 7, 3)) + np.eye(3)[labels])
+    labels[3], labels[:, 0] = 255, 255
+    cal = Dense("temps", ignore_label=255).fit(logits, labels)
+    whole = cal.evaluate(logits, labels)
+    parts = cal.evaluate([(logits[:3], labels[:3]), (logits[3:], labels[3:])])
+    monkeypatch.setattr(chunks, "_KERNEL_BLOCKS", 1)
+    monkeypatch.setattr(chunks, "_FLOATS_BESIDE", 1000)
+    monkeypatch.setattr(chunks, "block_rows", lambda n_classes: 10)
+    small = cal.evaluate(logits, labels)
+    for other in (parts, small):
+        assert other.bounds == pytest.approx(whole.bounds)
+        assert other["ece"].low == pytest.approx(whole["ece"].low)
+    once = cal.evaluate(iter([(logits, labels)]))  # comes once: no second look at its items
+    assert (once.bounds, math.isnan(once["ece"].low)) == ({}, True)
+    assert cal.evaluate(logits, labels, sample_weight=np.ones(20)).bounds == {}
+
+
+def test_a_promise_holds_when_certified_and_is_not_given_by_the_fit(tmp_path) -> None:
+    """A rule that accepts everything is wrong at the rate 0.25; at most 0.2 was asked for."""
+    rng = np.random.default_rng(1)
+    broken = {"certified": 0, "positions": 0}
+    new = correct_together(1, rng, 0.75)[0]
     for _ in range(100):
-        data = correct_together(100, rng, 0.9)
-        for per_item in broken:
-            cal.certify(*data, max_positions_per_item=per_item)
-            found = cal.predict_or_abstain(new, risk=0.09, delta=0.1)
-            broken[per_item] += bool(found.accepted.any())
-    assert broken[1] <= 10 < broken[64]
+        data = correct_together(30, rng, 0.75)
+        cal = Dense("uncalibrated").fit(*data).certify(*data)
+        found = cal.predict_or_abstain(new, risk=0.2, delta=0.1)
+        broken["certified"] += bool(found.accepted.any())
+        flat = make("uncalibrated").fit(data[0].reshape(-1, 2), data[1].ravel())
+        found = flat.predict_or_abstain(new[0, 0], risk=0.2, delta=0.1)
+        broken["positions"] += bool(found.accepted.any())
+    assert broken["certified"] <= 10 < broken["positions"]
+
+
+def test_neither_the_calibrator_nor_its_file_take_positions_for_examples(tmp_path) -> None:
+    data = correct_together(30, np.random.default_rng(1), 0.95)
+    given_calibrator = make("temps").fit(data[0].reshape(-1, 2), data[1].ravel())
+    assert given_calibrator.predict_interval(data[0][0, 0]).shape == (8, 2)
+    for number, cal in enumerate((Dense("hoki").fit(*data), Dense(given_calibrator))):
+        cal.save(tmp_path / f"{number}.json")
+        held = [load(tmp_path / f"{number}.json")] + ([cal.calibrator_] if number == 0 else [])
+        for calibrator in held:
+            for ask in (calibrator.predict_or_abstain, calibrator.predict_interval):
+                with pytest.raises(ValueError, match=r"pixels or tokens.*`certify\(logits"):
+                    ask(data[0][0, 0])
+    assert given_calibrator.fit_scores_ is not None
 
 
 def test_what_is_accepted_keeps_the_shape() -> None:

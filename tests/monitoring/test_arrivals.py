@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_timestamps_of_all_kinds_mean_the_same(times: Any) -> None:
     [
         (np.array(["2026-01-01", "NaT"], "datetime64[s]"), "must be finite; got nan in row 1"),
         ([datetime.now(UTC), datetime(2026, 1, 1)], "must have a time zone"),
-        ([datetime.now(UTC), 1.7e9], "must be seconds since 1970 or datetimes"),
+        ([datetime.now(UTC), 1.7e9], "must be seconds since 1970"),
         (np.array(["2026-01-01"] * 3, "datetime64[D]"), r"one per example \(2\)"),
     ],
 )
@@ -85,8 +86,8 @@ def test_logits_of_the_best_classes() -> None:
     best, truth = TopK.from_logits(logits[1500:], 3), labels[1500:]
     confidence, correct = cal.predict_confidence(best), cal.predict(best) == truth
     found = CalibrationMonitor(cal).update_logits(best, truth)
-    expected = CalibrationMonitor(cal).update(confidence, correct)
+    expected = CalibrationMonitor(cal).update(confidence, correct, predicted=cal.predict(best))
     assert found.n == 1500
-    assert exact_state(found) == exact_state(expected)
+    assert replace(found.status(), n_unlike=None) == expected.status()
     unlabelled = CalibrationMonitor(cal).observe_logits(best).status()
     assert unlabelled.inputs == found.status().inputs

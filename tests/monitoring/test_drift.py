@@ -69,8 +69,8 @@ def test_the_alarm_comes_with_the_very_example_that_calls_for_it(seed: int) -> N
     assert alarm is not None
     assert alarm.n == first
     assert alarm.since is not None
-    assert alarm.since % BLOCK == 0
-    assert alarm.since < first
+    assert alarm.since % BLOCK == 1
+    assert alarm.since <= first
 
 
 def test_nothing_seen_is_no_evidence() -> None:

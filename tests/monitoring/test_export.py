@@ -171,7 +171,10 @@ def test_command_goes_on_between_runs(files: Path) -> None:
     first = hokical_command(*words)
     assert first.code == 0, first.err
     assert "calibrated: says" in first.out
-    second = hokical_command(*words, "--json").json
+    before = (files / "s.json").read_bytes()
+    assert "was counted before" in one_line(hokical_command(*words))
+    assert (files / "s.json").read_bytes() == before
+    second = hokical_command(*words, "--json", "--again").json
     assert (second["n"], second["model"]) == (1600, "mine")
     assert [entry["n"] for entry in read_history(files / "l.jsonl")] == [800, 1600]
     assert 'hokical_labelled_total{model="mine"} 1600' in (files / "p").read_text()
@@ -211,3 +214,43 @@ def test_command_refuses_bad_options_and_files(files: Path) -> None:
     assert "cut short" in one_line(hokical_command(*words, "--state", files / "bad.json"))
     assert (files / "bad.json").read_text() == "{"
     assert "input too" in one_line(hokical_command(*words, "--log", files / "data.npz"))
+
+
+def test_command_ends_with_3_on_an_alarm_and_shows_the_classes(files: Path) -> None:
+    logits, labels = synthetic_logits(800, 4, seed=3)
+    np.savez(files / "new.npz", logits=logits, labels=np.where(labels == 2, 3, labels))
+    words = ("monitor", files / "hoki.json", files / "new.npz")
+    ran = hokical_command(*words)
+    assert ran.code == 3
+    assert "rows labelled 2 say" in ran.out
+    assert "rows labelled    says   is right" in ran.out
+    assert "nan" not in ran.out + hokical_command(*words, "--json").out.lower()
+
+
+def test_command_takes_times_and_rows_without_labels(files: Path) -> None:
+    logits, labels = synthetic_logits(600, 4, seed=2)
+    lines = ["logit_0,logit_1,logit_2,logit_3,label,at"]
+    for row, (scores, label) in enumerate(zip(logits.tolist(), labels.tolist(), strict=True)):
+        cells = [*map(str, scores), "" if row % 3 else str(label)]
+        lines.append(",".join([*cells, f"2026-03-01T{row // 60:02d}:00:00Z"]))
+    (files / "new.csv").write_text("\n".join(lines))
+    words = ("monitor", files / "hoki.json", files / "new.csv", "--window", "2h")
+    found = hokical_command(*words, "--timestamp", "at", "--json").json
+    assert (found["n"], found["n_observed"], found["window"]) == (200, 600, "the last 2:00:00")
+    assert found["n_window"] == 40
+    assert "--timestamp" in one_line(hokical_command(*words))
+    assert "2026-03-01" not in hokical_command(*words, "--timestamp", "at").err
+    np.savez(files / "bare.npz", logits=logits)
+    none = hokical_command("monitor", files / "hoki.json", files / "bare.npz")
+    assert "0 so far" in none.out
+    assert "nan" not in none.out
+
+
+def test_command_takes_maps(files: Path) -> None:
+    logits, labels = synthetic_logits(300 * 6, 4, seed=2)
+    shaped = np.moveaxis(logits.reshape(300, 2, 3, 4), -1, 1)
+    np.savez(files / "maps.npz", logits=shaped, labels=labels.reshape(300, 2, 3))
+    words = ("monitor", files / "hoki.json", files / "maps.npz", "--class-axis", 1)
+    found = hokical_command(*words, "--reference", files / "maps.npz", "--json").json
+    assert (found["n"], found["n_observed"]) == (300, 300)
+    assert "--class-axis" in one_line(hokical_command(*words[:3]))

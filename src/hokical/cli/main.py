@@ -10,7 +10,8 @@ import hokical
 from hokical.cli.guard import Guard
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 failed; 2 bad usage or a bad file; 130 after Ctrl-C. "
+    "Exit codes: 0 done; 1 failed; 2 bad usage or a bad file; 3 an alarm of `monitor`; 130 after "
+    "Ctrl-C. "
     "Results go to stdout, everything else to stderr."
 )
 

@@ -1,26 +1,58 @@
-"""`hokical monitor`: feed labelled logits to a monitor that is kept in a file."""
+"""`hokical monitor`: feed logits to a monitor that is kept in a file."""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import re
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 import hokical
-from hokical.cli.data import load_calibrator, load_examples
-from hokical.cli.options import Bins, CalibratorFile, Json, Labels, Part, Split
-from hokical.cli.show import check_options, interval, show_facts, show_json
+from hokical.cli.data import choose_scores, load_calibrator, load_examples
+from hokical.cli.dense import check_arrays, dense_options, load_dense
+from hokical.cli.options import (
+    BinaryScore,
+    Bins,
+    CalibratorFile,
+    ClassAxis,
+    Classes,
+    IgnoreLabel,
+    Json,
+    Labels,
+    Part,
+    Probabilities,
+    Split,
+)
+from hokical.cli.show import check_options, interval, new_table, show_facts, show_json, show_table
 from hokical.cli.spinner import spinner
+from hokical.core.logits import as_logits
 
 if TYPE_CHECKING:
     from hokical.calibrators import Calibrator
+    from hokical.io import LabelledRows, Wanted
     from hokical.monitoring import CalibrationMonitor, Status
+
+#: The exit code if an alarm was raised, now or before.
+ALARM = 3
+#: Classes in the table.
+_SHOWN = 5
+_DASH = "\N{EN DASH}"
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def monitor(
     calibrator: CalibratorFile,
-    logits: Annotated[Path, typer.Argument(metavar="LOGITS", help="New logits with labels.")],
+    logits: Annotated[
+        Path, typer.Argument(metavar="LOGITS", help="New logits, with labels where known.")
+    ],
     state: Annotated[
         Path | None,
         typer.Option(help="File that keeps the monitor between runs; created if missing."),
@@ -35,85 +67,175 @@ def monitor(
     prometheus: Annotated[
         Path | None, typer.Option(help="File for the status in Prometheus' text format.")
     ] = None,
-    window: Annotated[int, typer.Option(min=1, help="Labelled examples that count as now.")] = 5000,
+    window: Annotated[
+        str, typer.Option(help="What counts as now: labelled examples, or a time: 30m, 12h, 1d.")
+    ] = "5000",
+    timestamp: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column or array of times: seconds or ISO dates."),
+    ] = None,
+    observed: Annotated[
+        bool, typer.Option("--observed", help="These rows were counted before without labels.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Count a file that was counted before.")
+    ] = False,
     bins: Bins = 15,
     delta: Annotated[float, typer.Option(help="Probability of ever raising a false alarm.")] = 0.01,
     tolerance: Annotated[
         float, typer.Option(help="Tolerated gap between confidence and accuracy.")
     ] = 0.01,
+    class_tolerance: Annotated[
+        float, typer.Option(help="The same, for the rows with one predicted label.")
+    ] = 0.05,
     model: Annotated[str, typer.Option(help="Name of the model in exports.")] = "model",
     labels: Labels = None,
+    probabilities: Probabilities = False,
+    binary_score: BinaryScore = None,
+    classes: Classes = None,
     split: Split = Part.test,
+    class_axis: ClassAxis = None,
+    ignore_label: IgnoreLabel = None,
     as_json: Json = False,
 ) -> None:
     """Watch a model in service for drift of confidence and inputs.
 
-    Options of window and alarm apply to a new monitor; one from --state has
-    its own.
+    Exits with 3 if an alarm was raised, now or before. Rows without a label
+    (-1 or an empty cell) count among the inputs only. Options of window and
+    alarm apply to a new monitor; one from --state has its own.
     """
     for output in (state, log, prometheus):
         if output is not None:
-            hokical.io.check_output(output, inputs=(calibrator, logits))
+            hokical.io.check_output(output)
     fitted = load_calibrator(calibrator)
-    examples = load_examples(logits, split, labels, fitted_by=fitted)
-    options = {"window": window, "n_bins": bins, "delta": delta, "tolerance": tolerance}
-    watching = _open_monitor(state, fitted, reference, {**options, "model": model})
-    with spinner(f"Watching {fitted.name}"):
-        watching.update_logits(examples.logits, examples.labels)
-    _export(watching, state, log, prometheus)
-    _show(watching.status(), as_json)
-
-
-def _open_monitor(
-    state: Path | None, fitted: Calibrator, reference: Path | None, options: dict[str, Any]
-) -> CalibrationMonitor:
-    """The monitor from the state file, or a new one."""
-    if state is not None and state.exists():
-        with check_options("CALIBRATOR or --state"):
-            return hokical.CalibrationMonitor.load(state, fitted)
-    if reference is not None:
-        known = load_examples(reference, Part.val, fitted_by=fitted)
-        with check_options():
-            return hokical.CalibrationMonitor.from_validation(
-                fitted, known.logits, known.labels, **options
+    dense = dense_options(logits, class_axis, ignore_label, timestamp=timestamp)
+    plain = choose_scores(probabilities, binary_score, classes, on_maps=dense is not None)
+    wanted = replace(plain, keep=(timestamp,) if timestamp else (), unlabelled=True)
+    read = partial(_read_rows, fitted=fitted, dense=dense)
+    options = {"window": _read_window(window), "n_bins": bins, "delta": delta, "model": model}
+    options |= {"tolerance": tolerance, "class_tolerance": class_tolerance}
+    with nullcontext() if state is None else hokical.CalibrationMonitor.lock(state):
+        if state is not None and state.exists():
+            with check_options("CALIBRATOR or --state"):
+                watching = hokical.CalibrationMonitor.load(state, fitted)
+        else:
+            known = None if reference is None else read(reference, Part.val, None, plain, 0)
+            watching = _new_monitor(fitted, known, options)
+        if not watching.note_batch(_digest(logits, labels, split)) and not again:
+            raise hokical.io.DataFileError(
+                logits, "was counted before.", "If it is to count once more, add --again."
             )
-    if fitted.neighbours_ is None or fitted.fit_scores_ is None:
+        seed = watching.status().n_observed  # another position of each map at every run
+        rows = read(logits, split, labels, wanted, seed)
+        times = None if timestamp is None else rows.kept[timestamp]
+        with spinner(f"Watching {fitted.name}"), check_options("--timestamp or --state"):
+            watching.update_logits(*rows.pair, times, observed=observed)
+        if state is not None:  # first: counts must not be lost, a status can be made again
+            watching.save(state)
+    if log is not None:
+        watching.append_json_line(log)
+    if prometheus is not None:
+        watching.write_prometheus(prometheus)
+    _show(watching.status(), rows.classes, as_json)
+
+
+def _read_window(text: str) -> int | timedelta:
+    found = re.fullmatch(r"(\d{1,9})([smhdw]?)", text.strip())
+    if found is None or int(found[1]) == 0:
+        raise typer.BadParameter(
+            "must be a number of examples, or a time such as 90s, 30m, 12h, 1d or 2w; got "
+            f"{text!r}.",
+            param_hint="--window",
+        )
+    number, unit = int(found[1]), found[2]
+    return timedelta(seconds=number * _SECONDS[unit]) if unit else number
+
+
+def _digest(logits: Path, labels: Path | None, split: Part) -> str:
+    """A digest of the contents of files, whatever their names."""
+    digest = hashlib.sha256(split.encode())
+    for path in (logits, labels):
+        for file in [] if path is None else [path, *sorted(path.rglob("*"))]:
+            if file.is_file():
+                with file.open("rb") as stream:
+                    digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:32]
+
+
+def _read_rows(
+    path: Path,
+    split: Part,
+    labels: Path | None,
+    wanted: Wanted,
+    seed: int,
+    *,
+    fitted: Calibrator,
+    dense: dict[str, Any] | None,
+) -> LabelledRows:
+    """The rows of a file; of maps one position per item."""
+    if dense is None:
+        return load_examples(path, split, labels, wanted=wanted, fitted_by=fitted)
+    arrays = load_dense(path, split, labels, need_labels=not wanted.unlabelled)
+    with check_arrays(path):
+        model = hokical.Dense(fitted, **dense, random_state=seed)
+        rows, truth = model.draw_positions(
+            arrays["logits"], arrays.get("labels"), mask=arrays.get("mask")
+        )
+        return hokical.io.LabelledRows(as_logits(rows, fitted_by=fitted), truth, None)
+
+
+def _new_monitor(
+    fitted: Calibrator, known: LabelledRows | None, options: dict[str, Any]
+) -> CalibrationMonitor:
+    if known is None and (fitted.neighbours_ is None or fitted.fit_scores_ is None):
         raise typer.BadParameter(
             f"this {fitted.name} does not keep a count of its fit-time examples; pass them with "
             "--reference."
         )
     with check_options():
-        return hokical.CalibrationMonitor(fitted, **options)
+        if known is None:
+            return hokical.CalibrationMonitor(fitted, **options)
+        return hokical.CalibrationMonitor.from_validation(fitted, *known.pair, **options)
 
 
-def _export(
-    watching: hokical.CalibrationMonitor,
-    state: Path | None,
-    log: Path | None,
-    prometheus: Path | None,
-) -> None:
-    """The state first: counts must not be lost, a status can be made again."""
-    if state is not None:
-        watching.save(state)
-    if log is not None:
-        watching.append_json_line(log)
-    if prometheus is not None:
-        watching.write_prometheus(prometheus)
-
-
-def _show(status: Status, as_json: bool) -> None:
+def _show(status: Status, names: tuple[str, ...], as_json: bool) -> None:
+    """The status, and the exit code of an alarm."""
     if as_json:
         show_json(status.to_dict())
-        return
+    else:
+        show_facts(_facts(status))
+        if status.classes:
+            _show_classes(status, names)
+    if status.alarmed:
+        raise typer.Exit(ALARM)
+
+
+def _facts(status: Status) -> dict[str, str]:
     ece, inputs, drift = status.ece, status.inputs, status.calibration
-    shift = "\N{EN DASH}" if inputs is None else f"PSI {inputs.psi:.3f}, p {inputs.p_value:.2g}"
-    lines = {
+    digits = drift.log_e / math.log(10.0)
+    evidence = f"{drift.e_value:.3g}" if digits < 6 else f"10^{digits:.0f}"
+    shares, error = f"{status.mean_confidence:.1%} / {status.accuracy:.1%}", f"{ece.value:.4f}"
+    error += f" (true error in {interval(ece.low, ece.high)})"
+    unlike = status.n_unlike
+    return {
         "verdict": str(status.verdict),
         "labels": f"{status.n:,} so far, {status.n_window:,} in the window",
-        "says / right": f"{status.mean_confidence:.1%} / {status.accuracy:.1%}",
-        "ECE": f"{ece.value:.4f} (true error in {interval(ece.low, ece.high)})",
-        "ECE since start": f"{status.ece_since_start:.4f}",
-        "evidence": f"{drift.e_value:.3g} (alarm at {drift.threshold:.3g})",
-        "inputs": shift,
+        "says / right": shares if status.n_window else _DASH,
+        "ECE": error if status.n_window else _DASH,
+        "ECE since start": f"{status.ece_since_start:.4f}" if status.n else _DASH,
+        "evidence": f"{evidence} (alarm at {drift.threshold:.3g})",
+        "inputs": _DASH if inputs is None else f"PSI {inputs.psi:.3f}, p {inputs.p_value:.2g}",
+        "unlike the fit": _DASH if unlike is None else f"{unlike:,} of {status.n_seen:,} rows",
     }
-    show_facts(lines)
+
+
+def _show_classes(status: Status, names: tuple[str, ...]) -> None:
+    """The classes with most evidence against them: says / is right / how many."""
+    table = new_table(["rows labelled", "says", "is right", "rows", ""])
+    for each in status.classes[:_SHOWN]:
+        shares = [f"{share:.1%}" if each.n else _DASH for share in (each.says, each.right)]
+        name = names[each.label] if names else str(each.label)
+        alarm = "" if each.alarm is None else f"{each.alarm.direction}-confident"
+        table.add_row(Text(name), *shares, f"{each.n:,}", alarm)
+    more = len(status.classes) - _SHOWN
+    show_table("", table, *(["and more classes; see --json"] if more > 0 else []))

@@ -9,8 +9,6 @@ from hokical.core.types import BoolArray
 
 KeyArray = NDArray[np.uint64]
 
-#: Items of at most so many positions are worked on together; a generator each would cost more.
-_FEW = 2048
 #: Weyl step and multipliers of the SplitMix64 generator.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -34,20 +32,10 @@ def choose_positions(counting: BoolArray, most: int, seed: int, first_item: int)
     """
     if counting.shape[1] <= most:
         return counting
-    if counting.shape[1] <= _FEW:
-        return _by_keys(counting, most, seed, first_item)
-    rows = (
-        _draw(row, most, np.random.default_rng([seed, first_item + number]))
-        for number, row in enumerate(counting)
-    )
-    return np.stack(list(rows))
-
-
-def _by_keys(counting: BoolArray, most: int, seed: int, first_item: int) -> BoolArray:
-    """Every position gets a random key; those of the smallest keys are taken."""
     items, positions = (np.arange(length, dtype=np.uint64) for length in counting.shape)
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     own = _mix(start + (items + np.uint64(first_item)) * _STEP)
+    # Every position gets a random key; those of the smallest keys are taken.
     keys = _mix(own[:, None] + positions * _STEP)  # one to one, so an item's keys differ
     keys[~counting] = np.iinfo(np.uint64).max
     last = np.partition(keys, most - 1, axis=1)[:, most - 1 : most]
@@ -59,12 +47,3 @@ def _mix(numbers: KeyArray) -> KeyArray:
     numbers = (numbers ^ (numbers >> np.uint64(30))) * _FIRST
     numbers = (numbers ^ (numbers >> np.uint64(27))) * _SECOND
     return numbers ^ (numbers >> np.uint64(31))
-
-
-def _draw(counting: BoolArray, most: int, rng: np.random.Generator) -> BoolArray:
-    places = np.flatnonzero(counting)
-    if places.size > most:
-        places = rng.choice(places, most, replace=False, shuffle=False)
-    chosen = np.zeros(counting.shape, np.bool_)
-    chosen[places] = True
-    return chosen

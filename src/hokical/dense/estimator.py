@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
@@ -15,16 +14,23 @@ from sklearn.exceptions import NotFittedError
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.fitted import load
+from hokical.core.arrays import to_host
 from hokical.core.storage import CalibratorFileError
-from hokical.dense.fitting import fresh_calibrator, partition_for
+from hokical.dense.fitting import fresh_calibrator, partition_for, without_witnesses
+from hokical.dense.items import judge_items
 from hokical.dense.positions import DenseBatch, DenseOptions, check_options, make_batch
 from hokical.dense.predicting import predict_batch, select_batch
-from hokical.dense.sources import check_labelled, dense_batches, holds_batches, make_source
+from hokical.dense.sources import (
+    check_labelled,
+    dense_batches,
+    holds_batches,
+    item_batches,
+    make_source,
+)
 from hokical.io.sources import ChunkSource
 from hokical.metrics.summaries import Summary
 from hokical.rules.answering import What
 from hokical.streams.evaluation import evaluate
-from hokical.streams.partition import StreamedPartition
 
 
 class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -57,13 +63,14 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     calibrator_ : the fitted calibrator, for logits (positions, classes)
     n_classes_ : number of classes
+    n_positions_, accuracy_ : of the fit; None with weights, or if the method may change labels
 
     Notes
     -----
     Positions of an item are not independent: neighbours are right and wrong together. A fit does
-    not mind, but whatever counts examples does: bounds on the calibration error, intervals,
-    promises about the error rate. They hold for one position per item; see `evaluate`, `certify`
-    and the page on dense outputs.
+    not mind, but whatever counts examples does: so `calibrator_` does not keep the positions of the
+    fit as evidence, bounds and intervals of `evaluate` are by item, and `certify` counts one
+    position per item.
 
     Examples
     --------
@@ -83,7 +90,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        calibrator: Calibrator | str = "hoki",
+        calibrator: Calibrator | str = "auto",
         *,
         class_axis: int = -1,
         ignore_label: int | Sequence[int] | None = None,
@@ -118,7 +125,10 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         calibrator = fresh_calibrator(self.calibrator)
         source = self._source(logits, labels, mask, sample_weight, self.max_positions_per_item)
         calibrator.fit_partition(partition_for(calibrator, source))
-        self.calibrator_: Calibrator = calibrator
+        table = calibrator.fit_scores_
+        self.n_positions_ = None if table is None else table.total
+        self.accuracy_ = None if table is None else 1.0 - int(table.wrong.sum()) / table.total
+        self.calibrator_: Calibrator = without_witnesses(calibrator)
         return self
 
     def predict(self, logits: Any, *, mask: Any = None, fill: int = -1) -> Any:
@@ -148,55 +158,79 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         mask: Any = None,
         sample_weight: Any = None,
         max_positions_per_item: int | None = None,
+        n_resamples: int = 1000,
         **options: Any,
     ) -> Summary:
-        """Every metric and bound on the positions that count, without predictions being kept.
+        """Every metric of the positions that count, with intervals and bounds by item.
 
         Parameters
         ----------
         logits, labels, mask, sample_weight
-            As in `fit`.
+            As in `fit`. Of an iterator, which comes once, there are neither intervals nor bounds.
         max_positions_per_item : int, optional
-            Look at no more than this many positions of each item. The metrics are best with all of
-            them, the default. The bounds hold with 1, if the items are independent; with more they
-            are too tight, because neighbours are right and wrong together.
+            Look at no more than this many positions of each item.
+        n_resamples : int
+            Bootstrap resamples of items, for the intervals of accuracy, confidence, Brier score,
+            log loss and binned errors; 0 for none.
         **options
             `n_bins`, `full`, `coverage` and `delta` of `hokical.streams.evaluate`.
         """
-        source = self._source(logits, labels, mask, sample_weight, max_positions_per_item)
-        return evaluate(self._fitted(), source, **options)
+        given = (logits, labels, mask, sample_weight)
+        calibrator = self.fitted_calibrator()
+        found = evaluate(calibrator, self._source(*given, max_positions_per_item), **options)
+        batches = item_batches(*given, self._options(max_positions_per_item))
+        return judge_items(found, batches, calibrator, n_resamples)
 
     def score(
         self, logits: Any, labels: Any = None, *, mask: Any = None, sample_weight: Any = None
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
-        summary = self.evaluate(logits, labels, mask=mask, sample_weight=sample_weight)
+        source = self._source(logits, labels, mask, sample_weight, None)
+        summary = evaluate(self.fitted_calibrator(), source)
         return -float(summary["brier"].value)
 
-    def certify(
-        self,
-        logits: Any,
-        labels: Any = None,
-        *,
-        mask: Any = None,
-        max_positions_per_item: int = 1,
-    ) -> Self:
-        """Count held-out positions, so that `predict_or_abstain` can promise an error rate.
+    def certify(self, logits: Any, labels: Any = None, *, mask: Any = None) -> Self:
+        """Count one held-out position per item, so that `predict_or_abstain` has a guarantee.
 
         Parameters
         ----------
         logits, labels, mask
             Of items that neither the classifier nor this calibrator was fitted on. The calibrator
             given at the start stays as it is; `calibrator_` is a copy that has counted.
-        max_positions_per_item : int
-            Positions that each item contributes. With 1 they are as independent as the items are,
-            and the promise holds; more make it bolder than it is true.
         """
-        certified = copy.deepcopy(self._fitted())
-        source = self._source(logits, labels, mask, None, max_positions_per_item)
-        positions = StreamedPartition(source).gather("certify")
-        self.calibrator_ = certified.certify(positions.logits, positions.labels)
+        self._source(logits, labels, mask, None, 1)  # checks that there are labels
+        certified = without_witnesses(self.fitted_calibrator())
+        self.calibrator_ = certified.certify(*self.draw_positions(logits, labels, mask=mask))
         return self
+
+    def draw_positions(
+        self,
+        logits: Any,
+        labels: Any = None,
+        *,
+        mask: Any = None,
+        per_item: int = 1,
+        random_state: int | None = None,
+    ) -> tuple[Any, Any]:
+        """Logits (rows, classes) and labels (rows,) of positions drawn at random from each item.
+
+        One per item are as independent as the items are: a test set for everything that counts
+        rows, such as `hokical.compare`; its methods can be fitted on more. Items in which no
+        position counts are left out. Without labels the second is None.
+
+        Examples
+        --------
+        >>> logits, labels = np.zeros((5, 8, 8, 3)), np.zeros((5, 8, 8), int)
+        >>> rows, truth = Dense().draw_positions(logits, labels)
+        >>> rows.shape, truth.shape
+        ((5, 3), (5,))
+        """
+        seed = self.random_state if random_state is None else random_state
+        options = check_options(self.class_axis, self.ignore_label, per_item, seed)
+        chunks = list(make_source(logits, labels, mask, None, options))
+        truth = [chunk.labels for chunk in chunks if chunk.labels is not None]
+        rows = np.concatenate([to_host(chunk.logits) for chunk in chunks])
+        return rows, np.concatenate(truth) if truth else None
 
     def predict_or_abstain(
         self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, mask: Any = None
@@ -211,7 +245,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         -------
         prediction : SelectivePrediction, or of batches an iterator of them
         """
-        calibrator = self._fitted()
+        calibrator = self.fitted_calibrator()
         if calibrator.held_out_scores_ is None:
             raise ValueError(
                 "`predict_or_abstain` has no positions to go by: those of the fit are not "
@@ -235,7 +269,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             "max_positions_per_item": options.per_item,
             "random_state": options.seed,
         }
-        self._fitted().save(path, beside={"dense": stored})
+        without_witnesses(self.fitted_calibrator()).save(path, beside={"dense": stored})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -251,12 +285,12 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def n_classes_(self) -> int:
-        return self._fitted().n_classes_
+        return self.fitted_calibrator().n_classes_
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "calibrator_") or hasattr(self.calibrator, "rule_")
 
-    def _fitted(self) -> Calibrator:
+    def fitted_calibrator(self) -> Calibrator:
         """The calibrator of the last fit, or the one given if that is fitted already."""
         found = getattr(self, "calibrator_", self.calibrator)
         if not isinstance(found, Calibrator) or not hasattr(found, "rule_"):
@@ -278,7 +312,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_classes(self, batch: DenseBatch) -> DenseBatch:
         """The batch, if it has the classes of the fit."""
-        known = self._fitted().n_classes_
+        known = self.fitted_calibrator().n_classes_
         if batch.layout.n_classes != known:
             raise ValueError(
                 f"`logits` must have the {known} classes of the fit on axis {batch.layout.axis}; "
@@ -287,7 +321,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return batch
 
     def _predict(self, what: What, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
-        work = partial(self._fitted().answer, what)
+        work = partial(self.fitted_calibrator().answer, what)
         return self._each(logits, mask, lambda batch: predict_batch(batch, work, fill, **kind))
 
     def _each(self, logits: Any, mask: Any, work: Callable[[DenseBatch], Any]) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from sklearn.base import clone
 
 from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.fitted import FittedCalibrator
 from hokical.calibrators.hoki import Hoki
 from hokical.calibrators.registry import make
@@ -28,6 +30,13 @@ def fresh_calibrator(calibrator: Any) -> BaseCalibrator:
         )
     fresh: BaseCalibrator = clone(made)
     return fresh
+
+
+def without_witnesses(calibrator: Calibrator) -> Calibrator:
+    """A copy that does not take the positions of its fit for independent examples."""
+    own = copy.deepcopy(calibrator)
+    own.fit_scores_ = own.neighbours_ = None
+    return own
 
 
 def partition_for(calibrator: BaseCalibrator, source: ChunkSource) -> Partition:

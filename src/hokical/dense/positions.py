@@ -90,11 +90,14 @@ class DenseBatch:
 
     def chunks(self) -> Iterator[Chunk]:
         """The positions that count, in order, as chunks of rows."""
-        for index, keep in self.slabs():
-            rows = fit_rows(self.rows(index, keep))
-            labels = None if self.labels is None else self._labels(index, keep)
-            weights = None if self.weights is None else self._weights(index, keep)
-            yield Chunk(rows, labels, weights)
+        return (self.chunk(index, keep) for index, keep in self.slabs())
+
+    def chunk(self, index: Index, keep: BoolArray | None) -> Chunk:
+        """The positions of a slab that count."""
+        rows = fit_rows(self.rows(index, keep))
+        labels = None if self.labels is None else self._labels(index, keep)
+        weights = None if self.weights is None else self._weights(index, keep)
+        return Chunk(rows, labels, weights)
 
     def slabs(self) -> Iterator[tuple[Index, BoolArray | None]]:
         """Slabs, and which of their positions count (None: all)."""

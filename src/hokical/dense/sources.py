@@ -119,6 +119,17 @@ def make_source(
     return _from_batches(logits, options)
 
 
+def item_batches(
+    logits: Any, labels: Any, mask: Any, weights: Any, options: DenseOptions
+) -> Iterable[DenseBatch]:
+    """The batches of `make_source` once more; none if they come once, or are rows already."""
+    if isinstance(logits, (ChunkSource, Iterator)):
+        return []
+    if not holds_batches(logits, labels):
+        return [make_batch(logits, labels, mask, weights, options)]
+    return dense_batches(logits() if callable(logits) else logits, options)
+
+
 def holds_batches(logits: Any, labels: Any = None) -> bool:
     """Whether it is batches, and not one array or lists of numbers that make one."""
     _check_kind(logits)

@@ -37,7 +37,8 @@ def _open_named(path: Path, delimiter: str, header: list[str], wanted: Wanted) -
     first = _read_row(path, delimiter, 1)
     _check_width(path, header, first)
     words = {*layout.kept.values(), *([] if layout.split is None else [layout.split])}
-    if layout.labels is not None and _is_word(first[layout.labels : layout.labels + 1]):
+    label = "" if layout.labels is None else first[layout.labels : layout.labels + 1]
+    if layout.labels is not None and (wanted.unlabelled or _is_word(list(label))):
         words.add(layout.labels)
     text = _read_words(path, delimiter, sorted(words)) if words else {}
     numeric = [*layout.logits, layout.labels, layout.weights]

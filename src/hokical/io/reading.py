@@ -34,7 +34,7 @@ from hokical.io.parquet import open_parquet
 from hokical.io.pickles import open_pickle
 from hokical.io.sniff import find_format
 from hokical.io.stores import open_safetensors
-from hokical.io.wanted import ALL, LABELS_ALONE, LOGITS_AND_LABELS, Wanted, encode_labels
+from hokical.io.wanted import ALL, LABELS_ALONE, LOGITS_AND_LABELS, Wanted, encode_labels, has_label
 
 Checked = TypeVar("Checked")
 Location = str | os.PathLike[str]
@@ -113,6 +113,8 @@ def read_examples(
     weights = partial(as_weights, found.weights, logits.n_rows)
     counts = _check(where, weights, "Fix or drop the weights.")
     labels_path, truth = found.find_labels()
+    if truth is None and wanted.unlabelled:
+        truth = np.full(logits.n_rows, -1)
     if truth is None:
         what = f"found `{name}` alone." if name else "found one array."
         raise DataFileError(
@@ -121,13 +123,22 @@ def read_examples(
             "Name the file that has them with --labels FILE.",
         )
     header = truth.ndim > 0 and len(truth) == logits.n_rows + 1
-    truth = _check(labels_path, partial(encode_labels, tidy_labels(truth), classes))
-    checked = _check(
+    known = _labelled_rows(truth, logits.n_rows, wanted)
+    truth = _check(labels_path, partial(encode_labels, tidy_labels(truth[known]), classes))
+    checked = np.full(logits.n_rows, -1)
+    checked[known] = _check(
         labels_path,
-        partial(as_labels, truth, logits.n_rows, logits.n_classes),
+        partial(as_labels, truth, checked[known].shape[0], logits.n_classes),
         "If the first is a header, call it `label`." if header else "",
     )
     return LabelledRows(logits, checked, found.names.part, counts, classes, kept)
+
+
+def _labelled_rows(labels: NDArray[Any], n_rows: int, wanted: Wanted) -> Any:
+    """An index of the rows that have a label; of all where every row must have one."""
+    if not wanted.unlabelled or labels.shape[:1] != (n_rows,):
+        return slice(None)
+    return has_label(labels)
 
 
 def _class_names(wanted: Wanted, arrays: Arrays, n_classes: int) -> tuple[str, ...]:

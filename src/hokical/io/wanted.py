@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.conversion import from_binary_scores, from_probabilities
-from hokical.core.types import IntArray
+from hokical.core.types import BoolArray, IntArray
 from hokical.io.names import LOGITS, PROBABILITIES, TOP_K
 
 #: `keep` for every column that is not a score.
@@ -28,6 +28,7 @@ class Wanted:
     classes : names of the classes; columns of these names, in this order, are the scores
     keep : other columns to read; None for those called `id`, `ALL` for all
     scores : False for a file that is read for its labels alone
+    unlabelled : rows may have no label, which is then -1
     """
 
     probabilities: bool = False
@@ -35,6 +36,7 @@ class Wanted:
     classes: tuple[str, ...] = ()
     keep: tuple[str, ...] | None = ()
     scores: bool = True
+    unlabelled: bool = False
 
     @property
     def array(self) -> str:
@@ -64,6 +66,18 @@ def _without_axis(scores: Any, binary_score: str | None) -> Any:
     return scores[:, 0] if binary_score and scores.ndim == 2 and scores.shape[1] == 1 else scores
 
 
+def has_label(labels: NDArray[Any]) -> BoolArray:
+    """Whether a row (n,) has a label: neither -1 nor NaN, nothing or an empty cell.
+
+    >>> has_label(np.array([0.0, np.nan, -1.0, 2.0]))
+    array([ True, False, False,  True])
+    """
+    if labels.dtype.kind in "iub":
+        return np.asarray(labels != -1)
+    absent = ("", "-1", "-1.0", "nan", "None")
+    return np.array([str(label).strip() not in absent for label in labels.tolist()], np.bool_)
+
+
 def encode_labels(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
     """Names of classes as column indices (n,); numbers stay, unless the names are numbers.
 
@@ -71,9 +85,12 @@ def encode_labels(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
     array([1, 0])
     """
     words = labels.dtype.kind in "OUT" and any(isinstance(v, str) for v in labels[:1].tolist())
-    numbers = labels.dtype.kind in "iu" and all(name.isdigit() for name in classes)
-    if not words and not (numbers and classes):
+    named_by_numbers = bool(classes) and all(name.isdigit() for name in classes)
+    numbers = labels.dtype.kind in "iu" and named_by_numbers
+    if not words and not numbers:
         return labels
+    if words and not named_by_numbers and all(str(v).strip().isdigit() for v in labels.tolist()):
+        return labels.astype(np.int64)
     if not classes:
         raise ValueError(
             f"`labels` must be integers, column indices, if the classes have no names; got "

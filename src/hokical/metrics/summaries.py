@@ -321,15 +321,16 @@ def _summarize(
 ) -> Summary:
     """Add intervals, and bounds where the proofs allow them: not with weights."""
     estimates = {
-        name: _estimate(name, value, draws.get(name), options) for name, value in values.items()
+        name: estimate(name, value, draws.get(name), options) for name, value in values.items()
     }
-    bounds = {} if n_independent is None else _bounds(values, n_independent, options)
+    bounds = {} if n_independent is None else proven_bounds(values, n_independent, options)
     return Summary(n_rows, estimates, bounds, options)
 
 
-def _estimate(
+def estimate(
     name: str, value: float, draws: FloatArray | None, options: SummaryOptions
 ) -> Estimate:
+    """A metric with the interval that its resamples give."""
     if not math.isfinite(value):
         return Estimate(value, value, value)
     if draws is None or np.isnan(draws).all():
@@ -345,7 +346,8 @@ def _estimate(
     return Estimate(value, min(float(low), value), max(float(high), value), corrected)
 
 
-def _bounds(values: dict[str, float], n: int, options: SummaryOptions) -> dict[str, float]:
+def proven_bounds(values: dict[str, float], n: int, options: SummaryOptions) -> dict[str, float]:
+    """Every bound on the calibration error, from `ece` and `brier` of n independent examples."""
     error, brier = min(values["ece"], 1.0), min(values["brier"], 1.0)
     uses_brier: tuple[Method, ...] = ("mcdiarmid", "bousquet")
     return {

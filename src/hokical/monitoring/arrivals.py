@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sized
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
+from hokical.core.labels import as_labels
 from hokical.core.reading import to_numpy
-from hokical.core.types import AnyArray, FloatArray
+from hokical.core.types import AnyArray, FloatArray, IntArray
+from hokical.io.reading import tidy_labels
+from hokical.io.wanted import has_label
 from hokical.metrics.checks import Examples, as_examples
 from hokical.monitoring.windows import Window
 
@@ -26,6 +30,26 @@ def as_examples_or_none(confidence: Any, correct: Any) -> Examples | None:
     if values.ndim == truth.ndim == 0:
         values, truth = values[None], truth[None]
     return as_examples(values, truth)
+
+
+def as_classes(predicted: Any, n_rows: int, n_classes: int | None) -> IntArray | None:
+    """Checked predicted classes (n,), or None; a single number makes one."""
+    if predicted is not None and n_classes is None:
+        raise ValueError("`predicted` needs the number of classes: give the monitor `n_classes`.")
+    if predicted is None or n_classes is None:
+        return None
+    return as_labels(np.atleast_1d(predicted), n_rows, n_classes, name="predicted")
+
+
+def as_partial_labels(labels: Any, n_rows: int, n_classes: int) -> IntArray:
+    """Checked labels (n,), -1 for none: where they are NaN or -1, or everywhere for None."""
+    found = np.full(n_rows, -1)
+    if labels is not None:
+        array = to_numpy(labels, "labels")
+        known = has_label(array) if array.shape == (n_rows,) else np.ones(n_rows, np.bool_)
+        given = array if known.all() else tidy_labels(array[known])
+        found[known] = as_labels(given, int(known.sum()), n_classes)
+    return found
 
 
 def has_no_rows(batch: Any) -> bool:
@@ -48,8 +72,8 @@ def as_times(timestamp: Any, n_rows: int, window: Window) -> FloatArray | None:
     array = _as_seconds(np.asarray(timestamp))
     if array.dtype.kind not in "fiu" or array.shape not in ((), (n_rows,)):
         raise ValueError(
-            "`timestamp` must be seconds since 1970 or datetimes, one for all or one per example "
-            f"({n_rows}); got {timestamp!r}."
+            "`timestamp` must be seconds since 1970, datetimes or ISO dates, one for all or one "
+            f"per example ({n_rows}); got {timestamp!r}."
         )
     times = np.broadcast_to(array.astype(np.float64), (n_rows,))
     _check_times(times)
@@ -57,7 +81,17 @@ def as_times(timestamp: Any, n_rows: int, window: Window) -> FloatArray | None:
 
 
 def _as_seconds(array: AnyArray) -> AnyArray:
-    """Datetimes, aware or datetime64, as seconds since 1970; anything else as it is."""
+    """Datetimes, aware or datetime64, as seconds since 1970; anything else as it is.
+
+    Text is numbers or ISO dates, which are UTC if they have no time zone.
+    """
+    if array.dtype.kind == "U":
+        with suppress(ValueError):
+            return array.astype(np.float64)
+        with suppress(ValueError):
+            dates = [datetime.fromisoformat(text.strip()) for text in array.ravel().tolist()]
+            zoned = [date if date.tzinfo else date.replace(tzinfo=UTC) for date in dates]
+            return np.array([date.timestamp() for date in zoned]).reshape(array.shape)
     if array.dtype.kind == "M":
         return np.asarray((array - np.datetime64(0, "s")) / np.timedelta64(1, "s"))
     if array.dtype != object or not all(isinstance(one, datetime) for one in array.flat):

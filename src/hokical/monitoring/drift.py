@@ -46,8 +46,8 @@ _OVERALL_SHARE = 0.5
 class Alarm:
     """Confidence is off: in which direction and bin (None: overall), and since when.
 
-    `since` and `n` count labelled examples: where the change seems to have begun, and where it was
-    found. They and the times are None if unknown.
+    `since` and `n` are numbers of labelled examples, from 1: where the change seems to have begun,
+    and where it was found. They and the times are None if unknown.
     """
 
     direction: Direction
@@ -150,7 +150,7 @@ class Evidence:
         bins: IntArray,
         times: FloatArray | None = None,
     ) -> None:
-        """Bet on examples, (n,) each, in order of arrival."""
+        """Bet on examples, (n,) each, in order of arrival; bin -1 where there are no bins."""
         gap = correct - confidence
         seconds = np.full(gap.shape, np.nan) if times is None else times
         for first in range(0, gap.shape[0], _ROWS):
@@ -177,7 +177,7 @@ class Evidence:
         """Log gains in units, integers, (n, 2, 2, stakes): overall and in the own bin."""
         gains = np.empty((gap.shape[0], 2, 2, STAKES.shape[0]))
         for side, payoff in enumerate((-gap, gap)):
-            overall, by_bin = self.allowance[side, 0], self.allowance[side, 1:][bins]
+            overall, by_bin = self.allowance[side, 0], self.allowance[side][1 + bins]
             for place, stake in enumerate(STAKES):
                 gains[:, side, 0, place] = _log_gain(payoff, overall, stake)
                 gains[:, side, 1, place] = _log_gain(payoff, by_bin, stake)
@@ -212,7 +212,7 @@ class Evidence:
         self.alarm = Alarm(
             alarm.direction,
             alarm.bin,
-            since=int(self.since[place]),
+            since=int(self.since[place]) + 1,
             n=self.n + row + 1,
             since_time=_none_if_nan(self.since_time[place]),
             time=_none_if_nan(times[row]),
@@ -246,7 +246,7 @@ def allowances(reference: Reference | None, n_bins: int, tolerance: float) -> Fl
 def _log_shares(n_groups: int) -> FloatArray:
     """Log of the share of the total stake of each group at each stake, (groups, 1)."""
     shares = np.full(n_groups, (1.0 - _OVERALL_SHARE) / max(n_groups - 1, 1))
-    shares[0] = _OVERALL_SHARE
+    shares[0] = _OVERALL_SHARE if n_groups > 1 else 1.0
     return np.asarray(np.log(shares / (2.0 * STAKES.shape[0]))[:, None])
 
 

@@ -4,35 +4,52 @@ from __future__ import annotations
 
 import math
 import os
+import threading
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from hokical.calibrators import Calibrator
 from hokical.calibrators.catalog import find_rule
-from hokical.core.files import write_text_atomically
+from hokical.core.files import lock_file, write_text_atomically
+from hokical.core.logits import as_logits
 from hokical.core.storage import CalibratorFileError, read_document, write_document
+from hokical.core.types import BoolArray, IntArray
 from hokical.core.version import VERSION
-from hokical.monitoring.arrivals import as_examples_or_none, as_times, has_no_rows
+from hokical.metrics.checks import Examples
+from hokical.monitoring.arrivals import (
+    as_classes,
+    as_examples_or_none,
+    as_partial_labels,
+    as_times,
+    has_no_rows,
+)
 from hokical.monitoring.drift import allowances
 from hokical.monitoring.export import append_json_line, json_line, prometheus_text
 from hokical.monitoring.inputs import InputDrift, input_drift
-from hokical.monitoring.reference import Reference, as_reference, judge
+from hokical.monitoring.reference import Reference, as_reference
 from hokical.monitoring.stamp import Stamp
 from hokical.monitoring.state import MonitorOptions, MonitorState
 from hokical.monitoring.status import CalibrationDrift, Status, window_numbers
 from hokical.monitoring.verdict import verdict
 from hokical.monitoring.windows import Window
 
+if TYPE_CHECKING:  # it needs scikit-learn
+    from hokical.dense import Dense
+
 _KIND = "CalibrationMonitor"
+#: Batches that are remembered.
+_BATCHES = 10_000
 
 
 class CalibrationMonitor:
     """Watch the confidence of a model in service.
 
     Feed it predictions as they arrive, in batches of any size: results do not depend on how the
-    stream was cut. It keeps sums, never examples, so its size does not grow.
+    stream was cut. It keeps sums, never examples, so its size does not grow. All methods may be
+    called from several threads.
 
     Parameters
     ----------
@@ -45,8 +62,8 @@ class CalibrationMonitor:
     n_bins : int
         Number of equal-width bins of confidence.
     delta : float
-        Probability of *ever* raising a false alarm about calibration; and of a false alarm about
-        inputs at each look.
+        Probability of *ever* raising a false alarm about calibration, once more the same of one
+        about any class, and of a false alarm about inputs at each look.
     tolerance : float
         By how much confidence may be off without an alarm. A gap that the reference cannot exclude,
         because it is small, is tolerated too.
@@ -57,6 +74,10 @@ class CalibrationMonitor:
         predictions before there is one on inputs.
     model : str
         Name in exports.
+    n_classes : int, optional
+        Number of classes, for a test of each; a calibrator's own by default.
+    class_tolerance : float
+        By how much the confidence of the rows with one predicted label may be off.
 
     Examples
     --------
@@ -73,7 +94,10 @@ class CalibrationMonitor:
     """
 
     _calibrator: Calibrator | None = None
+    _dense: Dense | None = None
     _stamp: Stamp | None = None
+    #: One for all monitors, so that monitors can be copied, and merged without a deadlock.
+    _lock = threading.RLock()
 
     def __init__(
         self,
@@ -86,9 +110,15 @@ class CalibrationMonitor:
         interval_delta: float = 0.05,
         min_labels: int = 200,
         model: str = "model",
+        n_classes: int | None = None,
+        class_tolerance: float = 0.05,
     ) -> None:
-        cut = Window.from_option(window)
-        options = MonitorOptions(cut, n_bins, delta, tolerance, interval_delta, min_labels, model)
+        if n_classes is None and isinstance(reference, Calibrator):
+            n_classes = reference.n_classes_
+        options = MonitorOptions(
+            Window.from_option(window), n_bins, delta, tolerance, interval_delta, min_labels, model,
+            n_classes, class_tolerance,
+        )  # fmt: skip
         self.reference = as_reference(reference, options.n_bins)
         allowance = allowances(self.reference, options.n_bins, tolerance)
         self._state = MonitorState.start(options, allowance)
@@ -97,21 +127,31 @@ class CalibrationMonitor:
 
     @classmethod
     def from_validation(
-        cls, calibrator: Calibrator, logits: Any, labels: Any, **options: Any
+        cls, calibrator: Calibrator | Dense, logits: Any, labels: Any, **options: Any
     ) -> Self:
         """A monitor of any fitted calibrator, with labelled examples as its reference.
 
-        `logits` (n, classes) and `labels` (n,) may be those of the fit; others are better, because
-        a calibrator looks better on what it was fitted to. Options are those of the class.
+        `logits` (n, classes) and `labels` (n,), or maps for a `Dense`, may be those of the fit;
+        others are better, because a calibrator looks better on what it was fitted to. Options are
+        those of the class.
         """
+        own, dense = _split_dense(calibrator)
+        if dense is not None:
+            logits, labels = dense.draw_positions(logits, labels)
         n_bins = options.get("n_bins", 15)
-        reference = Reference.from_validation(calibrator, logits, labels, n_bins=n_bins)
-        monitor = cls(reference, **options)
+        reference = Reference.from_validation(own, logits, labels, n_bins=n_bins)
+        monitor = cls(reference, **({"n_classes": own.n_classes_} | options))
         monitor._watch(calibrator)
         return monitor
 
     def update(
-        self, confidence: Any, correct: Any, timestamp: Any = None, *, observed: bool = False
+        self,
+        confidence: Any,
+        correct: Any,
+        timestamp: Any = None,
+        *,
+        predicted: Any = None,
+        observed: bool = False,
     ) -> Self:
         """Add labelled predictions, in order of arrival.
 
@@ -124,46 +164,90 @@ class CalibrationMonitor:
         timestamp : float, datetime or array-like of shape (n,), optional
             When: seconds since 1970, a datetime with a time zone, or datetime64 (read as UTC).
             Needed if the window is a time.
+        predicted : int or array-like of shape (n,), optional
+            The predicted class, for the tests by class; needs `n_classes`.
         observed : bool
             True if these predictions were passed to `observe` before their labels arrived.
         """
-        self._check_live()
-        examples = as_examples_or_none(confidence, correct)
-        if examples is not None:
-            times = as_times(timestamp, examples.n_rows, self.options.window)
-            if not observed:
-                self._state.count_inputs(examples.confidence, times)
-            self._state.count_labelled(examples, times)
-        return self
+        return self._count(confidence, correct, timestamp, predicted=predicted, observed=observed)
 
     def update_logits(
-        self, logits: Any, labels: Any, timestamp: Any = None, *, observed: bool = False
+        self, logits: Any, labels: Any = None, timestamp: Any = None, *, observed: bool = False
     ) -> Self:
-        """`update` with the calibrator's confidence for logits (n, classes) and labels (n,)."""
+        """`update` with the calibrator's confidence for logits (n, classes) and labels (n,).
+
+        Rows whose label is -1 or NaN, or all if `labels` is None, have no label yet: they count
+        among the inputs only. Of maps, for a `Dense`, one position of each item is drawn at random,
+        since neighbours are not independent; a timestamp is then one for all.
+        """
         calibrator = self._require_calibrator()
-        if has_no_rows(logits) and has_no_rows(labels):
-            return self.update([], [])
-        confidence, correct = judge(calibrator, logits, labels)
-        return self.update(confidence, correct, timestamp, observed=observed)
+        if has_no_rows(logits) and (labels is None or has_no_rows(labels)):
+            return self
+        if self._dense is not None:
+            seed = self._state.n_observed  # another position of the same place each time
+            logits, labels = self._dense.draw_positions(logits, labels, random_state=seed)
+        data = as_logits(logits, fitted_by=calibrator)
+        truth = as_partial_labels(labels, data.n_rows, data.n_classes)
+        predicted = calibrator.predict(data)
+        return self._count(
+            calibrator.predict_confidence(data),
+            predicted == truth,
+            timestamp,
+            predicted=None if self.options.n_classes is None else predicted,
+            observed=observed,
+            labelled=truth >= 0,
+            support=None if calibrator.support_ is None else calibrator.predict_support(data),
+        )
 
     def observe(self, confidence: Any, timestamp: Any = None) -> Self:
         """Add predictions without labels (yet), (n,), to detect shifts of the inputs.
 
         When the labels arrive, pass them to `update` with `observed=True`.
         """
-        self._check_live()
-        known = as_examples_or_none(confidence, np.zeros(np.shape(confidence), dtype=bool))
-        if known is not None:
-            times = as_times(timestamp, known.n_rows, self.options.window)
-            self._state.count_inputs(known.confidence, times)
-        return self
+        none = np.zeros(np.shape(confidence), dtype=bool)
+        return self._count(confidence, none, timestamp, labelled=np.atleast_1d(none))
 
     def observe_logits(self, logits: Any, timestamp: Any = None) -> Self:
         """`observe` with the calibrator's confidence for logits (n, classes)."""
-        calibrator = self._require_calibrator()
-        if has_no_rows(logits):
-            return self.observe([])
-        return self.observe(calibrator.predict_confidence(logits), timestamp)
+        return self.update_logits(logits, None, timestamp)
+
+    def note_batch(self, digest: str) -> bool:
+        """Remember a batch by a digest of its contents; False if it is among the last 10,000."""
+        with self._lock:
+            if digest in self._state.batches:
+                return False
+            self._state.batches = [*self._state.batches, digest][-_BATCHES:]
+            return True
+
+    def _count(
+        self,
+        confidence: Any,
+        correct: Any,
+        timestamp: Any,
+        *,
+        predicted: Any = None,
+        observed: bool = False,
+        labelled: BoolArray | None = None,
+        support: BoolArray | None = None,
+    ) -> Self:
+        """Check predictions and add them; those that are not `labelled` to the inputs alone."""
+        rows, options = as_examples_or_none(confidence, correct), self.options
+        if rows is None:
+            return self
+        times = as_times(timestamp, rows.n_rows, options.window)
+        classes = as_classes(predicted, rows.n_rows, options.n_classes)
+        with self._lock:
+            self._check_live()
+            if not observed:
+                self._state.count_inputs(rows.confidence, times, support)
+            own = slice(None) if labelled is None else labelled
+            known = Examples(rows.confidence[own], rows.correct[own], None)
+            if known.n_rows:
+                moments = None if times is None else times[own]
+                self._state.count_labelled(
+                    known, moments, None if classes is None else classes[own]
+                )
+        return self
 
     @property
     def options(self) -> MonitorOptions:
@@ -182,21 +266,28 @@ class CalibrationMonitor:
 
     def status(self) -> Status:
         """The status up to the newest example."""
-        options, state = self.options, self._state
-        window, inputs = state.labelled.total(), self._input_drift()
-        return Status(
-            model=options.model,
-            n=state.n,
-            n_observed=state.n_observed,
-            replicas=state.replicas,
-            window=str(options.window),
-            time=state.time,
-            ece_since_start=math.nan if state.sums is None else state.sums.ece(),
-            calibration=CalibrationDrift(state.reading().log_e, 1.0 / options.delta, state.alarm()),
-            inputs=inputs,
-            verdict=verdict(state, window, inputs),
-            **window_numbers(window, options.interval_delta),
-        )
+        with self._lock:
+            options, state = self.options, self._state
+            window, seen = state.labelled.total(), state.inputs.total()
+            inputs, classes = self._input_drift(seen), state.classes.table(state.class_test()[1])
+            return Status(
+                model=options.model,
+                n=state.n,
+                n_observed=state.n_observed,
+                replicas=state.replicas,
+                window=str(options.window),
+                time=state.time,
+                ece_since_start=math.nan if state.sums is None else state.sums.ece(),
+                calibration=CalibrationDrift(
+                    state.reading().log_e, 1.0 / options.delta, state.alarm()
+                ),
+                inputs=inputs,
+                n_seen=0 if seen is None else int(seen[:-2].sum()),
+                n_unlike=int(seen[-2]) if seen is not None and seen[-1] else None,
+                classes=classes,
+                verdict=verdict(state, window, inputs, classes),
+                **window_numbers(window, options.interval_delta),
+            )
 
     def merge(self, *others: CalibrationMonitor) -> CalibrationMonitor:
         """One reading of several replicas, each with its own stream; none is changed.
@@ -212,7 +303,8 @@ class CalibrationMonitor:
             self._check_mergeable(other)
         monitors = (self, *others)
         stamp = next((each._stamp for each in monitors if each._stamp is not None), None)
-        state = MonitorState.merge([each._state for each in monitors])
+        with self._lock:
+            state = MonitorState.merge([each._state for each in monitors])
         return self._from_parts(self.reference, state, stamp, self._calibrator)
 
     def to_json_line(self) -> str:
@@ -237,15 +329,17 @@ class CalibrationMonitor:
         Of the calibrator only a stamp is stored, to recognize it.
         """
         parts = {"reference": self.reference, "state": self._state, "stamp": self._stamp}
-        write_document(path, {"kind": _KIND, "library_version": VERSION, **parts})
+        with self._lock:
+            write_document(path, {"kind": _KIND, "library_version": VERSION, **parts})
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], calibrator: Calibrator | None = None
+        cls, path: str | os.PathLike[str], calibrator: Calibrator | Dense | None = None
     ) -> CalibrationMonitor:
         """A monitor as `save` left it; pass the calibrator again to feed logits.
 
-        Any calibrator but the one it was made with is refused.
+        Any calibrator but the one it was made with is refused. Where several processes load,
+        update and save one file, hold `CalibrationMonitor.lock(path)` meanwhile.
         """
         document = read_document(path, find_rule)
         if document.get("kind") != _KIND or not isinstance(document.get("state"), MonitorState):
@@ -259,24 +353,32 @@ class CalibrationMonitor:
             monitor._watch(calibrator)
         return monitor
 
+    @staticmethod
+    def lock(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
+        """Hold a lock on a monitor's file, after other processes that do (none on Windows).
+
+        `with CalibrationMonitor.lock(path): CalibrationMonitor.load(path).update(...).save(path)`
+        """
+        return lock_file(f"{os.fspath(path)}.lock", wait=True)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.options.model!r}, n={self.n})"
 
-    def _input_drift(self) -> InputDrift | None:
-        counts = self._state.inputs.total()
-        if counts is None or self.reference is None or counts.sum() < self.options.min_labels:
+    def _input_drift(self, seen: IntArray | None) -> InputDrift | None:
+        if seen is None or self.reference is None or seen[:-2].sum() < self.options.min_labels:
             return None
-        return input_drift(counts, self.reference.weight, self.options.delta)
+        return input_drift(seen[:-2], self.reference.weight, self.options.delta)
 
-    def _watch(self, calibrator: Calibrator) -> None:
+    def _watch(self, given: Calibrator | Dense) -> None:
         """Watch a calibrator, unless it is another than before."""
+        calibrator, dense = _split_dense(given)
         stamp = Stamp.of(calibrator)
         if self._stamp is not None and self._stamp != stamp:
             raise ValueError(
                 f"`calibrator` must be the one that this monitor was made with ({self._stamp}); "
                 f"got {stamp}. Pass that one, or make a new monitor for the new calibrator."
             )
-        self._calibrator, self._stamp = calibrator, stamp
+        self._calibrator, self._dense, self._stamp = calibrator, dense, stamp
 
     def _require_calibrator(self) -> Calibrator:
         if self._calibrator is None:
@@ -324,3 +426,8 @@ class CalibrationMonitor:
         monitor.reference, monitor._state = reference, state
         monitor._stamp, monitor._calibrator = stamp, calibrator
         return monitor
+
+
+def _split_dense(given: Calibrator | Dense) -> tuple[Calibrator, Dense | None]:
+    """The calibrator of rows, and the `Dense` that it is in, if any."""
+    return (given, None) if isinstance(given, Calibrator) else (given.fitted_calibrator(), given)

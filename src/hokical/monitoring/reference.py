@@ -13,7 +13,7 @@ from hokical.core.bins import bin_index, sum_by
 from hokical.core.labels import as_labels
 from hokical.core.logits import as_logits
 from hokical.core.storage import storable
-from hokical.core.types import BoolArray, FloatArray
+from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import clopper_pearson
 from hokical.metrics.binned_sums import BinnedSums
 from hokical.metrics.exact import total
@@ -70,8 +70,10 @@ class Reference:
         cls, calibrator: Calibrator, logits: Any, labels: Any, *, n_bins: int = 15
     ) -> Reference:
         """From labelled examples, (n, classes) and (n,), and a fitted calibrator."""
-        confidence, correct = judge(calibrator, logits, labels)
-        return cls.from_examples(confidence, correct, n_bins=n_bins)
+        data = as_logits(logits, fitted_by=calibrator)
+        truth = as_labels(labels, data.n_rows, data.n_classes)
+        correct = calibrator.predict(data) == truth
+        return cls.from_examples(calibrator.predict_confidence(data), correct, n_bins=n_bins)
 
     @property
     def n_bins(self) -> int:
@@ -94,13 +96,6 @@ class Reference:
         overall = float((self.correct - self.confidence).sum()) / n_all
         reach = -float(ndtri(tail)) * spread
         return np.append(overall - reach, least - said), np.append(overall + reach, most - said)
-
-
-def judge(calibrator: Calibrator, logits: Any, labels: Any) -> tuple[FloatArray, BoolArray]:
-    """Confidence (n,) of a calibrator's labels, and whether they are right (n,)."""
-    data = as_logits(logits, fitted_by=calibrator)
-    truth = as_labels(labels, data.n_rows, data.n_classes)
-    return calibrator.predict_confidence(data), calibrator.predict(data) == truth
 
 
 def as_reference(reference: Any, n_bins: int) -> Reference | None:

@@ -9,6 +9,7 @@ from typing import Any
 from hokical.guarantees.bounds import calibration_bound
 from hokical.metrics.binned_sums import BinnedSums
 from hokical.metrics.summaries import Estimate
+from hokical.monitoring.classes import ClassStatus
 from hokical.monitoring.drift import Alarm
 from hokical.monitoring.inputs import InputDrift
 from hokical.monitoring.verdict import Verdict
@@ -28,8 +29,8 @@ class CalibrationDrift:
 
     @property
     def e_value(self) -> float:
-        """The factor by which the bet against calibration has grown; inf if that overflows."""
-        return math.exp(self.log_e) if self.log_e < 709.0 else math.inf
+        """The factor by which the bet against calibration has grown, 1e307 at most; see `log_e`."""
+        return math.exp(min(self.log_e, 307.0 * math.log(10.0)))
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ class Status:
     ece_since_start : float
     calibration : CalibrationDrift
     inputs : InputDrift or None, if there is no reference, or too few predictions
+    n_unlike : int or None
+        Predictions of the window that are unlike any example of the fit (see `predict_support`), of
+        `n_seen`; None if unknown.
+    classes : tuple of ClassStatus, alarms first, then by evidence; at most 20
     verdict : Verdict
     """
 
@@ -69,7 +74,16 @@ class Status:
     ece_since_start: float
     calibration: CalibrationDrift
     inputs: InputDrift | None
+    n_seen: int
+    n_unlike: int | None
+    classes: tuple[ClassStatus, ...]
     verdict: Verdict
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether an alarm was raised, about all confidence or about a class."""
+        alarms = [self.calibration.alarm, *(each.alarm for each in self.classes)]
+        return any(alarm is not None for alarm in alarms)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts; None for what is unknown or not finite."""
@@ -107,4 +121,6 @@ def ece_interval(sums: BinnedSums, delta: float) -> Estimate:
 def _finite_or_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite_or_none(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite_or_none(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,6 +11,7 @@ import numpy as np
 
 from hokical.core.bins import bin_edges
 from hokical.metrics.binned_sums import BinnedSums
+from hokical.monitoring.classes import ClassStatus
 from hokical.monitoring.drift import DIRECTIONS, Alarm, Direction
 from hokical.monitoring.inputs import InputDrift
 from hokical.monitoring.state import MonitorState
@@ -24,6 +25,7 @@ Kind = Literal[
     "over-confident",
     "under-confident",
     "holds again",
+    "a class is off",
 ]
 
 #: By how many standard errors the window's gap must exceed the tolerance to be mentioned.
@@ -41,8 +43,38 @@ class Verdict:
         return self.text
 
 
-def verdict(state: MonitorState, window: BinnedSums | None, inputs: InputDrift | None) -> Verdict:
-    """The verdict on a stream, from the sums of its window and the test of its inputs."""
+def verdict(
+    state: MonitorState,
+    window: BinnedSums | None,
+    inputs: InputDrift | None,
+    classes: tuple[ClassStatus, ...],
+) -> Verdict:
+    """The verdict on a stream, from the sums of its window and the tests of inputs and classes."""
+    whole = _overall_verdict(state, window, inputs)
+    alarms = [each for each in classes if each.alarm is not None]
+    off = [each for each in alarms if not _gap(each) <= state.options.class_tolerance]
+    if not alarms:
+        return whole
+    if not off:
+        return Verdict(whole.kind, f"{whole.text}; a class was off and holds again in the window")
+    if off[0].n:
+        text = f"rows labelled {off[0].label} say {off[0].says:.0%}, are right {off[0].right:.0%}"
+    else:
+        text = f"rows labelled {off[0].label} were off; none lately"
+    text += f" ({len(off) - 1} more off)" if len(off) > 1 else ""
+    if whole.kind in ("over-confident", "under-confident"):
+        return Verdict(whole.kind, f"{whole.text}; {text}")
+    return Verdict("a class is off", f"{text}; overall {whole.text}")
+
+
+def _gap(each: ClassStatus) -> float:
+    return abs(each.says - each.right)
+
+
+def _overall_verdict(
+    state: MonitorState, window: BinnedSums | None, inputs: InputDrift | None
+) -> Verdict:
+    """The verdict on all classes together."""
     shifted, alarm = inputs is not None and inputs.shifted, state.alarm()
     if alarm is not None:
         return _alarm_verdict(state, alarm, shifted)
@@ -106,7 +138,7 @@ def _points(share: float) -> str:
 def _since(alarm: Alarm) -> str:
     if alarm.since_time is not None:
         return f" since {datetime.fromtimestamp(alarm.since_time, UTC):%Y-%m-%d %H:%M} UTC"
-    return "" if alarm.since is None else f" since label {alarm.since + 1:,}"
+    return "" if alarm.since is None else f" since label {alarm.since:,}"
 
 
 def _where(alarm: Alarm, n_bins: int) -> str:
