@@ -7,7 +7,8 @@ READY := .venv/.ready
 PEERS := .venv/.peers
 ARRAYS := .venv/.arrays
 
-.PHONY: demo test test-all lint bench bench-gpu docs test-peers clean
+
+.PHONY: demo test test-all soak coverage lint bench bench-gpu docs test-peers clean
 
 demo: $(READY)  ## calibrate the shipped network with every method
 	@$(BIN)/hokical demo
@@ -19,6 +20,12 @@ test: $(READY)  ## run all tests; those of libraries that are not installed are 
 		|| echo "Tests that need $$name were skipped; make test-all installs it and runs them."; done
 
 test-all: $(ARRAYS) test  ## the same with PyTorch, JAX and Lightning
+
+soak: $(READY)  ## attack the library for ten minutes; SECONDS=60 for less
+	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),600)
+
+coverage: $(READY)  ## which lines the tests reach, and which not
+	$(BIN)/python -m pytest -n auto -m "not cluster" --cov --cov-report=term-missing:skip-covered
 
 lint: $(READY)  ## style, types and the direction of imports
 	$(BIN)/ruff format --check .

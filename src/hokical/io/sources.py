@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from hokical.core.bins import check_count
 from hokical.io.chunks import Chunk, as_chunk, block_rows, read_ahead, skip_rows
+from hokical.io.errors import report_damage
 from hokical.io.identities import array_identity
 
 
@@ -106,8 +108,9 @@ class ArraySource(ChunkSource):
         logits, *columns = map(_reopen, (self.logits, self.labels, self.weights))
         for first in range(start, self.n_rows, self.chunk_rows):
             rows = slice(first, min(first + self.chunk_rows, self.n_rows))
-            labels, weights = (None if column is None else column[rows] for column in columns)
-            yield as_chunk((logits[rows], labels, weights))
+            with nullcontext() if self.path is None else report_damage(self.path, "numbers"):
+                parts = [None if part is None else part[rows] for part in (logits, *columns)]
+            yield as_chunk(tuple(parts))
 
     def identity(self) -> dict[str, Any]:
         about = [array_identity(array) for array in (self.logits, self.labels, self.weights)]

@@ -167,7 +167,7 @@ def parse_noise(text: str) -> Noise:
     >>> parse_noise("uniform:-2,4")
     Uniform(low=-2.0, high=4.0)
     """
-    name, _, rest = text.strip().lower().partition(":")
+    name, _, rest = str(text).strip().lower().partition(":")
     family = family_named(name)
     try:
         return family(*(float(part) for part in rest.split(",")))

@@ -21,8 +21,8 @@ from hokical.core.storage import storable
 from hokical.stability.noise import Noise
 
 MOST_DRAWS = 10**7
-#: More noise than this, 8 GB, is a mistake.
-_MOST_NUMBERS = 10**9
+#: More noise than this, 1 GB, is a mistake, or a file that asks for too much memory.
+_MOST_NUMBERS = 1 << 27
 #: While a graph is traced: draws per step, and at most so many steps.
 _TRACED_STEP, _TRACED_STEPS = 64, 256
 

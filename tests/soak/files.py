@@ -1,0 +1,213 @@
+"""Attacks by files: damaged bytes in every format, and calibrators with forged numbers."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hokical import CalibratorFileError, Views, load
+from hokical.core.storage import fingerprint
+from hokical.io import DataFileError, read_examples
+from hokical.io.opening import open_source
+from tests.io.samples import VAL, WRITERS, write_csv
+
+Generator = np.random.Generator
+GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
+#: Formats with checksums: what is read from them is right or refused.
+CHECKED = ("npz", "packed.npz", "csv.gz")
+#: What a forger may put in the place of a value.
+FORGED: list[Any] = [
+    0, 1, -1, 2, 3, 0.5, -0.5, 1e-320, 1e300, -1e300, 1e9, -1e9, 10**30, 2**31, 2**63, 1 + 1e-10,
+    {"$float": "nan"}, {"$float": "inf"}, {"$float": "-inf"}, None, True, "1", "", [], [1.0], {},
+    {"$array": {"dtype": "float64", "shape": [2**40], "values": []}}, {"$tuple": [1]},
+    {"$record": "rule:temps", "temperature": 2.0}, {"$record": "draws"},
+]  # fmt: skip
+
+
+def _write_npy(path: Path) -> Path:
+    np.save(path, VAL[0])
+    np.save(path.with_name(path.name.replace("logits", "labels")), VAL[1])
+    return path
+
+
+def _write_packed(path: Path) -> Path:
+    np.savez_compressed(path, val_logits=VAL[0], val_labels=VAL[1])
+    return path
+
+
+def _write_gzip(path: Path) -> Path:
+    path.write_bytes(gzip.compress(write_csv(path.with_suffix(".plain")).read_bytes()))
+    return path
+
+
+FORMATS: dict[str, Callable[[Path], Path]] = WRITERS | {
+    "npy": _write_npy,
+    "packed.npz": _write_packed,
+    "csv.gz": _write_gzip,
+}
+
+
+def damage(content: bytes, rng: Generator) -> bytes:
+    """Some bits flipped, a piece cut off, out, zeroed, doubled, or bytes put in."""
+    spoilt = bytearray(content)
+    place, length = int(rng.integers(len(spoilt))), int(rng.integers(1, 64))
+    match int(rng.integers(6)):
+        case 0:
+            for spot in rng.integers(len(spoilt), size=rng.integers(1, 5)):
+                spoilt[spot] ^= 1 << int(rng.integers(8))
+        case 1:
+            del spoilt[place:]
+        case 2:
+            del spoilt[place : place + length]
+        case 3:
+            spoilt[place : place + length] = bytes(len(spoilt[place : place + length]))
+        case 4:
+            spoilt[place:place] = spoilt[place : place + length]
+        case 5:
+            spoilt[place:place] = rng.bytes(length)
+    return bytes(spoilt)
+
+
+def damaged_data(kind: str, rng: Generator, folder: Path) -> str:
+    """A damaged file is refused, or is rows of numbers; the same ones if it has checksums."""
+    path = FORMATS[kind](folder / f"logits.{kind}")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole, rng))
+    came = set()
+    for read in (partial(_read_whole, path), partial(_read_in_parts, path)):
+        try:
+            logits, labels = read()
+        except DataFileError as error:
+            came.add("refused" if error.path.parent == folder else "another file blamed")
+            continue
+        assert logits.ndim == 2, "no rows of logits"
+        same = np.array_equal(logits, VAL[0]) and np.array_equal(labels, VAL[1])
+        assert same or kind not in CHECKED, "other numbers from a file with checksums"
+        came.add("read unharmed" if same else "read as other numbers")
+    assert "another file blamed" not in came
+    return max(came)
+
+
+def _read_whole(path: Path) -> tuple[Any, Any]:
+    found = read_examples(path)
+    return found.logits.values, found.labels
+
+
+def _read_in_parts(path: Path) -> tuple[Any, Any]:
+    chunks = list(open_source(path))
+    assert chunks, "no rows and no error"
+    if chunks[0].labels is None:  # a fit refuses it; only predictions go on
+        raise DataFileError(path, "has no labels.")
+    logits, labels = zip(*((chunk.logits, chunk.labels) for chunk in chunks), strict=True)
+    return np.concatenate(logits), np.concatenate(labels)
+
+
+def damaged_zarr(rng: Generator, folder: Path) -> str:
+    """A store with a damaged or lost file is refused, or is rows of numbers."""
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(str(folder / "v.zarr"), mode="w", zarr_format=int(rng.integers(2, 4)))
+    group.create_array("logits", data=VAL[0], chunks=(16, 3))
+    group.create_array("labels", data=VAL[1], chunks=(16,))
+    files = sorted(path for path in (folder / "v.zarr").rglob("*") if path.is_file())
+    victim = files[rng.integers(len(files))]
+    if rng.random() < 0.3:
+        victim.unlink()
+    else:
+        victim.write_bytes(damage(victim.read_bytes(), rng))
+    try:
+        logits, labels = _read_in_parts(folder / "v.zarr")
+    except DataFileError:
+        return "refused"
+    same = np.array_equal(logits, VAL[0]) and np.array_equal(labels, VAL[1])
+    return "read unharmed" if same else "read as other numbers"
+
+
+def damaged_calibrator(rng: Generator, folder: Path) -> str:
+    """A damaged calibrator is refused by its checksum."""
+    original = _golden(rng)
+    (folder / "c.json").write_bytes(damage(original.read_bytes(), rng))
+    try:
+        found = load(folder / "c.json")
+    except CalibratorFileError:
+        return "refused"
+    assert found.stamp == load(original).stamp, "other numbers behind a checksum"
+    return "read unharmed"
+
+
+def forged_calibrator(rng: Generator, folder: Path) -> str:
+    """A file with forged numbers and a matching checksum is refused, or answers probabilities."""
+    document = json.loads(_golden(rng).read_text())
+    for _ in range(rng.integers(1, 4)):
+        _forge(document, rng)
+    document.pop("checksum", None)
+    try:
+        document["checksum"] = fingerprint(document)
+    except (ValueError, RecursionError):  # not JSON any more
+        return "refused"
+    (folder / "c.json").write_text(json.dumps(document))
+    try:
+        found = load(folder / "c.json")
+    except CalibratorFileError:
+        return "refused"
+    _check_answers(found, rng)
+    return "harmless"
+
+
+def _golden(rng: Generator) -> Path:
+    files = sorted(GOLDEN.glob("*.json"))
+    return files[rng.integers(len(files))]
+
+
+def _forge(document: Any, rng: Generator) -> None:
+    places = list(_leaves(document))
+    holder, key = places[rng.integers(len(places))]
+    value = holder[key]
+    if isinstance(value, float) and rng.random() < 0.5:
+        holder[key] = value * float(rng.choice([-1.0, 0.0, 0.99, 1.5, 1e150]))
+    elif isinstance(holder, list) and rng.random() < 0.2:
+        holder.pop(key) if rng.random() < 0.5 else holder.insert(key, value)
+    else:
+        holder[key] = copy.deepcopy(FORGED[rng.integers(len(FORGED))])
+
+
+def _leaves(node: Any) -> Iterator[tuple[Any, Any]]:
+    for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
+        if isinstance(value, (dict, list)) and value:
+            yield from _leaves(value)
+        yield node, key
+
+
+def _check_answers(found: Any, rng: Generator) -> None:
+    """Probabilities for ordinary and extreme rows, and methods that fail in the stated way."""
+    if found.n_classes_ > 1000:  # only a rule that suits any number of classes
+        return
+    rows = rng.normal(size=(6, found.n_classes_)) * 10.0 ** rng.integers(-3, 6)
+    rows[1:, 0] = [rows[1].max(), -np.inf, 1e300, -1e300, 0.0]
+    n_transforms = getattr(found.rule_, "n_transforms", 0)
+    data = Views(rows, np.stack([rows] * n_transforms)) if 0 < n_transforms < 100 else rows
+    if found.needs_views and data is rows:
+        return
+    confidence, proba = found.predict_confidence(data), found.predict_proba(data)
+    for answer in (confidence, proba, proba.sum(axis=1)):
+        assert np.isfinite(answer).all(), "an answer that is no number"
+        assert ((answer >= 0.0) & (answer <= 1.0 + 1e-9)).all(), "an answer that is no probability"
+    for method in (found.predict_or_abstain, found.predict_interval):
+        try:
+            method(data)
+        except (ValueError, TypeError, AttributeError):
+            continue
+
+
+ATTACKS = {f"damaged .{kind}": partial(damaged_data, kind) for kind in FORMATS} | {
+    "damaged zarr": damaged_zarr,
+    "damaged calibrators": damaged_calibrator,
+    "forged calibrators": forged_calibrator,
+}

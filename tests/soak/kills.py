@@ -1,0 +1,211 @@
+"""Attacks on what is being written: kill -9 at any moment, full disks, two writers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hokical import CalibrationMonitor, CalibratorFileError, load
+from hokical.calibrators import make
+from hokical.monitoring import read_history
+from hokical.streams import fit as stream_fit
+from hokical.streams import from_arrays
+from tests.soak import victims
+
+Generator = np.random.Generator
+
+#: Children are forked from a process that has the library loaded and no threads.
+_processes = get_context("forkserver")
+_processes.set_forkserver_preload(["tests.soak.victims"])
+
+
+def _start(work: Callable[..., Any], *args: Any) -> Any:
+    child = _processes.Process(target=work, args=args, daemon=False)
+    child.start()
+    return child
+
+
+def _kill_after(rng: Generator, most: float, work: Callable[..., Any], folder: Path) -> int | None:
+    """The exit code of a victim that is killed within so many seconds, or ends before."""
+    child = _start(work, folder)
+    child.join(float(rng.uniform(0.0, most)))
+    child.kill()
+    child.join()
+    code: int | None = child.exitcode
+    return code
+
+
+def _leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob(".*"))
+
+
+def killed_saves(rng: Generator, folder: Path) -> str:
+    known = {load(victims.GOLDEN / f"{name}.json").stamp for name in ("temps", "hoki")}
+    _kill_after(rng, 0.4, victims.save, folder)
+    there = (folder / "c.json").exists()
+    if there:
+        assert load(folder / "c.json").stamp in known, "a file of neither calibrator"
+    left = len(_leftovers(folder))
+    load(victims.GOLDEN / "temps.json").save(folder / "c.json")
+    assert not _leftovers(folder), "leftovers after the next save"
+    return f"whole, {left} leftovers removed" if there else "killed before the first save"
+
+
+@cache
+def _whole_fit() -> str:
+    return str(stream_fit(make("temps"), from_arrays(victims.LOGITS, victims.LABELS)).stamp)
+
+
+def killed_fits(rng: Generator, folder: Path) -> str:
+    kills = 0
+    while _kill_after(rng, 1.5, victims.fit_in_parts, folder) != 0:
+        kills += 1
+        assert kills < 30, "no progress between kills"
+    again = _start(_check_fit, folder)
+    again.join()
+    assert again.exitcode == 0, "another fit than without kills"
+    return f"resumed after {min(kills, 5)}{'+' if kills >= 5 else ''} kills"
+
+
+def _check_fit(folder: Path) -> None:
+    assert victims.fit_in_parts(folder, 0.0).stamp == _whole_fit()
+
+
+def killed_predictions(rng: Generator, folder: Path) -> str:
+    kills = 0
+    while _kill_after(rng, 0.5, victims.predict_in_parts, folder) != 0:
+        kills += 1
+        assert kills < 60, "no progress between kills"
+    expected = make("uncalibrated").fit(victims.LOGITS, victims.LABELS)
+    found = np.load(folder / "p.npy")
+    assert np.array_equal(found, expected.predict_confidence(victims.LOGITS)), "other rows"
+    assert [path.name for path in folder.iterdir() if "lock" not in path.name] == ["p.npy"]
+    return f"resumed after {min(kills, 5)}{'+' if kills >= 5 else ''} kills"
+
+
+def killed_parts(rng: Generator, folder: Path) -> str:
+    _write_parts(folder / "in")
+    kills = 0
+    while _kill_after(rng, 0.6, victims.apply_to_parts, folder) != 0:
+        kills += 1
+        assert kills < 60, "no progress between kills"
+    from pyarrow import parquet
+
+    rows = [parquet.read_table(path)["confidence"] for path in sorted((folder / "out").iterdir())]
+    expected = make("uncalibrated").fit(victims.LOGITS, victims.LABELS)
+    found = np.concatenate([column.to_numpy() for column in rows])
+    assert np.array_equal(found, expected.predict_confidence(victims.LOGITS)), (
+        "rows lost or doubled"
+    )
+    return f"resumed after {min(kills, 5)}{'+' if kills >= 5 else ''} kills"
+
+
+def _write_parts(folder: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    folder.mkdir()
+    for number, (logits, labels) in enumerate(victims.pieces()):
+        columns = {f"logit_{k}": logits[:, k] for k in range(4)} | {"label": labels}
+        parquet.write_table(pyarrow.table(columns), folder / f"part-{number:02d}.parquet")
+
+
+def killed_monitors(rng: Generator, folder: Path) -> str:
+    _kill_after(rng, 1.0, victims.watch, folder)
+    if not (folder / "m.json").exists():
+        return "killed before the first save"
+    state = CalibrationMonitor.load(folder / "m.json", None)
+    n = state.status().n
+    assert n % victims.BATCH == 0, "a part of an update"
+    log = folder / "log.jsonl"
+    said = [line["n"] for line in read_history(log)] if log.exists() else []
+    assert said == list(range(victims.BATCH, victims.BATCH * len(said) + 1, victims.BATCH))
+    assert n - victims.BATCH * len(said) in (0, victims.BATCH), "a status that was not saved"
+    return "state and log whole"
+
+
+def full_disk(rng: Generator, folder: Path) -> str:
+    old = (victims.GOLDEN / "temps.json").read_bytes()
+    (folder / "c.json").write_bytes(old)
+    limit = int(2.0 ** rng.uniform(4, 17))
+    child = _start(victims.fill_disk, folder, limit)
+    child.join()
+    assert child.exitcode == 0, "another error than that the disk is full"
+    full = (folder / "c.json").read_bytes() == old
+    if not full:
+        load(folder / "c.json")
+    for line in (folder / "log.jsonl").read_text().splitlines():
+        json.loads(line)
+    for name in ("r.npz", "m.json"):
+        whole = (folder / name).exists()
+        if whole and name == "r.npz":
+            np.load(folder / name)["labels"]
+        elif whole:
+            CalibrationMonitor.load(folder / name, None)
+    assert not [name for name in _leftovers(folder) if not name.endswith("lock")], "leftovers"
+    for work in (victims.predict_in_parts, _check_fit):  # with room on the disk again
+        child = _start(work, folder)
+        child.join()
+        assert child.exitcode == 0, f"{work.__name__} does not go on"
+    return "old files kept, work resumed" if full else "new files whole"
+
+
+def two_writers(rng: Generator, folder: Path) -> str:
+    load(victims.GOLDEN / "temps.json").save(folder / "c.json")
+    both = [_start(victims.save, folder) for _ in range(2)]
+    reads, end = 0, time.monotonic() + float(rng.uniform(0.2, 0.6))
+    try:
+        while time.monotonic() < end:
+            load(folder / "c.json")
+            reads += 1
+    except CalibratorFileError as error:
+        raise AssertionError(f"half a file: {error}") from error
+    finally:
+        for child in both:
+            child.kill()
+            child.join()
+    load(victims.GOLDEN / "temps.json").save(folder / "c.json")
+    assert not _leftovers(folder), "leftovers"
+    return "every read whole"
+
+
+def two_fits_on_one_checkpoint(rng: Generator, folder: Path) -> str:
+    both = []
+    for _ in range(2):
+        both.append(_start(victims.fit_or_be_refused, folder))
+        time.sleep(float(rng.uniform(0.0, 0.1)))
+    for child in both:
+        child.join()
+    codes = sorted(child.exitcode for child in both)
+    assert codes in ([0, 0], [0, 3]), "a fit failed"
+    again = _start(_check_fit, folder)
+    again.join()
+    assert again.exitcode == 0, "a spoilt checkpoint"
+    return "one after the other" if codes == [0, 0] else "the second refused"
+
+
+def threads_and_forks(rng: Generator, folder: Path) -> str:
+    child = _start(victims.answer_in_threads_and_forks, folder)
+    child.join()
+    assert child.exitcode == 0, "other answers from threads or forks"
+    return "same answers"
+
+
+ATTACKS = {
+    "kill -9, saves": killed_saves,
+    "kill -9, fits": killed_fits,
+    "kill -9, predictions": killed_predictions,
+    "kill -9, parts": killed_parts,
+    "kill -9, monitors": killed_monitors,
+    "full disk": full_disk,
+    "two writers": two_writers,
+    "two fits, one checkpoint": two_fits_on_one_checkpoint,
+    "threads and forks": threads_and_forks,
+}
