@@ -71,13 +71,15 @@ def _facts(fitted: FittedCalibrator) -> dict[str, Any]:
     info = hokical.calibrators.catalog.load_estimator_class(fitted.name)
     names = fitted.beside.get("classes", ())
     shown = f": {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}" if names else ""
-    counts = fitted.fit_scores_
+    counts, known = fitted.fit_scores_, fitted.beside
+    if counts is not None:
+        known = {"examples": counts.total, "accuracy": 1 - counts.wrong.sum() / counts.total}
     return {
         "method": f"{info.title} ({fitted.name})",
         "classes": f"{fitted.n_classes_}{shown}",
-        "fitted on": None
-        if counts is None
-        else f"{counts.total:,} examples, {1 - counts.wrong.sum() / counts.total:.1%} right",
+        "fitted on": f"{known['examples']:,} examples, {known['accuracy']:.1%} right"
+        if "examples" in known
+        else None,
         "chosen": getattr(fitted, "reason_", None),
         "learned": _learned(fitted),
         "guarantee": _guarantee(fitted),
@@ -88,8 +90,8 @@ def _facts(fitted: FittedCalibrator) -> dict[str, Any]:
 
 def _learned(fitted: FittedCalibrator) -> dict[str, str]:
     """The numbers of the rule and of the automatic choice; of long arrays the shape."""
-    report = {"weights": getattr(fitted, "weights_", None)}
-    values = vars(fitted.rule_) | {name: value for name, value in report.items() if value}
+    weights = getattr(fitted, "weights_", None)
+    values = fitted.rule_.own_fields() | ({} if weights is None else {"weights": weights})
     return {name: _in_words(value) for name, value in values.items() if value is not None}
 
 

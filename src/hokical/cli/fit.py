@@ -92,8 +92,8 @@ def fit(
         with check_arrays(val):
             seconds = _time(lambda: model.fit(**arrays))
         model.save(output)
-        fitted = model.calibrator_
-        _show(fitted, _count_scores(fitted, None), seconds, output, as_json, unit="positions")
+        counts = {"examples": model.n_positions_, "accuracy": model.accuracy_}
+        _show(model.calibrator_, counts, seconds, output, as_json, unit="positions")
         return
     if in_parts:
         source = open_parts(val, split, labels)
@@ -107,7 +107,7 @@ def fit(
             seconds = _time(lambda: calibrator.fit(*examples.pair, examples.weights))
         right = float((examples.logits.labels == examples.labels).mean())
         counts = {"examples": examples.logits.n_rows, "accuracy": right}
-        beside = {"classes": list(examples.classes)} if examples.classes else None
+        beside = {**counts, "classes": list(examples.classes)}
     calibrator.save(output, beside=beside)
     _show(calibrator, counts, seconds, output, as_json)
 

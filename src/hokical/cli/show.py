@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -94,10 +95,13 @@ def interval(low: float, high: float) -> str:
 
 
 def show_facts(facts: dict[str, str]) -> None:
-    """Names and values in two columns, without a frame."""
-    width = max(map(len, facts))
+    """Names and values in two columns, without a frame; long sentences wrapped in a terminal."""
+    width, console = max(map(len, facts)), stdout()
     for name, value in facts.items():
-        stdout().print(Text.assemble((name.ljust(width), "bold"), "  ", value), soft_wrap=True)
+        room = console.width - width - 3 if sys.stdout.isatty() else _UNBOUNDED
+        lines = textwrap.wrap(value, max(room, 20), break_long_words=False, break_on_hyphens=False)
+        value = f"\n{' ' * (width + 2)}".join(lines)
+        console.print(Text.assemble((name.ljust(width), "bold"), "  ", value), soft_wrap=True)
 
 
 @contextmanager
