@@ -7,7 +7,6 @@ READY := .venv/.ready
 PEERS := .venv/.peers
 ARRAYS := .venv/.arrays
 
-
 .PHONY: demo test test-all soak coverage lint bench bench-gpu docs test-peers clean
 
 demo: $(READY)  ## calibrate the shipped network with every method
