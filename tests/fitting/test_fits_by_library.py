@@ -27,7 +27,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "irm": ("irm", {}),
     "irova_ts": ("irova_ts", {}),
     "recal": ("recal", {"max_iter": 6}),
-    "auto": ("auto", {"candidates": ["temps", "hoki"]}),
+    "auto": ("auto", {}),
 }
 
 

@@ -1,78 +1,75 @@
-"""The automatic choice: the simplest method that is good enough on held-out data."""
+"""The default: candidates averaged by held-out log loss, unless they do not clearly help."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
-from hokical.calibrators.ets import EnsembleTemperatureScaling
-from hokical.calibrators.hoki import Hoki
 from hokical.calibrators.profile import StabilityProfile
-from hokical.calibrators.temps import TemperatureScaling
 from hokical.core.bins import check_count
-from hokical.core.portable import uniform_draws
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.topk import TopK
+from hokical.core.types import FloatArray
+from hokical.core.warn import warn_user
+from hokical.fitting.averaging import HeldOut, hold_out
+from hokical.fitting.floor import choose_base
 from hokical.fitting.partitions import Block, InMemory, Partition
+from hokical.fitting.structured_fit import MOST_CROSSED, count_possible, fit_structured
 from hokical.rules.answering import answer
-from hokical.stability.api import draw_seed
+from hokical.rules.auto import PARTS, AutoRule
+from hokical.rules.profile import ProfileRule
+from hokical.rules.softmax import UncalibratedRule
 
-#: The candidates, the simplest first: ordered by the number of learned parameters.
-CANDIDATES: dict[str, type[BaseCalibrator]] = {
-    kind.name: kind
-    for kind in (TemperatureScaling, EnsembleTemperatureScaling, StabilityProfile, Hoki)
+#: With fewer examples than this, held-out losses say nothing.
+FEWEST_EXAMPLES = 20
+#: The classifier's own probabilities are kept unless the mean gain is this many standard errors.
+CLEARLY = 0.7
+#: Newton-CG of the whole fits: what it may still gain, in mean log loss, and how long it may take.
+TOLERANCE, MAX_ITER = 1e-9, 200
+_TITLES = {
+    "uncalibrated": "the classifier's own",
+    "temps": "temperature scaling",
+    "vector": "structured scaling class by class",
+    "matrix": "structured scaling with cross terms",
 }
-#: With fewer examples than this, or fewer mistakes than folds, held-out losses say nothing.
-_FEWEST_EXAMPLES = 50
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A method's held-out log loss, and its difference from the best one's."""
-
-    name: str
-    log_loss: float
-    behind: float  # mean over examples of its loss minus the best method's
-    standard_error: float  # of `behind`
-
-    @property
-    def good_enough(self) -> bool:
-        """Within one standard error of the best."""
-        return self.behind <= self.standard_error
 
 
 class AutoCalibrator(BaseCalibrator):
-    """Choose among temps, ets, profile and hoki, and fit the chosen method on all examples.
+    """The default: an average of candidates for all classes, weighed on held-out data.
 
-    Each candidate is cross-validated by the log loss of its confidence, so every example is scored
-    by a calibrator that has not seen it. The simplest candidate within one standard error of the
-    best is chosen; the standard error is that of the paired differences. Labels are never changed.
+    The candidates are the classifier's own probabilities, temperature scaling, and structured
+    scaling without and (up to 100 classes) with cross terms. Each is asked about examples it was
+    not fitted on, and the weights of least log loss are taken. A stability profile is fitted on
+    those held-out averages; half of its correction is used. If all that is not better than the
+    classifier's own probabilities by 0.7 standard errors, these are kept.
 
     `hokical.auto(logits, labels)` creates one and fits it.
 
     Parameters
     ----------
-    candidates : sequence of {"temps", "ets", "profile", "hoki"}, optional
-        Methods to choose from; None means all four. The order does not matter: temps counts as
-        the simplest, then ets, profile and hoki.
+    keep_labels : bool
+        True: `predict` stays the classifier's own label, and the confidence is that label's
+        calibrated probability. False: the most likely class after calibration is predicted.
     cv : int
         Number of folds, at least 2.
     random_state : int, RandomState, Generator or None
-        Seed of the folds. An int gives the same folds on every machine.
+        Seed of the folds.
 
     Attributes
     ----------
-    chosen_ : the name of the chosen method
+    chosen_ : "average", "profile" or "uncalibrated"
     reason_ : why, in words
-    candidates_ : tuple of Candidate, the simplest first; empty if there was nothing to compare
-    calibrator_ : the chosen method, fitted on all examples; attributes of its rule, such as
-        `temperature_`, are available here too
-    converged_ : whether its fit converged
+    shares_ : weight of every candidate by name
+    held_out_log_loss_ : mean log loss on held-out examples by name, "average" among them
+    weights_, floor_, temperature_, vector_, matrix_, profile_ : the parts of the rule
+    converged_ : whether all fits converged
+
+    Notes
+    -----
+    Fitted on `TopK`, which does not have every class, it is a stability profile.
 
     Examples
     --------
@@ -82,78 +79,108 @@ class AutoCalibrator(BaseCalibrator):
     >>> logits = rng.normal(size=(2000, 5))
     >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     >>> cal = AutoCalibrator().fit(3 * logits, labels)
-    >>> cal.chosen_
-    'temps'
+    >>> bool(abs(cal.predict_proba(3 * logits).max(axis=1).mean() - 0.5) < 0.1)
+    True
     """
 
-    name = "auto"  # type: ignore[misc]
+    rule_kind = AutoRule
     preserves_labels = True
     accepts_top_k = True
-    needs_views = False
     title = "Automatic choice"
     reference = (
-        "One-standard-error rule: Breiman, Friedman, Olshen, Stone: Classification and Regression "
-        "Trees, 1984, doi:10.1201/9781315139470"
+        "weights by held-out log loss: Wolpert: Stacked Generalization, Neural Networks 5, 1992, "
+        "doi:10.1016/S0893-6080(05)80023-1; the candidates are those of the other methods"
     )
-    cost = "three fits of each candidate, then one of the chosen"
+    cost = "two structured fits, shorter ones for each fold, and a profile"
 
-    candidates_: tuple[Candidate, ...]
-    calibrator_: BaseCalibrator
-
-    def __init__(
-        self,
-        *,
-        candidates: Sequence[str] | None = None,
-        cv: int = 3,
-        random_state: Any = 0,
-    ) -> None:
-        self.candidates = candidates
+    def __init__(self, *, keep_labels: bool = True, cv: int = 3, random_state: Any = 0) -> None:
+        self.keep_labels = keep_labels
         self.cv = cv
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_candidates(self.candidates)
+        if not isinstance(self.keep_labels, (bool, np.bool_)):
+            raise ValueError(
+                f"`keep_labels` must be True or False; got {self.keep_labels!r}. True predicts the "
+                "classifier's own labels."
+            )
         check_count(self.cv, name="cv", least=2)
 
-    def _fit(self, examples: Partition) -> Fit:
-        names = check_candidates(self.candidates)
-        block = examples.gather(type(self).__name__).without_weightless()
-        found = _find_obvious(names, block.correct, int(self.cv))
-        compared: tuple[Candidate, ...] = ()
-        if found is None:
-            fold = assign_folds(block.correct, int(self.cv), draw_seed(self.random_state))
-            losses = {name: held_out_losses(CANDIDATES[name](), block, fold) for name in names}
-            compared = rank(losses, block.weights)
-            found = choose(compared)
-        chosen, reason = found
-        calibrator = CANDIDATES[chosen]().fit_partition(InMemory(block))
-        report = {
-            "chosen": chosen,
-            "reason": reason,
-            "candidates": [asdict(candidate) for candidate in compared],
-            "converged": bool(getattr(calibrator, "converged_", True)),
-            "chosen_parameters": calibrator.get_params(deep=False),
-            "chosen_report": calibrator._report,
-        }
-        passing = {"candidates": compared, "calibrator": calibrator}
-        return Fit(calibrator.rule_, report, passing, calibrator.neighbours_)
+    def _count_scores(self, *args: Any) -> Any:
+        return super()._count_scores(*args) if self.keep_labels else None
 
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> Self:
-        """The estimator of a document from `read_calibrator`, with the chosen one in it."""
-        estimator = super().from_document(document)
-        report = document["report"]
-        estimator.candidates_ = tuple(Candidate(**stored) for stored in report["candidates"])
-        inner = {"parameters": report["chosen_parameters"], "report": report["chosen_report"]}
-        kind = CANDIDATES[check_candidates([report["chosen"]])[0]]
-        estimator.calibrator_ = kind.from_document({**document, **inner})
-        return estimator
+    def _fit(self, examples: Partition) -> Fit:
+        block = examples.gather(type(self).__name__).without_weightless()
+        if isinstance(block.logits, TopK):
+            return self._fit_best_classes(block)
+        counted, n_examples = count_possible(block)
+        wrong = int(np.count_nonzero(counted.true_margins))
+        if wrong == 0:
+            return _keep_own("without a mistake, nothing tells how sure is too sure")
+        if counted.labels.size < FEWEST_EXAMPLES:
+            return _keep_own(
+                f"{counted.labels.size} examples are too few to tell what is better (at least "
+                f"{FEWEST_EXAMPLES})"
+            )
+        floor, base = choose_base(counted)
+        crossings = (False, True) if counted.n_classes <= MOST_CROSSED else (False,)
+        fits = {
+            2 + crossed: fit_structured(
+                counted,
+                n_examples,
+                floor,
+                base.temperature,
+                crossed=crossed,
+                tol=TOLERANCE,
+                max_iter=MAX_ITER,
+            )
+            for crossed in crossings
+        }
+        held = hold_out(
+            counted, n_examples, fits, n_folds=int(self.cv), random_state=self.random_state
+        )
+        if held is None:
+            return _keep_own("all examples are the same")
+        weights = held.best_weights()
+        losses = _name_losses(held, weights)
+        gain, error = _gain(held, weights)
+        if gain <= CLEARLY * error:
+            return _keep_own(
+                f"an average of calibrated ones was not clearly better on held-out examples (log "
+                f"loss {losses['average']:.4f}, the classifier's own "
+                f"{losses['uncalibrated']:.4f}, standard error {error:.4f})",
+                losses,
+            )
+        used = {place: fit for place, fit in fits.items() if weights[place] > 0.0}
+        rule = AutoRule(
+            weights,
+            floor,
+            base.temperature,
+            used[2].rule if 2 in used else None,
+            used[3].rule if 3 in used else None,
+            _profile_on(held, weights),
+            bool(self.keep_labels),
+        )
+        converged = all(fit.minimum.converged for fit in used.values())
+        return Fit(rule, _tell_average(rule, losses, converged))
+
+    def _fit_best_classes(self, block: Block) -> Fit:
+        """A profile, or the classifier's own confidence where that is not clearly worse."""
+        rule, converged = _fit_profile(block)
+        truth = block.correct
+        own = _chance_of(UncalibratedRule(), block, truth)
+        found = _chance_of(rule, block, truth)
+        gain, error = _mean_and_error(np.log(found / own), block.counts / block.counts.sum())
+        if gain <= CLEARLY * error:
+            return _keep_own("a stability profile was not clearly better")
+        reason = "a stability profile was fitted, as not every class has a logit."
+        return Fit(rule, _report("profile", reason, {"profile": 1.0}, converged=converged))
 
 
 def auto(
     logits: Any, labels: Any = None, sample_weight: Any = None, **options: Any
 ) -> AutoCalibrator:
-    """Choose a method on validation logits and labels, and fit it.
+    """Fit the default on validation logits and labels.
 
     Parameters
     ----------
@@ -161,7 +188,7 @@ def auto(
     labels : array-like of shape (n,)
     sample_weight : array-like of shape (n,), optional
     options
-        Of `AutoCalibrator`: `candidates`, `cv`, `random_state`.
+        Of `AutoCalibrator`: `keep_labels`, `cv`, `random_state`.
 
     Examples
     --------
@@ -169,108 +196,79 @@ def auto(
     >>> from hokical.demo import demo_logits
     >>> (val_logits, val_labels), (logits, labels) = demo_logits()
     >>> cal = hokical.auto(val_logits, val_labels)
-    >>> cal.reason_.startswith(f"{cal.chosen_} was chosen: ")
+    >>> cal.reason_.startswith("an average was fitted: ")
     True
     """
     return AutoCalibrator(**options).fit(logits, labels, sample_weight)
 
 
-def check_candidates(candidates: Sequence[str] | None) -> list[str]:
-    """Names of candidates, the simplest first."""
-    known = list(CANDIDATES)
-    if candidates is None:
-        return known
-    if isinstance(candidates, str) or not isinstance(candidates, Sequence) or not candidates:
-        raise ValueError(
-            f"`candidates` must be a sequence of names out of {known}; got {candidates!r}."
-        )
-    for name in candidates:
-        if name not in CANDIDATES:
-            raise ValueError(f"`candidates` must be out of {known}; got {name!r}.")
-    return [name for name in known if name in candidates]
+def _keep_own(why: str, losses: dict[str, float] | None = None) -> Fit:
+    """No calibration, and the reason."""
+    reason = f"the classifier's own probabilities were kept: {why}."
+    return Fit(UncalibratedRule(), _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
 
 
-def assign_folds(correct: NDArray[np.bool_], n_folds: int, seed: int) -> IntArray:
-    """The fold of each example, (n,), stratified by right and wrong answers."""
-    shuffled = np.argsort(uniform_draws(seed, (correct.size, 1))[:, 0], kind="stable")
-    order = shuffled[np.argsort(correct[shuffled], kind="stable")]
-    fold = np.empty(correct.size, np.int64)
-    fold[order] = np.arange(correct.size) % n_folds
-    return fold
+def _tell_average(rule: AutoRule, losses: dict[str, float], converged: bool) -> dict[str, Any]:
+    shares = {PARTS[i]: float(weight) for i, weight in enumerate(rule.weights) if weight > 0.0}
+    named = ", ".join(f"{weight:.0%} {_TITLES[name]}" for name, weight in shares.items())
+    scores = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
+    profile = "" if rule.profile is None else ", then half of a stability profile's correction"
+    reason = f"an average was fitted: {named}{profile} (held-out log loss: {scores})."
+    return _report("average", reason, shares, losses, converged)
 
 
-def held_out_losses(calibrator: BaseCalibrator, block: Block, fold: IntArray) -> FloatArray:
-    """Log loss of each example, (n,), by a fit on the other folds.
-
-    Probabilities are clipped at 1/(2n): a method that has seen no mistake may say 1, and a sample
-    of n cannot tell that from 1 - 1/(2n).
-    """
-    least = 0.5 / block.n_rows
-    losses = np.empty(block.n_rows)
-    for k in range(int(fold.max()) + 1):
-        unseen = np.flatnonzero(fold == k)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the final fit, on all examples, warns itself
-            rule = calibrator._fit(InMemory(block.take(np.flatnonzero(fold != k)))).rule
-        data = block.logits.take(unseen)
-        confidence = data.on_host(answer(rule, "confidence", data))
-        chance = np.where(block.correct[unseen], confidence, 1.0 - confidence)
-        losses[unseen] = -np.log(np.clip(chance, least, 1.0 - least))
-    return losses
+def _report(
+    chosen: str,
+    reason: str,
+    shares: dict[str, float],
+    losses: dict[str, float] | None = None,
+    converged: bool = True,
+) -> dict[str, Any]:
+    if not converged:
+        warn_user(f"AutoCalibrator did not converge: {reason}", ConvergenceWarning)
+    return {
+        "chosen": chosen,
+        "reason": reason,
+        "shares": shares,
+        "held_out_log_loss": losses or {},
+        "converged": converged,
+    }
 
 
-def rank(losses: dict[str, FloatArray], weights: FloatArray | None) -> tuple[Candidate, ...]:
-    """Mean losses, and paired differences to the best, in the given order."""
-    share = np.ones(len(next(iter(losses.values())))) if weights is None else weights
-    share = share / share.sum()
-    means = {name: float(np.sum(share * loss)) for name, loss in losses.items()}
-    best = min(means, key=lambda name: means[name])
-    return tuple(
-        Candidate(name, means[name], *_paired(loss - losses[best], share))
-        for name, loss in losses.items()
-    )
+def _name_losses(held: HeldOut, weights: FloatArray) -> dict[str, float]:
+    losses = {PARTS[place]: float(loss) for place, loss in enumerate(held.losses)}
+    mixed = held.chances @ weights[: held.chances.shape[1]]
+    return losses | {"average": float(-held.weights @ np.log(mixed))}
 
 
-def choose(candidates: Sequence[Candidate]) -> tuple[str, str]:
-    """The simplest candidate that is good enough, and why it was chosen."""
-    best = min(candidates, key=lambda candidate: candidate.log_loss)
-    chosen = next(candidate for candidate in candidates if candidate.good_enough)
-    scores = ", ".join(f"{c.name} {c.log_loss:.4f}" for c in candidates)
-    held_out = f"held-out log loss: {scores}"
-    if chosen is best:
-        return chosen.name, (
-            f"{chosen.name} was chosen: it has the lowest held-out log loss, and nothing simpler "
-            f"is within one standard error of it ({held_out})."
-        )
-    return chosen.name, (
-        f"{chosen.name} was chosen: it is the simplest within one standard error of the best, "
-        f"{best.name} ({chosen.behind:.5f} behind, standard error {chosen.standard_error:.5f}; "
-        f"{held_out})."
-    )
+def _gain(held: HeldOut, weights: FloatArray) -> tuple[float, float]:
+    """By how much the average beats the classifier's own probabilities, and its standard error."""
+    mixed = held.chances @ weights[: held.chances.shape[1]]
+    return _mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
 
 
-def _find_obvious(
-    names: list[str], correct: NDArray[np.bool_], n_folds: int
-) -> tuple[str, str] | None:
-    """The choice and its reason where methods cannot be compared, else None."""
-    wrong = int(correct.size - correct.sum())
-    if len(names) == 1:
-        return names[0], f"{names[0]} was chosen: it is the only candidate."
-    if wrong == 0 and "profile" in names:
-        return "profile", (
-            "profile was chosen: without a mistake to learn from, it alone keeps the classifier's "
-            "own confidence."
-        )
-    if correct.size < _FEWEST_EXAMPLES or min(wrong, correct.size - wrong) < n_folds:
-        return names[0], (
-            f"{names[0]} was chosen, the simplest: {correct.size} examples with {wrong} mistakes "
-            f"are too few to compare methods on (at least {_FEWEST_EXAMPLES}, and {n_folds} right "
-            "and wrong)."
-        )
-    return None
-
-
-def _paired(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:
-    """Weighted mean of differences, and its standard error."""
+def _mean_and_error(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:
+    """Weighted mean of differences, and its standard error; the weights sum to 1."""
     mean = float(np.sum(share * gaps))
     return mean, float(np.sqrt(np.sum((share * (gaps - mean)) ** 2)))
+
+
+def _profile_on(held: HeldOut, weights: FloatArray) -> ProfileRule | None:
+    """The stability profile of held-out averages, if its fit converges."""
+    counts = held.weights * held.n_examples
+    rule, converged = _fit_profile(Block(held.average(weights), held.labels, counts))
+    return rule if converged else None
+
+
+def _fit_profile(block: Block) -> tuple[ProfileRule, bool]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what does not converge is not used
+        found = StabilityProfile()._fit(InMemory(block))
+    assert isinstance(found.rule, ProfileRule)
+    return found.rule, bool(found.report["converged"])
+
+
+def _chance_of(rule: Any, block: Block, truth: Any) -> FloatArray:
+    """The chance (n,) given to what happened: the label is right, or it is not."""
+    confidence = block.logits.on_host(answer(rule, "confidence", block.logits))
+    return np.clip(np.where(truth, confidence, 1.0 - confidence), 1e-12, 1.0)

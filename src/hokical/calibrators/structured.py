@@ -8,22 +8,22 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
 from hokical.core.warn import warn_user
 from hokical.fitting.floor import choose_base
-from hokical.fitting.likelihood import CountedExamples, count_block
+from hokical.fitting.likelihood import CountedExamples
 from hokical.fitting.newton import Minimum
-from hokical.fitting.newton_cg import minimize_newton_cg
 from hokical.fitting.partitions import Partition
-from hokical.fitting.structured import StructuredProblem
+from hokical.fitting.structured_fit import (
+    MOST_CROSSED,
+    STRENGTH,
+    count_possible,
+    fit_structured,
+)
 from hokical.fitting.temperature import TemperatureFit
 from hokical.rules.structured import StructuredRule
-
-#: `cross="auto"` has cross terms up to this many classes.
-MOST_CROSSED = 100
 
 
 class StructuredScaling(BaseCalibrator):
@@ -98,8 +98,8 @@ class StructuredScaling(BaseCalibrator):
     title = "Structured scaling"
     reference = (
         "structured penalties: Berta, Holzmüller, Jordan, Bach: Structured Matrix Scaling for "
-        "Multi-Class Calibration, 2025; the floor, the shape terms and the uniform share are "
-        "particular to this library"
+        "Multi-Class Calibration, 2025, arXiv:2511.03685; the floor, the shape terms and the "
+        "uniform share are particular to this library"
     )
     cost = "about forty softmax passes for floor and temperature, then a few dozen products with M"
 
@@ -107,7 +107,7 @@ class StructuredScaling(BaseCalibrator):
         self,
         *,
         cross: Literal["auto"] | bool = "auto",
-        strength: float = 0.3,
+        strength: float = STRENGTH,
         max_iter: int = 200,
         tol: float = 1e-10,
     ) -> None:
@@ -123,7 +123,7 @@ class StructuredScaling(BaseCalibrator):
                 f"terms up to {MOST_CROSSED} classes."
             )
         check_count(self.max_iter, name="max_iter")
-        for name, default in (("strength", 0.3), ("tol", 1e-10)):
+        for name, default in (("strength", STRENGTH), ("tol", 1e-10)):
             value = getattr(self, name)
             number = isinstance(value, Real) and not isinstance(value, bool)
             if not (number and 0.0 < float(value) < math.inf):
@@ -133,32 +133,21 @@ class StructuredScaling(BaseCalibrator):
                 )
 
     def _fit(self, examples: Partition) -> Fit:
-        block = examples.gather(type(self).__name__)
-        counted = count_block(block)
-        keep = np.flatnonzero(counted.weights)
-        n_examples = float(block.counts[keep].sum())
-        if keep.size < block.n_rows:
-            counted = counted.take(keep)
+        counted, n_examples = count_possible(examples.gather(type(self).__name__))
         size = counted.n_classes
-        crossed = size <= MOST_CROSSED if self.cross == "auto" else bool(self.cross)
         floor, base = choose_base(counted)
-        problem = StructuredProblem(
+        found = fit_structured(
             counted,
+            n_examples,
             floor,
             base.temperature,
-            crossed=crossed,
-            strength=float(self.strength) / n_examples,
+            crossed=size <= MOST_CROSSED if self.cross == "auto" else bool(self.cross),
+            strength=float(self.strength),
+            tol=float(self.tol),
+            max_iter=self.max_iter,
         )
-        # Blocks of rows run on our threads; BLAS with threads of its own would do other sums.
-        with threadpool_limits(1, user_api="blas"):
-            found = minimize_newton_cg(
-                problem.evaluate, problem.start, tol=float(self.tol), max_iter=self.max_iter
-            )
-            even = 1.0 / (n_examples + 1.0)
-            log_loss = problem.log_loss(problem.evaluate(found.x), even)
-        w, v, b, m = problem.split(found.x)
-        rule = StructuredRule(floor, base.temperature, w, 1.0 + v, b, m, even)
-        return Fit(rule, self._tell(counted, base, found) | {"log_loss": log_loss})
+        report = self._tell(counted, base, found.minimum) | {"log_loss": found.log_loss}
+        return Fit(found.rule, report)
 
     def _tell(
         self, examples: CountedExamples, base: TemperatureFit, found: Minimum

@@ -1,25 +1,67 @@
-"""The best weights of a mixture of three parts: convex losses on the simplex."""
+"""The best weights of a mixture of a few parts: convex losses on the simplex."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Protocol
 
 import numpy as np
 
 from hokical.core.types import FloatArray
-from hokical.fitting.ensemble import Slice
 
 #: A search is over when its next step promises less than this. Newton squares what is left.
 GAIN = 1e-13
-#: More solver steps than the convex problem in three weights ever takes.
+#: More solver steps than the convex problem in a few weights ever takes.
 WEIGHT_STEPS = 50
 
 
-def best_weights(at: Slice, start: FloatArray, *, gain: float = GAIN) -> FloatArray:
+class Bowl(Protocol):
+    """A convex loss around weights (k,)."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def gradient(self) -> FloatArray: ...
+    @property
+    def hessian(self) -> FloatArray: ...
+
+
+class MixtureLoss(Protocol):
+    """A convex loss of the weights of a mixture."""
+
+    def around(self, weights: FloatArray) -> Bowl: ...
+
+
+@dataclass(frozen=True, eq=False)
+class LogBowl:
+    value: float
+    gradient: FloatArray
+    hessian: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class AverageLoss:
+    """Mean log loss of an average: each part's chance of the truth (n, k), and weights (n,)."""
+
+    chances: FloatArray
+    counts: FloatArray
+
+    def around(self, weights: FloatArray) -> LogBowl:
+        mixed = self.chances @ weights
+        relative = self.chances / mixed[:, None]
+        counted = relative * self.counts[:, None]
+        value = -float(np.sum(self.counts * np.log(mixed)))
+        return LogBowl(value, -counted.sum(axis=0), counted.T @ relative)
+
+
+def best_weights(at: MixtureLoss, start: FloatArray, *, gain: float = GAIN) -> FloatArray:
     """The weights of least loss at one temperature: Newton steps on the simplex.
 
     They start inside: where a weight is 0 and all else fails an example, the log loss is so steep
     that Newton's method only doubles the weight in a step.
     """
-    weights = 0.9 * start + 0.1 / 3.0
+    weights = 0.9 * start + 0.1 / start.size
     here = at.around(weights)
     for _ in range(WEIGHT_STEPS):
         target = least_on_simplex(here.gradient - here.hessian @ weights, here.hessian)
@@ -37,10 +79,12 @@ def best_weights(at: Slice, start: FloatArray, *, gain: float = GAIN) -> FloatAr
 
 
 def least_on_simplex(linear: FloatArray, hessian: FloatArray) -> FloatArray:
-    """The w >= 0 with sum 1 that minimises linear'w + w'hessian w/2, (3,): every face is tried.
+    """The w >= 0 with sum 1 that minimises linear'w + w'hessian w/2, (k,): every face is tried.
 
-    In plain floats, as arrays of three would take longer than a pass over the examples.
+    Three in plain floats, as arrays of three would take longer than a pass over the examples.
     """
+    if linear.size != 3:
+        return _least_of_faces(linear, hessian)
     h: list[list[float]] = hessian.tolist()
     tilt: list[float] = linear.tolist()
     candidates = [_least_on_edge(tilt, h, i, j) for i, j in ((0, 1), (0, 2), (1, 2))]
@@ -53,6 +97,25 @@ def least_on_simplex(linear: FloatArray, hessian: FloatArray) -> FloatArray:
         return sum(pull[i] * w[i] for i in range(3))
 
     return np.array(min(candidates, key=value))
+
+
+def _least_of_faces(linear: FloatArray, hessian: FloatArray) -> FloatArray:
+    """`least_on_simplex` of any few parts: the best point of every face, by its equations."""
+    best, least = np.zeros(linear.size), np.inf
+    for count in range(1, linear.size + 1):
+        for face in map(list, combinations(range(linear.size), count)):
+            equations = np.ones((count + 1, count + 1))
+            equations[:count, :count] = hessian[np.ix_(face, face)]
+            equations[count, count] = 0.0
+            found = np.linalg.lstsq(equations, np.append(-linear[face], 1.0))[0][:count]
+            if (found < 0.0).any():
+                continue
+            weights = np.zeros(linear.size)
+            weights[face] = found / found.sum()
+            value = float(weights @ (linear + 0.5 * hessian @ weights))
+            if value < least:
+                best, least = weights, value
+    return best
 
 
 def _least_on_edge(tilt: list[float], h: list[list[float]], i: int, j: int) -> list[float]:

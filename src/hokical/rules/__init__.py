@@ -3,6 +3,7 @@
 All rules are imported here, so that any of them can be read from a file.
 """
 
+from hokical.rules.auto import AutoRule
 from hokical.rules.base import Rule
 from hokical.rules.binary import BetaRule, PlattRule, VennAbersRule
 from hokical.rules.ensemble import EnsembleRule
@@ -17,6 +18,7 @@ from hokical.rules.structured import StructuredRule
 from hokical.rules.vector import VectorRule
 
 __all__ = [
+    "AutoRule",
     "BetaRule",
     "ClasswiseIsotonicRule",
     "DirichletRule",

@@ -65,8 +65,12 @@ class StructuredRule(Rule):
         return int(self.scale.shape[0])
 
     def proba(self, logits: Logits) -> Array:
+        return self.proba_from(structured_features(logits, self.floor, self.temperature), logits)
+
+    def proba_from(self, features: tuple[Array, ...], logits: Logits) -> Array:
+        """Probabilities (n, classes) from `structured_features`."""
         xp = logits.xp
-        z, *shapes = structured_features(logits, self.floor, self.temperature)
+        z, *shapes = features
         scores = z * self.scale[None, :] + self.bias[None, :]
         for place, term in enumerate(shapes):
             scores = scores + term * self.shape[place]

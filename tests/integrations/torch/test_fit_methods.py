@@ -25,7 +25,7 @@ LOOSE = {"familiar.precision": 1e-6}
 #: `auto` without `hoki`, whose noise is chosen in a test of its own; and penalties with which a fit
 #: has one answer: where examples can be told apart, rounding decides where a solver gives up.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "auto": {"candidates": ["temps", "profile"]},
+    "auto": {},
     "ms_odir": {"lambdas": [10.0]},
     "dir_odir": {"lambdas": [10.0]},
 }

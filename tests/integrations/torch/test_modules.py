@@ -112,8 +112,9 @@ def test_rows_that_are_no_logits_get_nan_and_the_others_stay(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_state_dict_carries_the_whole_fit(name: str) -> None:
     source, target = fitted(name), as_module(fitted(name, seed=1))
-    if type(source.rule_) is not type(fitted(name, seed=1).rule_):
-        pytest.skip("two methods were chosen")
+    kept, other = source.rule_.numbers().keys(), fitted(name, seed=1).rule_.numbers().keys()
+    if kept != other:
+        pytest.skip("other candidates were averaged")
     inputs = tensors(source, synthetic_logits(50, 5, seed=9)[0])
     wanted = as_module(source)
     target.load_state_dict(wanted.state_dict())

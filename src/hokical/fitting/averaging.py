@@ -1,0 +1,125 @@
+"""Held-out probabilities of the default's candidates, and the weights of their average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hokical.core.arrays import Array
+from hokical.core.logits import Logits
+from hokical.core.types import FloatArray, IntArray
+from hokical.fitting.folds import fold_numbers, split_by_folds
+from hokical.fitting.likelihood import CountedExamples
+from hokical.fitting.simplex import AverageLoss, best_weights
+from hokical.fitting.structured_fit import StructuredFit, fit_structured
+from hokical.rules.auto import (
+    LEAST,
+    PARTS,
+    as_log_proba,
+    average,
+    candidate_probabilities,
+)
+
+#: Candidates are weighed on evenly spaced rows of at most about this many logits, at least so many
+#: rows: the weights are few, and known well enough by then.
+WEIGHED_SIZE, WEIGHED_ROWS = 1 << 20, 5000
+#: Fits on folds start from the whole's solution; what this leaves is little beside a fold's change.
+FOLD_TOLERANCE = 1e-6
+#: Candidates with less weight are left out.
+LEAST_WEIGHT = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Examples in the order of their folds, with what candidates say who have not seen them.
+
+    `chances` (n, candidates) are those of the true class; `weights` (n,) sum to 1, and are those of
+    `n_examples`; `probabilities` are kept by folds, each with its logits, for the average's sake.
+    """
+
+    chances: FloatArray
+    labels: IntArray
+    weights: FloatArray
+    n_examples: float
+    probabilities: list[tuple[Logits, dict[int, Array]]]
+
+    @property
+    def losses(self) -> FloatArray:
+        """Mean log loss of each candidate."""
+        return np.asarray(-self.weights @ np.log(self.chances))
+
+    def best_weights(self) -> FloatArray:
+        """The weights (4,) of least log loss, those of no account left out."""
+        size = self.chances.shape[1]
+        loss = AverageLoss(self.chances, self.weights)
+        found = best_weights(loss, np.full(size, 1.0 / size))
+        found = np.where(found < LEAST_WEIGHT, 0.0, found)
+        weights = np.zeros(len(PARTS))
+        weights[:size] = found / found.sum()
+        return weights
+
+    def average(self, weights: FloatArray) -> Logits:
+        """The average's log-probabilities of all examples, as logits."""
+        made = [
+            as_log_proba(average(parts, logits.beside(weights), logits), logits)
+            for logits, parts in self.probabilities
+        ]
+        xp = made[0].xp
+        values = xp.concat([part.values for part in made], axis=0)
+        return Logits(values, xp.concat([part.top for part in made], axis=0), made[0].backend)
+
+
+def hold_out(
+    examples: CountedExamples,
+    n_examples: float,
+    fits: dict[int, StructuredFit],
+    *,
+    n_folds: int,
+    random_state: Any,
+) -> HeldOut | None:
+    """What candidates say when fitted without the fold that they are asked about.
+
+    `fits` are the structured ones on all examples, by place. Floor and temperature stay the same:
+    two numbers, which one example hardly moves. None if all examples are copies of one.
+    """
+    step = min(examples.logits.size // WEIGHED_SIZE, examples.logits.n_rows // WEIGHED_ROWS)
+    some = examples if step < 2 else examples.every(step)
+    n_some = n_examples * some.logits.n_rows / examples.logits.n_rows
+    splits = split_by_folds(fold_numbers(some.logits, some.labels, n_folds, random_state))
+    chances, found = [], []
+    for others, rows in splits:
+        share = float(some.weights[others].sum())
+        seen = some.take(np.flatnonzero(others))
+        seen = replace(seen, weights=seen.weights / share)
+        logits = some.logits.take(np.flatnonzero(rows))
+        refits = {
+            place: _refit(fit, seen, n_some * share).rule.beside(logits)
+            for place, fit in fits.items()
+        }
+        base = next(iter(fits.values())).rule
+        parts = candidate_probabilities(logits, base.floor, base.temperature, refits)
+        truth = logits.beside(some.labels[rows])[:, None]
+        own = [logits.xp.take_along_axis(part, truth, axis=1)[:, 0] for part in parts.values()]
+        chances.append(np.stack([logits.on_host(part) for part in own], axis=1))
+        found.append((logits, parts))
+    if not splits:
+        return None
+    order = np.concatenate([np.flatnonzero(rows) for _, rows in splits])
+    held = np.maximum(np.concatenate(chances), LEAST)
+    return HeldOut(held, some.labels[order], some.weights[order], n_some, found)
+
+
+def _refit(fit: StructuredFit, examples: CountedExamples, n_examples: float) -> StructuredFit:
+    rule = fit.rule
+    return fit_structured(
+        examples,
+        n_examples,
+        rule.floor,
+        rule.temperature,
+        crossed=rule.cross.size > 0,
+        tol=FOLD_TOLERANCE,
+        max_iter=20,
+        start=fit.minimum.x,
+    )
