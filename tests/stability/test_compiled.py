@@ -84,6 +84,17 @@ def test_an_exact_tie_after_noise_goes_to_the_first_class() -> None:
 
 
 @given(CLASSES, st.sampled_from([0.3, 4.0, 12.0]), SEEDS, st.sampled_from(["float32", "float64"]))
+def test_chances_of_every_class(c: int, spread: float, seed: int, dtype: str) -> None:
+    logits = rows(c, spread, seed, dtype)
+    falling = np.exp(-np.arange(25.0))
+    series = np.random.default_rng(seed).normal(size=(logits.n_rows, 25)) * falling
+    series[:, :2] -= [14.0, 4.0]  # logarithms of chances
+    slow = gaussian.chances_from_series.portable(logits, 0.7, series)
+    fast = compiled._chances_from_series(logits, 0.7, series)
+    np.testing.assert_allclose(fast, slow, rtol=1e-11, atol=1e-250)
+
+
+@given(CLASSES, st.sampled_from([0.3, 4.0, 12.0]), SEEDS, st.sampled_from(["float32", "float64"]))
 def test_the_parts_of_the_profile(c: int, spread: float, seed: int, dtype: str) -> None:
     logits = rows(c, spread, seed, dtype)
     gaps = profile.column_gaps.portable(logits)

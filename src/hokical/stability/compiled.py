@@ -17,6 +17,7 @@ from hokical.stability.compiled_kernels import (
     TILE,
     count_survivals,
     gaussian_log_products,
+    series_chances,
     uniform_shares,
     uniform_stability,
 )
@@ -56,6 +57,13 @@ def _gaussian_usable(logits: Logits, *_: Any) -> bool:
 def _log_products(logits: Logits, scale: float, rule: Quadrature) -> FloatArray:
     out = np.empty((logits.n_rows, rule.nodes.size))
     gaussian_log_products(logits.block(), logits.top, 2.0 / (REACH * scale), rule.series, out)
+    return out
+
+
+@gaussian.chances_from_series.register(_gaussian_usable)
+def _chances_from_series(logits: Logits, scale: float, series: FloatArray) -> FloatArray:
+    out = np.empty((logits.n_rows, logits.n_columns))
+    series_chances(logits.block(), logits.top, scale, REACH, np.ascontiguousarray(series), out)
     return out
 
 

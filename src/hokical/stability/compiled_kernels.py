@@ -6,11 +6,13 @@ it is read gives wrong numbers, and no more than that.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel, max_kernel
 from hokical.core.types import FloatArray
 
@@ -119,6 +121,48 @@ def gaussian_log_products(
         for r in range(series.shape[0]):
             for k in range(out.shape[1]):
                 out[n, k] += moments[r] * series[r, k]
+
+
+@kernel
+def series_chances(
+    block: Block, top: FloatArray, scale: float, reach: float, series: FloatArray, out: FloatArray
+) -> None:
+    """out[n, i] = exp(sum_r series[n, r] T_r(t_ni)), divided by its sum over i.
+
+    t carries margins in [0, reach] to [-1, 1].
+    Clenshaw's recurrence, four degrees in each walk along the row. Beyond `reach` (in scales)
+    chances fall like that of one far class to overtake one other.
+    """
+    size = block.shape[1]
+    t, current, later = np.empty(size), np.empty(size), np.empty(size)
+    step = 2.0 / (reach * scale)
+    at_reach = 1.0 / math.erfc(0.5 * reach)
+    for n in range(block.shape[0]):
+        row, highest, c, into = block[n], top[n], series[n], out[n]
+        last = c.shape[0] - 1
+        for i in range(size):
+            t[i] = min((highest - row[i]) * step, 2.0) - 1.0
+            current[i], later[i] = c[last], 0.0
+        for r in range(last - 1, -1, -4):
+            c0, c1, c2, c3 = c[r], c[r - 1], c[r - 2], c[r - 3]
+            for i in range(size):
+                twice = t[i] + t[i]
+                first = c0 - later[i] + twice * current[i]
+                second = c1 - current[i] + twice * first
+                third = c2 - first + twice * second
+                later[i], current[i] = third, c3 - second + twice * third
+        for i in range(size):
+            log_chance = current[i] - t[i] * later[i]
+            into[i] = exp_minus(min(max(-log_chance, -0.25), 700.0))
+        for i in range(size):
+            d = (highest - row[i]) / scale
+            if d > reach:
+                into[i] *= math.erfc(0.5 * d) * at_reach
+        total = 0.0
+        for i in range(size):
+            total += into[i]
+        for i in range(size):
+            into[i] /= total
 
 
 # Gauss-Legendre rules on [0, 1] for pieces on which the product changes little, some, or much.

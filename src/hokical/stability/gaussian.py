@@ -75,14 +75,21 @@ def distribution(logits: Logits, scale: Array) -> Array:
         rule = gaussian_quadrature(-TAIL_LIMIT, step)
         at_points = contract(xp.exp(log_products(block, scale, rule)), hazard, xp)
         series = contract(xp.log(at_points), to_series, xp)
-        margins = xp.clip(block.margins / scale, None, _NO_CHANCE)
-        near = xp.clip(margins, None, REACH)
-        log_pi = _row_series(series, near * (2.0 / REACH) - 1.0, xp)
-        log_pi = where_needed(margins > REACH, _add_beyond, (log_pi, margins), log_pi, xp)
-        pi = xp.where(block.possible, xp.exp(log_pi), xp.zeros_like(log_pi))
-        return pi / xp.sum(pi, axis=1, keepdims=True)
+        return chances_from_series(block, scale, series)
 
     return by_blocks(work, logits, max(_ARRAYS_AT_ONCE * logits.n_columns, _floats_per_row(logits)))
+
+
+@accelerated
+def chances_from_series(logits: Logits, scale: Array, series: Array) -> Array:
+    """G of every margin, from the series (n, R + 1) of log G; 0 if impossible; rows sum to 1."""
+    xp = logits.xp
+    margins = xp.clip(logits.margins / scale, None, _NO_CHANCE)
+    near = xp.clip(margins, None, REACH)
+    log_pi = _row_series(series, near * (2.0 / REACH) - 1.0, xp)
+    log_pi = where_needed(margins > REACH, _add_beyond, (log_pi, margins), log_pi, xp)
+    pi = xp.where(logits.possible, xp.exp(log_pi), xp.zeros_like(log_pi))
+    return pi / xp.sum(pi, axis=1, keepdims=True)
 
 
 def _add_beyond(xp: Namespace, log_pi: Array, margins: Array) -> Array:
