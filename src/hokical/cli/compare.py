@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import hokical
-from hokical.cli.data import check_method, load_examples
-from hokical.cli.options import Json, Part, Resamples, Seed, Validation, complete_method
+from hokical.cli.data import check_method, choose_scores, load_examples
+from hokical.cli.options import (
+    BinaryScore,
+    Classes,
+    Json,
+    Part,
+    Probabilities,
+    Resamples,
+    Seed,
+    Validation,
+    complete_method,
+)
 from hokical.cli.scores import show_comparison
 from hokical.cli.show import say
 
 if TYPE_CHECKING:
-    from hokical.io import LabelledRows
+    from hokical.io import LabelledRows, Wanted
 
 
 class Format(StrEnum):
@@ -54,6 +64,9 @@ def compare(
     seed: Seed = 0,
     val_labels: Annotated[Path | None, typer.Option(help="File with VAL's labels.")] = None,
     test_labels: Annotated[Path | None, typer.Option(help="File with TEST's labels.")] = None,
+    probabilities: Probabilities = False,
+    binary_score: BinaryScore = None,
+    classes: Classes = None,
     as_json: Json = False,
 ) -> None:
     """Fit methods on VAL and compare them on TEST."""
@@ -61,7 +74,8 @@ def compare(
     names = _names(methods if subject is None or methods == "all" else f"{methods},{subject}")
     if report is not None:
         hokical.io.check_output(report, inputs=(val, test, val_labels, test_labels))
-    fitted_on, tested_on = _load_both(val, test, val_labels, test_labels)
+    wanted = choose_scores(probabilities, binary_score, classes)
+    fitted_on, tested_on = _load_both(val, test, val_labels, test_labels, wanted)
     found = hokical.compare(
         fitted_on.pair,
         tested_on.pair,
@@ -89,14 +103,14 @@ def _names(methods: str) -> list[str] | None:
 
 
 def _load_both(
-    val: Path, test: Path | None, val_labels: Path | None, test_labels: Path | None
+    val: Path, test: Path | None, val_labels: Path | None, test_labels: Path | None, wanted: Wanted
 ) -> tuple[LabelledRows, LabelledRows]:
-    learned = load_examples(val, Part.val, val_labels)
+    learned = load_examples(val, Part.val, val_labels, wanted=wanted)
     if test is None and learned.part is None:
         raise typer.BadParameter(
             f"{val} holds one set; pass TEST, data that nothing was fitted on."
         )
-    judged = load_examples(test or val, Part.test, test_labels)
+    judged = load_examples(test or val, Part.test, test_labels, wanted=wanted)
     if learned.logits.n_classes != judged.logits.n_classes:
         raise typer.BadParameter(
             f"VAL and TEST must have the same classes; got {learned.logits.n_classes} and "
