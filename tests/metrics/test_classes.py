@@ -95,8 +95,8 @@ def test_the_worst_classes_come_first() -> None:
 def test_labels_that_are_none_are_refused() -> None:
     with pytest.raises(TypeError, match="`predicted` must be integers"):
         class_table([0.5], [0.7], [1])
-    with pytest.raises(ValueError, match=r"`labels` must lie in \[0, 1\]"):
-        class_table([0.5], [1], [2], n_classes=2)
+    with pytest.raises(ValueError, match="`labels` must lie in"):
+        class_table([0.5], [1], [-2])
 
 
 def test_holm_is_never_below_the_given_and_ignores_nan() -> None:

@@ -13,9 +13,8 @@ from hokical import calibration_bound, metrics
 from hokical.metrics import resample
 from hokical.metrics.checks import Predictions, as_examples
 from hokical.metrics.proper import full_losses, full_squares
-from hokical.metrics.ranking import harmonic_numbers
 from hokical.metrics.resample import Resampler
-from hokical.metrics.statistics import UnitSums, class_cells, top_statistics
+from hokical.metrics.statistics import BlockSums, class_cells, top_statistics
 
 from . import twins
 
@@ -46,15 +45,11 @@ def data_with_classes(n: int, n_classes: int) -> dict[str, np.ndarray]:
     return {"proba": proba, "labels": labels, "confidence": proba.max(1), "correct": top == labels}
 
 
-def statistics_of(resampler: Resampler, counts: np.ndarray, cells: int) -> dict[str, np.ndarray]:
-    return top_statistics(
-        resampler.merge_ties(counts),
-        n_bins=15,
-        coverage=0.8,
-        clip=1e-9,
-        cells=cells,
-        harmonic=harmonic_numbers(int(counts[0].sum())),
-    )
+def row_counts(drawn: Resampler, counts: np.ndarray) -> np.ndarray:
+    """How often each example was drawn, (draws, n), from the counts of blocks."""
+    rows = np.empty((counts.shape[0], drawn.order.shape[0]))
+    rows[:, drawn.order] = counts[:, drawn.block]
+    return rows
 
 
 @settings(max_examples=40)
@@ -62,10 +57,11 @@ def statistics_of(resampler: Resampler, counts: np.ndarray, cells: int) -> dict[
 def test_a_resample_is_the_metric_under_its_counts(data: list) -> None:
     confidence, correct, _ = twins.unpack(data)
     n = len(data)
-    counts = np.random.default_rng(n).multinomial(n, np.full(n, 1 / n), size=3)
-    resampler = Resampler.from_examples(as_examples(confidence, correct))
-    found = statistics_of(resampler, counts[:, resampler.order].astype(float), 1 << 13)
-    for row, count in enumerate(counts):
+    counts = np.random.default_rng(n).multinomial(n, np.full(n, 1 / n), size=3).astype(float)
+    drawn = Resampler.from_examples(as_examples(confidence, correct))
+    limits = {"n_bins": 15, "coverage": 0.8, "clip": 1e-9, "cells": 1 << 13}
+    found = top_statistics(drawn.rank(counts), **limits)
+    for row, count in enumerate(row_counts(drawn, counts)):
         for name, metric in VALUES.items():
             expected = float(metric(confidence, correct, sample_weight=count))
             # The grid is the bootstrap's, and the root of the debiased square magnifies rounding.
@@ -73,36 +69,35 @@ def test_a_resample_is_the_metric_under_its_counts(data: list) -> None:
             assert found[name][row] == pytest.approx(expected, abs=close, nan_ok=True), name
 
 
-@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("n_blocks", [7, 1000])
 def test_full_vector_resamples_are_the_metrics_under_their_counts(
-    blocks: bool, monkeypatch: pytest.MonkeyPatch
+    n_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resample, "N_BLOCKS", 7)
-    monkeypatch.setattr(resample, "MOST_ROWS", 10 if blocks else 1000)
+    monkeypatch.setattr(resample, "MOST_BLOCKS", n_blocks)
     data = data_with_classes(60, 4)
     weight = np.random.default_rng(1).exponential(size=60)
-    units = Resampler.from_examples(as_examples(data["confidence"], data["correct"], weight))
+    drawn = Resampler.from_examples(as_examples(data["confidence"], data["correct"], weight))
     predictions = Predictions(data["proba"], data["labels"], weight)
     rows = {"brier_full": full_squares(predictions), "log_loss_full": full_losses(predictions, 0.0)}
-    sums = {name: units.unit_sums(values) for name, values in rows.items()}
-    cells = class_cells(predictions, units, 15)
-    statistics = UnitSums(units.unit_sums(np.ones(60)), sums, cells, 4)
-    counts = np.random.default_rng(0).integers(4, size=(3, units.n_units)).astype(float)
+    sums = {name: drawn.sums(weight * values) for name, values in rows.items()}
+    cells = class_cells(predictions, drawn.rows_by_block(), 15)
+    statistics = BlockSums(drawn.sums(weight), sums, cells, 4)
+    counts = np.random.default_rng(0).integers(4, size=(3, drawn.n_blocks)).astype(float)
     for name, values in statistics(counts).items():
-        for row, count in enumerate(counts):
-            of_rows = np.empty(60)
-            of_rows[units.order] = count if units.block is None else count[units.block]
+        for row, count in enumerate(row_counts(drawn, counts)):
             metric = getattr(metrics, name)
-            expected = metric(data["proba"], data["labels"], sample_weight=of_rows * weight)
+            expected = metric(data["proba"], data["labels"], sample_weight=count * weight)
             assert values[row] == pytest.approx(expected, rel=1e-12), name
 
 
 def test_blocks_give_the_intervals_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ends differ as those of two seeds do: by a tenth of the width or so."""
-    confidence, correct = twins.model(6000, seed=21)
-    weight = np.random.default_rng(2).exponential(size=6000)
+    monkeypatch.setattr(resample, "MOST_BLOCKS", 2000)
+    confidence, correct = twins.model(2000, seed=21)
+    weight = np.random.default_rng(2).exponential(size=2000)
     by_row = metrics.summary(confidence, correct, n_resamples=400, sample_weight=weight)
-    monkeypatch.setattr(resample, "MOST_ROWS", 2000)
+    monkeypatch.setattr(resample, "MOST_BLOCKS", 500)
+    monkeypatch.setattr(resample, "_MOST_CELLS", 300)
     by_block = metrics.summary(confidence, correct, n_resamples=400, sample_weight=weight)
     for name, found in by_row.estimates.items():
         width = found.high - found.low
@@ -160,7 +155,7 @@ def test_full_vector_metrics_join_on_request() -> None:
 
 
 def test_too_much_classwise_work_gives_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hokical.metrics.summaries.CLASSWISE_WORK", 1000)
+    monkeypatch.setattr("hokical.metrics.summaries.CLASSWISE_CELLS", 1000)
     result = metrics.summary(**data_with_classes(100, 3), n_resamples=10)
     assert math.isnan(result["classwise_ece"].low)
     assert result["brier_full"].low < result["brier_full"].high

@@ -1,7 +1,4 @@
-"""Calibration by predicted label: a good average can hide a class whose confidence is wrong.
-
-For the rows labelled k: how many, what they say (mean confidence), how often they are right.
-"""
+"""Calibration by predicted label: a good average can hide a class whose confidence is wrong."""
 
 from __future__ import annotations
 
@@ -25,10 +22,10 @@ MATERIAL_GAP = 0.05
 
 @dataclass(frozen=True)
 class ClassRow:
-    """The rows labelled `label`: their number, mean confidence and accuracy.
+    """The `n` rows that got a label: mean confidence and accuracy.
 
-    `p_value` is a bound on the chance to see this if the class were off by no more than the margin
-    of its table; `flagged` tells whether that is ruled out, allowing for the number of classes.
+    `p_value` bounds the chance of this if the class were off by no more than the table's margin;
+    it is `flagged` if that is ruled out, allowing for the number of classes.
     """
 
     label: int
@@ -39,36 +36,15 @@ class ClassRow:
     flagged: bool
 
     @property
-    def gap(self) -> float:
-        """says - right: above 0 if the class is overconfident."""
-        return self.says - self.right
-
-    @property
     def certain_gap(self) -> float:
-        """The size of the gap less two standard errors, for ranking classes."""
-        return abs(self.gap) - 2.0 * math.sqrt(
-            max(self.says * (1.0 - self.says), 1.0 / self.n) / self.n
-        )
+        """|says - right| less two standard errors, for ranking classes."""
+        variance = max(self.says * (1.0 - self.says), 1.0 / self.n) / self.n
+        return abs(self.says - self.right) - 2.0 * math.sqrt(variance)
 
 
 @dataclass(frozen=True)
 class ClassTable:
-    """One row per label that was given, in order; `margin` and `delta` of the test.
-
-    Examples
-    --------
-    A model trained on balanced classes, used where few are positive:
-
-    >>> rng = np.random.default_rng(0)
-    >>> positive = rng.uniform(size=10_000) < 0.05
-    >>> score = rng.normal(size=10_000) + 2 * positive - 1  # the log-odds at equal shares, halved
-    >>> confidence = 1 / (1 + np.exp(-2 * np.abs(score)))
-    >>> table = class_table(confidence, score > 0, positive)
-    >>> [(row.label, round(row.says, 2), round(row.right, 2)) for row in table.rows]
-    [(0, 0.86, 0.99), (1, 0.74, 0.22)]
-    >>> [row.label for row in table.flagged]
-    [1, 0]
-    """
+    """One row per label that was given, in order; see `class_table`."""
 
     rows: tuple[ClassRow, ...]
     margin: float
@@ -88,13 +64,11 @@ class ClassTable:
         if not self.flagged:
             return None
         worst, others = self.flagged[0], len(self.flagged) - 1
-        more = (
-            f"; {others} more {'classes are' if others > 1 else 'class is'} off" if others else ""
-        )
         return (
             f"the top-label ECE of {ece:.4f} hides class {worst.label}: its {worst.n:,} rows say "
-            f"{worst.says:.1%} and are right {worst.right:.1%} of the time{more}. Methods that "
-            "learn each class can correct this: auto, structured, vecs."
+            f"{worst.says:.1%} and are right {worst.right:.1%} of the time"
+            f"{f' ({others} more off)' if others else ''}. Methods that learn each class can "
+            "correct this: auto, structured, vecs."
         )
 
 
@@ -121,7 +95,7 @@ class ClassSums:
         """Sums of a chunk; `predicted` (n,) are the labels that were given."""
         rows = as_examples(confidence, correct)
         weight = np.ones(rows.n_rows) if sample_weight is None else np.asarray(sample_weight, float)
-        label = as_labels(predicted, rows.n_rows, n_classes)
+        label = as_labels(predicted, rows.n_rows, n_classes, name="predicted")
         columns = (
             np.sign(weight),
             weight,
@@ -138,7 +112,7 @@ class ClassSums:
         return ClassSums(*(getattr(self, name) + getattr(other, name) for name in names))
 
     def table(self, *, ece: float, delta: float = 0.05) -> ClassTable:
-        """The table; a class is flagged if it is off by more than twice the top-label `ece`."""
+        """The table, given the top-label ECE."""
         check_chance("delta", delta)
         margin = max(MATERIAL_GAP, 2.0 * ece)
         given = np.flatnonzero(self.weight > 0)
@@ -146,20 +120,14 @@ class ClassSums:
         says, right = (np.clip(s[given] / weight, 0, 1) for s in (self.confidence, self.correct))
         # Weighted rows are worth as many as give a mean of the same variance.
         chance = gap_p_values(weight**2 / self.squares[given], says, right, margin)
-        flagged = holm(chance) <= delta
-        columns = (given, self.count[given].astype(np.int64), says, right, chance, flagged)
+        count = self.count[given].astype(np.int64)
+        columns = (given, count, says, right, chance, holm(chance) <= delta)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return ClassTable(tuple(ClassRow(*row) for row in rows), margin, delta)
 
 
 def class_table(
-    confidence: Any,
-    predicted: Any,
-    labels: Any,
-    *,
-    n_classes: int | None = None,
-    delta: float = 0.05,
-    sample_weight: Any = None,
+    confidence: Any, predicted: Any, labels: Any, *, delta: float = 0.05, sample_weight: Any = None
 ) -> ClassTable:
     """For each predicted label: how many rows, what they say and how often they are right.
 
@@ -169,23 +137,29 @@ def class_table(
         The probability that each predicted label is right.
     predicted, labels : array-like of shape (n,)
         The labels that were given and the true ones, as column indices.
-    n_classes : int, optional
-        None: up to the largest label.
     delta : float
-        The chance that any class of a model that is right about every class is flagged. A class is
-        flagged if it is certainly off by more than 5 points, and by more than twice the ECE.
+        The chance that any class is flagged if all are calibrated. A class is flagged if it is
+        certainly off by more than 5 points, and by more than twice the top-label ECE.
     sample_weight : array-like of shape (n,), optional
+
+    Examples
+    --------
+    A model trained on balanced classes, used where few are positive:
+
+    >>> rng = np.random.default_rng(0)
+    >>> positive = rng.uniform(size=10_000) < 0.05
+    >>> score = rng.normal(size=10_000) + 2 * positive - 1
+    >>> table = class_table(1 / (1 + np.exp(-2 * np.abs(score))), score > 0, positive)
+    >>> [(row.label, round(row.says, 2), round(row.right, 2)) for row in table.flagged]
+    [(1, 0.74, 0.22), (0, 0.86, 0.99)]
     """
-    rows = as_examples(confidence, np.zeros(np.shape(confidence)))
-    most = n_classes or np.iinfo(np.int64).max
-    given = as_labels(predicted, rows.n_rows, most, name="predicted")
-    truth = as_labels(labels, rows.n_rows, most)
-    correct = given == truth
-    size = n_classes or int(max(given.max(), truth.max())) + 1
-    sums = ClassSums.from_examples(given, confidence, correct, sample_weight, n_classes=size)
-    return sums.table(
-        ece=top_label_ece(confidence, correct, sample_weight=sample_weight), delta=delta
-    )
+    n_rows, most = np.shape(confidence)[0], np.iinfo(np.int64).max
+    given = as_labels(predicted, n_rows, most, name="predicted")
+    correct = given == as_labels(labels, n_rows, most)
+    columns = (given, confidence, correct, sample_weight)
+    sums = ClassSums.from_examples(*columns, n_classes=int(given.max()) + 1)
+    error = top_label_ece(confidence, correct, sample_weight=sample_weight)
+    return sums.table(ece=error, delta=delta)
 
 
 def gap_p_values(

@@ -95,17 +95,14 @@ def area_under_roc(ranked: RankedExamples) -> FloatArray:
     return np.asarray(1.0 - lost)
 
 
-def area_under_risk(ranked: RankedExamples, harmonic: FloatArray | None = None) -> FloatArray:
-    """AURC of each resample, (...); `harmonic[k]` = 1 + 1/2 + ... + 1/k for whole weights.
+def area_under_risk(ranked: RankedExamples) -> FloatArray:
+    """AURC of each resample, (...), with the harmonic numbers H(k) = 1 + 1/2 + ... + 1/k.
 
     Within a group of ties errors are spread evenly, so the k-th risk is (E + (k - K) r)/k with E
     errors among the K kept before and r the group's own risk. Its sum over the group is
     r w + (E - K r)(H(K + w) - H(K)).
     """
-    if harmonic is None:
-        upto = np.asarray(digamma(ranked.weight_above + 1.0) + np.euler_gamma)
-    else:
-        upto = harmonic[ranked.weight_above.astype(np.intp)]
+    upto = np.asarray(digamma(ranked.weight_above + 1.0) + np.euler_gamma)
     steps = -np.diff(upto, axis=-1, append=0.0)
     rate = np.divide(
         ranked.errors, ranked.weight, out=np.zeros_like(ranked.errors), where=ranked.weight > 0
@@ -126,8 +123,3 @@ def risk_at(ranked: RankedExamples, coverage: float) -> FloatArray:
     )
     found = wrong - (kept - wanted) * errors / weight
     return np.asarray((found / wanted)[..., 0])
-
-
-def harmonic_numbers(n: int) -> FloatArray:
-    """H(0), ..., H(n)."""
-    return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from hokical.metrics.checks import Predictions
 from hokical.metrics.proper import bin_refinement, top_losses
 from hokical.metrics.ranked import RankedExamples, row_dot, run_starts
 from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
-from hokical.metrics.resample import Resampler
 from hokical.metrics.smooth import grid_masses, ks_distance, own_bandwidth
 
 
@@ -30,9 +28,8 @@ def top_statistics(
     coverage: float,
     clip: float,
     cells: int,
-    harmonic: FloatArray | None,
 ) -> dict[str, FloatArray]:
-    """All top-label metrics: smooth ECE on a grid of `cells`, `harmonic` as in the AURC."""
+    """All top-label metrics: smooth ECE on a grid of `cells`."""
     return {
         **_mean_statistics(ranked, clip),
         **_binned_statistics(ranked, n_bins),
@@ -40,68 +37,46 @@ def top_statistics(
         "smooth_ece": own_bandwidth(grid_masses(ranked, cells), 1e-6),
         "ks_error": ks_distance(ranked),
         "auroc": area_under_roc(ranked),
-        "aurc": area_under_risk(ranked, harmonic),
+        "aurc": area_under_risk(ranked),
         "selective_risk": risk_at(ranked, coverage),
     }
 
 
 @dataclass(frozen=True, eq=False)
-class UnitSums:
-    """Weighted sums over each unit that a resample draws: a row, or a block of rows.
+class BlockSums:
+    """Weighted sums over the blocks that resamples draw.
 
-    `weight` (units,), `sums` (units,) by metric, and `cells` the residuals by (class, bin) cell,
-    (units, classes * bins), or None to leave the classwise ECE out.
+    `weight` (blocks,), `sums` (blocks,) by metric, and `cells` the residuals by (class, bin) cell,
+    (blocks, classes * bins), or None to leave the classwise ECE out.
     """
 
     weight: FloatArray
     sums: dict[str, FloatArray]
-    cells: Any = None
-    n_classes: int = 1
+    cells: FloatArray | None
+    n_classes: int
 
     def __call__(self, counts: FloatArray) -> dict[str, FloatArray]:
-        """Means of resamples, (batch,) each, from the counts (batch, units) of what they drew."""
+        """Means of resamples, (batch,) each, from the counts (batch, blocks) of what they drew."""
         total = row_dot(counts, self.weight)
-        found = {
-            name: row_dot(counts, values) / total
-            for name, values in self.sums.items()
-            if np.isfinite(values).all()
-        }
+        finite = {name: sums for name, sums in self.sums.items() if np.isfinite(sums).all()}
+        found = {name: row_dot(counts, sums) / total for name, sums in finite.items()}
         if self.cells is not None:
-            gaps = np.abs(self.cells.T @ counts.T).sum(axis=0)
+            gaps = np.abs(counts @ self.cells).sum(axis=-1)
             found["classwise_ece"] = gaps / (self.n_classes * total)
         return found
 
 
-def class_cells(data: Predictions, units: Resampler, n_bins: int) -> Any:
-    """Residuals by (class, bin) cell, (units, classes * n_bins): sparse by row, dense by block."""
-    size = data.n_classes * n_bins
-    weight = units.examples.filled_weight()
-    if units.block is None:
-        from scipy.sparse import csr_array
-
-        cell, residual = _row_cells(data, units.order, weight, n_bins)
-        ends = np.arange(data.n_rows + 1) * data.n_classes
-        return csr_array((residual, cell, ends), shape=(data.n_rows, size))
-    cells = np.empty((units.n_units, size))
-    rows = np.split(
-        units.order[np.argsort(units.block, kind="stable")],
-        np.cumsum(np.bincount(units.block, minlength=units.n_units))[:-1],
-    )
-    for block, members in enumerate(rows):
-        cell, residual = _row_cells(data, members, weight, n_bins)
-        cells[block] = sum_by(cell, residual, size)
+def class_cells(data: Predictions, blocks: list[IntArray], n_bins: int) -> FloatArray:
+    """Weighted residuals by block and (class, bin) cell, (blocks, classes * n_bins)."""
+    cells = np.empty((len(blocks), data.n_classes * n_bins))
+    weight = data.filled_weight()
+    for place, rows in enumerate(blocks):
+        proba = data.proba[rows].astype(np.float64)
+        cell = n_bins * np.arange(data.n_classes) + bin_index(proba, n_bins)
+        proba[np.arange(rows.shape[0]), data.labels[rows]] -= 1.0
+        residual = -proba * weight[rows, None]
+        cells[place] = sum_by(cell.ravel(), residual.ravel(), cells.shape[1])
     return cells
-
-
-def _row_cells(
-    data: Predictions, rows: IntArray, weight: FloatArray, n_bins: int
-) -> tuple[IntArray, FloatArray]:
-    """Cell and weighted residual of every probability of some rows, (rows * classes,) each."""
-    proba = data.proba[rows].astype(np.float64)
-    cell = bin_index(proba.ravel(), n_bins).reshape(proba.shape)
-    cell += n_bins * np.arange(data.n_classes)
-    proba[np.arange(rows.shape[0]), data.labels[rows]] -= 1.0
-    return cell.ravel(), (-proba * weight[rows, None]).ravel()
 
 
 def _binned_statistics(ranked: RankedExamples, n_bins: int) -> dict[str, FloatArray]:

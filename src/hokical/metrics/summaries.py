@@ -26,15 +26,13 @@ from hokical.metrics.chunked import takes_chunks
 from hokical.metrics.classes import ClassSums, ClassTable
 from hokical.metrics.proper import full_losses, full_squares, split_sums, top_losses
 from hokical.metrics.ranked import RankedExamples
-from hokical.metrics.ranking import area_under_risk, area_under_roc, harmonic_numbers, risk_at
+from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
 from hokical.metrics.resample import Resampler
 from hokical.metrics.smooth import cells_for, ks_distance, smooth_ece
-from hokical.metrics.statistics import UnitSums, class_cells, top_statistics
+from hokical.metrics.statistics import BlockSums, class_cells, top_statistics
 from hokical.metrics.sums import FullSums, MetricSums
 
-#: Rows x classes x resamples up to which the classwise ECE gets an interval: some seconds. Where
-#: blocks are resampled, blocks x classes x bins up to which it does: 160 MB.
-CLASSWISE_WORK = 2_000_000_000
+#: Blocks x classes x bins up to which the classwise ECE gets an interval: 160 MB.
 CLASSWISE_CELLS = 20_000_000
 
 #: Metrics that chance makes larger: they are norms of noisy gaps.
@@ -142,7 +140,7 @@ def summary(
         As in `ece`. The bootstrap draws rows with their weights.
     proba, labels : array-like of shape (n, classes) and (n,), optional
         If given, adds `brier_full`, `log_loss_full` and `classwise_ece`. The last gets an interval
-        only if n * classes * n_resamples <= 2e9, or n > 10,000 and classes * n_bins <= 20,000.
+        only if classes * n_bins <= 20,000.
     predicted : array-like of shape (n,), optional
         The labels that were given, as column indices: adds `classes`, see `class_table`.
     n_bins : int
@@ -164,7 +162,7 @@ def summary(
     Intervals are "basic": the resamples reflected at the value. The calibration error of a sample
     is biased upwards, that of a resample twice, and the reflection removes the bias; so does
     `corrected`, the reflected median. The correction is too small near perfect calibration, and the
-    lower end makes up for that. With more than 10,000 rows, 1000 random blocks of rows are
+    lower end makes up for that. With more than 1000 rows, 1000 random blocks of rows are
     resampled. With 500 to 10,000 examples, 95 % intervals held a true ECE of 0, 0.01, 0.03 and 0.08
     in 94 to 97, 92 to 99, 92 to 95 and 91 to 93 % of trials. The bounds are proven.
 
@@ -194,14 +192,12 @@ def summary(
     if data is not None:
         rows |= {"brier_full": full_squares(data), "log_loss_full": full_losses(data, clip)}
         values |= {name: data.mean(rows[name]) for name in ("brier_full", "log_loss_full")}
-    units = Resampler.from_examples(examples, seed)
-    cells = None if data is None else _class_cells_or_none(data, units, options)
-    if data is not None:
-        values["classwise_ece"] = _classwise_error(data, cells, options)
-    of_units = {name: units.unit_sums(scores) for name, scores in rows.items()}
-    unit_weight = units.unit_sums(np.ones(examples.n_rows))
-    drawn = UnitSums(unit_weight, of_units, cells, 0 if data is None else data.n_classes)
-    draws = _resample_metrics(units, drawn, options, values["smooth_ece"])
+        values["classwise_ece"] = float(class_errors(data, options.n_bins, "width", 1.0).mean())
+    draws = {}
+    if options.n_resamples > 0:
+        drawn = Resampler.from_examples(examples, seed, n_bins)
+        sums_by_block = _sum_blocks(drawn, examples, data, rows, options)
+        draws = _resample_metrics(drawn, sums_by_block, options, values["smooth_ece"])
     n_independent = examples.n_rows if examples.weight is None else None
     found = _summarize(values, draws, examples.n_rows, n_independent, options)
     if predicted is None:
@@ -277,39 +273,37 @@ def _top_values(
     }
 
 
+def _sum_blocks(
+    drawn: Resampler,
+    examples: Examples,
+    data: Predictions | None,
+    rows: dict[str, FloatArray],
+    options: SummaryOptions,
+) -> BlockSums:
+    """What resamples need of each block; `rows` are scores by row, (n,) each."""
+    weight = examples.filled_weight()
+    sums = {name: drawn.sums(weight * scores) for name, scores in rows.items()}
+    n_classes = 0 if data is None else data.n_classes
+    feasible = drawn.n_blocks * n_classes * options.n_bins <= CLASSWISE_CELLS
+    cells = None
+    if data is not None and feasible:
+        cells = class_cells(data, drawn.rows_by_block(), options.n_bins)
+    return BlockSums(drawn.sums(weight), sums, cells, n_classes)
+
+
 def _resample_metrics(
-    units: Resampler, sums: UnitSums, options: SummaryOptions, bandwidth: float
+    drawn: Resampler, sums: BlockSums, options: SummaryOptions, bandwidth: float
 ) -> dict[str, FloatArray]:
     """Every metric of every resample, (n_resamples,) each."""
-    # Blocks differ in size by a row, so that a resample of them may have more rows than there are.
-    exact = units.block is None and units.examples.weight is None
-    harmonic = harmonic_numbers(units.n_units) if exact else None
     # The smooth ECE of an interval needs a coarser grid than its value.
     cells = min(cells_for(bandwidth, per_bandwidth=8, least=256), 2048)
     limits: Any = {"n_bins": options.n_bins, "clip": options.clip, "coverage": options.coverage}
     batches: dict[str, list[FloatArray]] = {}
-    for ranked, counts in units.batches(options.n_resamples, options.seed, options.n_bins):
-        found = top_statistics(ranked, cells=cells, harmonic=harmonic, **limits) | sums(counts)
+    for ranked, counts in drawn.batches(options.n_resamples, options.seed):
+        found = top_statistics(ranked, cells=cells, **limits) | sums(counts)
         for name, values in found.items():
             batches.setdefault(name, []).append(values)
     return {name: np.concatenate(parts) for name, parts in batches.items()}
-
-
-def _class_cells_or_none(data: Predictions, units: Resampler, options: SummaryOptions) -> Any:
-    """The cells of the classwise ECE, unless they are too many or not resampled."""
-    if units.block is None:
-        feasible = data.n_rows * data.n_classes * options.n_resamples <= CLASSWISE_WORK
-    else:
-        feasible = units.n_units * data.n_classes * options.n_bins <= CLASSWISE_CELLS
-    return class_cells(data, units, options.n_bins) if feasible and options.n_resamples else None
-
-
-def _classwise_error(data: Predictions, cells: Any, options: SummaryOptions) -> float:
-    """The classwise ECE; from dense cells, which are there already, where there are many rows."""
-    if isinstance(cells, np.ndarray):
-        weight = data.filled_weight().sum()
-        return float(np.abs(cells.sum(axis=0)).sum() / (data.n_classes * weight))
-    return float(class_errors(data, options.n_bins, "width", 1.0).mean())
 
 
 def _summarize(
