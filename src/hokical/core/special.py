@@ -100,6 +100,8 @@ def expit(x: Array, xp: Namespace) -> Array:
 def log_or_never(chance: Array, xp: Namespace) -> Array:
     """log; -inf at 0 or below, without a warning and with gradient 0."""
     happens = chance > 0.0
+    if xp is np:
+        return np.log(chance, out=np.full(np.shape(chance), -np.inf), where=happens)
     return xp.where(happens, xp.log(xp.where(happens, chance, xp.ones_like(chance))), -xp.inf)
 
 

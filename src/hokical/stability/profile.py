@@ -170,35 +170,31 @@ def _near_chances(
     logits: Logits, gap: FloatArray, scales: FloatArray, rule: Quadrature
 ) -> tuple[FloatArray, FloatArray]:
     """The same for NumPy, where it is needed: all scales at once, for calls cost time too."""
-    arrays = [logits.margins[:, None, :], scales[None, :], gap]
-    if logits.tail is not None:
-        margin = np.where(logits.tail.count > 0.0, logits.tail.margin, 0.0)
-        arrays += [margin[:, None], logits.tail.count[:, None]]
+    near = row, which = np.nonzero(gap <= FAR_FROM)
+    kept, lost = np.ones_like(gap), np.zeros_like(gap)
+    scale, gap, tail = scales[which], gap[near], logits.tail
+    found = []
+    for some in row_slices(row.size, DEGREE * logits.n_columns):
+        part = row[some]
+        t = np.minimum(logits.margins[part] * (2.0 / REACH / scale[some])[:, None], 2.0) - 1.0
+        logs = contract(moments_of(t, np), rule.series, np) - rule.own
+        if tail is not None:
+            margin = np.where(tail.count > 0.0, tail.margin, 0.0)[part] / scale[some]
+            logs += tail.count[part, None] * log_ndtr(rule.nodes + margin[:, None], np)
+        found.append(_kept_and_lost(rule, logs, gap[some]))
+    if found:
+        kept[near], lost[near] = np.concatenate(found, axis=1)
+    return kept, lost
 
-    def work(_: Namespace, *needed: FloatArray) -> FloatArray:
-        blocks = row_slices(needed[0].shape[0], DEGREE * logits.n_columns)
-        parts = [_chances_of_rows(rule, *(array[rows] for array in needed)) for rows in blocks]
-        return np.concatenate(parts)
 
-    far = np.broadcast_to([1.0, 0.0], (*gap.shape, 2))
-    both = where_needed(gap <= FAR_FROM, work, tuple(arrays), far, np)
-    return both[:, :, 0], both[:, :, 1]
-
-
-def _chances_of_rows(
-    rule: Quadrature, margins: FloatArray, scale: FloatArray, gap: FloatArray, *tail: FloatArray
-) -> FloatArray:
-    """Both integrals (n, 2) of margins (n, classes), each row at its own scale (n,)."""
-    t = np.minimum(margins * (2.0 / REACH / scale)[:, None], 2.0) - 1.0
-    logs = contract(moments_of(t, np), rule.series, np) - rule.own
-    if tail:
-        margin, count = tail
-        logs += count[:, None] * log_ndtr(rule.nodes + (margin / scale)[:, None], np)
+def _kept_and_lost(rule: Quadrature, logs: FloatArray, gap: FloatArray) -> FloatArray:
+    """Both integrals (2, n) from log survival (n, K), which is overwritten, and gaps (n,)."""
     survival = np.exp(np.minimum(logs, 0.0, out=logs), out=logs)
     last = np.where(gap > CUT_FROM, BUMP - 0.5 * gap, np.inf)[:, None]
-    lost = (1.0 - survival) * (rule.weights * (rule.nodes <= last))
+    lost = (1.0 - survival) * rule.weights
+    lost *= rule.nodes <= last
     survival *= rule.weights
-    return np.stack([survival.sum(axis=1), lost.sum(axis=1)], axis=1)
+    return np.stack([survival.sum(axis=1), lost.sum(axis=1)])
 
 
 def _all_overtaking(logits: Logits, gap: Array, scales: Array) -> Array:
