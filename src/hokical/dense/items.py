@@ -46,7 +46,7 @@ def judge_items(
     sums = np.concatenate(parts) if parts else np.zeros((0, 5, options.n_bins))
     sums = sums[sums[:, 0].sum(axis=1) > 0.0]
     if not sums.shape[0]:
-        return replace(summary, bounds={})
+        return replace(summary, bounds={}, classes=None)
     estimates = dict(summary.estimates)
     if n_resamples > 0:
         for name, values in _resample(sums, n_resamples, seed).items():
