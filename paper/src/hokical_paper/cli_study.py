@@ -1,0 +1,61 @@
+"""`hokical paper study`: methods and peers over a folder of classifiers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hokical.cli.options import Json
+from hokical.cli.show import say, show_json
+
+
+class Half(StrEnum):
+    """Which data sets to look at: choose on one half, judge on the other."""
+
+    all = "all"
+    first = "first"
+    second = "second"
+
+
+def study(
+    folder: Annotated[Path, typer.Argument(help="Folder of .npz files with logits or probs.")],
+    methods: Annotated[
+        str, typer.Option("--methods", "-m", help="Methods, with commas between them.")
+    ] = "uncalibrated,temps,ets,profile,structured,auto,platt,beta,venn_abers",
+    peers: Annotated[bool, typer.Option(help="Also run other libraries that are here.")] = True,
+    subject: Annotated[str, typer.Option(help="The method the others are set against.")] = "auto",
+    score: Annotated[str, typer.Option(help="log_loss, brier, top_log_loss or top_brier.")] = (
+        "log_loss"
+    ),
+    half: Annotated[Half, typer.Option(help="Every second data set, by name.")] = Half.all,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Fit on at most so many examples.")
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="Where outcomes are kept.")] = Path(".cache/study"),
+    as_json: Json = False,
+) -> None:
+    """Compare methods over many classifiers, in whole vectors.
+
+    Prints Markdown tables: mean, mean rank, how often the subject wins, and how often each method
+    is worse than no calibration, overall, by task and by size. Intervals are of 95 %, from
+    resampled data sets. An interrupted study goes on where it stopped.
+    """
+    from dataclasses import asdict
+
+    from hokical_paper.study import choose_experiments, run_study
+    from hokical_paper.study_peers import PEERS
+    from hokical_paper.study_tables import summarise, to_markdown
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    names += [name for name, peer in PEERS.items() if peers and peer.installed]
+    experiments = choose_experiments(folder, half.value, limit)
+    outcomes = run_study(experiments, list(dict.fromkeys([*names, subject])), cache, say)
+    groups = summarise(outcomes, subject=subject, score=score)
+    if as_json:
+        show_json([asdict(group) for group in groups])
+        return
+    for group in groups:
+        typer.echo(to_markdown(group, subject) + "\n")

@@ -1,0 +1,216 @@
+"""Methods compared over a folder of classifiers: whole vectors, many data sets, peers beside us.
+
+Every classifier is an experiment: scores and labels to fit on, scores and labels to judge on. Those
+of one data set are alike, so uncertainty comes from resampling data sets, not experiments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hokical import from_probabilities
+from hokical.calibrators import make
+from hokical.calibrators.catalog import AUTOMATIC, BUILT_IN, load_estimator_class
+from hokical.core.files import write_text_atomically
+from hokical.core.types import FloatArray, IntArray
+from hokical_paper.code import code_digest
+from hokical_paper.study_peers import PEERS
+
+#: A true class that was given less than this counts as impossible, and as this in the log loss.
+LEAST = 1e-12
+SCORES = ("log_loss", "brier", "top_log_loss", "top_brier")
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """One classifier on one data set; scores (n, classes) are logits."""
+
+    name: str
+    data_set: str
+    val_logits: FloatArray
+    val_labels: IntArray
+    test_logits: FloatArray
+    test_labels: IntArray
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.val_logits.shape[1])
+
+    @property
+    def groups(self) -> tuple[str, str]:
+        """The task and the size of the calibration set, as the tables name them."""
+        k, n = self.n_classes, self.val_labels.size
+        task = "binary" if k == 2 else "3 to 20 classes" if k <= 20 else "more than 20 classes"
+        size = "up to 500" if n <= 500 else "501 to 2000" if n <= 2000 else "more than 2000"
+        return task, f"{size} examples to fit on"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A method's test scores on one experiment."""
+
+    experiment: str
+    data_set: str
+    task: str
+    size: str
+    method: str
+    log_loss: float
+    brier: float
+    top_log_loss: float
+    top_brier: float
+    impossible: int
+    seconds: float
+
+
+def read_experiments(folder: Path) -> Iterator[Experiment]:
+    """The experiments of all .npz files of a folder, in the order of their names.
+
+    A file holds `val_logits`, `val_labels`, `test_logits`, `test_labels` (or `..._probs`), or many
+    experiments under `DATASET__MODEL/val_probs` and so on. A file with `test_*` alone is cut in two
+    at random.
+    """
+    paths = sorted(folder.glob("*.npz"))
+    if not paths:
+        raise FileNotFoundError(f"{folder} has no .npz file.")
+    for path in paths:
+        with np.load(path, allow_pickle=False) as stored:
+            names = sorted({key.rpartition("/")[0] for key in stored.files})
+            for name in names:
+                prefix = f"{name}/" if name else ""
+                arrays = {
+                    key.removeprefix(prefix): stored[key]
+                    for key in stored.files
+                    if key.startswith(prefix) and "/" not in key.removeprefix(prefix)
+                }
+                found = _experiment(name or path.stem, arrays)
+                if found is not None:
+                    yield found
+
+
+def choose_experiments(
+    folder: Path, half: str = "all", limit: int | None = None
+) -> list[Experiment]:
+    """Experiments of a folder: of all data sets or of every second one, fitted on some examples."""
+    found = list(read_experiments(folder))
+    names = sorted({experiment.data_set for experiment in found})
+    kept = set({"all": names, "first": names[::2], "second": names[1::2]}[half])
+    return [_shorten(experiment, limit) for experiment in found if experiment.data_set in kept]
+
+
+def _shorten(experiment: Experiment, limit: int | None) -> Experiment:
+    if limit is None or experiment.val_labels.size <= limit:
+        return experiment
+    rows = np.sort(np.random.default_rng(0).permutation(experiment.val_labels.size)[:limit])
+    return replace(
+        experiment,
+        val_logits=experiment.val_logits[rows],
+        val_labels=experiment.val_labels[rows],
+    )
+
+
+def _experiment(name: str, arrays: dict[str, Any]) -> Experiment | None:
+    scores = {part: _as_logits(arrays, part) for part in ("val", "test")}
+    labels = {part: arrays.get(f"{part}_labels") for part in ("val", "test")}
+    if scores["test"] is None or labels["test"] is None:
+        return None
+    if scores["val"] is None or labels["val"] is None:
+        order = np.random.default_rng(0).permutation(labels["test"].size)
+        half = order.size // 2
+        cut = {"val": order[:half], "test": order[half:]}
+        scores = {part: scores["test"][rows] for part, rows in cut.items()}
+        labels = {part: labels["test"][rows] for part, rows in cut.items()}
+    rows = [np.asarray(labels[part], np.int64) for part in ("val", "test")]
+    return Experiment(name, name.split("__")[0], scores["val"], rows[0], scores["test"], rows[1])
+
+
+def _as_logits(arrays: dict[str, Any], part: str) -> Any:
+    if f"{part}_logits" in arrays:
+        return np.asarray(arrays[f"{part}_logits"], np.float64)
+    if f"{part}_probs" in arrays:
+        return from_probabilities(np.asarray(arrays[f"{part}_probs"], np.float64))
+    return None
+
+
+def run_study(
+    experiments: Iterable[Experiment],
+    methods: list[str],
+    cache: Path,
+    report: Callable[[str], None] = lambda _: None,
+) -> list[Outcome]:
+    """Outcomes of all methods on all experiments; those in the cache folder are not run again."""
+    cache.mkdir(parents=True, exist_ok=True)
+    found: list[Outcome] = []
+    for experiment in experiments:
+        suitable = [method for method in methods if _suits(method, experiment)]
+        found += [_cached(experiment, method, cache) for method in suitable]
+        report(experiment.name)
+    return found
+
+
+def _suits(method: str, experiment: Experiment) -> bool:
+    if method in PEERS:
+        return not PEERS[method].binary_only or experiment.n_classes == 2
+    kind = load_estimator_class(method)
+    return not kind.needs_views and (not kind.binary_only or experiment.n_classes == 2)
+
+
+def _cached(experiment: Experiment, method: str, cache: Path) -> Outcome:
+    name = f"{experiment.name}-{method.replace(':', '_')}-{_key(experiment, method)}.json"
+    path = cache / name
+    try:
+        return Outcome(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        outcome = judge(experiment, method)
+        write_text_atomically(path, json.dumps(asdict(outcome)))
+        return outcome
+
+
+def _key(experiment: Experiment, method: str) -> str:
+    """A digest of the data and of the code that is executed."""
+    home = "hokical_paper.study_peers"
+    if method not in PEERS:
+        home = f"hokical.calibrators.{(BUILT_IN | AUTOMATIC)[method][0]}"
+    digest = hashlib.sha256(code_digest("hokical_paper.study", home).encode())
+    for array in (experiment.val_logits, experiment.test_logits, experiment.test_labels):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def judge(experiment: Experiment, method: str) -> Outcome:
+    """Fit one method on one experiment, and score it on the test set."""
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if method in PEERS:
+            proba = PEERS[method].run(experiment)
+        else:
+            calibrator = make(method).fit(experiment.val_logits, experiment.val_labels)
+            proba = calibrator.predict_proba(experiment.test_logits)
+    seconds = time.perf_counter() - start
+    rows, labels = np.arange(experiment.test_labels.size), experiment.test_labels
+    chance = proba[rows, labels]
+    squares = np.sum(proba**2, axis=1) - 2.0 * chance + 1.0
+    own = experiment.test_logits.argmax(axis=1)
+    confidence, right = proba[rows, own], own == labels
+    top = np.clip(np.where(right, confidence, 1.0 - confidence), LEAST, 1.0)
+    return Outcome(
+        experiment.name,
+        experiment.data_set,
+        *experiment.groups,
+        method,
+        log_loss=float(-np.log(np.clip(chance, LEAST, 1.0)).mean()),
+        brier=float(squares.mean()),
+        top_log_loss=float(-np.log(top).mean()),
+        top_brier=float(np.mean((confidence - right) ** 2)),
+        impossible=int(np.count_nonzero(chance < LEAST)),
+        seconds=seconds,
+    )

@@ -1,0 +1,93 @@
+"""Methods of other libraries, asked in their own words; used where they are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from hokical.core.types import FloatArray
+
+#: Their methods take probabilities and most cannot take 0.
+_LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A method of another library, and what has to be installed for it."""
+
+    needs: tuple[str, ...]
+    run: Callable[[Any], FloatArray]
+    binary_only: bool = False
+
+    @property
+    def installed(self) -> bool:
+        return all(find_spec(name) is not None for name in self.needs)
+
+
+def _softmax(logits: FloatArray) -> FloatArray:
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    clipped = np.clip(weights / weights.sum(axis=1, keepdims=True), _LEAST, 1.0)
+    return np.asarray(clipped / clipped.sum(axis=1, keepdims=True))
+
+
+def _probmetrics(name: str) -> Callable[[Any], FloatArray]:
+    def run(experiment: Any) -> FloatArray:
+        from probmetrics.calibrators import get_calibrator
+
+        calibrator = get_calibrator(name)
+        calibrator.fit(_softmax(experiment.val_logits), experiment.val_labels)
+        return np.asarray(calibrator.predict_proba(_softmax(experiment.test_logits)))
+
+    return run
+
+
+def _sklearn(method: str) -> Callable[[Any], FloatArray]:
+    """`CalibratedClassifierCV` of a classifier whose scores are its inputs."""
+
+    def run(experiment: Any) -> FloatArray:
+        from sklearn.calibration import CalibratedClassifierCV
+        from sklearn.frozen import FrozenEstimator
+
+        n_classes = experiment.n_classes
+        model = FrozenEstimator(_make_given_scores(n_classes).fit())
+        calibrated = CalibratedClassifierCV(model, method=method)
+        logits = np.log(_softmax(experiment.val_logits))
+        calibrated.fit(logits, experiment.val_labels)
+        found = calibrated.predict_proba(np.log(_softmax(experiment.test_logits)))
+        proba = np.zeros((found.shape[0], n_classes))
+        proba[:, calibrated.classes_] = found
+        return proba
+
+    return run
+
+
+def _make_given_scores(n_classes: int) -> Any:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+
+    class GivenScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+        """A classifier whose decision function is its input."""
+
+        def fit(self, X: Any = None, y: Any = None) -> Any:
+            self.classes_ = np.arange(n_classes)
+            return self
+
+        def decision_function(self, X: Any) -> Any:
+            return X[:, 1] - X[:, 0] if n_classes == 2 else X
+
+        def predict(self, X: Any) -> Any:
+            return X.argmax(axis=1)
+
+    return GivenScores()
+
+
+PEERS = {
+    "probmetrics:sms": Peer(("probmetrics",), _probmetrics("sms")),
+    "probmetrics:svs": Peer(("probmetrics",), _probmetrics("svs")),
+    "probmetrics:beta": Peer(("probmetrics", "betacal"), _probmetrics("beta"), binary_only=True),
+    "sklearn:sigmoid": Peer(("sklearn",), _sklearn("sigmoid")),
+    "sklearn:isotonic": Peer(("sklearn",), _sklearn("isotonic")),
+}

@@ -1,0 +1,152 @@
+"""What a study says: means, ranks, wins and harm, with intervals from resampled data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hokical.core.types import FloatArray
+from hokical_paper.study import SCORES, Outcome
+
+BASE = "uncalibrated"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One method in one group of experiments; intervals are (low, high)."""
+
+    method: str
+    mean: float
+    mean_interval: tuple[float, float]
+    rank: float
+    rank_interval: tuple[float, float]
+    subject_wins: float
+    subject_gap: float
+    gap_interval: tuple[float, float]
+    worse_than_base: float
+    impossible: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """All methods that ran on every experiment of a group, the best mean rank first."""
+
+    title: str
+    score: str
+    n_experiments: int
+    n_data_sets: int
+    standings: tuple[Standing, ...]
+
+
+def summarise(
+    outcomes: Sequence[Outcome], *, subject: str, score: str = "log_loss", resamples: int = 1000
+) -> list[Group]:
+    """Standings overall, by task and by the size of the calibration set."""
+    if score not in SCORES:
+        raise ValueError(f"`score` must be one of {SCORES}; got {score!r}.")
+    groups: dict[str, list[Outcome]] = {"all": list(outcomes)}
+    for outcome in outcomes:
+        for title in (outcome.task, outcome.size):
+            groups.setdefault(title, []).append(outcome)
+    return [_group(title, found, subject, score, resamples) for title, found in groups.items()]
+
+
+def _group(
+    title: str, outcomes: Sequence[Outcome], subject: str, score: str, resamples: int
+) -> Group:
+    cells = {(found.experiment, found.method): found for found in outcomes}
+    experiments = sorted({experiment for experiment, _ in cells})
+    everywhere = {
+        method: all((experiment, method) in cells for experiment in experiments)
+        for _, method in cells
+    }
+    methods = [method for method, whole in everywhere.items() if whole]
+    table = np.array(
+        [[getattr(cells[name, method], score) for method in methods] for name in experiments]
+    )
+    data_sets = np.array([cells[name, methods[0]].data_set for name in experiments])
+    draws = _draw_data_sets(data_sets, resamples)
+    ranks = _ranks(table)
+    own = table[:, methods.index(subject)]
+    base = table[:, methods.index(BASE)] if BASE in methods else None
+    standings = []
+    for place, method in enumerate(methods):
+        column, gap = table[:, place], table[:, place] - own
+        found = [cells[name, method] for name in experiments]
+        standings.append(
+            Standing(
+                method,
+                float(column.mean()),
+                _interval(column, draws),
+                float(ranks[:, place].mean()),
+                _interval(ranks[:, place], draws),
+                float(np.mean(gap > 0.0) + 0.5 * np.mean(gap == 0.0)),
+                float(gap.mean()),
+                _interval(gap, draws),
+                float("nan") if base is None else float(np.mean(column > base)),
+                sum(outcome.impossible for outcome in found),
+                sum(outcome.seconds for outcome in found),
+            )
+        )
+    standings.sort(key=lambda standing: standing.rank)
+    return Group(title, score, len(experiments), np.unique(data_sets).size, tuple(standings))
+
+
+def _ranks(table: FloatArray) -> FloatArray:
+    """Rank of each method in each row, from 1, ties shared, (experiments, methods)."""
+    below = (table[:, None, :] < table[:, :, None]).sum(axis=2)
+    equal = (table[:, None, :] == table[:, :, None]).sum(axis=2)
+    return np.asarray(below + (equal + 1) / 2.0)
+
+
+def _draw_data_sets(data_sets: Any, resamples: int) -> list[Any]:
+    """Rows of experiments for each resample: all of a drawn data set, as often as it is drawn."""
+    rng = np.random.default_rng(0)
+    rows = [np.flatnonzero(data_sets == name) for name in np.unique(data_sets)]
+    drawn = rng.integers(len(rows), size=(resamples, len(rows)))
+    return [np.concatenate([rows[i] for i in draw]) for draw in drawn]
+
+
+def _interval(values: FloatArray, draws: list[Any]) -> tuple[float, float]:
+    means = [values[rows].mean() for rows in draws]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def to_markdown(group: Group, subject: str) -> str:
+    """A table of a group."""
+    heads = [
+        "method",
+        f"mean {group.score.replace('_', ' ')}",
+        "mean rank",
+        f"behind {subject}",
+        f"{subject} is better in",
+        f"worse than {BASE} in",
+        "impossible truths",
+        "seconds",
+    ]
+    lines = [
+        f"**{group.title}**: {group.n_experiments} classifiers, {group.n_data_sets} data sets",
+        "",
+        f"| {' | '.join(heads)} |",
+        f"|---|{'--:|' * (len(heads) - 1)}",
+    ]
+    for row in group.standings:
+        own = row.method == subject
+        lines.append(
+            f"| {row.method} | {row.mean:.4f} ({_ends(row.mean_interval)}) "
+            f"| {row.rank:.2f} ({_ends(row.rank_interval, 1)}) "
+            f"| {'' if own else f'{row.subject_gap:+.4f} ({_ends(row.gap_interval)})'} "
+            f"| {'' if own else f'{row.subject_wins:.0%}'} "
+            f"| {'' if row.method == BASE else f'{row.worse_than_base:.0%}'} "
+            f"| {row.impossible} | {row.seconds:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _ends(interval: tuple[float, float], digits: int = 4) -> str:
+    return f"{interval[0]:.{digits}f} to {interval[1]:.{digits}f}"

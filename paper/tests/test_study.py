@@ -1,0 +1,105 @@
+"""The study over a folder of classifiers: what it reads, how it counts, and that it resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hokical_paper import study
+from hokical_paper.cli import app
+from hokical_paper.study import Outcome, choose_experiments, judge, read_experiments, run_study
+from hokical_paper.study_tables import summarise, to_markdown
+
+
+def make_scores(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, n_classes))
+    return 3.0 * logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two data sets of probabilities in one file, one of logits, one without a validation set."""
+    many = {}
+    for name, n_classes in (("iris__rf", 3), ("iris__lr", 3), ("coins__rf", 2)):
+        for part, seed in (("val", 0), ("test", 1)):
+            logits, labels = make_scores(120, n_classes, seed)
+            proba = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+            proba[proba < 1e-3] = 0.0
+            many[f"{name}/{part}_probs"] = proba / proba.sum(axis=1, keepdims=True)
+            many[f"{name}/{part}_labels"] = labels
+    made = tmp_path / "scores"
+    made.mkdir()
+    np.savez(made / "tables.npz", **many)
+    logits, labels = make_scores(100, 4, 5)
+    np.savez(made / "net.npz", test_logits=logits, test_labels=labels)
+    np.savez(made / "other.npz", weights=np.ones(3))
+    return made
+
+
+def test_what_is_read(folder: Path) -> None:
+    found = {experiment.name: experiment for experiment in read_experiments(folder)}
+    assert sorted(found) == ["coins__rf", "iris__lr", "iris__rf", "net"]
+    assert found["iris__lr"].data_set == "iris"
+    assert np.isfinite(found["coins__rf"].val_logits).all()  # zeros are unlikely, not impossible
+    assert found["net"].val_labels.size == found["net"].test_labels.size == 50
+    first, second = (choose_experiments(folder, half) for half in ("first", "second"))
+    assert {e.data_set for e in first}.isdisjoint({e.data_set for e in second})
+    assert max(e.val_labels.size for e in choose_experiments(folder, limit=30)) == 30
+
+
+def test_scores_are_those_of_a_plain_loop(folder: Path) -> None:
+    experiment = next(e for e in read_experiments(folder) if e.name == "net")
+    found = judge(experiment, "uncalibrated")
+    logits, labels = experiment.test_logits, experiment.test_labels
+    losses, squares = [], []
+    for row, label in zip(logits, labels, strict=True):
+        p = np.exp(row) / np.exp(row).sum()
+        losses.append(-np.log(p[label]))
+        squares.append(((p - np.eye(4)[label]) ** 2).sum())
+    assert found.log_loss == pytest.approx(np.mean(losses))
+    assert found.brier == pytest.approx(np.mean(squares))
+
+
+def test_outcomes_are_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    methods = ["uncalibrated", "temps", "platt"]
+    first = run_study(read_experiments(folder), methods, tmp_path / "cache")
+    assert [f.experiment for f in first if f.method == "platt"] == ["coins__rf"]
+    monkeypatch.setattr(study, "judge", None)
+    assert run_study(read_experiments(folder), methods, tmp_path / "cache") == first
+
+
+def outcome(experiment: str, method: str, loss: float) -> Outcome:
+    fixed = ("binary", "up to 500 examples to fit on", method)
+    return Outcome(experiment, experiment[0], *fixed, loss, loss, loss, loss, 0, 1.0)
+
+
+def test_standings() -> None:
+    losses = {"uncalibrated": [0.5, 0.5, 0.5], "auto": [0.4, 0.4, 0.6], "temps": [0.4, 0.45, 0.5]}
+    outcomes = [
+        outcome(name, method, loss)
+        for method, row in losses.items()
+        for name, loss in zip(("a1", "a2", "b1"), row, strict=True)
+    ]
+    whole = summarise(outcomes, subject="auto", resamples=50)[0]
+    by_name = {standing.method: standing for standing in whole.standings}
+    assert (whole.n_experiments, whole.n_data_sets) == (3, 2)
+    assert by_name["auto"].rank == pytest.approx((1.5 + 1 + 3) / 3)
+    assert by_name["temps"].subject_wins == pytest.approx((0.5 + 1 + 0) / 3)
+    assert by_name["auto"].worse_than_base == pytest.approx(1 / 3)
+    low, high = by_name["auto"].mean_interval
+    assert low <= by_name["auto"].mean <= high
+    assert "| temps |" in to_markdown(whole, "auto")
+
+
+def test_the_command(folder: Path, tmp_path: Path) -> None:
+    options = ["--methods", "uncalibrated,temps", "--subject", "temps", "--no-peers"]
+    found = CliRunner().invoke(
+        app, ["study", str(folder), *options, "--cache", str(tmp_path / "cache")]
+    )
+    assert found.exit_code == 0, found.output
+    assert "**binary**: 1 classifiers, 1 data sets" in found.output
+    assert "worse than uncalibrated in" in found.output
