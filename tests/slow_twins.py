@@ -4,6 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import log_ndtr
+from sklearn.isotonic import IsotonicRegression
+
+
+def isotonic_chance(
+    x: np.ndarray,
+    target: np.ndarray,
+    weights: np.ndarray | None,
+    new: np.ndarray,
+    least: float | None = None,
+) -> np.ndarray:
+    """scikit-learn's isotonic regression, with its values of 0 and 1 moved inside by their weight.
+
+    Of m entries that are all 0 or all 1, 1 / (m + 2) is kept for the other outcome.
+    """
+    weights = np.ones(x.size) if weights is None else weights * (x.size / weights.sum())
+    twin = IsotonicRegression(out_of_bounds="clip").fit(x, target, weights)
+    fitted, values = twin.predict(x), twin.y_thresholds_.copy()
+    kept = least or 1.0 / (weights[fitted < 1e-12].sum() + 2.0)
+    most = 1.0 - 1.0 / (weights[fitted > 1.0 - 1e-12].sum() + 2.0)
+    zeros, ones = values < 1e-12, values > 1.0 - 1e-12
+    inner = values[~zeros & ~ones]
+    values[ones] = max([most, *inner])
+    values[zeros] = min([kept, *inner, *values[ones]])
+    return np.interp(new, twin.X_thresholds_, values)
 
 
 def gaussian_stability(values: np.ndarray, scale: float) -> np.ndarray:

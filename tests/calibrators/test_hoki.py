@@ -38,8 +38,8 @@ def test_it_is_the_printed_algorithm(
     draws: int | None, init: str, n_bins: int, overconfident: Data
 ) -> None:
     logits, labels = overconfident
-    cal = Hoki(noise=Gaussian(3.0), draws=draws, init=init, n_bins=n_bins, random_state=1)
-    cal.fit(logits, labels)
+    options = {"draws": draws, "init": init, "n_bins": n_bins, "random_state": 1}
+    cal = Hoki(noise=Gaussian(3.0), unseen="as_printed", **options).fit(logits, labels)
     correct = logits.argmax(axis=1) == labels
     start = (
         np.full(len(labels), correct.mean())
@@ -79,7 +79,8 @@ def test_validation_ece_is_zero_at_a_fixed_point(
     logits, labels = synthetic_logits(400, c, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        cal = Hoki(noise=noise, n_bins=n_bins, init=init).fit(logits, labels)
+        cal = Hoki(noise=noise, n_bins=n_bins, init=init, unseen="as_printed").fit(logits, labels)
+        modest = Hoki(noise=noise, n_bins=n_bins, init=init).fit(logits, labels)
     confidence, correct = cal.predict_confidence(logits), cal.predict(logits) == labels
     assert np.all((confidence >= 0.0) & (confidence <= 1.0))
     gap = cal.sufficiency_gap(logits, labels)
@@ -88,6 +89,9 @@ def test_validation_ece_is_zero_at_a_fixed_point(
     if cal.converged_:
         assert gap.calibration_error < 1e-9
         assert cal.ending_ == "converged"
+    # Certainty of a bin is cut by what one more example could do: one in 400, at most, per bin.
+    error = slow_twins.ece(modest.predict_confidence(logits), correct, n_bins)
+    assert error <= cal.validation_ece_ + 2.0 * n_bins / 400.0
 
 
 def test_rows_with_one_possible_class_are_examples_like_others() -> None:
@@ -280,12 +284,15 @@ def test_all_right_or_all_wrong(right: bool) -> None:
     logits = np.random.default_rng(0).normal(size=(60, 3))
     labels = logits.argmax(axis=1) if right else logits.argmin(axis=1)
     cal = Hoki().fit(logits, labels)
-    np.testing.assert_array_equal(cal.predict_confidence(logits), float(right))
+    np.testing.assert_allclose(cal.predict_confidence(logits), (61.0 if right else 1.0) / 62.0)
+    printed = Hoki(unseen="as_printed").fit(logits, labels)
+    np.testing.assert_array_equal(printed.predict_confidence(logits), float(right))
 
 
 def test_one_example_is_enough() -> None:
     cal = Hoki().fit([[1.0, 0.0]], [0])
-    assert cal.predict_confidence([[0.0, 0.2]])[0] == 1.0
+    np.testing.assert_allclose(cal.predict_confidence([[0.0, 1.0]]), 2.0 / 3.0)
+    np.testing.assert_allclose(cal.predict_confidence([[0.0, 0.0]]), 0.5)
 
 
 def test_tied_logits_take_the_first_class() -> None:
@@ -308,6 +315,7 @@ def test_predicting_before_fitting_is_scikit_learns_error() -> None:
         ({"max_iter": 0}, "`max_iter` must be an integer of at least 1"),
         ({"draws": -5}, "`draws` must be None"),
         ({"init": "zero"}, "`init` must be"),
+        ({"unseen": "guess"}, "`unseen` must be"),
     ],
 )
 def test_bad_parameters_are_named(options: dict, message: str, overconfident: Data) -> None:

@@ -227,7 +227,8 @@ def profile_confidence(rule: rules.ProfileRule, row: Row) -> float:
     apart = features - rule.familiar.centre
     distance = apart @ rule.familiar.precision @ apart
     trust = rule.familiar.reach / distance if distance > rule.familiar.reach else 1.0
-    return float(expit(np.clip(features[0] + correction * trust, -34.0, 34.0)))
+    chance = expit(np.clip(features[0] + correction * trust, -34.0, 34.0))
+    return max(float(chance), 1.0 / max(2, np.isfinite(row).sum()))
 
 
 def profile_features(rule: rules.ProfileRule, row: Row) -> Row:

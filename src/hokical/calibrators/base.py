@@ -26,7 +26,7 @@ from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.fitting.scored import ScoredPartition
 from hokical.guarantees.neighbours import NeighbourTable
 from hokical.guarantees.score_table import ScoreTable, can_be_counts
-from hokical.guarantees.scores import score_levels
+from hokical.guarantees.scores import doubtful_levels
 from hokical.guarantees.support import Support
 from hokical.rules.base import Rule
 from hokical.rules.floored import FlooredRule
@@ -179,7 +179,8 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         """The classifier's own scores, if labels are kept and weights are counts."""
         if not self.preserves_labels or not can_be_counts(block.weights):
             return None
-        return ScoreTable.from_examples(score_levels(log_odds), ~block.correct, block.weights)
+        level = doubtful_levels([log_odds], ~block.correct, block.logits.on_host(block.logits.top))
+        return ScoreTable.from_examples(level, ~block.correct, block.weights)
 
     def check_fitted(self) -> None:
         check_is_fitted(self, "rule_")

@@ -26,7 +26,12 @@ from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.neighbours import NeighbourTable, accuracy_intervals
 from hokical.guarantees.risk import Evidence, choose_threshold, starting_levels
 from hokical.guarantees.score_table import ScoreTable
-from hokical.guarantees.scores import confidence_log_odds, label_log_odds, score_levels
+from hokical.guarantees.scores import (
+    confidence_log_odds,
+    doubtful_levels,
+    label_log_odds,
+    score_levels,
+)
 from hokical.guarantees.selective import SelectivePrediction, selective_prediction
 from hokical.guarantees.support import Support
 from hokical.rules.answering import What, answer
@@ -127,8 +132,10 @@ class Calibrator:
         """
         data = self._checked_logits(logits)
         truth = as_labels(labels, data.n_rows, data.n_classes)
-        level = score_levels(confidence_log_odds(self._on_host("confidence", data)))
-        wrong = self._on_host("labels", data) != truth
+        forms = _served(data)
+        scores = [confidence_log_odds(self._on_host("confidence", form)) for form in forms]
+        wrong = np.any([self._on_host("labels", form) != truth for form in forms], axis=0)
+        level = doubtful_levels(scores, wrong, data.on_host(data.top))
         self.held_out_scores_ = ScoreTable.from_examples(level, wrong)
         return self
 
@@ -187,7 +194,8 @@ class Calibrator:
 
         The examples of the fit, or of `certify`, are divided into groups of neighbouring scores;
         the interval misses the true accuracy of the example's group with probability at most
-        `delta` (Clopper-Pearson). The confidence itself is finer than a group and may be outside.
+        `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside, the
+        interval is extended to it.
 
         Venn-Abers prediction has an interval of its own for the label's probability, without a
         `delta`, which is given until `certify` is called.
@@ -216,14 +224,17 @@ class Calibrator:
             return give_back(np.stack([data.on_host(end) for end in own], axis=1), logits)
         source, table = self._evidence("predict_interval")
         if source == "fit" and self.neighbours_ is not None:
+        confidence = self._on_host("confidence", data)
             wanted = self.rule_.beside(data).neighbour_levels(data)
             count, correct = self.neighbours_.count, self.neighbours_.correct
             found = accuracy_intervals(count, correct, data.on_host(wanted).astype(np.int64), delta)
         else:
-            confidence = None if source == "fit" else self._on_host("confidence", data)
             wanted = _levels(source, data, confidence)
-            found = accuracy_intervals(table.count, table.count - table.wrong, wanted, delta)
-        return give_back(found, logits)
+            right = table.count - table.wrong
+            # One level of doubt, as examples were counted (`doubtful_levels`).
+            found = accuracy_intervals(table.count, right, wanted, delta, doubt=1)
+        ends = [np.minimum(found[:, 0], confidence), np.maximum(found[:, 1], confidence)]
+        return give_back(np.stack(ends, axis=1), logits)
 
     @property
     def stamp(self) -> str:
@@ -324,8 +335,17 @@ def acceptable(method: Any, logits: Logits) -> Logits:
     return logits.with_every_class(method.name, "Use temps, ets, hoki or profile")
 
 
-def _levels(source: Evidence, logits: Logits, confidence: FloatArray | None) -> IntArray:
+def _served(logits: Logits) -> list[Logits]:
+    """The rows as they are, and as float32 if they are wider: confidence may have steps."""
+    values = logits.values
+    plain = type(logits) is Logits and logits.is_numpy and values.dtype == np.float64
+    if not plain or np.max(np.abs(values), where=np.isfinite(values), initial=0.0) > 3e38:
+        return [logits]
+    return [logits, as_logits(values.astype(np.float32))]
+
+
+def _levels(source: Evidence, logits: Logits, confidence: FloatArray) -> IntArray:
     """The level (n,) of each example's score."""
-    if source == "held-out" and confidence is not None:
+    if source == "held-out":
         return score_levels(confidence_log_odds(confidence))
     return score_levels(logits.on_host(label_log_odds(logits)))

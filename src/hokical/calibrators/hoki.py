@@ -51,6 +51,14 @@ class Hoki(BaseCalibrator):
         Maximum number of steps of the recursion.
     init : {"accuracy", "confidence"}
         Where every example starts: at the validation accuracy, or at its softmax confidence.
+    unseen : {"nearest", "as_printed"}
+        What to say where the validation set has no example. "nearest" goes by the nearest examples:
+        in a gap between them confidence stays between theirs, above the most stable one it stays,
+        below the least stable one it falls with stability towards 1 / classes. And it is never 0 or
+        1: a bin of n examples says at least 1 / (n + 2) and at most (n + 1) / (n + 2).
+        "as_printed" is the paper to the letter: a bin without validation examples leaves a
+        confidence where it is, which can be 0.97 for equal logits; and bins without a mistake
+        say 1.
     random_state : int, RandomState, Generator or None
         Seed of the draws; unused when exact.
 
@@ -65,7 +73,8 @@ class Hoki(BaseCalibrator):
     n_iter_, converged_ : how the recursion ended
     ending_ : "converged" (every bin's mean confidence is its accuracy), "cycle" (a few examples
         go back and forth between bins) or "limit" (`max_iter` reached)
-    validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged
+    validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged, before
+        certainty is cut as under `unseen`, which adds at most 1 / n for each such bin
     table_ : StabilityTable, the mergeable statistic that all of this is computed from
 
     Examples
@@ -101,6 +110,7 @@ class Hoki(BaseCalibrator):
         n_bins: int = 15,
         max_iter: int = 200,
         init: Literal["accuracy", "confidence"] = "accuracy",
+        unseen: Literal["nearest", "as_printed"] = "nearest",
         random_state: Any = 0,
     ) -> None:
         self.noise = noise
@@ -108,6 +118,7 @@ class Hoki(BaseCalibrator):
         self.n_bins = n_bins
         self.max_iter = max_iter
         self.init = init
+        self.unseen = unseen
         self.random_state = random_state
 
     def partial_fit(self, logits: Any, labels: Any = None, sample_weight: Any = None) -> Self:
@@ -130,7 +141,8 @@ class Hoki(BaseCalibrator):
             )
         scored = ScoredPartition(examples, self._count_scores)
         table = self.table_ + count_stability(scored, self.rule_, self.table_.n_starts)
-        found = self._learn(self.rule_, table, self.init_, self.n_bins_, self.selection_)
+        kept = (self.init_, self.n_bins_, self.selection_, self.n_classes_)
+        found = self._learn(self.rule_, table, *kept)
         scores = _merge([self.fit_scores_, scored.table], add)
         self._keep(found, self.n_classes_, scores, _merge([self.support_, scored.support], or_))
         return self
@@ -154,7 +166,8 @@ class Hoki(BaseCalibrator):
                 )
             table = table + other.table_
         merged = type(self)(**self.get_params(deep=False))
-        found = merged._learn(self.rule_, table, self.init_, self.n_bins_, None)
+        kept = (self.init_, self.n_bins_, None, self.n_classes_)
+        found = merged._learn(self.rule_, table, *kept)
         scores = _merge([calibrator.fit_scores_ for calibrator in (self, *others)], add)
         support = _merge([calibrator.support_ for calibrator in (self, *others)], or_)
         merged._keep(found, self.n_classes_, scores, support)
@@ -203,6 +216,8 @@ class Hoki(BaseCalibrator):
             check_draw_count(self.draws)
         if self.init not in ("accuracy", "confidence"):
             raise ValueError(f'`init` must be "accuracy" or "confidence"; got {self.init!r}.')
+        if self.unseen not in ("nearest", "as_printed"):
+            raise ValueError(f'`unseen` must be "nearest" or "as_printed"; got {self.unseen!r}.')
 
     def _chooses_noise(self) -> bool:
         return isinstance(self.noise, str) and self.noise == "auto"
@@ -216,7 +231,7 @@ class Hoki(BaseCalibrator):
         rule = self._unlearned_rule(noise, examples.n_classes)
         n_bins = int(self.n_bins)
         table = count_stability(examples, rule, n_bins if self.init == "confidence" else 1)
-        return self._learn(rule, table, self.init, n_bins, selection)
+        return self._learn(rule, table, self.init, n_bins, selection, examples.n_classes)
 
     def _unlearned_rule(self, noise: Noise, n_classes: int) -> HokiRule:
         """The rule that measures stability, with a constant link of 1/2."""
@@ -227,15 +242,20 @@ class Hoki(BaseCalibrator):
         return HokiRule(noise, draws, draws.n_draws, nothing)
 
     def _learn(
-        self, rule: HokiRule, table: StabilityTable, init: str, n_bins: int, selection: Any
+        self,
+        rule: HokiRule,
+        table: StabilityTable,
+        init: str,
+        n_bins: int,
+        selection: Any,
+        n_classes: int,
     ) -> Fit:
         """Run the recursion on the table; return the rule with the learned link."""
         schedule = learn_schedule(table, n_bins, self.max_iter)
         if not schedule.converged:
             warn_user(_not_converged_message(schedule), ConvergenceWarning)
-        steps = Steps(schedule.alpha, schedule.beta)
         together = init == "accuracy"
-        link = Curve.from_steps(steps, rule.levels, table.accuracy) if together else steps
+        link = self._link(schedule, table, rule.levels, together, n_classes)
         report = {
             "accuracy": table.accuracy,
             "alpha": schedule.alpha,
@@ -251,6 +271,25 @@ class Hoki(BaseCalibrator):
         }
         passing = {"selection": selection}
         return Fit(replace(rule, link=link), report, passing, find_neighbours(table))
+
+    def _link(
+        self,
+        schedule: Schedule,
+        table: StabilityTable,
+        levels: int,
+        together: bool,
+        n_classes: int,
+    ) -> Curve | Steps:
+        """From stability to confidence; a curve if all examples start `together`."""
+        if self.unseen == "as_printed":
+            steps = Steps(schedule.alpha, schedule.beta)
+            return Curve.from_steps(steps, levels, table.accuracy) if together else steps
+        seen = np.unique(table.occupied().level)
+        ends = seen[[0, -1]] / levels
+        steps = Steps(*schedule.modest(), ends, 1.0 / n_classes)
+        if not together:
+            return steps
+        return Curve.from_steps(steps, levels, table.accuracy).held_by(seen, levels, steps.chance)
 
     def _complete(self, found: Fit) -> Fit:
         """Complete a stored fit; the trials of the noise search are not stored."""

@@ -19,6 +19,8 @@ class IsotonicMulticlass(BaseCalibrator):
     the row is normalised. The regression is exact (no subsampling, no grid). Log-probabilities are
     compared as float32, so values within a relative difference of 6e-8 count as equal. Between two
     steps the function is linear in the log-probability; outside the validation data it is constant.
+    It is never 0 or 1: m entries that are never of their class say 1 / (m + 2), and m that always
+    are (m + 1) / (m + 2).
 
     The order of the classes is preserved. Classes can share a step of the function; the authors
     separate them by 1e-9 times the probability, which is lost in float32 and lets labels change.

@@ -24,10 +24,12 @@ class IsotonicOneVsAllTS(BaseCalibrator):
     log-probabilities compared as float32, and linear in the log-probability between two steps.
 
     Fitting classes separately has two consequences. A class that is absent from the validation set
-    has the function 0; `absent_classes_` lists them, and more validation examples help. And all
-    functions of a row can be 0. As in the authors' code, 1e-9 of the temperature-scaled probability
-    is added to every value, so no possible class gets exactly 0, and such a row falls back to the
-    temperature-scaled one.
+    has a function that is lowest everywhere; `absent_classes_` lists them, and more validation
+    examples help. And all functions of a row can be lowest; its classes are then nearly equal, in
+    the order of their probabilities (1e-9 of which is added, as in the authors' code).
+
+    No function is 0 or 1: of n examples, one more could be of any class, so the lowest value is
+    1 / (n + 2) / classes; and m entries that are all of the class say (m + 1) / (m + 2).
 
     Parameters
     ----------

@@ -7,6 +7,12 @@ and 25 million entries shrink to as many numbers as there are examples. Nothing 
 this; the one rounding is that log-probabilities are compared as float32 keys, which makes one value
 of those that agree to 6e-8 of their size. That is what lets rows that differ only by rounding, as
 after a shift of their logits, count as the ties they are.
+
+Where all targets are 0 or all are 1, the regression says so; but of m entries that came out alike,
+the next could be different, with a chance of 1 / (m + 2) by the rule of succession. The lowest
+values are kept that far from 0 and the highest from 1 (or at their neighbour's, if that is nearer),
+and nothing else is changed. Functions of single classes share one such example: of n, each keeps
+1 / (n + 2) / classes from 0, so that classes without a hit stay equal to each other.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,11 +34,14 @@ from hokical.core.parallel import for_row_blocks
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.partitions import Block
 from hokical.fitting.tallies import EdgeTally, KeyArray, tally_rows
+from hokical.guarantees.score_table import can_be_counts
 from hokical.rules.isotonic import as_key
 from hokical.rules.probabilities import log_norms
 
 Made = TypeVar("Made")
 
+#: Means of targets that are all 1 may fall short of 1 by this.
+_ROUNDING = 1e-12
 #: The sum of all weights is at most 2^61 units.
 _BITS = 61
 #: Entries that NumPy sorts at a time; other libraries take what their blocks hold.
@@ -83,10 +93,20 @@ class KeyedExamples:
         part = Logits(logits.values[rows, columns], logits.top[rows], logits.backend)
         return as_key(-(part.margins / self.temperature + self.norm[rows, None]), logits.xp)
 
-    def curve(self, edges: KeyArray, hits: NDArray[Any], counted: EdgeTally) -> StepCurve:
-        """The isotonic regression; 0 everywhere without a 1 among the targets."""
-        mass = np.asarray(counted.mass * self.unit, np.float64)
-        return _regress(edges, hits * self.unit, mass, counted.last)
+    @cached_property
+    def examples_per_unit(self) -> float:
+        """What a unit of weight counts; weights that are no counts are relative."""
+        if can_be_counts(self.block.weights):
+            return self.unit
+        return self.unit * (self.block.n_rows / float(self.block.counts.sum()))
+
+    def curve(
+        self, edges: KeyArray, hits: NDArray[Any], counted: EdgeTally, least: float | None = None
+    ) -> StepCurve:
+        """The isotonic regression, from `least` up; by default that follows from the counts."""
+        mass = np.asarray(counted.mass * self.examples_per_unit, np.float64)
+        least = 1.0 / (mass[0] + 2.0) if least is None else least
+        return _regress(edges, hits * self.examples_per_unit, mass, counted.last, least)
 
     def sum_hits(self, keys: KeyArray, rows: IntArray | slice) -> tuple[KeyArray, NDArray[Any]]:
         """The distinct finite keys of the true classes of `rows`, rising, and the units there."""
@@ -125,6 +145,8 @@ def fit_classwise(block: Block, temperature: float) -> list[StepCurve]:
     by_class = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels[by_class], np.arange(logits.n_classes + 1))
     units = None if examples.units is None else logits.beside(examples.units)
+    total = logits.n_rows if examples.units is None else int(examples.units.sum())
+    least = 1.0 / ((total * examples.examples_per_unit + 2.0) * logits.n_classes)
 
     def work(columns: slice) -> list[StepCurve]:
         keys = xp.permute_dims(examples.keys(slice(None), columns), (1, 0))
@@ -135,7 +157,8 @@ def fit_classwise(block: Block, temperature: float) -> list[StepCurve]:
         parts = zip(np.split(true_keys, cuts), np.split(rows, cuts), strict=True)
         hits = [examples.sum_hits(*part) for part in parts]
         tallies = tally_rows(keys, units, [edges for edges, _ in hits], logits)
-        return [examples.curve(*hit, tally) for hit, tally in zip(hits, tallies, strict=True)]
+        pairs = zip(hits, tallies, strict=True)
+        return [examples.curve(*hit, tally, least) for hit, tally in pairs]
 
     step = rows_per_block(logits.n_rows, logits.backend.block_size)
     parts = _of_slices(work, logits.n_columns, step, logits)
@@ -176,19 +199,23 @@ def _of_slices(work: Callable[[slice], Made], count: int, step: int, logits: Log
     return [found[start] for start in sorted(found)]
 
 
-def _regress(edges: KeyArray, hits: FloatArray, mass: FloatArray, last: KeyArray) -> StepCurve:
+def _regress(
+    edges: KeyArray, hits: FloatArray, mass: FloatArray, last: KeyArray, least: float
+) -> StepCurve:
     if edges.size == 0:
-        return StepCurve(np.zeros(1), np.zeros(1))
+        return StepCurve(np.zeros(1), np.full(1, least))
     mass = mass[1:]
     blocks = isotonic_regression(hits / mass, weights=mass).blocks
     starts, ends = blocks[:-1], blocks[1:] - 1
-    means = np.add.reduceat(hits, starts) / np.add.reduceat(mass, starts)
-    levels = np.minimum(np.maximum.accumulate(means), 1.0)
-    return _curve_of_steps(edges[starts], last[1:][ends], levels, last[0])
+    counts = np.add.reduceat(mass, starts)
+    levels = np.minimum(np.maximum.accumulate(np.add.reduceat(hits, starts) / counts), 1.0)
+    below = int(np.searchsorted(levels, 1.0 - _ROUNDING))
+    levels[below:] = max([1.0 - 1.0 / (counts[below:].sum() + 2.0), *levels[:below][-1:]])
+    return _curve_of_steps(edges[starts], last[1:][ends], levels, last[0], min(least, levels[0]))
 
 
 def _curve_of_steps(
-    first: KeyArray, last: KeyArray, levels: FloatArray, last_zero: np.float32
+    first: KeyArray, last: KeyArray, levels: FloatArray, last_zero: np.float32, least: float
 ) -> StepCurve:
     """Knots at both ends of every step, and one where the zeros below the first step end."""
     knots = np.stack([first, last], axis=1).astype(np.float64)
@@ -196,4 +223,4 @@ def _curve_of_steps(
     values = np.broadcast_to(levels[:, None], knots.shape)
     if last_zero == -np.inf:
         return StepCurve(knots[kept], values[kept])
-    return StepCurve(np.append(float(last_zero), knots[kept]), np.append(0.0, values[kept]))
+    return StepCurve(np.append(float(last_zero), knots[kept]), np.append(least, values[kept]))

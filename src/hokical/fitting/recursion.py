@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray, IntArray
+from hokical.guarantees.score_table import can_be_counts
 from hokical.stability.table import Cells, StabilityTable
 
 #: Every bin's mean confidence is its accuracy; or the bins repeat without that; or steps ran out.
@@ -27,10 +28,14 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """What Algorithm 1 learned: alpha and beta (steps, bins), NaN where no example was."""
+    """What Algorithm 1 learned: alpha and beta (steps, bins), NaN where no example was.
+
+    `count` (bins,) are the examples of each bin at the last step.
+    """
 
     alpha: FloatArray
     beta: FloatArray
+    count: FloatArray
     ending: Ending
     validation_ece: float
 
@@ -47,6 +52,25 @@ class Schedule:
         """Which bins held validation examples at each step, (steps, bins)."""
         return ~np.isnan(self.alpha)
 
+    def modest(self) -> tuple[FloatArray, FloatArray]:
+        """Alpha and beta for more than was seen: no bin is left alone, and none is certain.
+
+        A bin without examples takes the numbers of the nearest one with some. Of n examples in a
+        bin, however they came out, one more could be right or wrong: at the last step alpha and
+        beta stay between 1 / (n + 2) and (n + 1) / (n + 2), the rule of succession for none and
+        all.
+        """
+        alpha, beta = self.alpha.copy(), self.beta.copy()
+        least = 1.0 / (self.count + 2.0)
+        for part in (alpha, beta):
+            part[-1] = np.clip(part[-1], least, 1.0 - least)
+        place = np.arange(alpha.shape[1])
+        for step, occupied in enumerate(self.occupied):
+            known = np.flatnonzero(occupied)
+            nearest = known[np.abs(place[:, None] - known).argmin(axis=1)]
+            alpha[step], beta[step] = alpha[step, nearest], beta[step, nearest]
+        return alpha, beta
+
 
 def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedule:
     """Algorithm 1: repeat until no example changes its bin, at most `max_iter` times.
@@ -61,17 +85,20 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedul
     confidence = np.full(cells.level.shape, table.accuracy)
     bins = cells.start if several_starts else bin_index(confidence, n_bins)
     parts = _survival_parts(table.levels, cells)
+    # Weights that are no counts are relative; there are at least as many examples as cells.
+    amount = cells.weight if can_be_counts(cells.weight) else np.ones_like(cells.weight)
     runs = _Runs.of(bins)
     steps: list[_Step] = []
     seen: dict[bytes, int] = {}
     while len(steps) < max_iter:
         seen[runs.fingerprint()] = len(steps)
         alpha, beta = survival_rates(*runs.sums(parts, n_bins))
+        count = runs.sums(amount[None], n_bins)[0]
         confidence = _step(alpha, beta, stability, confidence, bins)
         bins = bin_index(confidence, n_bins)
         runs = _Runs.of(bins)
         gaps = runs.sums((cells.weight * confidence - cells.correct)[None], n_bins)
-        steps.append(_Step(alpha, beta, float(np.abs(gaps).sum() / cells.weight.sum())))
+        steps.append(_Step(alpha, beta, count, float(np.abs(gaps).sum() / cells.weight.sum())))
         first_seen = seen.get(runs.fingerprint())
         if first_seen is not None:
             return _end_of_cycle(steps, first_seen)
@@ -107,6 +134,7 @@ class _Runs:
 class _Step(NamedTuple):
     alpha: FloatArray
     beta: FloatArray
+    examples: FloatArray
     ece: float
 
 
@@ -118,8 +146,8 @@ def _end_of_cycle(steps: list[_Step], first: int) -> Schedule:
 
 
 def _schedule(steps: list[_Step], ending: Ending) -> Schedule:
-    alphas, betas, eces = zip(*steps, strict=True)
-    return Schedule(np.array(alphas), np.array(betas), ending, eces[-1])
+    alphas, betas, counts, eces = zip(*steps, strict=True)
+    return Schedule(np.array(alphas), np.array(betas), counts[-1], ending, eces[-1])
 
 
 def survival_rates(

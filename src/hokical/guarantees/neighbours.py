@@ -66,11 +66,17 @@ def group_of_level(count: IntArray) -> IntArray:
 
 
 def accuracy_intervals(
-    count: IntArray, correct: IntArray, wanted: IntArray, delta: float
+    count: IntArray, correct: IntArray, wanted: IntArray, delta: float, *, doubt: int = 0
 ) -> FloatArray:
-    """Clopper-Pearson interval (n, 2) of the group that each `wanted` level (n,) belongs to."""
+    """Clopper-Pearson interval (n, 2) of the group that each `wanted` level (n,) belongs to.
+
+    Where a level within `doubt` of it belongs to another group, the interval covers both.
+    """
     group = group_of_level(count)
     hits, trials = (
         sum_by(group, part.astype(np.float64), int(group[-1]) + 1) for part in (correct, count)
     )
-    return clopper_pearson(hits, trials, delta=delta)[group[wanted]]
+    found = clopper_pearson(hits, trials, delta=delta)
+    first, last = (group[np.clip(wanted + k, 0, group.size - 1)] for k in (-doubt, doubt))
+    low, high = (np.stack([found[first, k], found[last, k]]) for k in (0, 1))
+    return np.stack([low.min(axis=0), high.max(axis=0)], axis=1)

@@ -7,6 +7,7 @@ are valid, and their tables can be added.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ from hokical.core.arrays import Array
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.special import log_or_never
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.types import BoolArray, FloatArray, IntArray
 
 _PER_UNIT = 256
 _LOWEST = -4 * _PER_UNIT
+#: Share of a logit by which float32, and sums in float32, change a score: a few ulps.
+_SLACK = 2.0**-20
 #: Number of levels: log-odds from -27 to 1490, beyond the range of a softmax in float64.
 LEVELS = 12 * _PER_UNIT
 
@@ -28,6 +31,22 @@ def score_levels(log_odds: Any) -> IntArray:
     """Level of each of the log-odds, 0 ... LEVELS - 1; values outside are clipped."""
     place = np.floor(np.arcsinh(np.asarray(log_odds, np.float64)) * _PER_UNIT) - _LOWEST
     return np.asarray(np.clip(place, 0, LEVELS - 1), np.int64)
+
+
+def doubtful_levels(log_odds: Sequence[FloatArray], wrong: BoolArray, top: FloatArray) -> IntArray:
+    """The level (n,) at which to count each example, whatever rounding does to it when served.
+
+    In float32, or on another device, a score comes out a little different, and may fall on another
+    level. So wrong examples are counted at the highest level they may reach and right ones at the
+    lowest: whichever level each is served at, no threshold accepts more wrong examples than were
+    counted above it, nor fewer right ones. `log_odds` are forms (n,) of the score, which can be
+    off by a share of it and of the `top` logit (n,).
+    """
+    least, most = (join.reduce(np.stack(log_odds)) for join in (np.minimum, np.maximum))
+    slack = _SLACK * (1.0 + np.abs(top))
+    low = least - slack - _SLACK * np.abs(np.where(np.isfinite(least), least, 0.0))
+    high = most + slack + _SLACK * np.abs(np.where(np.isfinite(most), most, 0.0))
+    return score_levels(np.where(wrong, high, low))
 
 
 def level_log_odds(level: int) -> float:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.core.arrays import Array
+from hokical.core.arrays import Array, Namespace
 from hokical.core.bins import bin_edges, bin_index
 from hokical.core.logits import Logits
 from hokical.core.ranges import range_extremes
 from hokical.core.storage import storable
 from hokical.core.topk import TopK
-from hokical.core.types import FloatArray
+from hokical.core.types import FloatArray, IntArray
 from hokical.rules.base import Rule
-from hokical.rules.checks import MOST_STEPS, check_array, check_rising, store_count
+from hokical.rules.checks import MOST_STEPS, check_array, check_rising, store_count, store_float
 from hokical.rules.sharing import share_rest
 from hokical.stability import gumbel
 from hokical.stability.exact import exact_bounds, exact_distribution, exact_stability
@@ -24,14 +24,24 @@ from hokical.stability.levels import EXACT_LEVELS
 from hokical.stability.noise import Gaussian, Noise, Uniform
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
 
+#: Within a level confidence can change by 1 at most.
+_STEEPEST = 2.0 * MOST_DRAWS
+_ROUNDING = 1e-12
+
 
 @storable("hoki-steps")
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The recursion's alpha and beta (steps, bins), NaN in bins that held no validation example."""
+    """The recursion's alpha and beta (steps, bins), NaN in bins that leave a confidence as it is.
+
+    Below the least stability that was `seen` (2,), confidence falls towards `chance`, that of a
+    guess; above the greatest it stays. Algorithm 2 as printed has [0, 1] for it.
+    """
 
     alpha: FloatArray
     beta: FloatArray
+    seen: FloatArray = field(default_factory=lambda: np.array([0.0, 1.0]))
+    chance: float = 0.0
 
     def __post_init__(self) -> None:
         check_array("alpha", self.alpha, (None, None), 0.0, 1.0, nan_allowed=True)
@@ -42,6 +52,10 @@ class Steps:
             )
         if (np.isnan(self.alpha) != np.isnan(self.beta)).any():
             raise ValueError("`alpha` and `beta` must be NaN in the same places.")
+        check_array("seen", self.seen, (2,), 0.0, 1.0)
+        store_float(self, "chance", 0.0, 0.5)
+        if self.seen[0] > self.seen[1]:
+            raise ValueError(f"`seen` must be the smaller number first; got {self.seen}.")
 
     def confidence(self, stability: Array, logits: Logits) -> Array:
         """Confidence (n,) of rows that start at their softmax confidence."""
@@ -50,6 +64,8 @@ class Steps:
     def replay(self, stability: Array, start: Array, logits: Logits) -> Array:
         """Algorithm 2: confidence (n,) from stability (n,) and starting confidence (n,)."""
         xp, confidence = logits.xp, start
+        least, given = self.seen[:1], stability
+        stability = xp.minimum(xp.maximum(stability, least), self.seen[1:])
         inner = logits.beside(bin_edges(self.alpha.shape[1])[1:-1])
         for step in range(self.alpha.shape[0]):
             where = logits.backend.without_gradient(confidence)
@@ -60,7 +76,16 @@ class Steps:
             beta = xp.where(empty, xp.zeros_like(beta), beta)
             updated = xp.clip((alpha - beta) * stability + beta, 0.0, 1.0)
             confidence = xp.where(empty, confidence, updated)
-        return confidence
+        return xp.where(given < least, self._lower(confidence, given, xp), confidence)
+
+    def _lower(self, confidence: Array, stability: Array, xp: Namespace) -> Array:
+        """Confidence (n,) at less stability than was seen, from that at the least; see `Curve`."""
+        least, chance = self.seen[:1], self.chance
+        room = xp.maximum(least - chance, xp.full_like(least, 1e-9))
+        line = chance + (confidence - chance) * ((stability - chance) / room)
+        low = xp.where(confidence < least, xp.minimum(confidence, stability), line)
+        floor = xp.minimum(confidence, xp.full_like(confidence, chance))
+        return xp.where(least > chance, xp.maximum(low, floor), confidence)
 
 
 @storable("hoki-curve")
@@ -78,8 +103,8 @@ class Curve:
 
     def __post_init__(self) -> None:
         check_array("first", self.first, (None,), 0.0, MOST_DRAWS)
-        check_array("slope", self.slope, self.first.shape, -1.0, 1.0)
-        check_array("base", self.base, self.first.shape, 0.0, 1.0)
+        check_array("slope", self.slope, self.first.shape, -_STEEPEST, _STEEPEST)
+        check_array("base", self.base, self.first.shape, -_STEEPEST, _STEEPEST)
         check_rising("first", self.first)
         if self.first[0] != 0.0 or (self.first != np.rint(self.first)).any():
             raise ValueError("`first` must be whole numbers that rise from 0.")
@@ -96,9 +121,36 @@ class Curve:
             alpha = np.where(set_here, alphas[bins], alpha)
             beta = np.where(set_here, betas[bins], beta)
             confidence = np.clip((alpha - beta) * stability + beta, 0.0, 1.0)
-        changes = (np.diff(alpha) != 0.0) | (np.diff(beta) != 0.0)
+        return cls.from_lines(alpha - beta, beta)
+
+    @classmethod
+    def from_lines(cls, slope: FloatArray, base: FloatArray) -> Curve:
+        """From the line of every level, (levels + 1,) each."""
+        changes = (np.diff(slope) != 0.0) | (np.diff(base) != 0.0)
         first = np.append(0, 1 + np.flatnonzero(changes))
-        return cls(first.astype(np.float64), (alpha - beta)[first], beta[first])
+        return cls(first.astype(np.float64), slope[first], base[first])
+
+    def held_by(self, seen: IntArray, levels: int, chance: float) -> Curve:
+        """The same at the levels that were `seen` (k,), and between them where they leave a gap.
+
+        In a gap it stays within the range of the two ends, and above the greatest level seen it
+        stays as it is there. Below the least it falls on a line to (chance, chance), as flat logits
+        have that stability; or, if confidence is below stability there already, it stays until
+        stability is below it, and follows that.
+        """
+        level, table = np.arange(levels + 1), self.table(levels)
+        run = np.searchsorted(self.first, level, side="right") - 1
+        gap = np.searchsorted(seen, level, side="right")
+        ends = np.concatenate([table[seen[:1]], table[seen], table[seen[-1:]]])
+        low, high = (join(ends[:-1], ends[1:])[gap] for join in (np.minimum, np.maximum))
+        astray = (table < low - _ROUNDING) | (table > high + _ROUNDING)
+        slope = np.where(astray, 0.0, self.slope[run])
+        base = np.where(astray, np.clip(table, low, high), self.base[run])
+        below = slice(0, int(seen[0]))
+        slope[below], base[below] = _lines_below(
+            seen[0] / levels, ends[0], chance, level[below] / levels
+        )
+        return self.from_lines(slope, base)
 
     def confidence(self, stability: Array, level: Array, logits: Logits) -> Array:
         """Confidence (n,) at stability (n,), which lies on the level (n,)."""
@@ -111,6 +163,19 @@ class Curve:
         level = np.arange(levels + 1)
         run = np.searchsorted(self.first, level, side="right") - 1
         return np.asarray(np.clip(self.slope[run] * (level / levels) + self.base[run], 0.0, 1.0))
+
+
+def _lines_below(
+    least: float, confidence: float, chance: float, stability: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Slope and base at each stability (n,) below the least seen, which has that confidence."""
+    if least <= chance:
+        return np.zeros(stability.size), np.full(stability.size, confidence)
+    rise = 1.0 if confidence < least else (confidence - chance) / (least - chance)
+    base = 0.0 if confidence < least else chance * (1.0 - rise)
+    line, floor = rise * stability + base, min(confidence, chance)
+    slope = np.where((line > floor) & (line < confidence), rise, 0.0)
+    return slope, np.where(slope > 0.0, base, np.clip(line, floor, confidence))
 
 
 @dataclass(frozen=True, eq=False)

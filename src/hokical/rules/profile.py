@@ -53,6 +53,7 @@ class ProfileRule(Rule):
 
     `coef` (1 + 2 W,) and `intercept` make the correction, which stays within `range` (2,) and is
     trusted as far as the features are `familiar`; `widths` (W,) are those of the noise, in logits.
+    The label, the best of m possible classes, gets at least 1 / m.
     """
 
     name: ClassVar[str] = "profile"
@@ -83,10 +84,11 @@ class ProfileRule(Rule):
         return profile_features(logits, self.temperature, self.widths)
 
     def confidence(self, logits: Logits) -> Array:
-        return self.confidence_from(self.features(logits), logits.xp)
+        found = self.confidence_from(self.features(logits), logits.xp)
+        return logits.xp.maximum(found, _guess(logits))
 
     def confidence_from(self, features: Array, xp: Namespace) -> Array:
-        """Confidence (n,) from features (n, 1 + 2 W)."""
+        """Confidence (n,) from features (n, 1 + 2 W), before the least that a label gets."""
         correction = self._correction(features, xp)
         return _chance(features[:, 0] + correction * self.familiar.trust(features, xp), xp)
 
@@ -101,15 +103,19 @@ class ProfileRule(Rule):
         ends = (np.where(rises, low, high), np.where(rises, high, low))
         least, most = (self._correction(end, np) for end in ends)
         # What is trusted less lies between nothing and the whole correction.
-        return (
-            _chance(low[:, 0] + np.minimum(least, 0.0), np),
-            _chance(high[:, 0] + np.maximum(most, 0.0), np),
-        )
+        log_odds = (low[:, 0] + np.minimum(least, 0.0), high[:, 0] + np.maximum(most, 0.0))
+        least, most = (np.maximum(_chance(end, np), _guess(logits)) for end in log_odds)
+        return least, most
 
     def _correction(self, features: Array, xp: Namespace) -> Array:
         """The correction (n,) of the log-odds, before it is trusted."""
         linear = xp.sum(features * self.coef[None, :], axis=1) + self.intercept
         return xp.minimum(xp.maximum(linear, self.range[0]), self.range[1])
+
+
+def _guess(logits: Logits) -> Array:
+    """The chance (n,) of a guess among the possible classes, if there are several."""
+    return 1.0 / logits.xp.clip(logits.possible_counts, 2.0, None)
 
 
 def _chance(log_odds: Array, xp: Namespace) -> Array:
