@@ -103,9 +103,8 @@ def _read_whole(path: Path) -> tuple[Any, Any]:
 
 def _read_in_parts(path: Path) -> tuple[Any, Any]:
     chunks = list(open_source(path))
-    assert chunks, "no rows and no error"
-    if chunks[0].labels is None:  # a fit refuses it; only predictions go on
-        raise DataFileError(path, "has no labels.")
+    if not chunks or chunks[0].labels is None:  # which a fit refuses
+        raise DataFileError(path, "has no rows with labels.")
     logits, labels = zip(*((chunk.logits, chunk.labels) for chunk in chunks), strict=True)
     return np.concatenate(logits), np.concatenate(labels)
 

@@ -158,3 +158,12 @@ def test_a_bad_first_row_names_the_folder(examples, tmp_path) -> None:
     done = run("evaluate", tmp_path)
     assert done.exit_code == 2
     assert f"{tmp_path.name}" in done.output.replace("\n", "")
+
+
+def test_missing_labels_name_the_file(examples, tmp_path) -> None:
+    np.savez(tmp_path / "v.npz", logits=examples[0])
+    done = run(
+        "fit", tmp_path / "v.npz", "-o", tmp_path / "c.json", "--checkpoint", tmp_path / "ck"
+    )
+    assert done.exit_code == 2
+    assert "v.npz: labels are needed" in done.output

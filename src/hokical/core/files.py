@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import glob
 import os
 import uuid
@@ -13,7 +12,7 @@ from typing import IO
 
 try:
     import fcntl
-except ImportError:  # Windows: an open file cannot be removed there, and files are not locked
+except ImportError:  # Windows, where files are not locked, and leftovers stay
     fcntl = None  # type: ignore[assignment]
 
 _SUFFIX_LENGTH = 12
@@ -26,10 +25,6 @@ def printable(text: str) -> str:
     a\x1b[31m.npz
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-class FileInUse(OSError):
-    """Another process or thread works with the file."""
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
@@ -67,20 +62,16 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 def remove_leftovers(folder: Path, pattern: str) -> None:
     """Remove temporary files of `replace_file` whose process was killed."""
     for path in folder.glob(f".{pattern}.{'[0-9a-f]' * _SUFFIX_LENGTH}"):
-        with suppress(OSError):
-            if fcntl is None:
-                path.unlink()
-                continue
-            with path.open("r+b") as stream:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+        with suppress(OSError), path.open("r+b") as stream:
+            _lock(stream, wait=False)
+            path.unlink()
 
 
 @contextmanager
 def lock_file(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock, which ends with the process at the latest; FileInUse if another one has it.
+    """Hold a lock, which ends with the process at the latest.
 
-    With `wait`, wait until it is free.
+    If another process or thread has it: wait, or raise BlockingIOError.
     """
     place = Path(path)
     with _open_locked(place, "ab", wait):
@@ -97,9 +88,8 @@ def append_line(path: str | os.PathLike[str], line: str) -> None:
     A line that a crash has cut short is ended first. Lines of several processes do not mix.
     """
     with open(path, "ab+", buffering=0) as stream:
-        if fcntl is not None:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(stream, fcntl.LOCK_EX)
+        with suppress(OSError):  # a file system without locks
+            _lock(stream, wait=True)
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(size - 1, 0))
         left = (b"" if stream.read(1) in (b"", b"\n") else b"\n") + line.encode() + b"\n"
@@ -116,26 +106,23 @@ def _open_locked(path: Path, mode: str, wait: bool = True) -> IO[bytes]:
     """Open and lock a file that others may remove until it is locked."""
     while True:
         stream = open(path, mode)  # noqa: SIM115, closed by the caller
-        if fcntl is None:
-            return stream
-        try:  # a new file can only be locked by `remove_leftovers`, for a moment
-            fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            _lock(stream, wait=wait)
         except BlockingIOError:
             stream.close()
-            raise FileInUse(errno.EWOULDBLOCK, "in use by another process", str(path)) from None
+            raise
         except OSError:  # a file system without locks
             return stream
-        if _is_at(stream, path):
-            return stream
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), os.stat(path)):
+                return stream
         stream.close()
 
 
-def _is_at(stream: IO[bytes], path: Path) -> bool:
-    """Whether the open file is still the one of that name."""
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
+def _lock(stream: IO[bytes], *, wait: bool) -> None:
+    """Lock an open file until it is closed."""
+    if fcntl is not None:
+        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 @contextmanager

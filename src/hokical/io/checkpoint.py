@@ -18,13 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical.core.files import (
-    FileInUse,
-    lock_file,
-    remove_leftovers,
-    replace_file,
-    write_text_atomically,
-)
+from hokical.core.files import lock_file, remove_leftovers, replace_file, write_text_atomically
 from hokical.fitting.partitions import State
 from hokical.io.chunks import block_rows
 from hokical.io.identities import hash_chunk
@@ -57,7 +51,7 @@ def hold(place: Path, lock: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
             held.enter_context(lock_file(lock))
-        except FileInUse as error:
+        except BlockingIOError as error:
             raise CheckpointError(
                 f"{place} is in use by another process. Wait until that one ends, or choose "
                 "another name."

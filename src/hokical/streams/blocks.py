@@ -68,6 +68,8 @@ def report_file(path: Path) -> Iterator[None]:
     """Errors about rows name the file."""
     try:
         yield
+    except DataFileError:
+        raise
     except (TypeError, ValueError) as error:
         raise DataFileError(path, str(error)) from error
 
@@ -79,19 +81,21 @@ def report_files(source: ChunkSource) -> Iterator[None]:
         yield
     except (TypeError, ValueError) as error:
         if _ABOUT_ROWS in getattr(error, "__notes__", ()):
-            for path, part in source.by_file():
+            files = list(source.by_file())
+            for path, part in files:
                 with report_file(path):
                     _check_rows(part, source.n_classes)
+            if files:  # no labels in any of them
+                raise DataFileError(files[0][0], str(error)) from error
         raise
 
 
 def _check_rows(source: ChunkSource, n_classes: int) -> None:
     first = 0
     for chunk in source.chunks():
-        if chunk.labels is None:
-            chunk = replace(chunk, labels=np.zeros(chunk.n_rows, np.int64))
         if chunk.n_rows:
-            check_block(chunk, first, n_classes)
+            labels = np.zeros(chunk.n_rows, np.int64) if chunk.labels is None else chunk.labels
+            check_block(replace(chunk, labels=labels), first, n_classes)
         first += chunk.n_rows
 
 
