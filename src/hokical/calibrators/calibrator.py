@@ -36,6 +36,7 @@ from hokical.guarantees.selective import SelectivePrediction, selective_predicti
 from hokical.guarantees.support import Support
 from hokical.rules.answering import What, answer
 from hokical.rules.base import Rule
+from hokical.stability.noise import Noise
 
 
 class Calibrator:
@@ -223,8 +224,8 @@ class Calibrator:
         if own is not None:
             return give_back(np.stack([data.on_host(end) for end in own], axis=1), logits)
         source, table = self._evidence("predict_interval")
-        if source == "fit" and self.neighbours_ is not None:
         confidence = self._on_host("confidence", data)
+        if source == "fit" and self.neighbours_ is not None:
             wanted = self.rule_.beside(data).neighbour_levels(data)
             count, correct = self.neighbours_.count, self.neighbours_.correct
             found = accuracy_intervals(count, correct, data.on_host(wanted).astype(np.int64), delta)
@@ -263,6 +264,16 @@ class Calibrator:
             "support": self.support_,
             "beside": {},
         }
+
+    def _fit_in_words(self) -> str:
+        """Classes, examples and the single numbers of the rule, for `repr`."""
+        counts = self.fit_scores_
+        words = [f"{self.n_classes_} classes"]
+        words += [] if counts is None else [f"{counts.total:,} examples"]
+        for name, value in self.rule_.own_fields().items():
+            if isinstance(value, (float, Noise)):
+                words.append(f"{name} {value:.4g}" if isinstance(value, float) else repr(value))
+        return ", ".join(words)
 
     def check_fitted(self) -> None:
         """Raise if the calibrator is not fitted."""
@@ -309,7 +320,8 @@ class Calibrator:
         if self.fit_scores_ is not None:
             return "fit", self.fit_scores_
         reason = (
-            "it was fitted with weights that are not whole numbers of examples"
+            "those of its fit are no test of it (weights that are not whole numbers of examples, "
+            "pixels or tokens of the same items, or folds of a cross-validation)"
             if self.rule_.preserves_labels
             else f"{self.name!r} may change labels, so the examples it was fitted on cannot test it"
         )
