@@ -158,7 +158,7 @@ def test_an_infinite_loss_is_certainly_worse() -> None:
     sure, plain = (make("uncalibrated").fit(*finite) for _ in range(2))
     found = compare(finite, (logits, labels), {"a": sure, "b": plain}, n_resamples=10)
     assert found.differences()[0].verdict == "unknown"
-    odd = replace(found["b"], row_scores={"log_loss_full": np.ones(40)})
+    odd = replace(found["b"], row_scores=found["b"].row_scores | {"log_loss_full": np.ones(40)})
     worse = replace(found, results=(found["a"], odd)).differences(against="b")[0]
     assert (worse.value, worse.p_value, worse.verdict) == (math.inf, 0.0, "worse")
     assert json.loads(found.to_json())["methods"][0]["estimates"]["log_loss_full"]["value"] is None

@@ -5,26 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import hokical
-from hokical.cli.data import in_many_files, load_calibrator, load_examples, open_parts
+from hokical.cli.data import (
+    choose_scores,
+    in_many_files,
+    load_calibrator,
+    load_examples,
+    open_parts,
+)
 from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.options import (
+    BinaryScore,
     Bins,
     ClassAxis,
+    Classes,
     IgnoreLabel,
     Json,
     Labels,
     Part,
+    Probabilities,
     Resamples,
     Seed,
     Split,
 )
+from hokical.cli.scores import show_classes
 from hokical.cli.show import interval, new_table, say, show_json, show_table
 from hokical.cli.spinner import spinner
 
@@ -59,7 +68,7 @@ _TITLES = {
 }
 #: Metrics for which lower is not better.
 _NOT_LOWER = ("accuracy", "mean_confidence", "auroc", "sharpness")
-_FOOTNOTE = "* AUROC of right against wrong: higher is better. Risk: errors in the surest 80 %."
+_FOOTNOTE = "* AUROC, right against wrong: higher is better. Risk: of the surest 80 %."
 
 
 def evaluate(
@@ -68,12 +77,15 @@ def evaluate(
         Path | None, typer.Option(help="File that `fit` saved, to compare with the softmax.")
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Also score the probabilities of all classes.")
-    ] = False,
+        bool, typer.Option("--full/--no-full", help="Score the probabilities of all classes too.")
+    ] = True,
     bins: Bins = 15,
     resamples: Resamples = 1000,
     seed: Seed = 0,
     labels: Labels = None,
+    probabilities: Probabilities = False,
+    binary_score: BinaryScore = None,
+    classes: Classes = None,
     split: Split = Part.test,
     class_axis: ClassAxis = None,
     ignore_label: IgnoreLabel = None,
@@ -82,21 +94,24 @@ def evaluate(
     """Measure calibration, with intervals and guarantees.
 
     A folder (or 'pattern*') of Parquet files, or a Zarr store, is read in
-    parts and may be larger than memory; there are no intervals then. There are
-    none with --class-axis either, where the guarantee is from one position per
-    item.
+    parts and may be larger than memory; there are no intervals then. With
+    --class-axis intervals and guarantees are by item, not by position.
     """
     dense = dense_options(logits, class_axis, ignore_label)
     fitted = None if calibrator is None else load_calibrator(calibrator)
     options: dict[str, Any] = {"n_bins": bins, "full": full}
     in_parts = dense is not None or in_many_files(logits)
+    wanted = choose_scores(probabilities, binary_score, classes, on_maps_or_folders=in_parts)
     with check_arrays(logits) if in_parts else nullcontext():
         if dense is not None:
+            options["n_resamples"] = resamples
             plain, measure = _judge_dense(load_dense(logits, split, labels), dense, options)
         elif in_many_files(logits):
             plain, measure = _judge_parts(open_parts(logits, split, labels), options)
         else:
-            examples = load_examples(logits, split, labels, weighted=True, fitted_by=fitted)
+            examples = load_examples(
+                logits, split, labels, weighted=True, fitted_by=fitted, wanted=wanted
+            )
             options |= {"n_resamples": resamples, "seed": seed}
             plain, measure = _judge_examples(examples, **options)
         summaries: dict[str, Summary] = {}
@@ -104,11 +119,14 @@ def evaluate(
             with spinner(f"Measuring {judged.name}"):
                 summaries[judged.name] = measure(judged)
     if dense is not None and any(found.bounds for found in summaries.values()):
-        say("The guarantees are from one position per item: neighbours are not independent.")
+        say("Intervals and guarantees are by item: neighbouring positions are not independent.")
+    method_title = hokical.report.entrants.method_title
     if as_json:
         show_json({name: found.to_dict() for name, found in summaries.items()})
     else:
-        _show(summaries, logits, "examples" if dense is None else "positions")
+        names = [] if fitted is None else [f"; {fitted.name}: {method_title(fitted)}"]
+        unit = "examples" if dense is None else "positions"
+        _show(summaries, logits, "".join([unit, *names]))
 
 
 def _judge_examples(examples: LabelledRows, *, full: bool, **options: Any) -> Judged:
@@ -116,11 +134,13 @@ def _judge_examples(examples: LabelledRows, *, full: bool, **options: Any) -> Ju
 
     def measure(judged: Calibrator) -> Summary:
         vectors: dict[str, Any] = {}
-        if full:
+        if full and not isinstance(examples.logits, hokical.TopK):
             vectors = {"proba": judged.predict_proba(examples.logits), "labels": examples.labels}
+        predicted = judged.predict(examples.logits)
         return hokical.metrics.summary(
             judged.predict_confidence(examples.logits),
-            judged.predict(examples.logits) == examples.labels,
+            predicted == examples.labels,
+            predicted=predicted,
             sample_weight=examples.weights,
             **vectors,
             **options,
@@ -137,16 +157,9 @@ def _judge_parts(source: ChunkSource, options: dict[str, Any]) -> Judged:
 
 
 def _judge_dense(arrays: dict[str, Any], dense: dict[str, Any], options: dict[str, Any]) -> Judged:
-    """Metrics of all positions; bounds, which need independence, of one per item."""
-    has_items = dense["class_axis"] % len(arrays["logits"].shape) != 0
-
-    def measure(judged: Calibrator) -> Summary:
-        model, bounds = hokical.Dense(judged, **dense), {}
-        if has_items:
-            bounds = model.evaluate(**arrays, **options, max_positions_per_item=1).bounds
-        return replace(model.evaluate(**arrays, **options), bounds=bounds)
-
-    return hokical.Dense(hokical.make("uncalibrated"), **dense).fit(**arrays).calibrator_, measure
+    """All positions, with intervals and bounds by item."""
+    plain = hokical.Dense(hokical.make("uncalibrated"), **dense).fit(**arrays).calibrator_
+    return plain, lambda judged: hokical.Dense(judged, **dense).evaluate(**arrays, **options)
 
 
 def _show(summaries: dict[str, Summary], source: Path, unit: str) -> None:
@@ -164,7 +177,15 @@ def _show(summaries: dict[str, Summary], source: Path, unit: str) -> None:
         for name, found in summaries.items()
         if found.bounds
     ]
+    corrected = {name: found["ece"].corrected for name, found in summaries.items()}
+    if None not in corrected.values():
+        texts = ", ".join(f"{name} {value:.4f}" for name, value in corrected.items())
+        guarantees.insert(0, f"ECE corrected for what chance adds: {texts}.")
     show_table(f"{source.name}: {some.n:,} {unit}", table, _FOOTNOTE, "", *guarantees)
+    show_classes(summaries)
+    for name, found in summaries.items():
+        if found.class_warning is not None:
+            say(f"Warning: {name}: {found.class_warning}")
 
 
 def table_cells(summaries: dict[str, Summary], metric: str, intervals: bool) -> list[str]:

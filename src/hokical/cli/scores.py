@@ -64,15 +64,14 @@ def show_comparison(
 def results_table(comparison: Comparison, width: int) -> Table:
     """One row per method, the best of each score in bold."""
     roomy = width >= _ROOMY
-    tables = hokical.report.tables
-    columns = tables.main_columns(comparison)
-    heads = [_SHORT.get(name, tables.HEADINGS[name][0]) for name in columns]
+    titles = hokical.report.tables.HEADINGS
+    heads = [_SHORT.get(name, titles[name][0]) for name in comparison.main_columns]
     extra = ("ECE interval", "difference", "fit") if roomy else ()
     table = new_table(("method", *heads, *extra))
     verdicts = {found.method: found for found in comparison.differences()}
     room = max(16, width - (_NUMBERS if roomy else _NARROW_NUMBERS))
     for result in comparison.results:
-        cells = tables.marked_cells(comparison, result, "[bold]{}[/bold]")
+        cells = comparison.marked_cells(result, "[bold]{}[/bold]")
         if roomy:
             ece, seconds = result.summary["ece"], result.fit_seconds
             found = verdicts.get(result.name)
@@ -90,8 +89,7 @@ def _caption(comparison: Comparison) -> str:
     """What the columns are, and what a wider terminal would show."""
     console = stdout()
     bold = ", best in bold" if console.is_terminal else ""
-    whole = "brier_full" in comparison.scores
-    scores = "Brier and log loss: of all classes" if whole else "Brier and log loss: of the label"
+    judged = "all classes" if comparison.has_vectors else "the label"
     roomy = console.width >= _ROOMY
     more = (
         f"Difference: log loss less that of {comparison.subject}; < better, > worse, = not clear "
@@ -100,7 +98,7 @@ def _caption(comparison: Comparison) -> str:
         else f"From {_ROOMY} columns on also intervals, differences and times; all of it "
         "with --format csv."
     )
-    return f"ECE: 15 bins. {scores}. Lower is better{bold}. {more}"
+    return f"ECE: 15 bins. Brier, log loss: of {judged}. Lower is better{bold}. {more}"
 
 
 def show_classes(summaries: dict[str, Summary]) -> None:

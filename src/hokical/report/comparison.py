@@ -27,9 +27,9 @@ from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.metrics import Summary, summary
 from hokical.metrics.checks import Predictions
 from hokical.metrics.proper import full_losses, full_squares, top_losses
-from hokical.report import tables
 from hokical.report.entrants import choose_entrants, is_fitted, method_title
 from hokical.report.provenance import Provenance, data_facts, library_versions
+from hokical.report.tables import Tables
 
 #: Scores by which methods are ranked; lower is better. Those of all classes need all logits.
 SCORES = ("ece", "ece_mass", "smooth_ece", "brier", "log_loss")
@@ -57,10 +57,15 @@ class MethodResult:
     row_scores: dict[str, FloatArray] = field(default_factory=dict)
 
     @property
+    def title(self) -> str:
+        """The method in full words; "" if it has none."""
+        return method_title(self.calibrator)
+
+    @property
     def label(self) -> str:
         """The method in full words, its name in brackets."""
-        title = method_title(self.calibrator)
-        return f"{title} ({self.name})" if title and title not in self.name else self.name
+        known = not self.title or self.title in self.name
+        return self.name if known else f"{self.title} ({self.name})"
 
     @property
     def converged(self) -> bool:
@@ -75,7 +80,7 @@ class MethodResult:
         """Plain numbers and strings."""
         return {
             "method": self.name,
-            "title": method_title(self.calibrator),
+            "title": self.title,
             "fit_seconds": self.fit_seconds,
             "converged": self.converged,
             "notes": list(self.notes),
@@ -84,7 +89,7 @@ class MethodResult:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Tables):
     """Methods in the given order, the provenance of their numbers, and the headline's `subject`.
 
     `skipped` has the methods that the data do not allow, and why.
@@ -96,20 +101,10 @@ class Comparison:
     title: str | None = None
     skipped: dict[str, str] = field(default_factory=dict)
 
-    def __getitem__(self, name: str) -> MethodResult:
-        for result in self.results:
-            if result.name == name:
-                return result
-        raise KeyError(f"no method {name!r} here; there are {[r.name for r in self.results]}.")
-
     @property
     def scores(self) -> tuple[str, ...]:
         """The scores that all methods have, the lower the better."""
-        return SCORES + (FULL_SCORES if "brier_full" in self.results[0].row_scores else ())
-
-    def best(self, score: str) -> MethodResult:
-        """The method with the lowest value of a score."""
-        return min(self.results, key=lambda result: result.score(score))
+        return SCORES + (FULL_SCORES if self.has_vectors else ())
 
     def headline(self, name: str | None = None) -> str:
         """What one method changed (None: the subject), in words, with a guarantee.
@@ -138,23 +133,6 @@ class Comparison:
             f"{after.bounds['bousquet']:.4f}."
         )
 
-    def differences(
-        self, metric: str | None = None, *, against: str | None = None, delta: float = 0.05
-    ) -> tuple[tables.Difference, ...]:
-        """Paired differences of every other method to one, with intervals and verdicts.
-
-        Parameters
-        ----------
-        metric : {"log_loss_full", "brier_full", "log_loss", "brier", "ece"}, optional
-            None: the log loss of all classes, or of the label if only that is known.
-        against : str, optional
-            None: the subject.
-        delta : float
-            The chance that an interval misses, and the level of the verdicts, which allow for the
-            number of methods (Holm).
-        """
-        return tables.differences(self, metric, against or self.subject, delta)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
         return {
@@ -165,28 +143,6 @@ class Comparison:
             "skipped": self.skipped,
             "provenance": asdict(self.provenance),
         }
-
-    def to_json(self) -> str:
-        """`to_dict` as JSON; NaN and infinities become null."""
-        return tables.json_text(self.to_dict())
-
-    def to_csv(self) -> str:
-        """One line per method: every metric with the ends of its interval, unrounded."""
-        return tables.csv_text(self)
-
-    def to_markdown(self) -> str:
-        """A table of the main scores, the best in bold."""
-        return tables.markdown_text(self)
-
-    def to_latex(self) -> str:
-        """The same as a `tabular` of the package booktabs."""
-        return tables.latex_text(self)
-
-    def to_pandas(self) -> Any:
-        """The columns of `to_csv` as a DataFrame indexed by method; needs pandas."""
-        import pandas  # type: ignore[import-untyped]
-
-        return pandas.DataFrame(tables.flat_rows(self)).set_index("method")
 
 
 def compare(

@@ -17,7 +17,7 @@ from hokical.metrics.binned_sums import Bins
 from hokical.plots.reliability import reliability
 from hokical.plots.risk import risk_coverage
 from hokical.report.comparison import Comparison, MethodResult
-from hokical.report.tables import SHARES, Difference, main_columns
+from hokical.report.tables import SHARES, Difference
 
 #: Bin counts a reader can choose from; 15 is what the table's ECE uses.
 BIN_COUNTS = (5, 10, 15, 20, 30, 50)
@@ -57,7 +57,7 @@ def report_data(comparison: Comparison, method: str | None = None) -> dict[str, 
 
 def _columns(comparison: Comparison) -> list[str]:
     """The columns of the table, the most important first."""
-    main = main_columns(comparison)
+    main = comparison.main_columns
     return [*main, "difference", *(name for name in comparison.scores if name not in main)]
 
 

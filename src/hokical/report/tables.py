@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from hokical.guarantees.binomial import check_chance
 from hokical.metrics.classes import holm
 
 if TYPE_CHECKING:
-    from hokical.report.comparison import Comparison, MethodResult
+    from hokical.report.comparison import MethodResult
 
 #: Heading of each score, and its meaning in a few words.
 HEADINGS = {
@@ -53,82 +54,127 @@ class Difference:
     verdict: str
 
 
-def differences(
-    comparison: Comparison, metric: str | None, against: str, delta: float
-) -> tuple[Difference, ...]:
-    """See `Comparison.differences`."""
-    known = comparison[against].row_scores
-    name = metric or ("log_loss_full" if "log_loss_full" in known else "log_loss")
-    if name not in known:
-        raise ValueError(f"`metric` must be one of {sorted(known)}; got {metric!r}.")
-    z = -float(ndtri(0.5 * check_chance("delta", delta)))
-    others = [result for result in comparison.results if result.name != against]
-    pairs = [_paired(result.row_scores[name], known[name]) for result in others]
-    chances = holm(np.array([_chance(*pair) for pair in pairs]))
-    return tuple(
-        Difference(result.name, against, name, v, v - z * e, v + z * e, p, _verdict(v, p, delta))
-        for result, (v, e), p in zip(others, pairs, chances.tolist(), strict=True)
-    )
+class Tables:
+    """What a comparison gives others: differences, CSV, Markdown, LaTeX, JSON, a DataFrame."""
 
+    results: tuple[MethodResult, ...]
+    subject: str
 
-def flat_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """One flat dict per method."""
-    rows = []
-    for result in comparison.results:
-        row: dict[str, Any] = {"method": result.name, "title": result.to_dict()["title"]}
-        for name, found in result.summary.estimates.items():
-            row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-        row |= {"true_ece_below": result.summary.bounds["bousquet"]}
-        rows.append(row | {"fit_seconds": result.fit_seconds})
-    return rows
+    def differences(
+        self, metric: str | None = None, *, against: str | None = None, delta: float = 0.05
+    ) -> tuple[Difference, ...]:
+        """Paired differences of every other method to one, with intervals and verdicts.
 
+        Parameters
+        ----------
+        metric : {"log_loss_full", "brier_full", "log_loss", "brier", "ece"}, optional
+            None: the log loss of all classes, or of the label if only that is known.
+        against : str, optional
+            None: the subject.
+        delta : float
+            The chance that an interval misses, and the level of the verdicts, which allow for the
+            number of methods (Holm).
+        """
+        base = self[against or self.subject]
+        name = metric or ("log_loss_full" if self.has_vectors else "log_loss")
+        if name not in base.row_scores:
+            raise ValueError(f"`metric` must be one of {sorted(base.row_scores)}; got {metric!r}.")
+        z = -float(ndtri(0.5 * check_chance("delta", delta)))
+        others = [result for result in self.results if result.name != base.name]
+        pairs = [_paired(result.row_scores[name], base.row_scores[name]) for result in others]
+        chances = holm(np.array([_chance(*pair) for pair in pairs])).tolist()
+        return tuple(
+            Difference(
+                result.name, base.name, name, v, v - z * e, v + z * e, p, _verdict(v, p, delta)
+            )
+            for result, (v, e), p in zip(others, pairs, chances, strict=True)
+        )
 
-def csv_text(comparison: Comparison) -> str:
-    """See `Comparison.to_csv`."""
-    rows, out = flat_rows(comparison), io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {key: "" if _missing(value) else value for key, value in row.items()} for row in rows
-    )
-    return out.getvalue()
+    @property
+    def has_vectors(self) -> bool:
+        """Whether the probabilities of all classes are known."""
+        return all("brier_full" in result.row_scores for result in self.results)
 
+    @property
+    def main_columns(self) -> tuple[str, ...]:
+        """What small tables show, in order."""
+        full = ("classwise_ece", "brier_full", "log_loss_full")
+        return (*SHARES, "ece", *(full if self.has_vectors else ("brier", "log_loss")))
 
-def markdown_text(comparison: Comparison) -> str:
-    """See `Comparison.to_markdown`."""
-    columns = main_columns(comparison)
-    lines = [["method", *(full_heading(name) for name in columns)]]
-    lines.append([":--", *("--:" for _ in columns)])
-    for result in comparison.results:
-        cells = marked_cells(comparison, result, "**{}**")
-        lines.append([result.label.replace("|", "\\|"), *cells])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    def __getitem__(self, name: str) -> MethodResult:
+        for result in self.results:
+            if result.name == name:
+                return result
+        raise KeyError(f"no method {name!r} here; there are {[r.name for r in self.results]}.")
 
+    def best(self, score: str) -> MethodResult:
+        """The method with the lowest value of a score."""
+        return min(self.results, key=lambda result: result.score(score))
 
-def latex_text(comparison: Comparison) -> str:
-    """See `Comparison.to_latex`."""
-    columns = main_columns(comparison)
-    head = " & ".join(["method", *(full_heading(name) for name in columns)])
-    body = "".join(
-        f"{_latex(result.label)} & "
-        + " & ".join(marked_cells(comparison, result, "\\textbf{{{}}}")).replace("%", "\\%")
-        + " \\\\\n"
-        for result in comparison.results
-    )
-    begin = f"\\begin{{tabular}}{{l{'r' * len(columns)}}}\n\\toprule\n{head} \\\\\n\\midrule\n"
-    return f"{begin}{body}\\bottomrule\n\\end{{tabular}}\n"
+    def to_json(self) -> str:
+        """`to_dict` as JSON; NaN and infinities become null."""
+        plain = json.loads(json.dumps(self.to_dict()), parse_constant=lambda _: None)
+        return json.dumps(plain, indent=2)
 
+    def to_dict(self) -> dict[str, Any]:
+        raise TypeError("a comparison says what it holds.")
 
-def json_text(data: Any) -> str:
-    """Strict JSON: NaN and infinities become null."""
-    return json.dumps(_finite(data), indent=2, allow_nan=False)
+    def to_csv(self) -> str:
+        """One line per method: every metric with the ends of its interval, unrounded."""
+        rows, out = self._flat_rows(), io.StringIO()
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:  # only NaN differs from itself
+            writer.writerow({key: "" if value != value else value for key, value in row.items()})
+        return out.getvalue()
 
+    def to_pandas(self) -> Any:
+        """The columns of `to_csv` as a DataFrame indexed by method; needs pandas."""
+        import pandas  # type: ignore[import-untyped]
 
-def main_columns(comparison: Comparison) -> tuple[str, ...]:
-    """What small tables show, in order."""
-    full = "brier_full" in comparison.scores
-    scores = ("classwise_ece", "brier_full", "log_loss_full") if full else ("brier", "log_loss")
-    return (*SHARES, "ece", *scores)
+        return pandas.DataFrame(self._flat_rows()).set_index("method")
+
+    def to_markdown(self) -> str:
+        """A table of the main scores, the best in bold."""
+        lines = [["method", *map(full_heading, self.main_columns)]]
+        lines.append([":--", *("--:" for _ in self.main_columns)])
+        for result in self.results:
+            cells = self.marked_cells(result, "**{}**")
+            lines.append([result.label.replace("|", "\\|"), *cells])
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def to_latex(self) -> str:
+        """The same as a `tabular` of the package booktabs."""
+        columns = f"l{'r' * len(self.main_columns)}"
+        lines = [["method", *map(full_heading, self.main_columns)]]
+        for result in self.results:
+            cells = self.marked_cells(result, "\\textbf{{{}}}")
+            lines.append([_latex(result.label), *(cell.replace("%", "\\%") for cell in cells)])
+        head, *body = (" & ".join(line) + " \\\\\n" for line in lines)
+        begin = f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\\midrule\n"
+        return f"{begin}{''.join(body)}\\bottomrule\n\\end{{tabular}}\n"
+
+    def marked_cells(self, result: MethodResult, mark: str) -> list[str]:
+        """The cells of a small table, the best of each score in `mark`.
+
+        Equal as shown is equal: readers cannot see which 0.0107 is lower.
+        """
+        cells = []
+        for name in self.main_columns:
+            shown = format_score(name, result.score(name))
+            best = "" if name in SHARES else format_score(name, self.best(name).score(name))
+            cells.append(mark.format(shown) if shown == best else shown)
+        return cells
+
+    def _flat_rows(self) -> list[dict[str, Any]]:
+        rows = []
+        for result in self.results:
+            row: dict[str, Any] = {"method": result.name, "title": result.title}
+            for name, found in result.summary.estimates.items():
+                row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            row["true_ece_below"] = result.summary.bounds["bousquet"]
+            rows.append(row | {"fit_seconds": result.fit_seconds})
+        return rows
 
 
 def full_heading(name: str) -> str:
@@ -142,19 +188,6 @@ def format_score(name: str, value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "infinite"
     return f"{value:.1%}" if name in SHARES else f"{value:.4f}"
-
-
-def marked_cells(comparison: Comparison, result: MethodResult, mark: str) -> list[str]:
-    """The cells of a small table, the best of each score in `mark`.
-
-    Equal as shown is equal: readers cannot see which 0.0107 is lower.
-    """
-    cells = []
-    for name in main_columns(comparison):
-        shown = format_score(name, result.score(name))
-        best = "" if name in SHARES else format_score(name, comparison.best(name).score(name))
-        cells.append(mark.format(shown) if shown == best else shown)
-    return cells
 
 
 def _paired(rows: FloatArray, others: FloatArray) -> tuple[float, float]:
@@ -179,20 +212,5 @@ def _verdict(value: float, p_value: float, delta: float) -> str:
     return "no clear difference" if p_value > delta else "better" if value < 0 else "worse"
 
 
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
 def _latex(text: str) -> str:
-    return "".join(
-        {"\\": "\\textbackslash{}"}.get(sign, f"\\{sign}" if sign in "&%$#_{}" else sign)
-        for sign in text
-    )
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", "/"))
