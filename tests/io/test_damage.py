@@ -16,6 +16,7 @@ from hokical.calibrators import make
 from hokical.io import DataFileError, read_examples
 from hokical.io.errors import report_damage
 from hokical.io.opening import open_source
+from hokical.io.stores import open_zarr
 from hokical.streams import fit
 from tests.conftest import synthetic_logits
 
@@ -157,3 +158,13 @@ def test_a_wide_header_with_a_column_twice_takes_linear_time(tmp_path: Path) -> 
     (tmp_path / "a.csv").write_text(",".join([*names, names[-1]]) + "\n")
     with pytest.raises(DataFileError, match="`c59999` twice"):
         read_examples(tmp_path / "a.csv")
+
+
+def test_zarr_chunks_of_zeros_are_meant_in_labels_and_maps(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
+    group.create_array("logits", data=X, chunks=(20, 3), shards=(100, 3))
+    group.create_array("labels", data=0 * Y, chunks=(50,))
+    group.create_array("maps", data=np.zeros((4, 5, 6)), chunks=(1, 5, 6))
+    assert [open_zarr(tmp_path / "a.zarr")[name].ndim for name in ("labels", "maps")] == [1, 3]
+    assert open_source(tmp_path / "a.zarr").n_rows == 200

@@ -55,10 +55,12 @@ def open_zarr(path: Path) -> Arrays:
 def _check_array(path: Path, name: str, array: Any) -> Any:
     """Refuse, by the metadata alone, what could run code or is not all there."""
     codecs = {getattr(codec, "codec_id", "") for codec in (*array.filters, *array.compressors)}
-    if np.dtype(array.dtype).kind not in "fiub" or "pickle" in codecs:
+    kind = np.dtype(array.dtype).kind
+    if kind not in "fiub" or "pickle" in codecs:
         raise objects_error(path, f"numbers in `{name}`")
-    # Zarr reads a missing chunk as zeros. In labels that may be meant, in logits it is a loss.
-    if array.ndim > 1 and array.nchunks_initialized < array.nchunks:
+    # Zarr does not store chunks of zeros. In labels and padding they are meant, in rows of logits
+    # they are a loss.
+    if kind == "f" and array.ndim == 2 and array.nchunks_initialized < array.nchunks:
         missing = array.nchunks - array.nchunks_initialized
         raise DataFileError(
             path,
