@@ -16,11 +16,9 @@ from hokical.guarantees.risk import choose_threshold, fewest_examples, starting_
 from hokical.guarantees.score_table import ScoreTable
 from hokical.guarantees.scores import confidence_log_odds, score_levels
 
-#: Numbers of examples that are tried, and points that stand for a distribution of confidence.
 SIZES = (100, 200, 500, 1000, 2000, 5000, 10_000)
-_POINTS = 4000
-#: Coverage is good enough from this share of the best on.
-_GOOD = 0.8
+#: Points that stand for a distribution; the share of the best coverage that is good enough.
+_POINTS, _GOOD = 4000, 0.8
 
 
 @dataclass(frozen=True)
@@ -29,17 +27,14 @@ class Plan:
 
     Attributes
     ----------
-    risk, delta, accuracy : as requested
     fewest : with fewer examples nothing can be accepted, even without a mistake
     best : coverage of the best threshold, which only unlimited examples would find
     examples : numbers of examples that were tried
-    coverage : mean share of new examples accepted, for each of them
-    nothing : how often nothing is accepted, for each of them
+    coverage, nothing : for each of them the mean share of new examples that is accepted, and how
+        often nothing is
     """
 
     risk: float
-    delta: float
-    accuracy: float
     fewest: int
     best: float
     examples: tuple[int, ...]
@@ -49,12 +44,8 @@ class Plan:
     @property
     def needed(self) -> int | None:
         """The first of `examples` with 80 % of the best coverage; None if none has."""
-        enough = (n for n, c in zip(self.examples, self.coverage, strict=True) if c >= self._goal)
-        return next(enough, None)
-
-    @property
-    def _goal(self) -> float:
-        return _GOOD * self.best
+        pairs = zip(self.examples, self.coverage, strict=True)
+        return next((n for n, share in pairs if share >= _GOOD * self.best), None)
 
     def __str__(self) -> str:
         if self.best == 0.0:
@@ -62,10 +53,11 @@ class Plan:
                 f"No threshold has an error rate of {self.risk:.4g} here: allow a larger `risk`, "
                 "or use a classifier that knows better when it is wrong."
             )
-        wanted = f"{self._goal:.0%} of new examples accepted, {_GOOD:.0%} of the best possible"
-        if self.needed is None:
-            return f"More than {self.examples[-1]:,} labelled examples are needed for {wanted}."
-        return f"About {self.needed:,} labelled examples are needed for {wanted}."
+        number = f"About {self.needed:,}" if self.needed else f"More than {self.examples[-1]:,}"
+        return (
+            f"{number} labelled examples are needed for {_GOOD * self.best:.0%} of new examples "
+            f"accepted, {_GOOD:.0%} of the best possible."
+        )
 
 
 def plan(
@@ -79,28 +71,22 @@ def plan(
     n_simulations: int = 100,
     random_state: int = 0,
 ) -> Plan:
-    """How many labelled examples a guarantee needs, and how much it will accept.
+    """How many labelled examples `certify` needs, and how much will then be accepted.
 
-    Draws held-out examples of a calibrated classifier again and again, applies the rule of
-    `certify` and `predict_or_abstain` to them, and reports the share of new examples that it
-    accepts. The examples are those for `certify` alone, apart from those of the fit.
+    Draws held-out examples of a calibrated classifier, applies the rule of `predict_or_abstain`,
+    and reports the share of new examples that it accepts. Examples of the fit are not counted.
 
     Parameters
     ----------
     risk, delta : float
         As in `predict_or_abstain`.
-    accuracy : float
-        Of the classifier on all examples.
-    auroc : float
-        How well its confidence ranks right above wrong answers, from 0.5 (not at all) to 1;
-        `hokical evaluate` reports it. 0.85 is common for image classifiers.
+    accuracy, auroc : float
+        How often the classifier is right, and how well its confidence ranks right above wrong
+        answers, from 0.5 (not at all) to 1; `hokical evaluate` reports both.
     confidence : array-like of shape (m,), optional
-        Calibrated confidence of your own examples, which need no labels; used instead of
-        `accuracy` and `auroc`.
+        Calibrated confidence of your own examples, without labels, instead of these two.
     examples : sequence of int
         Numbers of examples to try, rising.
-    n_simulations : int
-    random_state : int
 
     Examples
     --------
@@ -111,29 +97,24 @@ def plan(
     """
     risk, delta = check_chance("risk", risk), check_chance("delta", delta)
     scores = np.sort(_modelled(accuracy, auroc) if confidence is None else _given(confidence))
-    wrong = 1.0 / (1.0 + np.exp(scores))
-    level = score_levels(scores)
+    wrong, level = 1.0 / (1.0 + np.exp(scores)), score_levels(scores)
     starts = starting_levels(risk, "held-out")
     rng = np.random.default_rng(random_state)
-    coverages = []
-    for n in track(examples, "Simulating {} examples", len(examples), None):
-        drawn = np.zeros(check_count(n_simulations, name="n_simulations"))
-        for i in range(drawn.size):
+    found = np.zeros((len(examples), check_count(n_simulations, name="n_simulations")))
+    for k, n in enumerate(track(examples, "Simulating {} examples", len(examples), None)):
+        for i in range(n_simulations):
             rows = rng.integers(scores.size, size=check_count(n, name="examples"))
             table = ScoreTable.from_examples(level[rows], rng.random(n) < wrong[rows])
             chosen = choose_threshold(table, risk, delta, starts).level
-            drawn[i] = 0.0 if chosen is None else (level >= chosen).mean()
-        coverages.append(drawn)
+            found[k, i] = 0.0 if chosen is None else (level >= chosen).mean()
     errors = np.cumsum(wrong[::-1]) / np.arange(1, wrong.size + 1)
     return Plan(
         risk=risk,
-        delta=delta,
-        accuracy=float(1.0 - wrong.mean()),
         fewest=fewest_examples(risk, delta, starts.size),
         best=float(np.flatnonzero(errors <= risk).max(initial=-1) + 1) / wrong.size,
         examples=tuple(examples),
-        coverage=tuple(float(drawn.mean()) for drawn in coverages),
-        nothing=tuple(float((drawn == 0.0).mean()) for drawn in coverages),
+        coverage=tuple(found.mean(axis=1).tolist()),
+        nothing=tuple((found == 0.0).mean(axis=1).tolist()),
     )
 
 

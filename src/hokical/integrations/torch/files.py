@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +21,7 @@ _CALIBRATOR = "hokical_calibrator"
 
 def write_network(path: str | os.PathLike[str], network: nn.Module, fitted: Calibrator) -> None:
     """Write the network's numbers and the calibrator; an old file stays until all is written."""
-    safetensors = _safetensors()
+    safetensors = import_optional("safetensors.torch", "safetensors")
     target = Path(path)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         fitted.save(Path(folder, "cal.json"))
@@ -41,7 +40,7 @@ def read_network(
             "`model` must be the network, an nn.Module, or a function that makes it; got "
             f"{type(module).__name__}."
         )
-    safetensors = _safetensors()
+    safetensors = import_optional("safetensors.torch", "safetensors")
     Path(path).open("rb").close()  # for an error that names the file
     try:
         with safetensors.safe_open(str(path), framework="pt") as stored:
@@ -58,7 +57,3 @@ def read_network(
     with torch.no_grad():
         safetensors.load_model(module, str(path))
     return module, fitted
-
-
-def _safetensors() -> Any:
-    return import_optional("safetensors.torch", "safetensors")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -130,10 +132,7 @@ class CalibratedModel(nn.Module):
         For networks with one answer per example; see `Calibrator.predict_or_abstain`. After
         `calibrate` alone the threshold is on the softmax, after `certify` on the confidence.
         """
-        logits = classes_last(self.get_logits(self.model(*args, **kwargs)), self.class_axis)
-        self._check_one_each(logits)
-        given = self._transformed(args, kwargs)
-        scores = Views(logits, given["transformed"]) if given else logits
+        scores = self._scores(args, kwargs)
         return self._known_fit("abstain").predict_or_abstain(scores, risk=risk, delta=delta)
 
     @torch.no_grad()
@@ -144,17 +143,15 @@ class CalibratedModel(nn.Module):
         """
         from hokical.integrations.torch.collecting import evaluating, split_batch, to_device
 
-        parts: list[tuple[Tensor, ...]] = []
+        fitted, tables = self._known_fit("certify"), []
         with evaluating(self.model):
             for batch in loader:
                 args, kwargs, labels = split_batch(to_device(batch, device_of(self.model)))
-                logits = classes_last(self.get_logits(self.model(*args, **kwargs)), self.class_axis)
-                self._check_one_each(logits)
-                views = self._transformed(args, kwargs).values()
-                parts.append((torch.as_tensor(labels), logits, *(v.movedim(0, 1) for v in views)))
-        truth, *scores = (torch.cat(part) for part in zip(*parts, strict=True))
-        data = Views(scores[0], scores[1].movedim(1, 0)) if self.transforms else scores[0]
-        self._known_fit("certify").certify(data, truth)
+                fitted.certify(self._scores(args, kwargs), labels)
+                tables.append(fitted.held_out_scores_)
+        if not tables:
+            raise ValueError("`loader` must give at least one batch; got none.")
+        fitted.held_out_scores_ = reduce(operator.add, tables)
         return self
 
     def _known_fit(self, task: str) -> Calibrator:
@@ -165,13 +162,17 @@ class CalibratedModel(nn.Module):
             )
         return self.fitted
 
-    def _check_one_each(self, logits: Tensor) -> None:
+    def _scores(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | Views:
+        """What the calibrator takes, if each row is an example of its own."""
+        logits = classes_last(self.get_logits(self.model(*args, **kwargs)), self.class_axis)
         if logits.ndim != 2:
             raise ValueError(
                 "a guarantee needs one answer per example, logits (n, classes); got shape "
                 f"{tuple(logits.shape)}. Pixels or tokens of one item are not independent: see "
                 "`hokical.Dense`."
             )
+        given = self._transformed(args, kwargs)
+        return Views(logits, given["transformed"]) if given else logits
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network's numbers and the calibrator to one file (safetensors, no pickle)."""
@@ -186,13 +187,8 @@ class CalibratedModel(nn.Module):
     ) -> Self:
         """Read what `save` wrote into a network of the same architecture.
 
-        Parameters
-        ----------
-        path : path
-        model : nn.Module, or a function that makes one
-            The file holds the network's numbers, not its code.
-        options
-            Of `CalibratedModel`: `class_axis`, `get_logits`, `transforms`, `as_tuple`.
+        `model` is that network, or a function that makes it: the file holds its numbers, not its
+        code. `options` are those of the class, such as `class_axis`.
         """
         return cls(*read_network(path, model), **options)
 
