@@ -64,35 +64,10 @@ def collect_logits(
     >>> logits.shape, labels.shape
     (torch.Size([15, 3]), torch.Size([15]))
     """
-    return _collect(
-        model,
-        loader,
-        device=device,
-        dtype=dtype,
-        progress=progress,
-        get_logits=get_logits,
-        class_axis=class_axis,
-        ignore_label=ignore_label,
-    )[:2]
-
-
-def _collect(
-    model: nn.Module,
-    loader: Any,
-    *,
-    device: torch.device | str | None,
-    dtype: torch.dtype | None,
-    progress: bool | None,
-    get_logits: GetLogits | None,
-    class_axis: int,
-    ignore_label: int | None,
-) -> tuple[Tensor, Tensor, bool]:
-    """Logits, labels, and whether each row is an example of its own."""
     place = device_of(model) if device is None else torch.device(device)
     pick = find_logits if get_logits is None else get_logits
     total = len(loader) if hasattr(loader, "__len__") else 0
     parts: list[tuple[Tensor, Tensor]] = []
-    one_each = True
     with (
         evaluating(model),
         torch.no_grad(),
@@ -101,13 +76,12 @@ def _collect(
         for batch in loader:
             args, kwargs, labels = split_batch(to_device(batch, place))
             logits = classes_last(pick(_run(model, args, kwargs)), class_axis)
-            one_each &= logits.ndim == 2
             parts.append(_as_rows(logits, labels, dtype, ignore_label))
             advance()
     if not sum(labels.numel() for _, labels in parts):
         raise ValueError("`loader` must give at least one batch with a label that counts.")
     logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
-    return logits, labels, one_each
+    return logits, labels
 
 
 def calibrate(
@@ -154,7 +128,7 @@ def calibrate(
     >>> loader = torch.utils.data.DataLoader(list(zip(inputs, labels)), batch_size=100)
     >>> calibrated = calibrate(network, loader, "temps").eval()
     >>> calibrated.fitted
-    TemperatureScaling()
+    TemperatureScaling(): 3 classes, 600 examples, temperature ...
     >>> calibrated(inputs[:4]).confidence.shape
     torch.Size([4])
     """
@@ -165,20 +139,27 @@ def calibrate(
             "inputs: fit it with `hokical.Views(logits, transformed)`, then use "
             "`CalibratedModel(model, calibrator, transforms=[...])`."
         )
-    where: dict[str, Any] = {"get_logits": get_logits, "class_axis": class_axis}
-    logits, labels, one_each = _collect(
+    axes: set[int] = set()
+
+    def pick(output: Any) -> Tensor:
+        found = (find_logits if get_logits is None else get_logits)(output)
+        axes.add(found.ndim)
+        return found
+
+    logits, labels = collect_logits(
         model,
         val_loader,
         device=device,
         dtype=dtype,
         progress=progress,
+        get_logits=pick,
+        class_axis=class_axis,
         ignore_label=ignore_label,
-        **where,
     )
     estimator.fit(logits, labels)
-    if not one_each:  # positions of one item are not independent, and prove nothing
+    if axes != {2}:  # positions of one item are not independent, and prove nothing
         estimator.fit_scores_ = estimator.neighbours_ = None
-    return CalibratedModel(model, estimator, **where)
+    return CalibratedModel(model, estimator, get_logits=get_logits, class_axis=class_axis)
 
 
 def _new_estimator(method: Any, options: dict[str, Any]) -> Any:
