@@ -6,59 +6,23 @@ logits (n, 2). Probabilities go through `hokical.from_probabilities`, 1-D or two
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
-from hokical.core.bins import check_count
 from hokical.core.types import FloatArray
 from hokical.core.warn import warn_user
 from hokical.fitting.binary import BinaryExamples, fit_logistic, fit_venn_abers, read_binary
 from hokical.fitting.partitions import Partition
-from hokical.rules.binary import BetaRule, PlattRule, VennAbersRule
+from hokical.rules.binary import BetaRule, LogisticRule, PlattRule, VennAbersRule
 
 
-class LogisticCalibrator(BaseCalibrator):
-    """Base of the methods that are a logistic regression on features of the score."""
-
-    def __init__(self, *, max_iter: int = 200) -> None:
-        self.max_iter = max_iter
-
-    def _check_parameters(self) -> None:
-        check_count(self.max_iter, name="max_iter")
-
-    def _fit_logistic(
-        self, data: BinaryExamples, *features: FloatArray, rising: bool = False
-    ) -> tuple[list[float], dict[str, Any]]:
-        """The numbers of the rule, and the report."""
-        coef, found = fit_logistic(data, features, self.max_iter, rising=rising)
-        message = "converged"
-        if not found.converged:
-            message = f"no answer in {found.n_iter} iterations. Raise `max_iter`."
-            warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
-        eta = np.stack([*features, np.ones(data.scores.size)], axis=1) @ coef
-        losses = np.logaddexp(0.0, np.where(data.hits, -eta, eta))
-        return coef.tolist(), {
-            "log_loss": float(np.average(losses, weights=data.weights)),
-            "n_iter": found.n_iter,
-            "converged": found.converged,
-            "message": message,
-        }
-
-
-class PlattScaling(LogisticCalibrator):
+class PlattScaling(BaseCalibrator):
     """A logistic function of the score: P(class 1) = 1 / (1 + exp(-(slope score + intercept))).
 
     For two classes. Fitted by least log loss on Platt's targets, (n1 + 1) / (n1 + 2) for the n1
     examples of class 1 and 1 / (n0 + 2) for the n0 of class 0. So there always is a best fit, also
     where the classes are separated or only one was seen. The slope can be negative.
-
-    Parameters
-    ----------
-    max_iter : int
-        Maximum number of Newton steps.
 
     Attributes
     ----------
@@ -82,28 +46,22 @@ class PlattScaling(LogisticCalibrator):
     title = "Platt scaling"
     reference = (
         "Platt: Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized "
-        "Likelihood Methods, Advances in Large Margin Classifiers, 1999; see also Lin, Lin, "
-        "Weng, Machine Learning 68, 2007, doi:10.1007/s10994-007-5018-6"
+        "Likelihood Methods, Advances in Large Margin Classifiers, 1999; see also Lin, Lin, Weng, "
+        "Machine Learning 68, 2007, doi:10.1007/s10994-007-5018-6"
     )
     cost = "a few Newton steps of two numbers"
 
     def _fit(self, examples: Partition) -> Fit:
         data = read_binary(examples, type(self).__name__)
-        numbers, report = self._fit_logistic(data, data.scores)
-        return Fit(PlattRule(*numbers), report)
+        return _fit_logistic(PlattRule, data, data.scores)
 
 
-class BetaCalibration(LogisticCalibrator):
+class BetaCalibration(BaseCalibrator):
     """Log-odds rise log p - fall log(1 - p) + intercept of the probability p of class 1.
 
     For two classes. `rise` and `fall` are not negative, so that the answer rises with p: the best
     fit under this condition, by least log loss on Platt's targets (see `PlattScaling`). With both
     at 1 and intercept 0 nothing changes.
-
-    Parameters
-    ----------
-    max_iter : int
-        Maximum number of Newton steps.
 
     Attributes
     ----------
@@ -134,9 +92,8 @@ class BetaCalibration(LogisticCalibrator):
 
     def _fit(self, examples: Partition) -> Fit:
         data = read_binary(examples, type(self).__name__)
-        logs = -np.logaddexp(0.0, -data.scores), np.logaddexp(0.0, data.scores)
-        numbers, report = self._fit_logistic(data, *logs, rising=True)
-        return Fit(BetaRule(*numbers), report)
+        log_p, minus_log_rest = -np.logaddexp(0.0, -data.scores), np.logaddexp(0.0, data.scores)
+        return _fit_logistic(BetaRule, data, log_p, minus_log_rest, rising=True)
 
 
 class VennAbers(BaseCalibrator):
@@ -175,3 +132,23 @@ class VennAbers(BaseCalibrator):
 
     def _fit(self, examples: Partition) -> Fit:
         return Fit(VennAbersRule(*fit_venn_abers(read_binary(examples, type(self).__name__))))
+
+
+def _fit_logistic(
+    kind: type[LogisticRule], data: BinaryExamples, *features: FloatArray, rising: bool = False
+) -> Fit:
+    """The rule whose numbers are the coefficients of the features (n,) and the intercept."""
+    coef, found = fit_logistic(data, features, rising=rising)
+    message = "converged"
+    if not found.converged:
+        message = f"no answer in {found.n_iter} iterations. Check the scores for outliers."
+        warn_user(f"{kind.name} did not converge: {message}", ConvergenceWarning)
+    eta = np.stack([*features, np.ones(data.scores.size)], axis=1) @ coef
+    losses = np.logaddexp(0.0, np.where(data.hits, -eta, eta))
+    report = {
+        "log_loss": float(np.average(losses, weights=data.weights)),
+        "n_iter": found.n_iter,
+        "converged": found.converged,
+        "message": message,
+    }
+    return Fit(kind(*coef.tolist()), report)

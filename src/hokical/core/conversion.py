@@ -59,10 +59,12 @@ def from_probabilities(
 
     Examples
     --------
-    >>> from_probabilities([[0.5, 0.5, 0.0]]).round(2)
-    array([[  -0.69,   -0.69, -744.44]])
-    >>> from_probabilities([[0.5, 0.5, 0.0]], zeros="impossible").round(2)
-    array([[-0.69, -0.69,  -inf]])
+    >>> from_probabilities([[0.25, 0.75], [0.0, 1.0]]).round(1)
+    array([[  -1.4,   -0.3],
+           [-744.4,    0. ]])
+    >>> from_probabilities([0.75, 1.0], zeros="impossible").round(1)
+    array([[-1.4, -0.3],
+           [-inf,  0. ]])
     """
     check_zeros(zeros)
     array = to_numpy(probabilities, name)
@@ -98,13 +100,13 @@ def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
         return scores
     backend = backend_of(scores)
     array = to_numpy(scores, "logits") if backend is None else scores
-    if len(array.shape) != 1 or array.shape[0] == 0:
+    if len(array.shape) != 1:
         return scores
     backend = NUMPY if backend is None else backend
     xp = backend.namespace(array)
     if backend.kind(array) == "integer":
         array = xp.astype(array, xp.float64)
-    if fitting and bool(xp.all((array >= 0.0) & (array <= 1.0))):
+    if fitting and array.shape[0] and bool(xp.all((array >= 0.0) & (array <= 1.0))):
         raise ValueError(
             "1-D `logits` must be scores (log-odds) of class 1; got numbers that all lie in "
             "[0, 1]. For probabilities use `from_probabilities`, for scores in this range "

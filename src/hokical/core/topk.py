@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from hokical.core.arrays import NUMPY
 from hokical.core.bins import check_count
 from hokical.core.blocks import row_slices
+from hokical.core.conversion import Zeros, check_zeros
 from hokical.core.logits import Logits, Tail, as_float_matrix, as_logits, checked_row_maxima
 from hokical.core.properties import cached_property
 from hokical.core.reading import to_numpy
@@ -130,6 +131,37 @@ class TopK(Logits):
         return cls(
             seen.values, seen.indices, n_classes, ceiling=seen.ceiling, rest=_unseen_mass(seen)
         )
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        values: ArrayLike,
+        indices: ArrayLike,
+        n_classes: int,
+        *,
+        zeros: Zeros = "unlikely",
+        ceiling: ArrayLike | None = None,
+    ) -> TopK:
+        """From probabilities of the best classes, see `from_log_probabilities`.
+
+        A class with probability 0 counts as hidden, so that it keeps a share of what is left, or
+        with `zeros="impossible"` as impossible.
+
+        >>> TopK.from_probabilities([[0.6, 0.4, 0.0]], [[4, 2, 7]], n_classes=10).hidden
+        array([8])
+        """
+        check_zeros(zeros)
+        proba, classes = to_numpy(values, "values"), to_numpy(indices, "indices")
+        if proba.size and not 0.0 <= proba.min() <= proba.max() <= 1.0 + SLACK:
+            raise ValueError(
+                f"`values` must be probabilities, in [0, 1]; got {proba.min()} to {proba.max()}. "
+                "For log-probabilities use `from_log_probabilities`, for logits `TopK`."
+            )
+        if zeros == "unlikely" and classes.shape == proba.shape:
+            classes = np.where(proba > 0.0, classes, EMPTY)
+        with np.errstate(divide="ignore"):
+            logs = np.log(proba)
+        return cls.from_log_probabilities(logs, classes, n_classes, ceiling=ceiling)
 
     @classmethod
     def from_logits(cls, logits: Any, k: int, *, keep_rest: bool = True) -> TopK:

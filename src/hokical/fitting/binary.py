@@ -19,6 +19,8 @@ from hokical.fitting.newton import Evaluation, Minimum, minimize_convex
 from hokical.fitting.partitions import Partition
 from hokical.rules.binary import LARGEST_KEY, log_odds
 
+#: Most Newton steps; a handful is enough as a rule.
+MAX_ITER = 200
 #: Decides between coefficients that the examples cannot tell apart, and is too small to shrink.
 _RIDGE = 1e-10
 #: Features that vary less than this are constant.
@@ -57,7 +59,7 @@ def read_binary(examples: Partition, who: str) -> BinaryExamples:
 
 
 def fit_logistic(
-    examples: BinaryExamples, features: Sequence[FloatArray], max_iter: int, *, rising: bool = False
+    examples: BinaryExamples, features: Sequence[FloatArray], *, rising: bool = False
 ) -> tuple[FloatArray, Minimum]:
     """Coefficients of the features (n,) and, last, the intercept, by least log loss on the targets.
 
@@ -74,7 +76,7 @@ def fit_logistic(
     best: tuple[FloatArray, Minimum] | None = None
     for size in range(len(useful), -1, -1):
         for chosen in combinations(useful, size):
-            found = _minimize(examples, [columns[k] for k in chosen], max_iter)
+            found = _minimize(examples, [columns[k] for k in chosen])
             if rising and (found.x[:-1] < 0.0).any():
                 continue
             if best is None or found.value < best[1].value:
@@ -88,7 +90,7 @@ def fit_logistic(
     return best
 
 
-def _minimize(examples: BinaryExamples, columns: list[FloatArray], max_iter: int) -> Minimum:
+def _minimize(examples: BinaryExamples, columns: list[FloatArray]) -> Minimum:
     table = np.stack([*columns, np.ones(examples.scores.size)], axis=1)
     targets, weights = examples.targets, examples.weights / examples.weights.sum()
 
@@ -101,7 +103,7 @@ def _minimize(examples: BinaryExamples, columns: list[FloatArray], max_iter: int
         hessian = (table * curvature[:, None]).T @ table + _RIDGE * np.eye(x.size)
         return float(value), gradient, hessian
 
-    return minimize_convex(evaluate, np.zeros(table.shape[1]), max_iter)
+    return minimize_convex(evaluate, np.zeros(table.shape[1]), MAX_ITER)
 
 
 def fit_venn_abers(examples: BinaryExamples) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -45,7 +45,7 @@ class Rule:
     @property
     def n_classes(self) -> int | None:
         """How many classes the numbers are for; None where they suit any number."""
-        return None
+        return 2 if self.binary_only else None
 
     @property
     def core(self) -> Rule:
@@ -82,6 +82,11 @@ class Rule:
     def own_fields(self) -> dict[str, Any]:
         """Its numbers as attributes of a calibrator, by name."""
         return {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers a fit chooses without a penalty on their size; 0 if that is no limit."""
+        return 0
 
     @property
     def cheap_proba(self) -> bool:

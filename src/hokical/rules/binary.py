@@ -23,19 +23,11 @@ def log_odds(logits: Logits) -> Array:
     return logits.margins[:, 0] - logits.margins[:, 1]
 
 
-class BinaryRule(Rule):
-    """Base of the rules for two classes; their numbers are for class 1."""
+class LogisticRule(Rule):
+    """Base of the rules that give log-odds of class 1."""
 
     preserves_labels: ClassVar[bool] = False
     binary_only: ClassVar[bool] = True
-
-    @property
-    def n_classes(self) -> int:
-        return 2
-
-
-class LogisticRule(BinaryRule):
-    """Rules that give log-odds of class 1."""
 
     def score(self, logits: Logits) -> Array:
         """The calibrated log-odds, (n,)."""
@@ -87,7 +79,7 @@ class BetaRule(LogisticRule):
 
 
 @dataclass(frozen=True, eq=False)
-class VennAbersRule(BinaryRule):
+class VennAbersRule(Rule):
     """Two rising step functions of the score with steps at `knots` (k,).
 
     `lower` and `upper` (k + 1,) are the probabilities of class 1 if an example with that score was
@@ -96,6 +88,8 @@ class VennAbersRule(BinaryRule):
     """
 
     name: ClassVar[str] = "venn_abers"
+    preserves_labels: ClassVar[bool] = False
+    binary_only: ClassVar[bool] = True
 
     knots: FloatArray
     lower: FloatArray

@@ -10,7 +10,7 @@ import numpy as np
 from hokical.core.arrays import Array, Namespace
 from hokical.core.logits import Logits
 
-#: No possible class gets less than this, in float64 and in float32: 0 is for impossible ones.
+#: No possible class gets less than this, in float64 and in float32; 0 is for impossible ones.
 _LEAST, _LEAST_IN_FLOAT32 = 1e-300, 1e-37
 #: One rounding, relative, in float64 and in float32.
 _ROUNDING, _ROUNDING_IN_FLOAT32 = 2.0**-52, 2.0**-23
@@ -58,7 +58,7 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
     xp = logits.xp
     if logits.is_numpy and (np.argmax(proba, axis=1) == logits.label_columns).all():
         return proba
-    wide = _gives_float64(logits)
+    wide = logits.is_numpy or logits.values.dtype == xp.float64
     own = logits.at_label(proba)[:, None]
     earlier = logits.columns[None, :] < logits.label_columns[:, None]
     # Not times 1 - rounding: onnxruntime takes a float64 that near to 1 for 1, and drops it.
@@ -68,14 +68,10 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
 
 def keep_above_zero(proba: Array, logits: Logits) -> Array:
     """Probabilities (n, columns) in which no possible class has rounded to 0."""
-    least = _LEAST if _gives_float64(logits) else _LEAST_IN_FLOAT32
+    xp = logits.xp
+    wide = logits.is_numpy and logits.values.dtype == np.float64
+    least = _LEAST if wide else _LEAST_IN_FLOAT32  # answers of others may come back as float32
     if logits.is_numpy and proba.min() >= least:
         return proba
-    xp = logits.xp
     lost = logits.possible & (proba < least)
     return xp.where(lost, xp.full_like(proba, least), proba)
-
-
-def _gives_float64(logits: Logits) -> bool:
-    """Whether answers come back as float64, see `core.arrays.give_back`."""
-    return bool(logits.is_numpy or logits.values.dtype == logits.xp.float64)

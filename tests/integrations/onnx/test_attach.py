@@ -258,3 +258,21 @@ def test_the_calibrator_itself_as_a_network():
     net = export(fitted("temps", 4))
     model = attach(net, fitted("ets", 4), output="probabilities", scores="probabilities")
     assert check(model, fitted("ets", 4)).agrees
+
+
+@pytest.mark.parametrize("zeros", ["unlikely", "impossible"])
+def test_zeros_mean_what_is_said(zeros: str) -> None:
+    ends = [helper.make_tensor_value_info(name, 1, ["n", 4]) for name in ("x", "scores")]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["scores"])], "net", ends[:1], ends[1:]
+    )
+    net = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    calibrator = fitted("temps", 4)
+    rows = np.array([[0.5, 0.5, 0, 0], [0, 1, 0, 0], [0.1, 0.2, 0.3, 0.4]], np.float32)
+    model = attach(net, calibrator, scores="probabilities", zeros=zeros)
+    expected = calibrator.predict_proba(from_probabilities(rows, zeros=zeros))
+    found = run(model, x=rows)["probabilities"]
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+    np.testing.assert_array_equal(found == 0.0, (rows == 0.0) & (zeros == "impossible"))
+    with pytest.raises(ValueError, match="`zeros` must be"):
+        attach(net, calibrator, scores="probabilities", zeros="none")

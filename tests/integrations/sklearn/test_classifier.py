@@ -44,7 +44,7 @@ from hokical.integrations.sklearn.classifier import CalibratedClassifier
 from hokical.integrations.sklearn.held_out import HeldOut, label_on_top, resolution
 from hokical.metrics import ece
 
-METHODS = methods_from_logits()
+METHODS = methods_from_logits(3)
 
 
 @pytest.fixture(autouse=True)

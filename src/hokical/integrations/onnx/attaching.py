@@ -6,6 +6,7 @@ import os
 from typing import Any, Literal
 
 from hokical.calibrators.calibrator import Calibrator
+from hokical.core.conversion import Zeros, check_zeros
 from hokical.core.warn import warn_user
 from hokical.integrations.onnx.models import (
     Scores,
@@ -33,6 +34,7 @@ def attach(
     output: str | None = None,
     class_axis: int | None = None,
     scores: Literal["logits", "probabilities"] = "logits",
+    zeros: Zeros = "unlikely",
     precision: Precision = "float64",
     probabilities: bool | None = None,
     support: bool = False,
@@ -61,6 +63,8 @@ def attach(
     scores : {"logits", "probabilities"}
         What the tensor holds. Of probabilities the logarithm is calibrated, as by
         `hokical.from_probabilities`.
+    zeros : {"unlikely", "impossible"}
+        What a probability of 0 means, as there; the same as when the calibrator was fitted.
     precision, probabilities, support
         As of `export`.
 
@@ -81,6 +85,7 @@ def attach(
     >>> [item.name for item in both.graph.output]
     ['scores', 'labels', 'confidence', 'probabilities']
     """
+    check_zeros(zeros)
     if scores not in ("logits", "probabilities"):
         raise ValueError(f'`scores` must be "logits" or "probabilities"; got {scores!r}.')
     whole = read_model(model)
@@ -97,11 +102,11 @@ def attach(
         )
     names = [f"axis{k}" for k in range(rank)]
     shape = tuple(plan.n_classes if k == axis else name for k, name in enumerate(names))
-    _append(whole, plan, found, ScoresLayout(shape, axis, scores == "probabilities"))
+    _append(whole, plan, found, ScoresLayout(shape, axis, scores == "probabilities", zeros))
     props = {item.key: item.value for item in whole.metadata_props}
     props |= plan.metadata()
     props |= {"hokical_scores": found.name, "hokical_scores_are": scores}
-    props |= {"hokical_class_axis": str(axis)}
+    props |= {"hokical_class_axis": str(axis), "hokical_zeros": zeros}
     onnx_module("onnx.helper").set_model_props(whole, props)
     write_model(whole, path)
     return whole

@@ -158,7 +158,10 @@ def _rows_of(found: NDArray[Any], facts: dict[str, str]) -> NDArray[Any]:
     """Logits (rows, classes) from an attached model's scores."""
     axis = int(facts["hokical_class_axis"])
     rows = np.moveaxis(found, axis, -1).reshape(-1, found.shape[axis])
-    logits = from_probabilities(rows) if facts["hokical_scores_are"] == "probabilities" else rows
+    logits = rows
+    if facts["hokical_scores_are"] == "probabilities":
+        zeros: Any = facts.get("hokical_zeros", "impossible")  # as before it could be chosen
+        logits = from_probabilities(rows, zeros=zeros)
     top = logits.max(axis=1)
     if not np.isfinite(top).all():
         raise NotRunnable("the classifier gives NaN or infinite scores for made-up inputs")

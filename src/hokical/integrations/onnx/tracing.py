@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hokical.core.arrays import Array, to_float64
+from hokical.core.conversion import LOG_ZERO, Zeros
 from hokical.core.logits import Logits
 from hokical.core.views import Views
 from hokical.integrations.onnx.backend import BACKEND
@@ -35,6 +36,7 @@ class ScoresLayout:
     shape: tuple[int | str, ...]
     axis: int = 1
     are_probabilities: bool = False
+    zeros: Zeros = "unlikely"
 
     @property
     def is_flat(self) -> bool:
@@ -82,7 +84,10 @@ def _answers(
     last = scores if layout.is_flat else xp.permute_dims(scores, layout.order)
     rows = last if layout.is_flat else xp.reshape(last, (-1, plan.n_classes))
     if layout.are_probabilities:
+        is_zero = to_float64(rows, xp) == 0.0
         rows = xp.log(to_float64(rows, xp))
+        if layout.zeros == "unlikely":
+            rows = xp.where(is_zero, LOG_ZERO, rows)
     logits = _traced_logits(rows, transformed)
     found = {}
     for name in plan.outputs:

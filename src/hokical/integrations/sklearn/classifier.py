@@ -21,6 +21,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from hokical.calibrators.base import BaseCalibrator
+from hokical.core.conversion import Zeros, check_zeros
 from hokical.core.labels import as_weights
 from hokical.core.types import AnyArray, FloatArray, IntArray
 from hokical.core.warn import warn_user
@@ -62,6 +63,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         prediction counts once, so splits may overlap or omit examples. With "prefit", or if the
         estimator is a `FrozenEstimator`, the estimator has been fitted on other data, and all the
         data is used to calibrate. Prefer `FrozenEstimator`: it survives `clone`, and so a search.
+    zeros : {"unlikely", "impossible"}
+        What a probability of 0 means: as above, or that the class is impossible, which gets
+        probability 0 (see `hokical.from_probabilities`).
     n_jobs : int, optional
         How many folds to fit in parallel, as in scikit-learn.
 
@@ -110,11 +114,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         *,
         method: str | BaseCalibrator = "hoki",
         cv: int | Literal["prefit"] | Any = 5,
+        zeros: Zeros = "unlikely",
         n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
         self.method = method
         self.cv = cv
+        self.zeros = zeros
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -129,6 +135,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         sample_weight : array-like of shape (n,), optional
             How much each example counts, for the estimator and for the calibrator.
         """
+        check_zeros(self.zeros)
         calibrator = new_calibrator(self.method)
         X, labels = check_examples(self, X, y)
         weights = as_weights(sample_weight, labels.size)
@@ -216,7 +223,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ) -> None:
         """Pool the held-out scores and fit the calibrator on them."""
         self.lowest_logit_ = -math.inf
-        if not scores_are_decisions(self.estimator_):
+        if self.zeros == "unlikely" and not scores_are_decisions(self.estimator_):
             self.lowest_logit_ = resolution([part.scores for part in parts], self.classes_.size)
         rows = np.concatenate([part.rows for part in parts])
         logits = np.concatenate([part.logits(self.classes_, self.lowest_logit_) for part in parts])

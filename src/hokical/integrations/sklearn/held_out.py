@@ -69,7 +69,7 @@ def read_scores(estimator: Any, X: Any) -> FloatArray:
         name = "estimator.predict_proba(X)"
         proba = to_numpy(estimator.predict_proba(X), name)
         proba = np.where((proba > 1.0) & (proba <= 1.0 + _ROUNDING), 1.0, proba)
-        scores = from_probabilities(proba, name=name)
+        scores = from_probabilities(proba, zeros="impossible", name=name)
     else:
         name = "estimator.decision_function(X)"
         scores = to_numpy(estimator.decision_function(X), name)

@@ -1,0 +1,128 @@
+"""Probabilities of exactly 0: very unlikely unless said to be impossible, in every method."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.exceptions import ConvergenceWarning
+
+from hokical import TopK, from_probabilities, load, make
+from hokical.calibrators import methods_from_logits
+from hokical.rules import FlooredRule
+from hokical.streams import fit as fit_stream
+from tests.conftest import synthetic_logits
+
+CASES = [(name, 4) for name in methods_from_logits(4)]
+CASES += [(name, 2) for name in methods_from_logits(2) if (name, 4) not in CASES] + [("auto", 4)]
+#: These learn nothing about how likely a 0 is.
+WITHOUT = ("uncalibrated", "hoki")
+Data = tuple[np.ndarray, np.ndarray]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def votes(n_classes: int, n: int = 600, n_voters: int = 6) -> Data:
+    """Shares of a few voters: many zeros, some of them for the true class; and labels."""
+    logits, labels = synthetic_logits(n, n_classes, seed=4, stretch=1.0)
+    drawn = np.random.default_rng(1).multinomial(n_voters, softmax(logits, axis=1))
+    return drawn / n_voters, labels
+
+
+def log_loss(proba: np.ndarray, labels: np.ndarray) -> float:
+    return float(-np.log(proba[np.arange(labels.size), labels]).mean())
+
+
+@pytest.mark.parametrize(("name", "n_classes"), CASES)
+def test_no_method_takes_a_zero_for_certain(name: str, n_classes: int, tmp_path: Path) -> None:
+    proba, labels = votes(n_classes)
+    logits = from_probabilities(proba)
+    assert (proba[np.arange(300, 600), labels[300:]] == 0.0).any()
+    options = {"lambdas": [1e-2], "mus": [1e-2]} if name.endswith("_odir") else {}
+    cal = make(name, **options).fit(logits[:300], labels[:300])
+    found = cal.predict_proba(logits[300:])
+    assert found.min() > 0.0
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-12)
+    if name not in WITHOUT:
+        assert log_loss(found, labels[300:]) < np.log(n_classes)
+        assert 0.0 < cal.floor_ <= 0.1
+    cal.save(tmp_path / "cal.json")
+    for again in (load(tmp_path / "cal.json"), load(tmp_path / "cal.json").estimator()):
+        np.testing.assert_array_equal(again.predict_proba(logits[300:]), found)
+        assert again.stamp == cal.stamp
+        if name not in WITHOUT:
+            assert again.floor_ == cal.floor_
+
+
+@pytest.mark.parametrize("name", ["temps", "irm", "structured", "hoki"])
+def test_impossible_stays_impossible(name: str) -> None:
+    proba, labels = votes(4)
+    labels = np.where(proba[np.arange(600), labels] > 0.0, labels, proba.argmax(axis=1))
+    cal = make(name).fit(from_probabilities(proba, zeros="impossible"), labels)
+    found = cal.predict_proba(from_probabilities(proba, zeros="impossible"))
+    np.testing.assert_array_equal(found == 0.0, proba == 0.0)
+
+
+def test_a_floor_is_fitted_for_zeros_alone() -> None:
+    proba, labels = votes(4)
+    smooth = 0.99 * proba + 0.0025
+    far = from_probabilities(smooth) * 1000.0  # decision scores, say
+    for logits in (from_probabilities(smooth), far, from_probabilities(proba, zeros="impossible")):
+        kept = np.where(np.isfinite(logits[np.arange(600), labels]), labels, logits.argmax(axis=1))
+        assert not isinstance(make("temps").fit(logits, kept).rule_, FlooredRule)
+    cal = make("temps").fit(from_probabilities(proba), labels)
+    assert isinstance(cal.rule_, FlooredRule)
+    assert cal.temperature_ == cal.rule_.rule.temperature
+    moved = from_probabilities(proba) + 30.0  # logits are what they are up to a constant
+    assert make("temps").fit(moved, labels).floor_ == cal.floor_
+    with pytest.raises(ValueError, match="needs the logit of every class"):
+        cal.predict(TopK([[2.0, 1.0]], [[3, 1]], n_classes=4))
+
+
+def test_a_zero_that_was_not_in_the_fit_is_not_certain() -> None:
+    proba, labels = votes(4)
+    cal = make("temps", bounds=(1e-3, 10.0)).fit(from_probabilities(0.9 * proba + 0.025), labels)
+    assert cal.predict_proba(from_probabilities([[1.0, 0.0, 0.0, 0.0]])).min() > 0.0
+    sharp = make("temps", bounds=(1e-3, 2e-3)).fit(from_probabilities(proba), labels)
+    torch = pytest.importorskip("torch")
+    zeros = torch.tensor(from_probabilities(np.eye(4)), dtype=torch.float32)
+    for fitted in (cal, sharp):
+        for given in (zeros, zeros.clone().requires_grad_()):  # as an array, and as a tensor
+            single = fitted.predict_proba(given).detach()
+            assert single.dtype == torch.float32
+            assert float(single.min()) > 0.0
+
+
+@pytest.mark.parametrize("name", ["irm", "structured", "ms_odir"])
+def test_streams_that_are_gathered_have_the_floor_too(name: str) -> None:
+    proba, labels = votes(4, 300)
+    logits = from_probabilities(proba)
+    options = {"lambdas": [1e-2], "mus": [1e-2]} if name.endswith("_odir") else {}
+    whole = make(name, **options).fit(logits, labels)
+    chunks = [(logits[a : a + 77], labels[a : a + 77]) for a in range(0, 300, 77)]
+    streamed = fit_stream(make(name, **options), chunks)
+    np.testing.assert_allclose(
+        streamed.predict_proba(logits), whole.predict_proba(logits), atol=1e-12
+    )
+
+
+def test_zeros_among_the_best_are_hidden_or_impossible() -> None:
+    values, classes = [[0.0, 0.7, 0.3], [0.4, 0.2, 0.4]], [[5, 4, 1], [3, 2, 0]]
+    top = TopK.from_probabilities(values, classes, n_classes=6)
+    np.testing.assert_array_equal(top.labels, [4, 0])  # ties: the first class
+    np.testing.assert_array_equal(top.hidden, [4, 3])
+    proba = make("uncalibrated").fit(np.eye(6), np.arange(6)).predict_proba(top)
+    assert proba.min() > 0.0
+    sure = TopK.from_probabilities(values, classes, n_classes=6, zeros="impossible")
+    np.testing.assert_array_equal(sure.hidden, [3, 3])
+    with pytest.raises(ValueError, match=r"in \[0, 1\]; got -2.0 to 0.5"):
+        TopK.from_probabilities([[0.5, -2.0]], [[0, 1]], n_classes=3)
