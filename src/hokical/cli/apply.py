@@ -105,9 +105,7 @@ def apply(
         choose_scores(probabilities, binary_score, classes, on_folders=True)
         _apply_to_parts(calibrator, logits, output, proba, split, scheduler, as_json)
         return
-    wanted = choose_scores(
-        probabilities, binary_score, classes, _parse_keep(keep), on_maps=dense is not None
-    )
+    wanted = choose_scores(probabilities, binary_score, classes, keep, on_maps=dense is not None)
     suffix = ".npz" if dense else (".npz", *hokical.io.writing.TABLES)
     hokical.io.check_output(output, suffix=suffix, inputs=(calibrator, logits))
     fitted = load_calibrator(calibrator)
@@ -139,23 +137,14 @@ def apply(
     _show(fitted.name, confidence.size, mean, output, facts, as_json, unit)
 
 
-def _parse_keep(keep: str | None) -> tuple[str, ...] | None:
-    if keep is None:
-        return None
-    names = tuple(name.strip() for name in keep.split(",") if name.strip())
-    return () if names == ("none",) else names
-
-
 def _columns(results: dict[str, Any], examples: LabelledRows, as_arrays: bool) -> dict[str, Any]:
     """Kept columns, then results; in a table labels by name, and a column per probability."""
     added = dict(results)
     if not as_arrays:
         names = np.array(examples.classes or range(examples.logits.n_classes))
         added = {"label": names[added.pop("labels")], **added}
-        for name, column in zip(
-            names, added.pop("probabilities", np.empty((0, 0))).T, strict=False
-        ):
-            added[f"probability_{name}"] = column
+        vectors = added.pop("probabilities", np.empty((0, 0)))
+        added |= {f"probability_{names[k]}": column for k, column in enumerate(vectors.T)}
     kept = {(f"input_{n}" if n in added else n): column for n, column in examples.kept.items()}
     return kept | added
 

@@ -10,11 +10,13 @@ import typer
 
 import hokical
 from hokical.cli.options import Part
-from hokical.cli.show import say
+from hokical.cli.show import say, warn
 from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
+    from hokical.calibrators import Calibrator
     from hokical.calibrators.fitted import FittedCalibrator
+    from hokical.core.logits import Logits
     from hokical.io import DataFileError, LabelledRows, Wanted
     from hokical.streams import ChunkSource
 
@@ -61,11 +63,14 @@ def choose_scores(
     probabilities: bool,
     binary_score: str | None,
     classes: str | None,
-    keep: tuple[str, ...] | None = (),
+    keep: str | None = "none",
     **others: bool,
 ) -> Wanted:
     """What the options say about the scores of a file; `others` do not go with them."""
-    names = tuple(name.strip() for name in (classes or "").split(",") if name.strip())
+    names, kept = (
+        tuple(name.strip() for name in (text or "").split(",") if name.strip())
+        for text in (classes, "" if keep == "none" else keep)
+    )
     for other, given in others.items():
         if given and (probabilities or binary_score or names):
             raise typer.BadParameter(
@@ -76,7 +81,7 @@ def choose_scores(
         raise typer.BadParameter(
             f"must name 2 classes with --binary-score; got {len(names)}.", param_hint="--classes"
         )
-    return hokical.io.Wanted(probabilities, binary_score, names, keep)
+    return hokical.io.Wanted(probabilities, binary_score, names, None if keep is None else kept)
 
 
 def _dense_error(path: Path, part: Part) -> DataFileError | None:
@@ -128,6 +133,17 @@ def load_calibrator(path: Path) -> FittedCalibrator:
     calibrator = read_calibrator(path)
     check_method(calibrator.name)
     return calibrator
+
+
+def warn_of_own_examples(calibrator: Calibrator, logits: Logits, path: Path) -> None:
+    """Tell if rows are those that the calibrator was fitted on."""
+    support, table = calibrator.support_, calibrator.fit_scores_
+    as_many = table is None or table.total == logits.n_rows
+    if support is not None and as_many and support.is_of(logits):
+        warn(
+            f"{path.name} holds the examples that the calibrator was fitted on, so it looks better "
+            "than it is. Use other examples."
+        )
 
 
 def check_method(name: str) -> str:

@@ -46,13 +46,7 @@ def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
 
 
 def curve_rows(counts: ScoreTable) -> list[tuple[float, float, int]]:
-    """Groups of about equally many examples by score: its middle, the share right, how many.
-
-    >>> from hokical.guarantees.score_table import ScoreTable
-    >>> from hokical.guarantees.scores import score_levels
-    >>> curve_rows(ScoreTable.from_examples(score_levels([0.0, 0.0]), np.array([True, False])))
-    [(0.5004..., 0.5, 2)]
-    """
+    """Groups of about equally many examples by score: its median, the share right, how many."""
     level = np.flatnonzero(counts.count)
     reached = np.cumsum(counts.count[level])
     group = np.minimum((reached - 1) * _GROUPS // reached[-1], _GROUPS - 1)
@@ -61,8 +55,7 @@ def curve_rows(counts: ScoreTable) -> list[tuple[float, float, int]]:
         some = level[group == one]
         n, wrong = int(counts.count[some].sum()), int(counts.wrong[some].sum())
         half = some[np.searchsorted(np.cumsum(counts.count[some]), n / 2)]
-        odds = hokical.guarantees.scores.level_log_odds(int(half))
-        odds = (odds + hokical.guarantees.scores.level_log_odds(int(half) + 1)) / 2
+        odds = hokical.guarantees.scores.level_log_odds(int(half) + 1)
         rows.append((float(1 / (1 + np.exp(-odds))), 1 - wrong / n, n))
     return rows
 
@@ -96,14 +89,14 @@ def _learned(fitted: FittedCalibrator) -> dict[str, str]:
 
 
 def _in_words(value: Any) -> str:
+    if is_dataclass(value) and not hasattr(value, "family"):  # a noise says itself what it is
+        value = vars(value)
     if isinstance(value, dict):
         return ", ".join(f"{name} {_in_words(each)}" for name, each in value.items())
     if isinstance(value, np.ndarray) and value.size > 6:
         return f"{' x '.join(map(str, value.shape))} numbers"
     if isinstance(value, (np.ndarray, list, tuple)):
         return ", ".join(map(_in_words, value))
-    if is_dataclass(value) and not hasattr(value, "family"):  # a noise says itself what it is
-        return ", ".join(f"{name} {_in_words(each)}" for name, each in vars(value).items())
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 

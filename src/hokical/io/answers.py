@@ -34,10 +34,10 @@ class Answers(NamedTuple):
 def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
     """Multiple-choice answers from the JSON of a language model's API.
 
-    Reads chat completions and completions in OpenAI's format, which vLLM's server and others
-    return too, lines of OpenAI's batch output, and vLLM's own `outputs`. The token looked at is the
-    first that is a choice, and otherwise the first one. Spellings such as " A" and "(A" are added
-    up. A choice that is not among the returned tokens is bounded by the last of them.
+    Reads chat completions, completions and batch output in OpenAI's format, which many servers
+    return, and vLLM's own `outputs`. The token looked at is the first that is a choice, and
+    otherwise the first one. Spellings such as " A" and "(A" are added up. A choice that is not
+    among the returned tokens is bounded by the last of them.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
 
     Returns
     -------
-    answers : Answers
-        `scores`, a TopK, and `rows`: questions without a choice among the tokens are left out.
+    Answers
+        Questions without a choice among the tokens are left out; `rows` are the others.
 
     Examples
     --------
@@ -65,7 +65,9 @@ def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
     values, ceilings, rows = [], [], []
     for row, reply in enumerate(_records(source)):
         try:
-            tokens = _answer_tokens(reply, index)
+            places = list(_positions(reply))
+            named = (found for first, found in places if first.strip(_AROUND) in index)
+            tokens = next(named, places[0][1])
         except _OTHER_FORMAT as error:
             raise _bad(source, row, "a reply with `logprobs`", error) from error
         scores = np.full(len(index), -np.inf)
@@ -124,13 +126,6 @@ def _target(sample: dict[str, Any]) -> int:
         return int(text)
     texts = [str(choice) for choice in sample.get("doc", {}).get("choices", [])]
     return texts.index(str(target)) if str(target) in texts else "ABCDEFGHIJ".index(text)
-
-
-def _answer_tokens(reply: dict[str, Any], choices: dict[str, int]) -> dict[str, float]:
-    """Log-probabilities by token, where the reply names a choice."""
-    places = list(_positions(reply))
-    chosen = (tokens for first, tokens in places if first.strip(_AROUND) in choices)
-    return next(chosen, places[0][1])
 
 
 def _positions(reply: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:

@@ -86,7 +86,7 @@ def find_columns(
     label, weight = first_known(index, LABELS), first_known(index, WEIGHTS)
     labels, split = (None if label is None else index[label]), index.get("split")
     weights = None if weight is None else index[weight]
-    kept = _kept_columns(path, header, wanted)
+    kept = {header[i]: i for i in _kept_columns(path, index, wanted)}
     taken = (labels, split, weights, *kept.values())
     rest = {name: i for name, i in index.items() if i not in taken}
     named = [normalize(name) for name in wanted.classes]
@@ -100,21 +100,19 @@ def find_columns(
         logits = _logit_columns(path, rest, wanted)
     if wanted.keep == ALL:
         kept = {name: i for i, name in enumerate(header) if i not in logits}
-    classes = tuple(header[i] for i in logits)
-    if len(logits) < 2 or all(_NUMBERED.fullmatch(names[i]) for i in logits):
-        classes = ()
+    numbered = any(
+        p.fullmatch(names[i]) for p in (_NUMBERED, _NUMBERED_PROBABILITY) for i in logits
+    )
+    classes = () if numbered or len(logits) < 2 else tuple(header[i] for i in logits)
     return ColumnLayout(logits, labels, split, weights, classes, kept)
 
 
-def _kept_columns(path: Path, header: Sequence[str], wanted: Wanted) -> dict[str, int]:
-    """The columns to keep, by name; `ALL` is left to the caller, who knows the scores."""
+def _kept_columns(path: Path, index: dict[str, int], wanted: Wanted) -> list[int]:
+    """The columns to keep; `ALL` is left to the caller, who knows the scores."""
     if wanted.keep is None:
-        return {name: i for i, name in enumerate(header) if _ID.fullmatch(normalize(name))}
-    if wanted.keep == ALL:
-        return {}
-    index = {normalize(name): i for i, name in enumerate(header)}
-    found = (_find_column(path, index, name, "--keep") for name in wanted.keep)
-    return {header[i]: i for i in found}
+        return [i for name, i in index.items() if _ID.fullmatch(name)]
+    names = () if wanted.keep == ALL else wanted.keep
+    return [_find_column(path, index, name, "--keep") for name in names]
 
 
 def _find_column(path: Path, index: dict[str, int], name: str, option: str) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.conversion import from_binary_scores, from_probabilities
-from hokical.core.types import BoolArray, IntArray
+from hokical.core.types import BoolArray
 from hokical.io.names import LOGITS, PROBABILITIES, TOP_K
 
 #: `keep` for every column that is not a score.
@@ -52,18 +52,14 @@ class Wanted:
 
     def to_logits(self, scores: Any, name: str) -> Any:
         """The logits that are meant by the scores of a file."""
+        if self.binary_score is not None and scores.ndim == 2 and scores.shape[1] == 1:
+            scores = scores[:, 0]
         if self.probabilities:
-            return from_probabilities(_without_axis(scores, self.binary_score), name=name)
-        if self.binary_score is not None:
-            return from_binary_scores(_without_axis(scores, name), name=name)
-        return scores
+            return from_probabilities(scores, name=name)
+        return scores if self.binary_score is None else from_binary_scores(scores, name=name)
 
 
 LOGITS_AND_LABELS, LABELS_ALONE = Wanted(), Wanted(scores=False)
-
-
-def _without_axis(scores: Any, binary_score: str | None) -> Any:
-    return scores[:, 0] if binary_score and scores.ndim == 2 and scores.shape[1] == 1 else scores
 
 
 def has_label(labels: NDArray[Any]) -> BoolArray:
@@ -97,15 +93,11 @@ def encode_labels(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
             f"{str(labels[0])!r} in row 0. Name the classes in the order of the columns: --classes "
             "cat,dog,..."
         )
-    return _positions(labels, {name: place for place, name in enumerate(classes)})
-
-
-def _positions(labels: NDArray[Any], places: dict[str, int]) -> IntArray:
+    places = {name: place for place, name in enumerate(classes)}
     found = [places.get(str(label).strip(), -1) for label in labels.tolist()]
     if -1 in found:
         row = found.index(-1)
-        names = list(places)
-        shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+        shown = ", ".join(classes[:6]) + (", ..." if len(classes) > 6 else "")
         raise ValueError(
             f"`labels` must be names of classes ({shown}); got {str(labels[row])!r} in row "
             f"{row}. Fix or drop the row."
