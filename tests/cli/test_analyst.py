@@ -201,3 +201,12 @@ def test_the_default_method_is_auto(tmp_path: Path) -> None:
     noise = ("--noise", "gaussian:1.0")
     assert hokical_command("fit", val, "-o", path, *noise, "--json").json["method"] == "hoki"
     assert json.loads(path.read_text())
+
+
+def test_other_commands_take_the_same_scores(tmp_path: Path, fitted: Path) -> None:
+    new, options = write(tmp_path / "new.csv", 2), ("--resamples", 0, "--json")
+    found = hokical_command("evaluate", new, "--calibrator", fitted, *options).json
+    assert found["temps"]["n"] == 150
+    val, classes = tmp_path / "val.csv", ("--classes", ",".join(NAMES))
+    found = hokical_command("compare", val, new, *classes, "--methods=temps", *options).json
+    assert [row["method"] for row in found["methods"]] == ["uncalibrated", "temps"]

@@ -71,7 +71,7 @@ class FittedCalibrator(Calibrator):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        return f"FittedCalibrator({self.name!r}, {self.n_classes_} classes)"
+        return f"FittedCalibrator({self.name!r}, {self._fit_in_words()})"
 
 
 def load(path: str | os.PathLike[str]) -> FittedCalibrator:
