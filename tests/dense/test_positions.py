@@ -16,7 +16,7 @@ from hokical.calibrators import make
 from hokical.dense import Dense, choice, from_dense
 from hokical.dense.layout import slabs
 from hokical.io import chunks
-from hokical.streams import evaluate
+from hokical.streams import evaluate, fit, from_arrays
 
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
@@ -185,7 +185,8 @@ def test_bounds_are_by_item() -> None:
         data = correct_together(100, rng, 0.85)
         found = cal.evaluate(*data, delta=0.1, n_resamples=0).bounds
         failed["by item"] += min(found.values()) < 0.1
-        flat = evaluate(cal.calibrator_, from_dense(*data), delta=0.1).bounds
+        rows = from_arrays(data[0].reshape(-1, 2), data[1].ravel())
+        flat = evaluate(cal.calibrator_, rows, delta=0.1).bounds
         failed["by position"] += min(flat.values()) < 0.1
     assert failed["by item"] <= 4 < failed["by position"]
 
@@ -252,6 +253,13 @@ def test_neither_the_calibrator_nor_its_file_take_positions_for_examples(tmp_pat
                 with pytest.raises(ValueError, match=r"pixels or tokens.*`certify\(logits"):
                     ask(data[0][0, 0])
     assert given_calibrator.fit_scores_ is not None
+    for given_batches in (data, ([data],)):
+        streamed = fit(make("temps"), from_dense(*given_batches))
+        assert streamed.fit_scores_ is None
+        assert evaluate(streamed, from_dense(*given_batches)).bounds == {}
+        once = from_dense(*given_batches, max_positions_per_item=1)
+        assert fit(make("temps"), once).fit_scores_.total == 30
+        assert evaluate(streamed, once).bounds
 
 
 def test_what_is_accepted_keeps_the_shape() -> None:

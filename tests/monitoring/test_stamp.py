@@ -84,7 +84,7 @@ def test_replicas_watch_the_same_calibrator() -> None:
     one, other = CalibrationMonitor(known), CalibrationMonitor(known)
     one._watch(hoki())
     other._watch(hoki(3.0))
-    with pytest.raises(ValueError, match="watch the same calibrator"):
+    with pytest.raises(ValueError, match="must have the same calibrator"):
         one.merge(other)
 
 

@@ -81,7 +81,9 @@ def monitor(
         bool, typer.Option("--again", help="Count a file that was counted before.")
     ] = False,
     bins: Bins = 15,
-    delta: Annotated[float, typer.Option(help="Probability of ever raising a false alarm.")] = 0.01,
+    delta: Annotated[
+        float, typer.Option(help="Probability of ever raising a false alarm, in all and by class.")
+    ] = 0.01,
     tolerance: Annotated[
         float, typer.Option(help="Tolerated gap between confidence and accuracy.")
     ] = 0.01,

@@ -26,6 +26,7 @@ class DenseSource(ChunkSource):
     def __init__(self, batch: DenseBatch) -> None:
         self.batch = batch
         self.n_rows = batch.known_rows()
+        self.independent = batch.options.per_item == 1
 
     @property
     def n_classes(self) -> int:
@@ -171,9 +172,12 @@ def _is_pair(items: Any) -> bool:
 
 def _from_batches(batches: Any, options: DenseOptions) -> ChunkSource:
     if isinstance(batches, Iterator):
-        return from_chunks(_require_rows(_batch_chunks(batches, options)))
-    make: Callable[[], Iterable[Any]] = batches if callable(batches) else lambda: batches
-    return from_chunks(lambda: _require_rows(_batch_chunks(make(), options)))
+        source = from_chunks(_require_rows(_batch_chunks(batches, options)))
+    else:
+        make: Callable[[], Iterable[Any]] = batches if callable(batches) else lambda: batches
+        source = from_chunks(lambda: _require_rows(_batch_chunks(make(), options)))
+    source.independent = options.per_item == 1
+    return source
 
 
 def _batch_chunks(batches: Iterable[Any], options: DenseOptions) -> Iterator[Chunk]:

@@ -28,6 +28,8 @@ class ChunkSource(ABC):
     repeatable: bool = True
     #: Rows in all, where that is known without reading.
     n_rows: int | None = None
+    #: Whether rows are independent examples, and not positions of the same items.
+    independent: bool = True
     #: Whether `identity` changes whenever any row does.
     identified: bool = False
 

@@ -4,6 +4,7 @@
 fit-time reference, sliding windows of exact sums, the two drift tests, words, and export.
 """
 
+from hokical.monitoring.classes import ClassStatus
 from hokical.monitoring.export import append_json_line, prometheus_text, read_history
 from hokical.monitoring.monitor import CalibrationMonitor
 from hokical.monitoring.picture import draw_history
@@ -13,6 +14,7 @@ from hokical.monitoring.verdict import Verdict
 
 __all__ = [
     "CalibrationMonitor",
+    "ClassStatus",
     "Reference",
     "Status",
     "Verdict",

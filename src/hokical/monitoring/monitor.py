@@ -398,21 +398,19 @@ class CalibrationMonitor:
     def _check_mergeable(self, other: object) -> None:
         if not isinstance(other, CalibrationMonitor):
             raise TypeError(f"`merge` takes monitors; got {other!r}.")
-        if self.options != other.options:
-            raise ValueError(
-                "monitors must have the same options to be merged; got "
-                f"{self.options} and {other.options}."
-            )
-        if self._stamp and other._stamp and self._stamp != other._stamp:
-            raise ValueError(
-                "monitors must watch the same calibrator to be merged; got "
-                f"{self._stamp} and {other._stamp}."
-            )
-        if not np.array_equal(self._state.evidence.allowance, other._state.evidence.allowance):
-            raise ValueError(
-                "monitors must have the same reference to be merged. Make each with the same "
-                "calibrator, or the same `Reference`."
-            )
+        known = self._stamp is not None and other._stamp is not None
+        pairs = {
+            "options": (self.options, other.options),
+            "calibrator": (self._stamp, other._stamp if known else self._stamp),
+            "reference": tuple(each._state.evidence.allowance.tolist() for each in (self, other)),
+        }
+        for what, (own, others) in pairs.items():
+            if own != others:
+                raise ValueError(
+                    f"monitors must have the same {what} to be merged; got {str(own)[:200]} and "
+                    f"{str(others)[:200]}. Make each with the same calibrator, or the same "
+                    "`Reference`, and with the same options."
+                )
 
     @classmethod
     def _from_parts(

@@ -48,6 +48,6 @@ def _places(entries: Sequence[Mapping[str, Any]]) -> list[Any]:
 def _mark_alarm(ax: Axes, entries: Sequence[Mapping[str, Any]], places: list[Any]) -> None:
     """A line at the first status with an alarm, with the verdict beside it."""
     for entry, place in zip(entries, places, strict=True):
-        if entry["calibration"]["alarm"] is not None:
+        if any(test["alarm"] for test in (entry["calibration"], *entry["classes"])):
             ax.axvline(place, color=GREY, linestyle=":", label=f"alarm: {entry['verdict']['text']}")
             return

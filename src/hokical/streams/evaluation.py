@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -79,7 +80,8 @@ def evaluate(
         first += block.n_rows
     if total is None:
         raise ValueError("a source must have at least one row that counts; got none.")
-    return summarize_sums(total, every, classes, coverage=coverage, delta=delta)
+    found = summarize_sums(total, every, classes, coverage=coverage, delta=delta)
+    return found if chunks.independent else replace(found, bounds={})
 
 
 def _full_sums(calibrator: Calibrator, block: Block, n_bins: int) -> FullSums | None:

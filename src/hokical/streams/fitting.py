@@ -85,12 +85,18 @@ def fit(
         rows = kept if journal is None else _witness(kept, journal)
         with report_files(kept):
             calibrator.fit_partition(StreamedPartition(rows, journal=journal, progress=progress))
+    if not chunks.independent:  # they prove nothing about new examples
+        calibrator.fit_scores_ = calibrator.neighbours_ = None
     return calibrator
 
 
 def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) -> Hoki:
     """Add the examples of a source to a fitted `Hoki`: equal to one fit on all of them."""
-    return calibrator.partial_fit_partition(StreamedPartition(as_source(source), progress=progress))
+    chunks = as_source(source)
+    calibrator.partial_fit_partition(StreamedPartition(chunks, progress=progress))
+    if not chunks.independent:
+        calibrator.fit_scores_ = calibrator.neighbours_ = None
+    return calibrator
 
 
 def _witness(source: ChunkSource, journal: FolderJournal) -> ChunkSource:
