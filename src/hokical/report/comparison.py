@@ -5,6 +5,7 @@ Results are data: the command line, the report and the tests all read the same `
 
 from __future__ import annotations
 
+import json
 import platform
 import time
 import warnings
@@ -143,6 +144,11 @@ class Comparison(Tables):
             "skipped": self.skipped,
             "provenance": asdict(self.provenance),
         }
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON; NaN and infinities become null."""
+        plain = json.loads(json.dumps(self.to_dict()), parse_constant=lambda _: None)
+        return json.dumps(plain, indent=2)
 
 
 def compare(

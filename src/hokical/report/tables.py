@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -82,12 +81,14 @@ class Tables:
         z = -float(ndtri(0.5 * check_chance("delta", delta)))
         others = [result for result in self.results if result.name != base.name]
         pairs = [_paired(result.row_scores[name], base.row_scores[name]) for result in others]
-        chances = holm(np.array([_chance(*pair) for pair in pairs])).tolist()
+        values, errors = np.array(pairs).reshape(-1, 2).T
+        with np.errstate(divide="ignore", invalid="ignore"):  # an infinite difference is certain
+            chances = np.where(values == 0.0, 1.0, 2.0 * ndtr(-np.abs(values) / errors))
+        columns = (values, values - z * errors, values + z * errors, holm(chances))
+        rows: Any = np.transpose(columns).tolist()
         return tuple(
-            Difference(
-                result.name, base.name, name, v, v - z * e, v + z * e, p, _verdict(v, p, delta)
-            )
-            for result, (v, e), p in zip(others, pairs, chances, strict=True)
+            Difference(result.name, base.name, name, v, low, high, p, _verdict(v, p, delta))
+            for result, (v, low, high, p) in zip(others, rows, strict=True)
         )
 
     @property
@@ -110,14 +111,6 @@ class Tables:
     def best(self, score: str) -> MethodResult:
         """The method with the lowest value of a score."""
         return min(self.results, key=lambda result: result.score(score))
-
-    def to_json(self) -> str:
-        """`to_dict` as JSON; NaN and infinities become null."""
-        plain = json.loads(json.dumps(self.to_dict()), parse_constant=lambda _: None)
-        return json.dumps(plain, indent=2)
-
-    def to_dict(self) -> dict[str, Any]:
-        raise TypeError("a comparison says what it holds.")
 
     def to_csv(self) -> str:
         """One line per method: every metric with the ends of its interval, unrounded."""
@@ -197,13 +190,6 @@ def _paired(rows: FloatArray, others: FloatArray) -> tuple[float, float]:
         return math.nan if ends[0] == ends[1] else ends[0] - ends[1], 0.0
     gap = rows - others
     return float(gap.mean()), float(gap.std() / math.sqrt(gap.shape[0]))
-
-
-def _chance(value: float, error: float) -> float:
-    """Two-sided p-value; without an error, the difference is certain."""
-    if math.isnan(value):
-        return math.nan
-    return 2.0 * float(ndtr(-abs(value) / error)) if error else float(value == 0.0)
 
 
 def _verdict(value: float, p_value: float, delta: float) -> str:
