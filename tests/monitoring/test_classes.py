@@ -47,6 +47,18 @@ def test_a_class_is_off_while_all_together_look_fine() -> None:
     assert "hokical_classes_off{" in made.to_prometheus()
 
 
+def test_an_alarm_about_a_class_stays_when_the_class_is_mended() -> None:
+    made = CalibrationMonitor(None, n_classes=2, tolerance=0.1, window=500)
+    confidence, correct, predicted = hidden(800, seed=1)
+    made.update(confidence, correct, predicted=predicted)
+    rng = np.random.default_rng(0)
+    confidence, predicted = rng.uniform(0.6, 0.9, 1000), rng.integers(2, size=1000)
+    made.update(confidence, rng.random(1000) < confidence, predicted=predicted)
+    assert made.status().alarmed
+    assert made.status().verdict.kind == "calibrated"
+    assert str(made.status()).endswith("; a class was off, not so in the window")
+
+
 def test_false_alarms_about_any_class_are_rare() -> None:
     """Every class off by exactly the tolerance, in both directions: the worst allowed case."""
     alarms = 0

@@ -34,6 +34,7 @@ from hokical.cli.options import (
 from hokical.cli.show import check_options, interval, new_table, show_facts, show_json, show_table
 from hokical.cli.spinner import spinner
 from hokical.core.logits import as_logits
+from hokical.rules.hoki import HokiRule
 
 if TYPE_CHECKING:
     from hokical.calibrators import Calibrator
@@ -189,7 +190,7 @@ def _read_rows(
 def _new_monitor(
     fitted: Calibrator, known: LabelledRows | None, options: dict[str, Any]
 ) -> CalibrationMonitor:
-    if known is None and (fitted.neighbours_ is None or fitted.fit_scores_ is None):
+    if known is None and (not isinstance(fitted.rule_, HokiRule) or fitted.fit_scores_ is None):
         raise typer.BadParameter(
             f"this {fitted.name} does not keep a count of its fit-time examples; pass them with "
             "--reference."

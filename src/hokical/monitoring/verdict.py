@@ -52,23 +52,17 @@ def verdict(
     """The verdict on a stream, from the sums of its window and the tests of inputs and classes."""
     whole = _overall_verdict(state, window, inputs)
     alarms = [each for each in classes if each.alarm is not None]
-    off = [each for each in alarms if not _gap(each) <= state.options.class_tolerance]
     if not alarms:
         return whole
+    tolerance = state.options.class_tolerance
+    off = [each for each in alarms if each.n and abs(each.says - each.right) > tolerance]
     if not off:
-        return Verdict(whole.kind, f"{whole.text}; a class was off and holds again in the window")
-    if off[0].n:
-        text = f"rows labelled {off[0].label} say {off[0].says:.0%}, are right {off[0].right:.0%}"
-    else:
-        text = f"rows labelled {off[0].label} were off; none lately"
+        return Verdict(whole.kind, f"{whole.text}; a class was off, not so in the window")
+    text = f"rows labelled {off[0].label} say {off[0].says:.0%}, are right {off[0].right:.0%}"
     text += f" ({len(off) - 1} more off)" if len(off) > 1 else ""
     if whole.kind in ("over-confident", "under-confident"):
         return Verdict(whole.kind, f"{whole.text}; {text}")
     return Verdict("a class is off", f"{text}; overall {whole.text}")
-
-
-def _gap(each: ClassStatus) -> float:
-    return abs(each.says - each.right)
 
 
 def _overall_verdict(
