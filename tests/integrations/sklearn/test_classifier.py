@@ -526,3 +526,26 @@ def test_the_code_of_the_documentation_runs() -> None:
         exec(block, names)
     assert names["model"].calibrator_.converged_
     assert names["search"].best_score_ > -0.3
+
+
+def test_folds_are_no_witnesses_and_certify_counts_new_rows() -> None:
+    rng = np.random.default_rng(0)
+    y = np.array(["no", "yes"])[rng.integers(2, size=900)]
+    X = rng.normal(size=(900, 3)) + 1.2 * (y == "yes")[:, None]
+    train, new = slice(300), slice(300, 900)
+    trees = RandomForestClassifier(10, random_state=0)
+    for model in (
+        CalibratedClassifier(LogisticRegression(), method="temps", cv=3),
+        CalibratedClassifier(trees.fit(X[train], y[train]), method="temps", cv="prefit"),
+    ):
+        model.fit(X[train], y[train])
+        with pytest.raises(ValueError, match="folds of a cross-validation"):
+            model.predict_or_abstain(X[:2])
+        with pytest.raises(ValueError, match="folds of a cross-validation"):
+            model.calibrator_.predict_interval(np.zeros((1, 2)))
+        found = model.certify(X[new], y[new]).predict_or_abstain(X[new], risk=0.2)
+        assert found.accepted.any()
+        assert np.array_equal(found.labels, model.predict(X[new]))
+    fitted = LogisticRegression().fit(X[train], y[train])  # decision scores, other data: sound
+    sound = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(X[new], y[new])
+    assert sound.predict_or_abstain(X[:5], risk=0.2).certified_on == "fit"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -25,6 +26,7 @@ from hokical.core.conversion import Zeros, check_zeros
 from hokical.core.labels import as_weights
 from hokical.core.types import AnyArray, FloatArray, IntArray
 from hokical.core.warn import warn_user
+from hokical.guarantees.selective import SelectivePrediction
 from hokical.integrations.sklearn.held_out import (
     HeldOut,
     check_estimator,
@@ -112,7 +114,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self,
         estimator: Any,
         *,
-        method: str | BaseCalibrator = "hoki",
+        method: str | BaseCalibrator = "auto",
         cv: int | Literal["prefit"] | Any = 5,
         zeros: Zeros = "unlikely",
         n_jobs: int | None = None,
@@ -164,6 +166,23 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """The probability (n,) that each predicted label is right."""
         logits = self._logits(X)
         return np.asarray(self.calibrator_.predict_confidence(logits))
+
+    def certify(self, X: Any, y: Any) -> Self:
+        """Count rows that nothing was fitted on, for the guarantee of `predict_or_abstain`."""
+        X, labels = check_examples(self, X, y)
+        self.calibrator_.certify(self._logits(X), class_index(labels, self.classes_))
+        return self
+
+    def predict_or_abstain(
+        self, X: Any, *, risk: float = 0.05, delta: float = 0.1
+    ) -> SelectivePrediction:
+        """Labels, and which to accept so that at most a fraction `risk` is wrong; see Calibrator.
+
+        Call `certify` first: held-out folds are scored by other models than the final one, and are
+        no proof of what it does. Only a fitted estimator with `decision_function` needs none.
+        """
+        found = self.calibrator_.predict_or_abstain(self._logits(X), risk=risk, delta=delta)
+        return replace(found, labels=self.classes_[found.labels])
 
     @property
     def _prefit(self) -> bool:
@@ -231,6 +250,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.calibrator_ = calibrator.fit(
             logits, truth[rows], None if weights is None else weights[rows]
         )
+        if not self._prefit or self.lowest_logit_ > -math.inf:
+            # Scores of the models of folds, or raised to a limit that these very examples set, are
+            # not independent examples of what the final model does.
+            self.calibrator_.fit_scores_ = self.calibrator_.neighbours_ = None
 
     def _remember_features(self) -> None:
         for name in ("n_features_in_", "feature_names_in_"):
