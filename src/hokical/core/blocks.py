@@ -17,6 +17,9 @@ from hokical.core.types import FloatArray
 
 Rows = TypeVar("Rows")
 
+#: An input on the host is cut into this many blocks or more, unless they would be tiny.
+_LEAST_BLOCKS, _LEAST_BLOCK = 8, 1 << 16
+
 
 def rows_per_block(floats_per_row: int, block_size: int = NUMPY.block_size) -> int:
     """Number of rows per block, for that many float64 per row."""
@@ -44,7 +47,7 @@ def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | Non
     per_row = logits.n_columns if floats_per_row is None else floats_per_row
     if logits.is_traced:
         return work(logits)
-    step = rows_per_block(per_row, logits.backend.block_size)
+    step = rows_per_block(per_row, _block_size(logits))
     if logits.n_rows <= step:
         return work(logits)
     if logits.is_numpy:
@@ -54,6 +57,12 @@ def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | Non
     if isinstance(parts[0], tuple):
         return tuple(logits.xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
     return logits.xp.concat(parts, axis=0)
+
+
+def _block_size(logits: Any) -> int:
+    """Floats per block: temporary arrays stay small beside a small input."""
+    size: int = logits.backend.block_size
+    return min(size, max(_LEAST_BLOCK, logits.work // _LEAST_BLOCKS)) if logits.is_numpy else size
 
 
 def _on_threads(work: Callable[[Any], Any], logits: Any, step: int) -> Any:
@@ -88,7 +97,7 @@ def sum_over_blocks(logits: Any, work: Callable[[slice, Any], Any]) -> FloatArra
     Block sums are added at the end, in order, so the number of threads changes nothing.
     """
     size = logits.n_columns
-    step = logits.n_rows if logits.is_traced else rows_per_block(size, logits.backend.block_size)
+    step = logits.n_rows if logits.is_traced else rows_per_block(size, _block_size(logits))
     parts: list[Any] = [None] * -(-logits.n_rows // step)
 
     def one(rows: slice) -> None:

@@ -111,7 +111,7 @@ def chebyshev_moments(logits: Logits, step: Array) -> Array:
         t = block.xp.clip(block.margins * step, None, 2.0) - 1.0
         return traced_moments(t, block.xp) if block.is_traced else moments_of(t, block.xp)
 
-    return by_blocks(work, logits, (DEGREE + 1) * logits.n_columns)
+    return by_blocks(work, logits, DEGREE // 2 * logits.n_columns)
 
 
 def moments_of(t: Array, xp: Namespace) -> Array:
@@ -165,7 +165,8 @@ def _row_series(coefficients: Array, t: Array, xp: Namespace) -> Array:
 
 
 def _floats_per_row(logits: Logits) -> int:
-    return max(logits.n_columns, 4 * gaussian_quadrature().nodes.size)
+    nodes = gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes)).nodes
+    return max(logits.n_columns, 2 * nodes.size)
 
 
 _LOG_OVERTAKE_AT_REACH = float(log_ndtr(np.array(-REACH * _ROOT_HALF), np))

@@ -77,7 +77,7 @@ def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tup
         return gumbel_log_odds(block, gaps, temperature), profile
 
     nodes = tail_quadrature(logits.n_classes).nodes.size
-    found: tuple[Array, Array] = by_blocks(work, logits, max(logits.n_columns, 4 * nodes))
+    found: tuple[Array, Array] = by_blocks(work, logits, max(logits.n_columns, nodes))
     return found
 
 

@@ -56,7 +56,8 @@ def stability(logits: Logits, width: Array) -> Array:
             gamma = gamma + _crowded_part(block, width, near)
         return xp.clip(gamma, 0.0, 1.0)
 
-    return by_blocks(work, logits, _ORDER * logits.n_columns)
+    per_class = min(_ORDER, logits.n_columns // 2 + 1)
+    return by_blocks(work, logits, per_class * logits.n_columns)
 
 
 @accelerated
