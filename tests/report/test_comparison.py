@@ -124,10 +124,10 @@ def test_estimators_with_options_fitted_or_not_and_own_classes() -> None:
 def test_methods_that_the_data_do_not_allow_are_skipped_with_a_reason() -> None:
     three = synthetic_logits(100, 3, seed=0)
     found = compare(three, three, ["temps", OnlyBinary(max_iter=5)], n_resamples=0)
-    assert list(found.skipped.values()) == ["it is for two classes, and there are 3"]
+    assert list(found.skipped.values()) == ["for two classes, and there are 3"]
     top = (TopK.from_logits(three[0], 2), three[1])
     found = compare(top, top, ["temps", "vecs"], n_resamples=0)
-    assert found.skipped == {"vecs": "it needs the logits of all classes"}
+    assert found.skipped == {"vecs": "needs the logits of all classes"}
     assert "log_loss_full" not in found.scores
     assert "Brier" in found.to_markdown()
     with pytest.raises(ValueError, match="must have one that the data allow"):

@@ -91,7 +91,7 @@ def _obstacle(name: str, calibrator: Any, data: tuple[Logits, ...]) -> str | Non
         )
     n_classes = data[0].n_classes
     if n_classes > 2 and getattr(calibrator, "binary_only", False):
-        return f"it is for two classes, and there are {n_classes}"
+        return f"for two classes, and there are {n_classes}"
     if any(isinstance(logits, TopK) for logits in data) and not calibrator.accepts_top_k:
-        return "it needs the logits of all classes"
+        return "needs the logits of all classes"
     return None
