@@ -17,15 +17,9 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 def choose_positions(counting: BoolArray, most: int, seed: int, first_item: int) -> BoolArray:
     """At most `most` of the positions of each item that count, drawn evenly.
 
-    Parameters
-    ----------
-    counting : (items, positions), whether a position counts
-    most : positions to take of an item; all that count if they are not more
-    seed : of the choice, which depends on nothing else but the item's number and its row
-    first_item : number of the first item
+    `counting` (items, positions) says which positions count; `first_item` is the first item's
+    number. The choice depends on nothing but the seed, the item's number and its row.
 
-    Examples
-    --------
     >>> everything = np.ones((3, 5), bool)
     >>> choose_positions(everything, 2, seed=0, first_item=0).sum(axis=1).tolist()
     [2, 2, 2]

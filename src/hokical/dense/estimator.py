@@ -37,10 +37,9 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Calibrate outputs that have a prediction at every position: segmentation maps, tokens.
 
     Logits have any shape, with the classes on one of the axes; labels, masks and confidences have
-    the same shape without it. One calibrator is fitted on all positions that count. The arrays are
-    read in slabs of about 30 MB and never flattened as a whole, so the memory of a fit does not
-    grow with the number of items (for methods that stream; others gather the positions that
-    count).
+    the same shape without it. One calibrator is fitted on all positions that count. Arrays are read
+    in slabs of about 30 MB, so the memory of a fit does not grow with the number of items (for
+    methods that stream; others gather the positions that count).
 
     Parameters
     ----------
@@ -54,8 +53,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         tokens.
     max_positions_per_item : int, optional
         Fit on at most this many positions of each item (an entry of the first axis), chosen at
-        random from those that count. Neighbours are much alike, so most of what an image has to say
-        is in some hundred of its pixels.
+        random from those that count. Some hundred pixels hold most of what an image has to say.
     random_state : int
         Seed of that choice. It depends on nothing but the seed and the item's number.
 

@@ -26,17 +26,12 @@ def open_dense(
     ----------
     path : path
         A `.npz` archive or a Zarr store with `logits` and, where there are such, `labels`, `mask`
-        (or `attention_mask`) and `sample_weight` (or `val_logits`, `test_logits`, `val_mask` and
-        so on); or a `.npy` file of logits. Arrays are mapped into memory; members of a compressed
-        archive are unpacked as a whole.
+        (or `attention_mask`) and `sample_weight` (or `val_logits`, `val_mask` and so on); or a
+        `.npy` file of logits. Arrays are mapped; members of a compressed archive are unpacked.
     split : {"val", "test"}
         Which part, if a file has parts.
     labels : path, optional
         Another file with the labels. `x_logits.npy` finds `x_labels.npy` by itself.
-
-    Returns
-    -------
-    arrays : dict with `logits`, and `labels`, `mask` and `sample_weight` where there are such
 
     Examples
     --------

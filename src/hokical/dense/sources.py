@@ -62,27 +62,9 @@ def from_dense(
     `streams.evaluate`. Nothing is flattened as a whole: slabs of the arrays are read one after the
     other.
 
-    Parameters
-    ----------
-    logits : array of shape (n, ..., classes), or batches
-        NumPy, memory-mapped, Zarr or HDF5 arrays, or tensors, in any memory order. Or a list,
-        iterator, loader or function of batches, each (logits, labels), (logits, labels,
-        sample_weight) or a mapping with these names and `mask`.
-    labels : array of shape (n, ...), optional
-        The true class of each position. Left out where batches bring theirs.
-    class_axis : int
-        The axis of the classes: 1 for (n, classes, h, w).
-    ignore_label : int or several, optional
-        Positions of these labels do not count.
-    mask : array of bool of shape (n, ...), optional
-        True where a position counts.
-    sample_weight : array of shape (n, ...) or (n,), optional
-        How much each position counts, or each position of an item.
-    max_positions_per_item : int, optional
-        Take no more than this many of the positions of each item (entry of the first axis) that
-        count, chosen at random.
-    random_state : int
-        Seed of that choice, which depends on nothing else but the item's number.
+    `logits`, `labels`, `mask` and `sample_weight` are those of `Dense.fit`, but labels may be
+    missing. The options are those of `Dense`. Only with `max_positions_per_item=1` are rows
+    independent examples, which give bounds and guarantees.
 
     Examples
     --------
@@ -146,21 +128,15 @@ def _check_kind(logits: Any) -> None:
     wanted = "`logits` must be an array (n, ..., classes) or batches; got "
     if isinstance(logits, (str, bytes, os.PathLike)):
         raise TypeError(
-            f"{wanted}{logits!r}. For a file use `open_dense(path)`, whose arrays are the "
-            "arguments of `fit`."
+            f"{wanted}{logits!r}. For a file use `open_dense(path)`: `fit(**open_dense(path))`."
         )
-    if isinstance(logits, Mapping):
+    if isinstance(logits, Mapping) or (isinstance(logits, (list, tuple)) and _is_pair(logits)):
         raise TypeError(
-            f"{wanted}a mapping, which is one batch. Give its arrays by name, "
+            f"{wanted}one batch in a {type(logits).__name__}. Give its arrays by name, "
             "`fit(logits=..., labels=...)`, or a list of such batches."
         )
     if isinstance(logits, (list, tuple)) and not logits:
         raise ValueError(f"{wanted}an empty {type(logits).__name__}.")
-    if isinstance(logits, (list, tuple)) and _is_pair(logits):
-        raise TypeError(
-            f"{wanted}logits and labels in one {type(logits).__name__}, which is one batch. Give "
-            "them one by one, `fit(logits, labels)`, or a list of such batches."
-        )
 
 
 def _is_pair(items: Any) -> bool:

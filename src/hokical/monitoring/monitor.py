@@ -157,13 +157,11 @@ class CalibrationMonitor:
 
         Parameters
         ----------
-        confidence : float or array-like of shape (n,)
-            The confidence of each prediction, in [0, 1].
-        correct : bool or array-like of shape (n,)
-            Whether it was right.
+        confidence, correct : numbers, or array-like of shape (n,)
+            The confidence of each prediction, in [0, 1], and whether it was right.
         timestamp : float, datetime or array-like of shape (n,), optional
-            When: seconds since 1970, a datetime with a time zone, or datetime64 (read as UTC).
-            Needed if the window is a time.
+            When: seconds since 1970, a datetime with a time zone, datetime64 or ISO text (read as
+            UTC). Needed if the window is a time.
         predicted : int or array-like of shape (n,), optional
             The predicted class, for the tests by class; needs `n_classes`.
         observed : bool
@@ -373,7 +371,7 @@ class CalibrationMonitor:
         """Watch a calibrator, unless it is another than before."""
         calibrator, dense = _split_dense(given)
         stamp = Stamp.of(calibrator)
-        if self._stamp is not None and self._stamp != stamp:
+        if self._stamp not in (None, stamp):
             raise ValueError(
                 f"`calibrator` must be the one that this monitor was made with ({self._stamp}); "
                 f"got {stamp}. Pass that one, or make a new monitor for the new calibrator."

@@ -114,6 +114,9 @@ class Panes(Generic[Sums]):
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Panes[Sums]:
         """The inverse of `to_stored`."""
+        numbers = [*stored["numbers"], 0 if stored["newest"] is None else stored["newest"]]
+        if any(type(number) is not int for number in numbers):
+            raise TypeError(f"panes must be numbered by integers; got {numbers}")
         held = dict(zip(stored["numbers"], stored["sums"], strict=True))
         return cls(stored["window"], held, stored["newest"])
 
