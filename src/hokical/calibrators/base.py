@@ -22,6 +22,7 @@ from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.types import FloatArray
 from hokical.fitting.floor import FlooredPartition
+from hokical.fitting.hopeless import warn_about_examples
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.fitting.scored import ScoredPartition
 from hokical.guarantees.neighbours import NeighbourTable
@@ -127,6 +128,7 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         else:
             found = self._fit(scored)
         self._keep(found, examples.n_classes, scored.table, scored.support)
+        warn_about_examples(self.name, scored.census, found.rule)
         return self
 
     def _check_parameters(self) -> None:

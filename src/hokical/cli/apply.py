@@ -10,7 +10,13 @@ import numpy as np
 import typer
 
 import hokical
-from hokical.cli.data import choose_scores, in_many_files, load_calibrator, load_examples
+from hokical.cli.data import (
+    choose_scores,
+    in_many_files,
+    load_calibrator,
+    load_examples,
+    warn_of_own_examples,
+)
 from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.options import (
     BinaryScore,
@@ -113,6 +119,8 @@ def apply(
     if dense is None:
         examples = load_examples(logits, split, need_labels=False, fitted_by=fitted, wanted=wanted)
         rows = examples.logits
+        if risk is not None:
+            warn_of_own_examples(fitted, rows, logits)
         step = max(_PART_SIZE // rows.n_columns, 1)
         starts = range(0, rows.n_rows, step)
         given: list[dict[str, Any]] = [{"logits": rows.part(slice(i, i + step))} for i in starts]

@@ -22,7 +22,7 @@ from hokical.cli.options import (
     complete_method,
 )
 from hokical.cli.scores import show_comparison
-from hokical.cli.show import say
+from hokical.cli.show import warn
 
 if TYPE_CHECKING:
     from hokical.io import LabelledRows, Wanted
@@ -87,7 +87,7 @@ def compare(
         seed=seed,
     )
     if found.provenance.tested_on_validation:
-        say("Warning: VAL and TEST hold the same examples, so all results look too good.")
+        warn("VAL and TEST hold the same examples, so all results look too good.")
     heading = title or f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
     show_comparison(found, heading, report, as_json=as_json, form=form.value)
 

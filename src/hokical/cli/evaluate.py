@@ -17,6 +17,7 @@ from hokical.cli.data import (
     load_calibrator,
     load_examples,
     open_parts,
+    warn_of_own_examples,
 )
 from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.options import (
@@ -34,7 +35,7 @@ from hokical.cli.options import (
     Split,
 )
 from hokical.cli.scores import show_classes
-from hokical.cli.show import interval, new_table, say, show_json, show_table
+from hokical.cli.show import interval, new_table, say, show_json, show_table, warn
 from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def evaluate(
             examples = load_examples(
                 logits, split, labels, weighted=True, fitted_by=fitted, wanted=wanted
             )
+            if fitted is not None:
+                warn_of_own_examples(fitted, examples.logits, logits)
             options |= {"n_resamples": resamples, "seed": seed}
             plain, measure = _judge_examples(examples, **options)
         summaries: dict[str, Summary] = {}
@@ -185,7 +188,7 @@ def _show(summaries: dict[str, Summary], source: Path, unit: str) -> None:
     show_classes(summaries)
     for name, found in summaries.items():
         if found.class_warning is not None:
-            say(f"Warning: {name}: {found.class_warning}")
+            warn(f"{name}: {found.class_warning}")
 
 
 def table_cells(summaries: dict[str, Summary], metric: str, intervals: bool) -> list[str]:

@@ -10,7 +10,7 @@ import typer
 
 from hokical.cli.data import read_calibrator
 from hokical.cli.options import CalibratorFile, Json
-from hokical.cli.show import check_options, say, show_facts, show_json
+from hokical.cli.show import check_options, say, show_facts, show_json, warn
 from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _attach(model: Path, fitted: Calibrator, output: Path, options: dict[str, An
         except ValueError as error:
             raise ValueError(_in_options(str(error))) from error
     for warning in caught:
-        say(f"Warning: {_in_options(str(warning.message))}")
+        warn(_in_options(str(warning.message)))
     return both
 
 

@@ -35,7 +35,7 @@ from hokical.cli.options import (
     Split,
     Validation,
 )
-from hokical.cli.show import check_options, say, show_facts, show_json
+from hokical.cli.show import check_options, show_facts, show_json, warn
 from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _time(work: Callable[[], object]) -> float:
         warnings.simplefilter("always")
         work()
     for warning in caught:
-        say(f"Warning: {warning.message}")
+        warn(str(warning.message))
     return time.perf_counter() - start
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import traceback
+import warnings
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import hokical
-from hokical.cli.show import stderr
+from hokical.cli.show import stderr, warn, warned
+from hokical.core.warn import FitDataWarning
 
 #: Parameters of commands that name what is written; all other paths are read.
 OUTPUTS = frozenset({"output", "report", "state", "log", "prometheus", "checkpoint"})
@@ -72,13 +74,20 @@ class Guard(TyperGroup):
             raise typer.Exit(_report(error, f"Try '{info_name} --help'.")) from None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """`--debug` may be anywhere, also after the command."""
-        ctx.meta["debug"] = "--debug" in args
-        return super().parse_args(ctx, [arg for arg in args if arg != "--debug"])
+        """`--debug` and `--strict` may be anywhere, also after the command."""
+        ctx.meta.update({name: f"--{name}" in args for name in ("debug", "strict")})
+        return super().parse_args(ctx, [arg for arg in args if arg not in ("--debug", "--strict")])
 
     def invoke(self, ctx: Any) -> Any:
+        warned.clear()
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.simplefilter("default", FitDataWarning)
+                warnings.showwarning = lambda message, *_, **__: warn(str(message))
+                found = super().invoke(ctx)
+            if ctx.meta["strict"] and warned:
+                raise typer.Exit(FAILED)
+            return found
         except (typer.Exit, typer.Abort):
             raise
         except KeyboardInterrupt:

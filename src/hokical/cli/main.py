@@ -47,5 +47,8 @@ def _options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks of errors; allowed anywhere.")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail (exit code 1) after a warning; allowed anywhere.")
+    ] = False,
 ) -> None:
     """Options of the command itself."""

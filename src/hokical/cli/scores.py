@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import hokical
-from hokical.cli.show import interval, new_table, say, show_json, show_table, stdout
+from hokical.cli.show import interval, new_table, say, show_json, show_table, stdout, warn
 from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def show_comparison(
         for note in result.notes:
             say(f"{result.name}: {note}")
     if subject.summary.class_warning is not None:
-        say(f"Warning: {subject.name}: {subject.summary.class_warning}")
+        warn(f"{subject.name}: {subject.summary.class_warning}")
     if report is not None:
         say(f"Report: {report.resolve()}")
 

@@ -25,6 +25,8 @@ from hokical.core.files import printable
 #: Width if there is no terminal, so that tables in files and pipes are not cut.
 _WIDTH_OF_A_PIPE = 120
 _UNBOUNDED = 100_000
+#: The warnings of this command.
+warned: list[str] = []
 
 
 class _Terminal(Console):
@@ -51,6 +53,13 @@ def stderr() -> Console:
 def say(text: str) -> None:
     """A message on stderr, in one line however narrow the terminal."""
     stderr().print(Text(text), soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """A warning on stderr; with --strict the command then fails."""
+    if text not in warned:  # several methods may have the same to say
+        say(f"Warning: {text}")
+        warned.append(text)
 
 
 def show_json(data: Any) -> None:

@@ -6,6 +6,11 @@ import sys
 import warnings
 from pathlib import Path
 
+
+class FitDataWarning(UserWarning):
+    """The examples of a fit are not what they should be, or too few to learn from."""
+
+
 _PACKAGE = str(Path(__file__).parents[1])
 
 

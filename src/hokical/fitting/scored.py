@@ -14,7 +14,7 @@ from hokical.core.types import FloatArray
 from hokical.fitting.partitions import Block, Partition, State, add_states
 from hokical.guarantees.score_table import ScoreTable
 from hokical.guarantees.scores import label_log_odds
-from hokical.guarantees.support import Support
+from hokical.guarantees.support import Support, find_lows
 
 Count = Callable[[Block, FloatArray], ScoreTable | None]
 
@@ -97,10 +97,9 @@ def _notes(block: Block, count: Count) -> State:
     none = np.zeros(1, np.int64)
     counts = (none, none) if table is None else (table.count, table.wrong)
     top = block.logits.on_host(block.logits.top)
-    ranges = (log_odds, -log_odds, top, -top)
-    lows = [np.min(values[counting], initial=np.inf) for values in ranges]
-    lows.append(float(_like_probabilities(block.logits, top)))
-    return np.array(sums, np.int64), *counts, np.array(lows)
+    lows = find_lows(log_odds[counting], top[counting])
+    likeness = float(_like_probabilities(block.logits, top))
+    return np.array(sums, np.int64), *counts, np.append(lows, likeness)
 
 
 def _like_probabilities(logits: Logits, top: FloatArray) -> bool:

@@ -67,6 +67,17 @@ class Support:
         found: list[float] = (ends + _SLACK * size * [-1.0, 1.0, -1.0, 1.0]).tolist()
         return found
 
+    def is_of(self, logits: Logits) -> bool:
+        """Whether all rows together have exactly this support, as the examples of the fit do."""
+        log_odds = logits.on_host(label_log_odds(logits))
+        return bool((find_lows(log_odds, logits.on_host(logits.top)) == self.lows).all())
+
+
+def find_lows(log_odds: FloatArray, top: FloatArray) -> FloatArray:
+    """`Support.lows` of rows with these log-odds and top logits, (n,) each; inf of none."""
+    ranges = (log_odds, -log_odds, top, -top)
+    return np.array([np.min(values, initial=np.inf) for values in ranges])
+
 
 def is_within(logits: Logits, edges: Any) -> Array:
     """Which rows (n,) lie within the `edges` (4,) of a support; a row that holds NaN does not."""

@@ -211,6 +211,13 @@ class HokiRule(Rule):
         """Under Gumbel noise they are a softmax; otherwise they cost more than the stability."""
         return self.noise.family == "gumbel"
 
+    @property
+    def n_parameters(self) -> int:
+        """Two per bin that is in use."""
+        return 2 * (
+            len(self.link.first) if isinstance(self.link, Curve) else self.link.alpha.shape[1]
+        )
+
     def level(self, logits: Logits) -> Array:
         """Stability of each row as a level, (n,) float64, whole numbers from 0 to `levels`."""
         xp = logits.xp

@@ -28,6 +28,10 @@ class VectorRule(Rule):
         check_array("bias", self.bias, self.scale.shape)
 
     @property
+    def n_parameters(self) -> int:
+        return 2 * self.n_classes
+
+    @property
     def n_classes(self) -> int:
         return int(self.scale.shape[0])
 

@@ -1,0 +1,47 @@
+"""Examples from which nothing, or nothing good, can be learned: one place says so, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hokical.core.warn import FitDataWarning, warn_user
+from hokical.fitting.scored import Census
+from hokical.rules.base import Rule
+
+#: Fewer examples than this are a handful.
+FEWEST_EXAMPLES = 20
+
+
+def warn_about_examples(method: str, census: Census, rule: Rule) -> None:
+    """Warn of what a user should know about the examples that a method fitted the rule on."""
+    for problem in find_problems(method, census, rule):
+        warn_user(problem, FitDataWarning)
+
+
+def find_problems(method: str, census: Census, rule: Rule) -> Iterator[str]:
+    """What is wrong, each with its remedy."""
+    if census.like_probabilities:
+        yield (
+            "`logits` look like probabilities: all rows lie in [0, 1] and sum to 1. Convert them "
+            "with `hokical.from_probabilities` (--probabilities), or pass the logits."
+        )
+    n, wrong = census.n_examples, census.n_wrong
+    if method == "uncalibrated":  # which learns nothing
+        return
+    if n < FEWEST_EXAMPLES:
+        yield f"`logits` hold {n} examples, too few to learn from. Use some hundred or more."
+    elif wrong == 0:
+        yield (
+            f"`labels` agree with the classifier on all {n:,} examples, as on data that it was "
+            "trained on: there is no mistake to learn from. Use examples that it has not seen."
+        )
+    elif wrong == n:
+        yield (
+            f"`labels` agree with the classifier on none of {n:,} examples. Check that they index "
+            "the columns of `logits`."
+        )
+    elif wrong < rule.core.n_parameters:
+        yield (
+            f"`labels` show {wrong} mistakes, fewer than the {rule.core.n_parameters} numbers that "
+            f"{rule.core.name!r} learns. Use more examples, or a simpler method such as 'temps'."
+        )
