@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gzip
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hokical import CalibratorFileError, Views, load
+from hokical import CalibrationMonitor, CalibratorFileError, Views, load
 from hokical.core.storage import fingerprint
 from hokical.io import DataFileError, read_examples
 from hokical.io.opening import open_source
+from hokical.monitoring import read_history
 from tests.io.samples import VAL, WRITERS, write_csv
 
 Generator = np.random.Generator
@@ -143,21 +146,44 @@ def damaged_calibrator(rng: Generator, folder: Path) -> str:
 
 def forged_calibrator(rng: Generator, folder: Path) -> str:
     """A file with forged numbers and a matching checksum is refused, or answers probabilities."""
-    document = json.loads(_golden(rng).read_text())
-    for _ in range(rng.integers(1, 4)):
-        _forge(document, rng)
-    document.pop("checksum", None)
-    try:
-        document["checksum"] = fingerprint(document)
-    except (ValueError, RecursionError):  # not JSON any more
-        return "refused"
-    (folder / "c.json").write_text(json.dumps(document))
+    _write_forged(json.loads(_golden(rng).read_text()), folder / "c.json", rng)
     try:
         found = load(folder / "c.json")
     except CalibratorFileError:
         return "refused"
     _check_answers(found, rng)
     return "harmless"
+
+
+def forged_monitor(rng: Generator, folder: Path) -> str:
+    """The state of a monitor with forged numbers is refused, or can be read and goes on."""
+    _write_forged(json.loads(_monitor_state()), folder / "m.json", rng)
+    try:
+        found = CalibrationMonitor.load(folder / "m.json", None)
+        found.update(rng.random(50), rng.random(50) < 0.7)
+        found.append_json_line(folder / "log.jsonl")
+    except ValueError:
+        return "refused"
+    assert len(read_history(folder / "log.jsonl")) == 1
+    return "harmless"
+
+
+@cache
+def _monitor_state() -> str:
+    monitor = CalibrationMonitor(None, window=100)
+    rng = np.random.default_rng(0)
+    monitor.update(rng.random(300), rng.random(300) < 0.5)
+    with TemporaryDirectory() as folder:
+        monitor.save(Path(folder) / "m.json")
+        return (Path(folder) / "m.json").read_text()
+
+
+def _write_forged(document: Any, path: Path, rng: Generator) -> None:
+    """One to three forged values, and the checksum of the result."""
+    for _ in range(rng.integers(1, 4)):
+        _forge(document, rng)
+    document.pop("checksum", None)
+    path.write_text(json.dumps(document | {"checksum": fingerprint(document)}))
 
 
 def _golden(rng: Generator) -> Path:
@@ -198,15 +224,20 @@ def _check_answers(found: Any, rng: Generator) -> None:
     for answer in (confidence, proba, proba.sum(axis=1)):
         assert np.isfinite(answer).all(), "an answer that is no number"
         assert ((answer >= 0.0) & (answer <= 1.0 + 1e-9)).all(), "an answer that is no probability"
-    for method in (found.predict_or_abstain, found.predict_interval):
-        try:
-            method(data)
-        except (ValueError, TypeError, AttributeError):
-            continue
+    for method in (
+        lambda: found.predict_or_abstain(data, risk=0.2),
+        lambda: found.predict_interval(data),
+        lambda: found.predict_support(data),
+        lambda: found.estimator().predict(data),
+    ):
+        with contextlib.suppress(ValueError, TypeError, NotImplementedError):
+            method()
+    assert repr(found)
 
 
 ATTACKS = {f"damaged .{kind}": partial(damaged_data, kind) for kind in FORMATS} | {
     "damaged zarr": damaged_zarr,
     "damaged calibrators": damaged_calibrator,
     "forged calibrators": forged_calibrator,
+    "forged monitors": forged_monitor,
 }

@@ -27,7 +27,7 @@ _processes.set_forkserver_preload(["tests.soak.victims"])
 
 
 def _start(work: Callable[..., Any], *args: Any) -> Any:
-    child = _processes.Process(target=work, args=args, daemon=False)
+    child = _processes.Process(target=work, args=args, daemon=True)
     child.start()
     return child
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import active_children
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 Attack = Callable[[np.random.Generator, Path], str]
 
 #: Seconds after which a round counts as hung.
-LIMIT = 60
+LIMIT = 120
 
 
 class Hung(AssertionError):
@@ -68,4 +69,6 @@ def _limit() -> Iterator[None]:
         yield
     finally:
         signal.alarm(0)
+        for child in active_children():  # of a round that failed
+            child.kill()
         signal.signal(signal.SIGALRM, before)

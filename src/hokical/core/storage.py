@@ -31,8 +31,7 @@ _READABLE_SIZE = 20_000
 
 #: Errors that invalid stored numbers may cause while they are validated.
 _UNUSABLE = (
-    KeyError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, MemoryError,
-    RecursionError,
+    KeyError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
 #: Classes that can be stored besides plain values, by their name in files.
 _records: dict[str, type[Any]] = {}
@@ -96,6 +95,8 @@ def read_document(
         )
     try:
         body = _decode(document, find_record)
+    except MemoryError as error:
+        raise CalibratorFileError(f"{path} needs more memory than there is: {error}") from error
     except _UNUSABLE as error:
         raise CalibratorFileError(f"{path} does not hold a usable calibrator: {error}") from error
     return dict(body)
