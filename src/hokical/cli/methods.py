@@ -32,4 +32,6 @@ def methods(as_json: Json = False) -> None:
         labels = "may change" if info.changes_labels else "kept"
         shown.add_row(info.name, labels, info.cost, info.reference)
     show_table("Calibration methods", shown)
+    binary = [info.name for info in known if info.binary_only]
+    say(f"For two classes only: {', '.join(binary)}.")
     say("With `--method auto`, fit chooses among temps, ets, profile and hoki on held-out folds.")
