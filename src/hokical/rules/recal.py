@@ -120,6 +120,10 @@ class ScaledLogits:
         return self.logits.backend
 
     @property
+    def work(self) -> int:
+        return self.logits.work
+
+    @property
     def is_numpy(self) -> bool:
         return self.logits.is_numpy
 
