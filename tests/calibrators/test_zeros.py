@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.tree import DecisionTreeClassifier
 
-from hokical import TopK, from_probabilities, load, make
+from hokical import CalibratedClassifier, TopK, from_probabilities, load, make
 from hokical.calibrators import methods_from_logits
+from hokical.io import Wanted, read_examples
 from hokical.rules import FlooredRule
 from hokical.streams import fit as fit_stream
 from tests.conftest import synthetic_logits
@@ -126,3 +128,24 @@ def test_zeros_among_the_best_are_hidden_or_impossible() -> None:
     np.testing.assert_array_equal(sure.hidden, [3, 3])
     with pytest.raises(ValueError, match=r"in \[0, 1\]; got -2.0 to 0.5"):
         TopK.from_probabilities([[0.5, -2.0]], [[0, 1]], n_classes=3)
+
+
+def test_readers_are_told_what_zeros_mean(tmp_path: Path) -> None:
+    proba = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
+    np.savez(tmp_path / "p.npz", probs=proba, labels=[0, 1])
+    for zeros in ("unlikely", "impossible"):
+        wanted = Wanted(probabilities=True, zeros=zeros)
+        rows = read_examples(tmp_path / "p.npz", wanted=wanted).logits
+        np.testing.assert_array_equal(rows.values, from_probabilities(proba, zeros=zeros))
+        np.testing.assert_array_equal(rows.labels, [0, 0])
+
+
+@pytest.mark.parametrize("zeros", ["unlikely", "impossible"])
+def test_classifiers_are_told_what_zeros_mean(zeros: str) -> None:
+    X = np.repeat(np.eye(3), 10, axis=0)
+    y = np.repeat([0, 1, 2], 10)
+    tree = DecisionTreeClassifier().fit(X, y)
+    model = CalibratedClassifier(tree, method="ets", cv="prefit", zeros=zeros).fit(X, y)
+    assert (model.predict_proba(X).min() == 0.0) == (zeros == "impossible")
+    with pytest.raises(ValueError, match="`zeros` must be"):
+        CalibratedClassifier(tree, zeros="none").fit(X, y)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.core.conversion import from_binary_scores, from_probabilities
+from hokical.core.conversion import Zeros, from_binary_scores, from_probabilities
 from hokical.core.types import BoolArray
 from hokical.io.names import LOGITS, PROBABILITIES, TOP_K
 
@@ -29,6 +29,7 @@ class Wanted:
     keep : other columns to read; None for those called `id`, `ALL` for all
     scores : False for a file that is read for its labels alone
     unlabelled : rows may have no label, which is then -1
+    zeros : what a probability of 0 means, as in `hokical.from_probabilities`
     """
 
     probabilities: bool = False
@@ -37,6 +38,7 @@ class Wanted:
     keep: tuple[str, ...] | None = ()
     scores: bool = True
     unlabelled: bool = False
+    zeros: Zeros = "unlikely"
 
     @property
     def array(self) -> str:
@@ -55,7 +57,7 @@ class Wanted:
         if self.binary_score is not None and scores.ndim == 2 and scores.shape[1] == 1:
             scores = scores[:, 0]
         if self.probabilities:
-            return from_probabilities(scores, name=name)
+            return from_probabilities(scores, zeros=self.zeros, name=name)
         return scores if self.binary_score is None else from_binary_scores(scores, name=name)
 
 
