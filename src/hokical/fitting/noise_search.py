@@ -30,7 +30,7 @@ _WORTH_A_PASS = 1e-3
 _LONGEST_WALK = 20
 _USUAL_TRIALS = 17  # per family, for the progress bar
 #: A family this far behind on the scout rows is not tried on all of them.
-_CLEARLY_BEHIND = 0.98
+_CLEARLY_BEHIND = 0.99
 
 
 def search_in_memory(
