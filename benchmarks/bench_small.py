@@ -1,0 +1,92 @@
+"""Everyday sizes: fits of 5000 x 10, answers to 10,000 rows and to one, and the start of a process.
+
+    python benchmarks/bench_small.py
+
+CPU times of one thread in units of temperature scaling's, measured in turns; a busy machine changes
+them little. First as in a fresh process, where NumPy does the work, then with the compiled kernels
+loaded, as after a batch of a million logits.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bench_core import best_in_turns, large_logits
+from hokical import make
+from hokical.core.parallel import threads
+
+METHODS = ("temps", "hoki", "profile", "structured", "auto")
+#: Most times temperature scaling's: fit, 10,000 rows, one row.
+TARGETS = {"hoki": (8, 5, 3), "profile": (6, 5, 3), "auto": (20, None, None)}
+
+
+def main() -> None:
+    for title in ("NumPy alone", "compiled kernels loaded"):
+        compare_methods(title)
+        if title == "NumPy alone":
+            logits, labels = large_logits(110_000, 10)
+            for name in ("temps", "hoki", "profile"):
+                make(name).fit(logits, labels).predict_proba(logits)
+    start_up()
+
+
+def compare_methods(title: str) -> None:
+    logits, labels = large_logits(5000, 10)
+    many, one = large_logits(10_000, 10, seed=1)[0], logits[:1]
+    fitted = {name: make(name).fit(logits, labels) for name in METHODS}
+    works = {
+        "fit": {name: lambda name=name: make(name).fit(logits, labels) for name in METHODS},
+        "10,000 rows": {
+            name: lambda cal=cal: cal.predict_confidence(many) for name, cal in fitted.items()
+        },
+        "one row": {
+            name: lambda cal=cal: cal.predict_confidence(one) for name, cal in fitted.items()
+        },
+    }
+    print(f"\n{title}: 5000 x 10, in temps (targets)")
+    for place, (task, cases) in enumerate(works.items()):
+        with threads(1):
+            times = 100 if task == "one row" else 5
+            seconds = best_in_turns(cases, times, time.process_time)
+        base = seconds["temps"]
+        print(f"{task:12s} temps {base * 1e3:7.3f} ms", end="")
+        for name in METHODS[1:]:
+            target = TARGETS.get(name, (None,) * 3)[place]
+            bar = "" if target is None else f" ({target})"
+            print(f"  {name} {seconds[name] / base:.1f}{bar}", end="")
+        print()
+    print("target for one row with temps: 0.1 ms")
+
+
+def start_up() -> None:
+    """A fresh process that loads a file and answers a batch, in imports of NumPy."""
+    logits, labels = large_logits(500, 10)
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "batch.npy", logits)
+        codes = {"import numpy": "import numpy"}
+        for name in ("temps", "hoki", "profile"):
+            make(name).fit(logits, labels).save(Path(folder) / f"{name}.json")
+            codes[name] = (
+                "import numpy, hokical;"
+                f"hokical.load({folder + f'/{name}.json'!r})"
+                f".predict_confidence(numpy.load({folder + '/batch.npy'!r}))"
+            )
+        works = {
+            name: lambda code=code: subprocess.run([sys.executable, "-c", code], check=True)
+            for name, code in codes.items()
+        }
+        seconds = best_in_turns(works, times=7)
+    base = seconds.pop("import numpy")
+    print(f"\nload and answer in a fresh process, in `import numpy` of {base:.2f} s (3, 0.35 s)")
+    for name, value in seconds.items():
+        print(f"{name:12s} {value / base:.1f}, {value:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
