@@ -82,3 +82,16 @@ def test_evaluate_scores_all_classes_unless_told(data: Path) -> None:
     found = hokical_command("evaluate", data, "--no-full", *FAST, "--json").json["uncalibrated"]
     assert "brier_full" not in found["estimates"]
     assert len(found["classes"]["rows"]) == 12
+
+
+def test_classes_have_their_names_and_methods_their_reasons(tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(300, 3, seed=6)
+    names = np.array(["cat", "dog", "[bold]"])[labels]
+    rows = [f"{a},{b},{c},{name}" for (a, b, c), name in zip(logits, names, strict=True)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["cat,dog,[bold],label", *rows]))
+    words = ("compare", path, path, "--methods=temps,platt", "--classes=cat,dog,[bold]", *FAST)
+    found = hokical_command(*words)
+    assert found.code == 0, found.err
+    assert [f"\n{name} " in found.out for name in ("cat", "dog", "[bold]")] == [True] * 3
+    assert "Left out: platt (for two classes, and there are 3)." in found.err

@@ -28,14 +28,8 @@ if TYPE_CHECKING:
     from hokical.io import LabelledRows, Wanted
 
 
-class Format(StrEnum):
-    """How the result is printed."""
-
-    table = "table"
-    csv = "csv"
-    markdown = "markdown"
-    latex = "latex"
-    json = "json"
+#: How the result is printed.
+Format = StrEnum("Format", ["table", "csv", "markdown", "latex", "json"])
 
 
 def compare(
@@ -89,7 +83,8 @@ def compare(
     if found.provenance.tested_on_validation:
         warn("VAL and TEST hold the same examples, so all results look too good.")
     heading = title or f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
-    show_comparison(found, heading, report, as_json=as_json, form=form.value)
+    names_of = tested_on.classes
+    show_comparison(found, heading, report, as_json=as_json, form=form.value, classes=names_of)
 
 
 def _names(methods: str) -> list[str] | None:

@@ -129,7 +129,8 @@ def evaluate(
     else:
         names = [] if fitted is None else [f"; {fitted.name}: {method_title(fitted)}"]
         unit = "examples" if dense is None else "positions"
-        _show(summaries, logits, "".join([unit, *names]))
+        labels_of = () if in_parts else examples.classes
+        _show(summaries, logits, "".join([unit, *names]), labels_of)
 
 
 def _judge_examples(examples: LabelledRows, *, full: bool, **options: Any) -> Judged:
@@ -165,7 +166,7 @@ def _judge_dense(arrays: dict[str, Any], dense: dict[str, Any], options: dict[st
     return plain, lambda judged: hokical.Dense(judged, **dense).evaluate(**arrays, **options)
 
 
-def _show(summaries: dict[str, Summary], source: Path, unit: str) -> None:
+def _show(summaries: dict[str, Summary], source: Path, unit: str, classes: tuple[str, ...]) -> None:
     some = next(iter(summaries.values()))
     intervals = some.options.n_resamples > 0
     columns = ["metric"]
@@ -185,7 +186,7 @@ def _show(summaries: dict[str, Summary], source: Path, unit: str) -> None:
         texts = ", ".join(f"{name} {value:.4f}" for name, value in corrected.items())
         guarantees.insert(0, f"ECE corrected for what chance adds: {texts}.")
     show_table(f"{source.name}: {some.n:,} {unit}", table, _FOOTNOTE, "", *guarantees)
-    show_classes(summaries)
+    show_classes(summaries, classes)
     for name, found in summaries.items():
         if found.class_warning is not None:
             warn(f"{name}: {found.class_warning}")

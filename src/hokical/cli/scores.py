@@ -34,6 +34,7 @@ def show_comparison(
     *,
     as_json: bool = False,
     form: str = "table",
+    classes: tuple[str, ...] = (),
 ) -> None:
     """Write the report, and show table, classes and headline, or the numbers in a format."""
     if report is not None:
@@ -49,9 +50,10 @@ def show_comparison(
         table = results_table(comparison, stdout().width)
         show_table(title, table, _caption(comparison), "", comparison.headline())
         plain = {r.name: r.summary for r in comparison.results if r.name == "uncalibrated"}
-        show_classes(plain | {subject.name: subject.summary})
-    for name, reason in comparison.skipped.items():
-        say(f"{name} was left out: {reason}.")
+        show_classes(plain | {subject.name: subject.summary}, classes)
+    for reason in dict.fromkeys(comparison.skipped.values()):
+        names = [name for name, why in comparison.skipped.items() if why == reason]
+        say(f"Left out: {', '.join(names)} ({reason}).")
     for result in comparison.results:
         for note in result.notes:
             say(f"{result.name}: {note}")
@@ -101,7 +103,7 @@ def _caption(comparison: Comparison) -> str:
     return f"ECE: 15 bins. Brier, log loss: of {judged}. Lower is better{bold}. {more}"
 
 
-def show_classes(summaries: dict[str, Summary]) -> None:
+def show_classes(summaries: dict[str, Summary], names: tuple[str, ...] = ()) -> None:
     """For rows of each label: how many, what they say, how often they are right; before, after."""
     tables = {name: found.classes for name, found in summaries.items() if found.classes is not None}
     if not tables:
@@ -116,7 +118,7 @@ def show_classes(summaries: dict[str, Summary]) -> None:
         for row in (rows.get(label) for rows in found):
             numbers = () if row is None else (f"{row.n:,}", f"{row.says:.1%}", f"{row.right:.1%}")
             cells += numbers or ("0", "", "")
-        shown.add_row(str(label), *cells)
+        shown.add_row(escape(names[label]) if names else str(label), *cells)
     rest = len(last.rows) - len(labels)
     more = [] if few else [f"The worst {len(labels)} labels; {rest:,} more are not shown."]
     typer.echo()
