@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hokical.io import LabelledRows
 
 #: Logits that are worked on between two steps of the progress bar.
-_PART_SIZE = 1 << 23
+_PART_SIZE = 1 << 21
 _NOT_CERTIFIED = (
     "the pixels or tokens of a fit give no guarantee, as neighbours are not independent; certify "
     "the calibrator on new items in Python: `cal = Dense.load(FILE, class_axis=...)`, "

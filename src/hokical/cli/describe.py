@@ -82,15 +82,16 @@ def _facts(fitted: FittedCalibrator) -> dict[str, Any]:
 
 
 def _learned(fitted: FittedCalibrator) -> dict[str, str]:
-    """The numbers of the rule and of the automatic choice; of long arrays the shape."""
+    """The numbers of the rule; of long arrays the shape, of records in it the single numbers."""
     weights = getattr(fitted, "weights_", None)
     values = fitted.rule_.own_fields() | ({} if weights is None else {"weights": weights})
-    return {name: _in_words(value) for name, value in values.items() if value is not None}
+    words = {name: _in_words(value) for name, value in values.items() if value is not None}
+    return {name: text for name, text in words.items() if text}
 
 
 def _in_words(value: Any) -> str:
     if is_dataclass(value) and not hasattr(value, "family"):  # a noise says itself what it is
-        value = vars(value)
+        value = {name: each for name, each in vars(value).items() if isinstance(each, float)}
     if isinstance(value, dict):
         return ", ".join(f"{name} {_in_words(each)}" for name, each in value.items())
     if isinstance(value, np.ndarray) and value.size > 6:
