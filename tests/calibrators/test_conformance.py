@@ -328,3 +328,14 @@ def test_wrong_width_is_named(subject: Subject, data: Data) -> None:
     subject.fit(logits, labels)
     with pytest.raises(ValueError, match="one column per class"):
         subject.answer("predict", logits[:, [0, 1, 1]])
+
+
+@pytest.mark.parametrize("name", ["temps", "hoki", "vecs"])
+def test_a_fitted_calibrator_says_what_it_learned(name: str, tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(100, 3, seed=0)
+    cal = make(name)
+    assert repr(cal) == f"{type(cal).__name__}()"
+    cal.fit(logits, labels).save(tmp_path / "cal.json")
+    for text in (repr(cal), repr(load(tmp_path / "cal.json"))):
+        assert "3 classes" in text
+        assert {"temps": "temperature ", "hoki": "Uniform(", "vecs": ""}[name] in text

@@ -185,7 +185,13 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         return ScoreTable.from_examples(level, ~block.correct, block.weights)
 
     def check_fitted(self) -> None:
-        check_is_fitted(self, "rule_")
+        if "rule_" not in self.__dict__:  # scikit-learn's check takes its time
+            check_is_fitted(self, "rule_")
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """The parameters, as in scikit-learn, and once fitted what was learned."""
+        text = str(super().__repr__(N_CHAR_MAX))
+        return f"{text}: {self._fit_in_words()}" if hasattr(self, "rule_") else text
 
     def _document(self) -> dict[str, Any]:
         parameters = self.get_params(deep=False)
