@@ -126,7 +126,7 @@ def test_wide_tables_are_not_cut_in_a_pipe(cached: list[str]) -> None:
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     heads = next(line for line in lines if line.startswith("data set"))
-    assert heads.endswith("profile")
+    assert heads.endswith("auto \N{DAGGER}")
     ours = [line for line in lines if " ours " in line]
     assert len(ours) == 3
     assert all(len(line) == len(heads) and line[-6:].strip()[0] == "0" for line in ours)

@@ -141,7 +141,7 @@ def test_the_command(asked: list[tuple[Any, ...]], images: Path, tmp_path: Path)
     words += ["--weights", str(tmp_path / "weights.pth"), "--count", "10", "--workers", "0"]
     done = CliRunner().invoke(app, [*words, "--device", "cpu", "-o", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    assert "5 images" in done.stdout
+    assert "5 examples" in done.stdout
     assert asked == [("mobilenet_v2", None)]  # nothing is fetched
     pair = open_suite(tmp_path / "out" / "suite")["imagenet_mobilenet_v2"]
     data = pair.load()
@@ -185,3 +185,45 @@ def test_unknown_networks_and_counts_are_refused(
         add_imagenet_pair(ImageNetRun("alexnet", images, tmp_path))
     with pytest.raises(ValueError, match="between 2 and the number of images, 30; got 31"):
         add_imagenet_pair(ImageNetRun("resnet152", images, tmp_path, n_images=31))
+
+
+def write_images(root: Path) -> Path:
+    """JPEG files as torchvision's ImageNet has them: `meta.bin` and `val/<wnid>/*.JPEG`."""
+    image = pytest.importorskip("PIL.Image")
+    wnids = [f"n{number:08d}" for number in range(3)]
+    rng = np.random.default_rng(0)
+    for wnid in wnids:
+        (root / "val" / wnid).mkdir(parents=True)
+        for number in range(2):
+            pixels = rng.integers(256, size=(40, 48, 3), dtype=np.uint8)
+            image.fromarray(pixels).save(root / "val" / wnid / f"{number}.JPEG")
+    torch.save(({wnid: (wnid,) for wnid in wnids}, wnids * 2), root / "meta.bin")
+    return root
+
+
+def test_torchvision_itself_on_jpeg_files(tmp_path: Path) -> None:
+    """The whole command: a network with random weights, torchvision's transform and data set."""
+    from typer.testing import CliRunner
+
+    from hokical.cli import app
+
+    try:
+        import torchvision
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"needs a torchvision that fits this torch: {error}")
+    torch.manual_seed(0)
+    network = torchvision.models.get_model("mobilenet_v2", weights=None).eval()
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    words = ["paper", "imagenet", "mobilenet_v2", "--images", str(write_images(tmp_path / "in"))]
+    words += ["--weights", str(tmp_path / "weights.pth"), "--workers", "0", "--no-recal"]
+    done = CliRunner().invoke(app, [*words, "--device", "cpu", "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    data = open_suite(tmp_path / "out" / "suite")["imagenet_mobilenet_v2"].load()
+    assert sorted(np.concatenate([data.val_labels, data.test_labels])) == [0, 0, 1, 1, 2, 2]
+    transform = torchvision.models.MobileNet_V2_Weights.IMAGENET1K_V1.transforms()
+    images = torchvision.datasets.ImageFolder(str(tmp_path / "in" / "val"), transform=transform)
+    with torch.no_grad():
+        expected = network(torch.stack([image for image, _ in images])).numpy()
+    found = np.concatenate([data.val_logits, data.test_logits])
+    order = portable_permutation(6, 0)
+    np.testing.assert_allclose(found, expected[order], atol=2e-3)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,11 @@ class Cache:
                 "Choose another one with --cache.",
             ) from error
 
-    def get(self, pair: Pair, method: str, n_resamples: int) -> Result | None:
+    def get(
+        self, pair: Pair, method: str, n_resamples: int, cut: int | None = None
+    ) -> Result | None:
         """The stored result, or None if there is none or its file is damaged."""
-        path = self._path(pair, method, n_resamples)
+        path = self._path(pair, method, n_resamples, cut)
         try:
             return Result.from_dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -52,11 +55,12 @@ class Cache:
     def put(self, pair: Pair, result: Result, n_resamples: int) -> None:
         """Store a result; the file is written completely or not at all."""
         self.prepare()
-        path = self._path(pair, result.method, n_resamples)
+        path = self._path(pair, result.method, n_resamples, result.cut)
         write_text_atomically(path, json.dumps(result.to_dict(), indent=1) + "\n")
 
-    def _path(self, pair: Pair, method: str, n_resamples: int) -> Path:
-        key = hashlib.sha256(json.dumps(_identity(pair, method, n_resamples)).encode()).hexdigest()
+    def _path(self, pair: Pair, method: str, n_resamples: int, cut: int | None) -> Path:
+        identity = [*_identity(pair, method, n_resamples), cut]
+        key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         return self.folder / f"{pair.name}-{method}-{key[:16]}.json"
 
 
@@ -70,5 +74,10 @@ def _identity(pair: Pair, method: str, n_resamples: int) -> list[Any]:
     """Everything that a result depends on."""
     stored = pair.recal if method == "recal" else None
     settings = (experiments.SEED, experiments.N_DRAWS, n_resamples)
-    code = [code_digest(*experiments.entry_modules(method)), *map(version, _LIBRARIES)]
+    code = [code_digest(*experiments.entry_modules(method)), *_versions()]
     return [pair.name, pair.digest, method, settings, stored, code]
+
+
+@lru_cache
+def _versions() -> list[str]:
+    return [version(name) for name in _LIBRARIES]

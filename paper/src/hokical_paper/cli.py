@@ -11,12 +11,22 @@ import typer
 from hokical.cli.main import EXIT_CODES
 from hokical.cli.options import Json, Resamples
 from hokical.cli.show import new_table, say, show_json, show_table
+from hokical_paper.cli_certainty import certainty, docs
 from hokical_paper.cli_networks import add_network_commands
+from hokical_paper.cli_options import (
+    CacheFolder,
+    Jobs,
+    PairFilter,
+    Slow,
+    SuiteFolder,
+    list_files,
+    open_pairs,
+    show_tables,
+)
+from hokical_paper.cli_study import study
 
 if TYPE_CHECKING:
     from hokical_paper.results import Results
-    from hokical_paper.suite import Suite
-    from hokical_paper.table_data import Table
 
 app = typer.Typer(
     help="The paper's experiments: logit suite, tables, figures, networks.",
@@ -34,29 +44,12 @@ class Format(StrEnum):
     html = "html"
 
 
-SuiteFolder = Annotated[
-    Path | None,
-    typer.Option("--suite", help="Folder of the logit suite; default: HOKICAL_SUITE, or ./suite."),
-]
-CacheFolder = Annotated[
-    Path | None, typer.Option("--cache", help="Folder for results; default: the user's cache.")
-]
-PairFilter = Annotated[str | None, typer.Option("--pairs", help="Only these, comma-separated.")]
-Slow = Annotated[
-    bool, typer.Option("--slow", help="Also run what takes minutes: ms_odir on 1000 classes.")
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(min=1, help="Processes; default: one per CPU. 1 measures times most accurately."),
-]
-
-
 @app.command(epilog=EXIT_CODES)
 def suite(folder: SuiteFolder = None, as_json: Json = False) -> None:
     """List the pairs of the suite with their accuracy and uncalibrated ECE."""
     from hokical_paper.overview import overview
 
-    opened = _open_suite(folder, None)
+    opened = open_pairs(folder, None)
     rows = overview(opened)
     if as_json:
         show_json(rows)
@@ -91,7 +84,7 @@ def tables(
 ) -> None:
     """Run what is not cached and show the tables, our results next to the paper's."""
     from hokical_paper.output import TEXTS, write_tables
-    from hokical_paper.tables import builders
+    from hokical_paper.tables import all_tables, builders
 
     known = builders()
     for name in names or ():
@@ -100,13 +93,13 @@ def tables(
     if out is not None and style is Format.terminal:
         raise typer.BadParameter("-o writes files: choose --format markdown, csv or html.")
     results = _run(folder, cache, pairs, slow, jobs, resamples)
-    found = {name: known[name](results) for name in names or known}
+    found = {name: known[name](results) for name in names} if names else all_tables(results)
     if intervals and style in (Format.terminal, Format.markdown):
         found = {name: table.with_intervals() for name, table in found.items()}
     if out is not None:
-        _list_files(write_tables(found, out, style.value))
+        list_files(write_tables(found, out, style.value))
     elif style is Format.terminal:
-        _show_tables(found)
+        show_tables(found)
     else:
         typer.echo("\n".join(TEXTS[style.value](table) for table in found.values()))
 
@@ -130,7 +123,7 @@ def figures(
 
     require_matplotlib()
     results = _run(folder, cache, pairs, slow, jobs, resamples)
-    _list_files(write_figures(draw_all(results, Cache(cache).folder), out))
+    list_files(write_figures(draw_all(results, Cache(cache).folder), out))
 
 
 @app.command("all", epilog=EXIT_CODES)
@@ -155,29 +148,11 @@ def run_all(
     require_matplotlib()
     results = _run(folder, cache, pairs, slow, jobs, resamples)
     written = write_everything(results, out, Cache(cache).folder)
-    _show_tables({name: builders()[name](results) for name in ("ece", "wins")})
+    show_tables({name: builders()[name](results) for name in ("ece", "wins")})
     for text in findings(results):
         typer.echo(f"- {text}")
     page = (out / "index.html").resolve()
     say(f"{len(written)} files written to {out.resolve()}; start with {page}")
-
-
-def _open_suite(folder: Path | None, pairs: str | None) -> Suite:
-    """The suite, or those of its pairs that `pairs` names; warns of quick ones."""
-    from hokical_paper.suite import open_suite
-
-    opened = open_suite(folder)
-    if pairs is not None:
-        wanted = [name.strip() for name in pairs.split(",") if name.strip()]
-        unknown = [name for name in wanted if name not in opened.names]
-        if unknown or not wanted:
-            raise typer.BadParameter(
-                f"no pairs {unknown}; choose from {', '.join(opened.names)}.", param_hint="--pairs"
-            )
-        opened = opened.only(wanted)
-    if opened.caution:
-        say(f"Warning: {opened.caution}")
-    return opened
 
 
 def _run(
@@ -191,20 +166,10 @@ def _run(
     from hokical_paper.cache import Cache
     from hokical_paper.running import run_suite
 
-    opened = _open_suite(folder, pairs)
+    opened = open_pairs(folder, pairs)
     return run_suite(opened, Cache(cache), slow=slow, jobs=jobs, n_resamples=resamples)
 
 
-def _show_tables(found: dict[str, Table]) -> None:
-    from hokical_paper.render import to_terminal
-
-    for table in found.values():
-        show_table(table.title, to_terminal(table), *table.notes, "")
-
-
-def _list_files(paths: list[Path]) -> None:
-    for path in paths:
-        typer.echo(str(path))
-
-
+for _command in (certainty, docs, study):
+    app.command(epilog=EXIT_CODES)(_command)
 add_network_commands(app)

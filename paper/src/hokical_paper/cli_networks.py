@@ -1,4 +1,4 @@
-"""`hokical paper data|train|export|imagenet`: get images, train networks, write the suite."""
+"""`hokical paper data|train|export|imagenet|add`: get images, train networks, write the suite."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,7 +45,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="Small networks on syntheti
 
 def add_network_commands(app: typer.Typer) -> None:
     """Add the commands of this module to an app."""
-    for command in (data, train, export, imagenet):
+    for command in (data, train, export, imagenet, add):
         app.command(epilog=EXIT_CODES)(command)
 
 
@@ -173,14 +173,49 @@ def imagenet(
             batch_size=batch_size, workers=workers, views=recal, seed=seed,
         )
     )  # fmt: skip
-    show_facts(
-        {
-            "pair": entry["name"],
-            "validation": f"{entry['split']['val']:,} images, {entry['val_accuracy']:.2%} correct",
-            "test": f"{entry['split']['test']:,} images, {entry['test_accuracy']:.2%} correct",
-            "written": ", ".join(str(out / "suite" / name) for name in entry["files"]),
-        }
-    )
+    _show_pair(entry, out / "suite")
+
+
+def add(
+    name: Annotated[str, typer.Argument(help="DATASET_NETWORK, such as imagenet_resnet152.")],
+    top_k: Annotated[
+        Path,
+        typer.Option(
+            help=".npz with probs and classes (n, k), best first, and labels (n,).",
+            exists=True,
+            dir_okay=False,
+        ),
+    ],
+    suite: Annotated[Path, typer.Option(help="Suite to add to; created if it is not there.")],
+    classes: Annotated[int, typer.Option(min=2, help="Number of classes, known and hidden.")],
+    key: Annotated[
+        str | None, typer.Option(help="Use KEY/probs and KEY/classes of the file.")
+    ] = None,
+    val: Annotated[
+        int | None, typer.Option(min=1, help="Rows for calibration; default: half.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of the rows.")] = 0,
+    title: Annotated[str | None, typer.Option(help="The network in tables.")] = None,
+    dataset_title: Annotated[str | None, typer.Option(help="The data set in tables.")] = None,
+) -> None:
+    """Add a network of which only the k best probabilities of each example are known."""
+    from hokical_paper.top_k import TopKFile, add_top_k_pair
+
+    entry = add_top_k_pair(
+        suite, name, TopKFile(top_k, key),
+        n_classes=classes, n_val=val, seed=seed, title=title, dataset_title=dataset_title,
+    )  # fmt: skip
+    _show_pair(entry, suite)
+
+
+def _show_pair(entry: dict[str, Any], suite: Path) -> None:
+    """What was added, and where."""
+    counts = {
+        title: f"{entry['split'][part]:,} examples, {entry[f'{part}_accuracy']:.2%} correct"
+        for part, title in (("val", "validation"), ("test", "test"))
+    }
+    written = ", ".join(str(suite / name) for name in entry["files"])
+    show_facts({"pair": entry["name"], **counts, "written": written})
 
 
 def _make_pairs(

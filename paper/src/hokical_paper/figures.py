@@ -11,11 +11,13 @@ import numpy as np
 
 from hokical.plots import draw_reliability
 from hokical.plots.axes import GREY
-from hokical_paper.methods import EXACT, SAMPLED, title_of
+from hokical_paper.methods import AUTO, EXACT, OWN_METHODS, SAMPLED, title_of
+from hokical_paper.panels import add_legend, legend_below, make_panels
 from hokical_paper.published import BIN_COUNTS, number_for
 from hokical_paper.results import Result, Results
 from hokical_paper.styles import style_of
 from hokical_paper.suite import Pair
+from hokical_paper.theory_tables import draw_bounds, draw_sufficiency
 from hokical_paper.variances import draw_panel
 
 if TYPE_CHECKING:
@@ -53,6 +55,20 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
             lambda: draw_bin_counts(results),
         ),
     }
+    theory: dict[str, tuple[str, Callable[[], Figure]]] = {
+        "theorem_1": (
+            "Both sides of Theorem 1 per bin: the mean confidence, and the accuracy that label "
+            "switches imply. On the diagonal a bin is calibrated. Area: share of the examples.",
+            lambda: draw_sufficiency(results),
+        ),
+        "theorem_2": (
+            "Bounds on the calibration error (Theorem 2 and its corrections, 95 %): means over "
+            "simulated test sets, and for exact Hoki against the error on held-out examples.",
+            lambda: draw_bounds(results),
+        ),
+    }
+    if any("sufficiency" in result.facts for result in results.found.values()):
+        found |= theory
     for title, pairs in results.suite.datasets.items():
         key = pairs[0].dataset
         found[f"variance_{key}"] = (
@@ -79,11 +95,11 @@ def to_png(figure: Figure) -> bytes:
 
 def draw_variances(results: Results, pairs: list[Pair]) -> Figure:
     """One panel per network, one marker per method, one legend."""
-    figure, panels = _panels(len(pairs), columns=min(3, len(pairs)), width=3.9, height=3.4, extra=1)
+    figure, panels = make_panels(len(pairs), columns=3, width=3.9, height=3.4)
     for pair, ax in zip(pairs, panels, strict=False):
         draw_panel(results, pair, ax)
         _use_plain_ticks(ax)
-    _add_legend(panels[len(pairs)], panels[0])
+    add_legend(figure, panels, len(pairs))
     return figure
 
 
@@ -108,15 +124,14 @@ def draw_reliabilities(results: Results, pairs: list[Pair]) -> Figure:
             _remove_legend(ax)
             ax.set(xlabel=ax.get_xlabel() if row else "", ylabel="" if column else ax.get_ylabel())
     if handles is not None:
-        columns = 4 if n > 1 else 2
-        figure.legend(*handles, loc="outside lower center", ncols=columns, frameon=False)
+        legend_below(figure, *handles)
     return figure
 
 
 def draw_bars(results: Results) -> Figure:
     """One panel per pair with a bar per method."""
     pairs = results.suite.pairs
-    figure, panels = _panels(len(pairs), columns=min(4, len(pairs)), width=3.3, height=3.1)
+    figure, panels = make_panels(len(pairs), columns=4, width=3.3, height=3.1)
     places = np.arange(len(results.methods))
     for at, (pair, ax) in enumerate(zip(pairs, panels, strict=False)):
         end = _right_end(results, pair)
@@ -136,7 +151,7 @@ def draw_bars(results: Results) -> Figure:
 def draw_bin_counts(results: Results) -> Figure:
     """One panel per data set with a line per method."""
     datasets = results.suite.datasets
-    figure, panels = _panels(len(datasets), columns=min(3, len(datasets)), width=3.9, extra=1)
+    figure, panels = make_panels(len(datasets), columns=3, width=3.9)
     for (title, pairs), ax in zip(datasets.items(), panels, strict=False):
         for method in results.methods:
             found = [result for pair in pairs if (result := results.get(pair, method))]
@@ -149,7 +164,7 @@ def draw_bin_counts(results: Results) -> Figure:
         ax.set_xticks(BIN_COUNTS, [str(bins) for bins in BIN_COUNTS])
         ax.minorticks_off()
         _use_plain_ticks(ax)
-    _add_legend(panels[len(datasets)], panels[0])
+    add_legend(figure, panels, len(datasets))
     return figure
 
 
@@ -176,7 +191,7 @@ def _bar_colour(method: str) -> str:
 
 def _published_ece(pair: Pair, method: str) -> float | None:
     """The paper's ECE, or None; its Hoki is the sampled one."""
-    if method == EXACT:
+    if method in OWN_METHODS:
         return None
     column = "hoki" if method == SAMPLED else method
     return number_for(pair, "ece_15_bins", column)
@@ -195,13 +210,13 @@ def _add_bar_legend(figure: Figure) -> None:
     handles = [
         *(
             Patch(color=_bar_colour(name), label=f"ours: {title_of(name)}")
-            for name in (SAMPLED, EXACT, "profile")
+            for name in (SAMPLED, EXACT, "profile", AUTO)
         ),
         Patch(color=_PALE, label="ours: other methods"),
         Line2D([], [], color="black", linewidth=1, label="95 % interval"),
         Line2D([], [], label="paper", **_DIAMOND),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+    legend_below(figure, handles, [str(handle.get_label()) for handle in handles])
 
 
 def _right_end(results: Results, pair: Pair) -> float:
@@ -214,22 +229,6 @@ def _right_end(results: Results, pair: Pair) -> float:
     return float(min(2.5 * np.median(values), 1.1 * max(values + published)))
 
 
-def _panels(
-    n: int, *, columns: int, width: float, height: float = 3.4, extra: int = 0
-) -> tuple[Figure, list[Axes]]:
-    """A figure with at least `n + extra` panels; only the first `n` have axes."""
-    import matplotlib.pyplot as plt
-
-    columns = max(columns, 2 if extra and n == 1 else 1)
-    rows = -(-(n + extra) // columns)
-    size = (width * columns, height * rows)
-    figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    panels = list(grid.flat)
-    for ax in panels[n:]:
-        ax.set_axis_off()
-    return figure, panels
-
-
 def _use_plain_ticks(ax: Axes) -> None:
     """Ticks at 1, 2 and 5, written as 0.005 instead of 5 x 10^-3, on a log scale."""
     from matplotlib.ticker import LogLocator, NullFormatter
@@ -237,10 +236,6 @@ def _use_plain_ticks(ax: Axes) -> None:
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     ax.yaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _add_legend(empty: Axes, drawn: Axes) -> None:
-    empty.legend(*drawn.get_legend_handles_labels(), loc="center left", frameon=False)
 
 
 def _remove_legend(ax: Axes) -> None:

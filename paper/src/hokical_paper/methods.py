@@ -6,6 +6,7 @@ The names are those of hokical's registry. Hoki appears twice: `hoki_sampled` as
 
 from __future__ import annotations
 
+from hokical import make
 from hokical_paper.suite import Pair
 
 SAMPLED, EXACT = "hoki_sampled", "hoki"
@@ -25,8 +26,11 @@ PAPER_METHODS = (
     RECAL,
     SAMPLED,
 )
+#: hokical's own methods: not in the paper, so no claim of it is judged against them.
+AUTO = "auto"
+OWN_METHODS = (EXACT, "profile", "structured", AUTO)
 #: All methods of the tables, in order: the paper's, then hokical's own.
-METHODS = (*PAPER_METHODS, EXACT, "profile")
+METHODS = (*PAPER_METHODS, *OWN_METHODS)
 #: Methods with classes x classes parameters: they take minutes from so many classes on.
 SLOW = ("ms_odir", "dir_odir")
 SLOW_FROM = 500
@@ -54,6 +58,13 @@ def why_absent(pair: Pair, method: str, *, slow: bool) -> str | None:
         return "not available"
     if method in (INPUT, MIXED) and not pair.has_views:
         return "not available"
+    if pair.top_k is not None and not _takes_top_k(method):
+        return "needs all logits"
     if method in SLOW and pair.n_classes > SLOW_FROM and not slow:
         return "minutes (--slow)"
     return None
+
+
+def _takes_top_k(method: str) -> bool:
+    """Whether a method works without the logits of most classes; draws need all of them."""
+    return method != SAMPLED and make(method).accepts_top_k

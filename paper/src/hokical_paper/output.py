@@ -14,6 +14,7 @@ from hokical_paper.page import render_page
 from hokical_paper.pictures import PictureCache
 from hokical_paper.render import to_csv, to_html, to_markdown
 from hokical_paper.results import Results
+from hokical_paper.stored import RESULTS, store_results
 from hokical_paper.table_data import Table
 from hokical_paper.tables import all_tables
 
@@ -66,7 +67,10 @@ def write_everything(results: Results, folder: Path, cache: Path) -> list[Path]:
     written = write_tables(tables, folder / "tables", "markdown")
     written += write_tables(tables, folder / "tables", "csv")
     written += write_figures(figures, folder / "figures")
-    found = "\n".join(f"- {text}" for text in findings(results)) + "\n"
+    said = findings(results)
+    store_results(folder / RESULTS, tables, said)
+    written.append(folder / RESULTS)
+    found = "\n".join(f"- {text}" for text in said) + "\n"
     page = render_page(results, tables, figures)
     for name, text in (("findings.md", found), ("index.html", page)):
         write_text_atomically(folder / name, text)

@@ -82,6 +82,15 @@ def published_number(table: str, dataset: str, network: str, column: str) -> flo
     return None if text is None else float(text)
 
 
+def published_rows(table: str) -> list[PublishedRow]:
+    """All rows of a table.
+
+    >>> len(published_rows("ece_15_bins"))
+    15
+    """
+    return list(_rows(table).values())
+
+
 def row_for(pair: Pair, table: str) -> PublishedRow:
     """The paper's row for a pair of a suite; empty for quick pairs, which are other networks."""
     return {} if pair.is_quick else published_row(table, pair.dataset, pair.network)

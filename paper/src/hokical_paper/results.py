@@ -19,7 +19,8 @@ class Result:
     """Scores with intervals, ECE by number of bins, reliability diagram, facts about the method.
 
     `fit_seconds` is None if nothing was fitted; `notes` are the warnings of the fit; `n_parallel`
-    is the number of processes that were computing results at the same time.
+    is the number of processes that were computing results at the same time; `cut` is the seed with
+    which the examples were divided anew, None for the pair's own division.
     """
 
     pair: str
@@ -31,6 +32,7 @@ class Result:
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     n_parallel: int = 1
+    cut: int | None = None
 
     def score(self, name: str) -> float:
         """The value of one score."""

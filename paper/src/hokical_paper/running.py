@@ -21,11 +21,16 @@ from hokical.core.progress import progress_bar
 from hokical_paper.cache import Cache
 from hokical_paper.experiments import N_RESAMPLES, run_method
 from hokical_paper.methods import INPUT, METHODS, MIXED, SAMPLED, why_absent
+from hokical_paper.pair_data import PairData
 from hokical_paper.results import Result, Results
-from hokical_paper.suite import Pair, PairData, Suite, open_suite
+from hokical_paper.suite import Pair, Suite, open_suite
 
 #: Rough cost of a method relative to the fast ones; expensive tasks are started first.
 _WEIGHT = {"dir_odir": 9.0, "ms_odir": 8.0, SAMPLED: 6.0, "vecs": 3.0}
+
+
+#: A pair, a method, and the seed of a new division of the pair's examples or None.
+Cell = tuple[Pair, str, int | None]
 
 
 class Task(NamedTuple):
@@ -37,6 +42,7 @@ class Task(NamedTuple):
     cache: str
     n_resamples: int
     workers: int
+    cut: int | None = None
 
 
 def run_suite(
@@ -67,47 +73,52 @@ def run_suite(
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
     """
-    cache.prepare()
     names = [*METHODS, INPUT, MIXED] if methods is None else methods
-    found: dict[tuple[str, str], Result] = {}
     absent: dict[tuple[str, str], str] = {}
-    missing: list[tuple[Pair, str]] = []
+    cells: list[Cell] = []
     for pair, method in ((pair, method) for pair in suite.pairs for method in names):
         reason = why_absent(pair, method, slow=slow)
-        known = None if reason else cache.get(pair, method, n_resamples)
         if reason:
             absent[pair.name, method] = reason
-        elif known is not None:
-            found[pair.name, method] = known
         else:
-            missing.append((pair, method))
-    workers = max(1, min(thread_count() if jobs is None else jobs, len(missing)))
-    for result in _compute_missing(suite, missing, cache, workers, n_resamples, progress):
-        found[result.pair, result.method] = result
+            cells.append((pair, method, None))
+    cells.sort(key=_expected_cost, reverse=True)
+    done = run_cells(suite, cells, cache, jobs=jobs, n_resamples=n_resamples, progress=progress)
+    found = {(result.pair, result.method): result for result in done}
     shown = tuple(name for name in names if name not in (INPUT, MIXED))
     return Results(suite, found, absent, shown)
 
 
-def _compute_missing(
+def run_cells(
     suite: Suite,
-    missing: list[tuple[Pair, str]],
+    cells: list[Cell],
     cache: Cache,
-    workers: int,
-    n_resamples: int,
-    progress: bool | None,
+    *,
+    jobs: int | None = None,
+    n_resamples: int = 0,
+    progress: bool | None = None,
 ) -> Iterator[Result]:
-    ordered = sorted(missing, key=_expected_cost, reverse=True)
+    """The result of each cell: those in the cache first, then the others as they are computed."""
+    cache.prepare()
+    missing: list[Cell] = []
+    for pair, method, cut in cells:
+        known = cache.get(pair, method, n_resamples, cut)
+        if known is None:
+            missing.append((pair, method, cut))
+        else:
+            yield known
+    workers = max(1, min(thread_count() if jobs is None else jobs, len(missing)))
     folders = (str(suite.folder.resolve()), str(cache.folder.resolve()))
     settings = (folders[1], n_resamples, workers)
-    tasks = [Task(folders[0], pair.name, method, *settings) for pair, method in ordered]
+    tasks = [Task(folders[0], pair.name, name, *settings, cut) for pair, name, cut in missing]
     with progress_bar("The paper's experiments", len(tasks), progress) as advance:
         for result in map(compute, tasks) if workers == 1 else _in_processes(tasks, workers):
             advance()
             yield result
 
 
-def _expected_cost(item: tuple[Pair, str]) -> float:
-    pair, method = item
+def _expected_cost(cell: Cell) -> float:
+    pair, method, _ = cell
     return pair.n_classes * _WEIGHT.get(method, 1.0)
 
 
@@ -115,9 +126,8 @@ def compute(task: Task) -> Result:
     """Run one task on one thread and store its result."""
     pair = _open(task.suite)[task.pair]
     with threads(1), threadpool_limits(1):
-        result = run_method(
-            pair, _load(task.suite, task.pair), task.method, n_resamples=task.n_resamples
-        )
+        data = _load(task.suite, task.pair, task.cut)
+        result = run_method(pair, data, task.method, n_resamples=task.n_resamples)
     result = replace(result, n_parallel=task.workers)
     Cache(task.cache).put(pair, result, task.n_resamples)
     return result
@@ -170,5 +180,6 @@ def _open(folder: str) -> Suite:
 
 
 @lru_cache(maxsize=1)
-def _load(folder: str, pair: str) -> PairData:
-    return _open(folder)[pair].load()
+def _load(folder: str, pair: str, cut: int | None) -> PairData:
+    data = _open(folder)[pair].load()
+    return data if cut is None else data.recut(cut)

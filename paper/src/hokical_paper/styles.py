@@ -1,6 +1,6 @@
-"""How each method is drawn in the figures: Hoki and the profile in colour, the others in grey.
+"""How each method is drawn: Hoki, the profile and the default in colour, the others in grey.
 
-Twelve colours are hard to tell apart, so the others differ in marker, filling and line style.
+Fourteen colours are hard to tell apart, so the others differ in marker, filling and line style.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from hokical.plots.axes import BLUE, ORANGE
 from hokical_paper.methods import EXACT, SAMPLED
 
-_RED = "#a03040"
+_RED, _GREEN = "#a03040", "#2f7d4f"
 _DARK, _LIGHT = "#444444", "#8a8a8a"
 _SOLID, _DASHED, _DOTTED = "-", (0, (5, 2)), (0, (1, 1.5))
 
@@ -49,6 +49,8 @@ _STYLES = {
     EXACT: Style(ORANGE, "o", is_special=True),
     SAMPLED: Style(_RED, "D", is_special=True),
     "profile": Style(BLUE, "s", is_special=True),
+    "auto": Style(_GREEN, "*", is_special=True),
+    "structured": Style(_LIGHT, "D", _DASHED),
     "uncalibrated": Style("#000000", "x"),
     "temps": Style(_DARK, "o"),
     "ets": Style(_LIGHT, "o", _DASHED, is_hollow=True),

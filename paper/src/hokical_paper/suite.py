@@ -1,7 +1,8 @@
 """The logit suite: validation and test logits of every network, with a manifest.
 
 A suite is a folder with a `manifest.json` and one or more `.npz` files per pair of data set and
-network. The manifest has the SHA-256 of every file, which is checked when the file is read.
+network. The manifest has the SHA-256 of every file, which is checked when the file is read. A pair
+with `top_k` in its entry has the best probabilities of each row instead of all logits.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.io.errors import DataFileError, report_damage
+from hokical_paper.pair_data import PairData, build_pair_data
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -25,27 +27,6 @@ MANIFEST = "manifest.json"
 VARIABLE = "HOKICAL_SUITE"
 
 _NEEDED = ("name", "dataset", "network", "title", "dataset_title", "n_classes", "files")
-_ARRAYS = ("val_logits", "val_labels", "test_logits", "test_labels")
-
-
-@dataclass(frozen=True, eq=False)
-class PairData:
-    """The arrays of a pair: logits (n, classes), labels (n,) and, if the pair has them, which views
-    keep the label, `kept` (n, views), and `recal_confidence` (n_test,).
-    """
-
-    val_logits: NDArray[np.float16]
-    val_labels: NDArray[np.int64]
-    test_logits: NDArray[np.float16]
-    test_labels: NDArray[np.int64]
-    val_kept: NDArray[np.bool_] | None = None
-    test_kept: NDArray[np.bool_] | None = None
-    recal_confidence: NDArray[np.float64] | None = None
-
-    @property
-    def test_correct(self) -> NDArray[np.bool_]:
-        """Which test examples the network classifies correctly, (n_test,)."""
-        return np.asarray(self.test_logits.argmax(axis=1) == self.test_labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +61,11 @@ class Pair:
         return int(self.entry["n_classes"])
 
     @property
+    def top_k(self) -> int | None:
+        """How many classes of each row are known; None if all are."""
+        return self.entry.get("top_k")
+
+    @property
     def is_quick(self) -> bool:
         """Whether it is a small network on synthetic images, made with `--quick`."""
         return bool(self.entry.get("quick", False))
@@ -105,7 +91,7 @@ class Pair:
         arrays: dict[str, NDArray[Any]] = {}
         for name, sha in self.entry["files"].items():
             arrays |= _read_arrays(self.folder / name, sha)
-        return _pair_data(self.folder / f"{self.name}.npz", arrays, self.n_classes)
+        return build_pair_data(self.folder / f"{self.name}.npz", arrays, self.n_classes, self.top_k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,25 +243,3 @@ def _read_arrays(path: Path, sha: str) -> dict[str, NDArray[Any]]:
         )
     with report_damage(path, "an .npz file of plain arrays"), np.load(path) as file:
         return {key: file[key] for key in file.files}
-
-
-def _pair_data(path: Path, arrays: dict[str, NDArray[Any]], n_classes: int) -> PairData:
-    missing = [key for key in _ARRAYS if key not in arrays]
-    if missing:
-        raise DataFileError(path, f"lacks {missing}.", "Export it again.")
-    found: dict[str, Any] = {}
-    for part in ("val", "test"):
-        logits, labels = arrays[f"{part}_logits"], arrays[f"{part}_labels"]
-        if logits.shape != (labels.shape[0], n_classes):
-            raise DataFileError(
-                path,
-                f"{part}_logits must be ({labels.shape[0]}, {n_classes}), a row per label and a "
-                f"column per class; got {logits.shape}.",
-                "Export it again.",
-            )
-        found |= {f"{part}_logits": logits, f"{part}_labels": labels.astype(np.int64)}
-        if f"{part}_kept" in arrays:
-            found[f"{part}_kept"] = arrays[f"{part}_kept"].astype(bool)
-    if "recal_confidence" in arrays:
-        found["recal_confidence"] = arrays["recal_confidence"].astype(np.float64)
-    return PairData(**found)

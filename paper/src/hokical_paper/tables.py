@@ -7,14 +7,23 @@ from collections.abc import Callable
 
 from hokical import Gaussian, Uniform
 from hokical_paper.input_tables import input_table
+from hokical_paper.method_columns import (
+    OURS,
+    PAPER,
+    column_of,
+    estimate_cell,
+    heads_of,
+    mark_methods,
+    published_cell,
+    top_k_table,
+)
 from hokical_paper.methods import EXACT, RECAL, SAMPLED, title_of
 from hokical_paper.published import BIN_COUNTS, CORRECTED, number_for, row_for
 from hokical_paper.results import Result, Results
 from hokical_paper.suite import Pair
 from hokical_paper.table_data import Cell, Row, Table, mark_best, mark_columns, number
+from hokical_paper.theory_tables import bounds_table, sufficiency_table
 from hokical_paper.wins import CONTESTS, paper_methods, wins
-
-OURS, PAPER = "ours", "paper"
 
 _CORRECTED_NOTE = (
     "The paper's main table has the headers of its last four baselines rotated; here its values "
@@ -23,7 +32,10 @@ _CORRECTED_NOTE = (
     + ")."
 )
 _INFINITE = "inf: a label with confidence 0 was correct, or one with confidence 1 was wrong."
-_LOWER = "Lower is better."
+_LOWER = (
+    "Lower is better. Bold and underlined: best and second best of the paper's ten. Methods with a "
+    "dagger are hokical's own; bold there means at least as good as the best of the ten."
+)
 _SCORE_TITLES = {
     "ece_mass": "ECE, 15 bins of equal mass",
     "smooth_ece": "Smooth ECE, without bins",
@@ -33,8 +45,9 @@ _SCORE_TITLES = {
 
 
 def all_tables(results: Results) -> dict[str, Table]:
-    """Every table by name, in the order in which they are shown."""
-    return {name: build(results) for name, build in builders().items()}
+    """Every table that has rows by name, in the order in which they are shown."""
+    found = {name: build(results) for name, build in builders().items()}
+    return {name: table for name, table in found.items() if table.rows}
 
 
 def builders() -> dict[str, Callable[[Results], Table]]:
@@ -51,6 +64,9 @@ def builders() -> dict[str, Callable[[Results], Table]]:
         "init": initialisation_table,
         **{name: _score_builder(name) for name in _SCORE_TITLES},
         "accuracy": accuracy_table,
+        "top_k": top_k_table,
+        "theorem_1": sufficiency_table,
+        "theorem_2": bounds_table,
         "inputs": input_table,
         **{f"ece_{bins}": _bins_builder(bins) for bins in BIN_COUNTS if bins != 15},
     }
@@ -63,7 +79,7 @@ def ece_table(results: Results, n_bins: int) -> Table:
     def ours(result: Result) -> Cell:
         if n_bins != 15:
             return number(result.ece_by_bins[n_bins])
-        return _estimate(result, "ece")
+        return estimate_cell(result, "ece")
 
     notes = (_LOWER, _CORRECTED_NOTE) if n_bins == 15 else (_LOWER, "Hoki is fitted with 15 bins.")
     title = f"ECE, {n_bins} bins of equal width"
@@ -80,8 +96,8 @@ def time_table(results: Results) -> Table:
     most = max((result.n_parallel for result in results.found.values()), default=1)
     load = "nothing else running" if most == 1 else f"up to {most} fits in parallel"
     notes = (
-        f"Ours: one thread, {load}; the better of two runs for fits below 2 s. Paper: a Xeon Gold "
-        "6248 and an RTX 2080 Ti.",
+        f"Ours: CPU time of one thread, {load}; the better of two runs for fits below 2 s. Paper: "
+        "a Xeon Gold 6248 and an RTX 2080 Ti.",
         "hoki sampled is the fit alone, with its noise given; hoki exact includes the choice of "
         "the noise.",
         *_recal_note(results),
@@ -110,14 +126,16 @@ def accuracy_table(results: Results) -> Table:
     methods = results.methods
     rows = []
     for pair in results.suite.pairs:
-        cells = [_cell(results, pair, name, lambda r: _estimate(r, "accuracy")) for name in methods]
-        rows.append(Row(_heads(pair), OURS, mark_best(cells, highest=True)))
+        cells = [
+            _cell(results, pair, name, lambda r: estimate_cell(r, "accuracy")) for name in methods
+        ]
+        rows.append(Row(heads_of(pair), OURS, mark_methods(cells, methods, highest=True)))
         known = number_for(pair, "ece_15_bins", "test_acc")
         if known is not None:
             rest = [Cell() for _ in methods[1:]]
-            rows.append(Row(_heads(pair), PAPER, (number(known / 100.0), *rest)))
+            rows.append(Row(heads_of(pair), PAPER, (number(known / 100.0), *rest)))
     notes = ("Higher is better. The paper only reports the accuracy of the networks.",)
-    columns = tuple(map(title_of, methods))
+    columns = tuple(map(column_of, methods))
     return Table("accuracy", "Accuracy on the test set", columns, tuple(rows), notes)
 
 
@@ -128,13 +146,13 @@ def noise_table(results: Results) -> Table:
         for source, method in (("sampled", SAMPLED), ("exact", EXACT)):
             result = results.get(pair, method)
             if result is not None:
-                rows.append(Row(_heads(pair), source, _noise_cells(result)))
+                rows.append(Row(heads_of(pair), source, _noise_cells(result)))
         known = row_for(pair, "selected_noise")
         if known:
             values = [float(known[key]) for key in ("alpha", "beta", "sigma_hat")]
             spread = number(deviation_of(known["noise"]), 2)
             cells = (Cell(known["noise"]), spread, *map(number, values), Cell("1640"))
-            rows.append(Row(_heads(pair), PAPER, cells))
+            rows.append(Row(heads_of(pair), PAPER, cells))
     notes = (
         "U(a, b): uniform between a and b; G(m, s): Gaussian with mean m and deviation s. The "
         "location of the noise (m, or the middle of a and b) changes no label: only its width "
@@ -169,12 +187,12 @@ def initialisation_table(results: Results) -> Table:
             result = results.get(pair, method)
             found = result and (result.score("ece"), result.facts["ece_from_confidence"])
             cells += mark_best([number(value) for value in found or (None, None)])
-        rows.append(Row(_heads(pair), OURS, tuple(cells)))
+        rows.append(Row(heads_of(pair), OURS, tuple(cells)))
         names = ("val_accuracy", "uncalibrated_confidence")
         known = [number_for(pair, "ece_by_initialisation", name) for name in names]
         if known[0] is not None:
             values = mark_best([number(value) for value in known])
-            rows.append(Row(_heads(pair), PAPER, (*values, Cell(), Cell())))
+            rows.append(Row(heads_of(pair), PAPER, (*values, Cell(), Cell())))
     columns = (
         "sampled, from accuracy",
         "sampled, from confidence",
@@ -215,7 +233,7 @@ def _score_builder(score: str) -> Callable[[Results], Table]:
     def build(results: Results) -> Table:
         title, note = _SCORE_TITLES[score], f"{_LOWER} The paper does not report it."
         notes = (note, _INFINITE) if score == "log_loss" else (note,)
-        return _by_method(results, score, title, lambda r: _estimate(r, score), None, notes)
+        return _by_method(results, score, title, lambda r: estimate_cell(r, score), None, notes)
 
     return build
 
@@ -238,20 +256,11 @@ def _by_method(
     rows = []
     for pair in results.suite.pairs:
         cells = [_cell(results, pair, method, ours) for method in methods]
-        rows.append(Row(_heads(pair), OURS, mark_best(cells)))
-        known = [_published_cell(published, pair, method) for method in methods]
+        rows.append(Row(heads_of(pair), OURS, mark_methods(cells, methods)))
+        known = [published_cell(published, pair, method) for method in methods]
         if any(cell.value is not None for cell in known):
-            rows.append(Row(_heads(pair), PAPER, mark_best(known)))
-    return Table(name, title, tuple(map(title_of, methods)), tuple(rows), notes)
-
-
-def _published_cell(table: str | None, pair: Pair, method: str) -> Cell:
-    """The paper's value; its Hoki is the sampled one."""
-    if table is None or method == EXACT:
-        return Cell()
-    column = EXACT if method == SAMPLED else method
-    digits = 2 if table == "learning_time_s" else 4
-    return number(number_for(pair, table, column), digits)
+            rows.append(Row(heads_of(pair), PAPER, mark_best(known)))
+    return Table(name, title, tuple(map(column_of, methods)), tuple(rows), notes)
 
 
 def _cell(results: Results, pair: Pair, method: str, ours: Callable[[Result], Cell]) -> Cell:
@@ -259,17 +268,8 @@ def _cell(results: Results, pair: Pair, method: str, ours: Callable[[Result], Ce
     return Cell(results.reason(pair, method)) if result is None else ours(result)
 
 
-def _estimate(result: Result, score: str) -> Cell:
-    found = result.scores[score]
-    return number(found.value, low=found.low, high=found.high)
-
-
 def _noise_cells(result: Result) -> tuple[Cell, ...]:
     facts = result.facts
     values = [number(facts[key]) for key in ("alpha", "beta", "sigma_hat")]
     tried = Cell(str(facts["n_settings"]), float(facts["n_settings"]))
     return (Cell(facts["noise"]), number(facts["width"], 2), *values, tried)
-
-
-def _heads(pair: Pair) -> tuple[str, str]:
-    return (pair.dataset_title, pair.title)

@@ -76,9 +76,11 @@ def add_entry(folder: Path, entry: dict[str, Any]) -> None:
     write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
 
-def _sort_key(entry: dict[str, Any]) -> tuple[int, str]:
-    """Sort key: data sets in the order of the paper's tables, networks by name."""
-    return _DATA_SET_ORDER.index(entry["dataset"]), entry["network"]
+def _sort_key(entry: dict[str, Any]) -> tuple[int, str, str]:
+    """Sort key: the paper's data sets in its order, then others; networks by name."""
+    known = entry["dataset"] in _DATA_SET_ORDER
+    place = _DATA_SET_ORDER.index(entry["dataset"]) if known else len(_DATA_SET_ORDER)
+    return place, entry["dataset"], entry["network"]
 
 
 def _write(path: Path, arrays: Arrays) -> Path:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical_paper.pair_data import portable_permutation
+
 Images = NDArray[np.uint8]
 IntArray = NDArray[np.int64]
 
@@ -83,11 +85,6 @@ def split(data: DataSet, *, n_val: int, seed: int) -> Split:
         )
     order = portable_permutation(len(data.train), seed)
     return Split(data.train.take(order[n_val:]), data.train.take(order[:n_val]), data.test)
-
-
-def portable_permutation(n: int, seed: int) -> IntArray:
-    """A permutation (n,), the same with every version of NumPy: the order of PCG64's output."""
-    return np.argsort(np.random.PCG64(seed).random_raw(n), kind="stable")
 
 
 def _row_digests(images: Images, labels: IntArray) -> NDArray[np.bytes_]:

@@ -1,0 +1,108 @@
+"""The tables of `hokical paper certainty`: Hoki's wins by pair, and ranks of all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hokical_paper.contests import Cuts, Share, is_lowest, mean_share, score_of, share_of
+from hokical_paper.methods import EXACT, METHODS, OWN_METHODS, RECAL, SAMPLED, title_of
+from hokical_paper.results import Results
+from hokical_paper.table_data import Cell, Row, Table, mark_columns, number
+from hokical_paper.wins import CONTESTS, paper_methods
+
+#: The paper's methods that can be fitted on a new division, with Hoki sampled or exact.
+RIVALS = {
+    SAMPLED: [name for name in paper_methods() if name != RECAL],
+    EXACT: [name for name in paper_methods(exact=True) if name != RECAL],
+}
+
+
+def share_cell(share: Share) -> Cell:
+    return Cell(share.text, share.value, share.low, share.high) if share.n else Cell()
+
+
+def cuts_note(cuts: Cuts) -> str:
+    """How many divisions there are, and which methods are not in all of them."""
+    counts = sorted({len(cuts.seeds(pair)) for pair in cuts.pairs})
+    sizes = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    fewer = [title_of(name) for name in (*RIVALS[SAMPLED], *OWN_METHODS) if _is_partial(cuts, name)]
+    some = f"; on some of them only: {', '.join(fewer)}" if fewer else ""
+    return (
+        f"Validation and test examples of each pair were pooled and divided anew, in the pair's "
+        f"sizes, {sizes} times{some}. recal does not take part, as it needs the images. A rival "
+        "that is missing can only raise the shares of the others."
+    )
+
+
+def _is_partial(cuts: Cuts, method: str) -> bool:
+    """Whether a method was run on some divisions of a pair, but not on all."""
+    ran = [[(p, seed, method) in cuts.found for seed in cuts.seeds(p)] for p in cuts.pairs]
+    return any(any(row) and not all(row) for row in ran)
+
+
+def certainty_table(cuts: Cuts, results: Results) -> Table:
+    """How probable it is that Hoki's score is the lowest, by pair and over pairs."""
+    columns = {
+        "sampled, ECE": is_lowest(SAMPLED, RIVALS[SAMPLED], score_of("ece")),
+        **{
+            f"exact, {title}": is_lowest(EXACT, RIVALS[EXACT], score_of(score))
+            for score, title in CONTESTS.items()
+        },
+    }
+    rows = []
+    for pair in results.suite.pairs:
+        if pair.name not in cuts.pairs:
+            continue
+        heads = (pair.dataset_title, pair.title)
+        shares = [share_of(cuts.hits(pair.name, question)) for question in columns.values()]
+        n_cuts = max(share.n for share in shares)
+        rows.append(Row(heads, f"{n_cuts} divisions", tuple(map(share_cell, shares))))
+        own = [question(lambda m, p=pair: results.get(p, m)) for question in columns.values()]  # type: ignore[misc]
+        words = {None: "\N{EN DASH}", True: "won", False: "lost"}
+        rows.append(Row(heads, "its own", tuple(Cell(words[won]) for won in own)))
+    means = [
+        mean_share([cuts.hits(p, question) for p in cuts.pairs]) for question in columns.values()
+    ]
+    rows.append(Row(("all pairs", ""), "mean", tuple(map(share_cell, means))))
+    notes = (
+        cuts_note(cuts),
+        "Share of divisions on which Hoki is lowest of the paper's methods, with a 95 % interval "
+        "(Clopper and Pearson's for a pair, resampled pairs for the mean); its own: whether it is "
+        "on the division that the other tables use.",
+    )
+    title = "How often Hoki has the lowest score"
+    return Table("certainty", title, tuple(columns), tuple(rows), notes)
+
+
+def ranks_table(cuts: Cuts) -> Table:
+    """Mean rank, and share of divisions won, of each method; pairs count equally."""
+    contests = {"the paper's": RIVALS[SAMPLED], "all": [m for m in METHODS if m != RECAL]}
+    rows = []
+    for contest, methods in contests.items():
+        lines = {method: _rank_cells(cuts, method, methods) for method in methods}
+        ran = {method: cells for method, cells in lines.items() if cells[0].value is not None}
+        marked = mark_columns(list(ran.values()), range(len(CONTESTS)))
+        for method, cells in zip(ran, marked, strict=True):
+            source = "hokical" if method in OWN_METHODS else ""
+            rows.append(Row((contest, title_of(method)), source, cells))
+    columns = (*(f"rank, {title}" for title in CONTESTS.values()), "won, ECE", "won, Brier score")
+    notes = (
+        cuts_note(cuts),
+        "Ranks are means over the divisions where all methods of a pair were run.",
+    )
+    heads = ("among", "method")
+    return Table("ranks", "Mean rank over divisions", columns, tuple(rows), notes, heads)
+
+
+def _rank_cells(cuts: Cuts, method: str, methods: Sequence[str]) -> tuple[Cell, ...]:
+    cells = []
+    for score in CONTESTS:
+        found = [cuts.mean_ranks(pair, methods, score_of(score)).get(method) for pair in cuts.pairs]
+        known = [rank for rank in found if rank is not None and not np.isnan(rank)]
+        cells.append(number(float(np.mean(known)) if known else None, 2))
+    for score in ("ece", "brier"):
+        question = is_lowest(method, methods, score_of(score))
+        cells.append(share_cell(mean_share([cuts.hits(pair, question) for pair in cuts.pairs])))
+    return tuple(cells)

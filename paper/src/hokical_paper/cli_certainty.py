@@ -1,0 +1,72 @@
+"""`hokical paper certainty|docs`: the claims over many divisions, and pages filled with results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hokical_paper.cli_options import (
+    CacheFolder,
+    Jobs,
+    PairFilter,
+    SuiteFolder,
+    list_files,
+    open_pairs,
+    show_tables,
+)
+
+
+def certainty(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the tables.")] = Path(
+        "paper-results"
+    ),
+    divisions: Annotated[
+        int, typer.Option(min=2, help="Divisions of each pair; the costly part has fewer.")
+    ] = 20,
+    folder: SuiteFolder = None,
+    cache: CacheFolder = None,
+    pairs: PairFilter = None,
+    jobs: Jobs = None,
+) -> None:
+    """Divide every pair's examples anew, many times: how certain are the paper's claims?"""
+    from hokical_paper.cache import Cache
+    from hokical_paper.certainty import run_cuts
+    from hokical_paper.certainty_tables import certainty_table, ranks_table
+    from hokical_paper.claims import claims_table
+    from hokical_paper.contests import Cuts
+    from hokical_paper.output import write_tables
+    from hokical_paper.running import run_suite
+    from hokical_paper.stored import RESULTS, store_results
+
+    opened, store = open_pairs(folder, pairs), Cache(cache)
+    results = run_suite(opened, store, jobs=jobs)
+    cuts = Cuts.of(run_cuts(opened, store, n_cuts=divisions, jobs=jobs), opened.names)
+    tables = {
+        "claims": claims_table(cuts, results),
+        "certainty": certainty_table(cuts, results),
+        "ranks": ranks_table(cuts),
+    }
+    written = write_tables(tables, out / "tables", "markdown")
+    written += write_tables(tables, out / "tables", "csv")
+    store_results(out / RESULTS, tables)
+    show_tables(tables)
+    list_files([*written, out / RESULTS])
+
+
+def docs(
+    page: Annotated[Path, typer.Argument(help="A Markdown page.", exists=True, dir_okay=False)],
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="results.json of `all` and `certainty`; default: the JSON file beside the page.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+) -> None:
+    """Fill a page's tables (between `<!-- paper: NAME -->` and `<!-- end -->`) from results."""
+    from hokical_paper.stored import update_page
+
+    list_files(update_page(page, results))

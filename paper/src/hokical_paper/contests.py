@@ -1,0 +1,132 @@
+"""Contests over many divisions: who is lowest how often, with intervals for the shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from hokical.guarantees.binomial import clopper_pearson
+from hokical_paper.results import Result
+
+_N_RESAMPLES = 4000
+
+#: The number of a result that is compared: lower is better.
+Measure = Callable[[Result], float]
+#: The result of a method on one division, by its name.
+Get = Callable[[str], Result | None]
+#: Something about one division; None if the methods that it is about were not run.
+Question = Callable[[Get], bool | None]
+
+
+class Share(NamedTuple):
+    """A share with its 95 % interval, and of how many divisions (of a pair) or pairs it is one."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def text(self) -> str:
+        if not self.n:
+            return "\N{EN DASH}"
+        return f"{self.value:.0%} ({self.low:.0%}\N{EN DASH}{self.high:.0%})"
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """The results of all divisions, by pair, seed and method."""
+
+    found: Mapping[tuple[str, int, str], Result]
+    pairs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, results: Sequence[Result], pairs: Sequence[str]) -> Cuts:
+        known = {(r.pair, r.cut, r.method): r for r in results if r.cut is not None}
+        return cls(known, tuple(pair for pair in pairs if any(key[0] == pair for key in known)))
+
+    def seeds(self, pair: str) -> list[int]:
+        return sorted({seed for name, seed, _ in self.found if name == pair})
+
+    def values(self, pair: str, seed: int, methods: Sequence[str], measure: Measure) -> list[float]:
+        """The number of each method on one division; NaN where it was not run."""
+        found = [self.found.get((pair, seed, method)) for method in methods]
+        return [np.nan if result is None else measure(result) for result in found]
+
+    def hits(self, pair: str, question: Question) -> list[bool]:
+        """The answers on each division of a pair on which the question has one."""
+        answers = [
+            question(lambda name, s=seed: self.found.get((pair, s, name)))  # type: ignore[misc]
+            for seed in self.seeds(pair)
+        ]
+        return [answer for answer in answers if answer is not None]
+
+    def mean_ranks(self, pair: str, methods: Sequence[str], measure: Measure) -> dict[str, float]:
+        """Mean rank of each method on the divisions where all methods of this pair were run."""
+        table = np.array([self.values(pair, s, methods, measure) for s in self.seeds(pair)])
+        used = ~np.isnan(table).all(axis=0)
+        rows = table[:, used]
+        rows = rows[~np.isnan(rows).any(axis=1)]
+        ranks = rankdata(rows, axis=1).mean(axis=0) if len(rows) else np.full(used.sum(), np.nan)
+        names = [name for name, is_used in zip(methods, used, strict=True) if is_used]
+        return dict(zip(names, ranks.tolist(), strict=True))
+
+
+def is_lowest(method: str, rivals: Sequence[str], measure: Measure) -> Question:
+    """Whether a method is lowest of those `rivals`, of which it is one, that were run."""
+
+    def ask(get: Get) -> bool | None:
+        ours = get(method)
+        found = [result for name in rivals if (result := get(name)) is not None]
+        return None if ours is None else measure(ours) <= min(map(measure, found))
+
+    return ask
+
+
+def score_of(name: str) -> Measure:
+    """The score of a result."""
+    return lambda result: result.score(name)
+
+
+def share_of(hits: Sequence[bool]) -> Share:
+    """The share of a pair's divisions, with Clopper and Pearson's interval.
+
+    >>> round(share_of([True, False, False, False]).high, 2)
+    0.81
+    """
+    if not hits:
+        return Share(np.nan, np.nan, np.nan, 0)
+    low, high = clopper_pearson(sum(hits), len(hits)).tolist()
+    return Share(sum(hits) / len(hits), low, high, len(hits))
+
+
+def mean_share(hits: Sequence[Sequence[bool]]) -> Share:
+    """The mean share over pairs; the interval resamples pairs, then divisions within each pair.
+
+    Pairs are the independent unit: divisions of one pair share its examples.
+
+    >>> mean_share([[True] * 20, [True] * 20]).low
+    1.0
+    """
+    known = [np.asarray(row, float) for row in hits if len(row)]
+    if not known:
+        return Share(np.nan, np.nan, np.nan, 0)
+    shares = np.array([row.mean() for row in known])
+    sizes = np.array([row.size for row in known])
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(len(known), size=(_N_RESAMPLES, len(known)))
+    means = (rng.binomial(sizes[chosen], shares[chosen]) / sizes[chosen]).mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975]).tolist()
+    return Share(float(shares.mean()), low, high, len(known))
+
+
+def counts_by_seed(hits: Mapping[str, Sequence[bool]]) -> NDArray[np.int64]:
+    """On how many pairs each single division was won, (seeds that all pairs have,)."""
+    least = min((len(row) for row in hits.values()), default=0)
+    table = np.array([row[:least] for row in hits.values()], np.int64).reshape(len(hits), least)
+    return np.asarray(table.sum(axis=0))

@@ -1,0 +1,81 @@
+"""Tables with a column per method: heads, marks and cells, and the table of top-k pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hokical_paper.methods import EXACT, OWN_METHODS, RECAL, SAMPLED, title_of
+from hokical_paper.published import number_for
+from hokical_paper.results import Result, Results
+from hokical_paper.suite import Pair
+from hokical_paper.table_data import Cell, Row, Table, mark_best, number
+
+OURS, PAPER = "ours", "paper"
+_TAIL_FACTS = {"lowest": "ece_low", "highest": "ece_high", "range": "mean_range"}
+
+
+def mark_methods(
+    cells: Sequence[Cell], methods: Sequence[str], *, highest: bool = False
+) -> tuple[Cell, ...]:
+    """Mark the best two of the paper's methods, and of hokical's own what is best of all."""
+    is_own = [method in OWN_METHODS for method in methods]
+    ten = mark_best([c for c, own in zip(cells, is_own, strict=True) if not own], highest=highest)
+    everyone, rest = mark_best(cells, highest=highest), iter(ten)
+    marked = [cell if own else next(rest) for cell, own in zip(everyone, is_own, strict=True)]
+    return tuple(
+        replace(cell, mark="") if own and cell.mark == "second" else cell
+        for cell, own in zip(marked, is_own, strict=True)
+    )
+
+
+def column_of(method: str) -> str:
+    """The head of a method's column."""
+    return f"{title_of(method)} \N{DAGGER}" if method in OWN_METHODS else title_of(method)
+
+
+def published_cell(table: str | None, pair: Pair, method: str) -> Cell:
+    """The paper's value; its Hoki is the sampled one."""
+    if table is None or method in OWN_METHODS:
+        return Cell()
+    column = EXACT if method == SAMPLED else method
+    digits = 2 if table == "learning_time_s" else 4
+    return number(number_for(pair, table, column), digits)
+
+
+def estimate_cell(result: Result, score: str) -> Cell:
+    found = result.scores[score]
+    return number(found.value, low=found.low, high=found.high)
+
+
+def heads_of(pair: Pair) -> tuple[str, str]:
+    return (pair.dataset_title, pair.title)
+
+
+def top_k_table(results: Results) -> Table:
+    """ECE of pairs of which only the best classes are known, and what the others could change."""
+    methods = [name for name in results.methods if name not in (RECAL, SAMPLED)]
+    known = [pair for pair in results.suite.pairs if pair.top_k is not None]
+    methods = [name for name in methods if any(results.get(pair, name) for pair in known)]
+    rows = []
+    for pair in known:
+        found = [results.get(pair, method) for method in methods]
+        rows.append(
+            Row(
+                heads_of(pair), OURS, tuple(estimate_cell(r, "ece") if r else Cell() for r in found)
+            )
+        )
+        for source, fact in _TAIL_FACTS.items():
+            cells = tuple(number(None if r is None else r.facts.get(fact)) for r in found)
+            rows.append(Row(heads_of(pair), source, cells))
+        paper = [published_cell("ece_15_bins", pair, SAMPLED if m == EXACT else m) for m in methods]
+        if any(cell.value is not None for cell in paper):
+            rows.append(Row(heads_of(pair), PAPER, tuple(paper)))
+    notes = (
+        "Only the best classes of each row are known, so methods that need all logits cannot be "
+        "run; the paper's Hoki is under hoki exact. Lowest and highest: the ECE (15 bins) if every "
+        "confidence is at that end of what the hidden classes allow. Range: mean distance of the "
+        "two ends.",
+    )
+    title = "ECE from the best classes, and what the hidden ones could change"
+    return Table("top_k", title, tuple(map(column_of, methods)), tuple(rows), notes)

@@ -1,0 +1,101 @@
+"""Divisions made anew: what is run, that it resumes, and what is counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hokical_paper import certainty
+from hokical_paper.cache import Cache
+from hokical_paper.certainty import divisions_of, run_cuts
+from hokical_paper.certainty_tables import certainty_table, cuts_note, ranks_table
+from hokical_paper.claims import all_claims, claims_table
+from hokical_paper.contests import Cuts, is_lowest, mean_share, score_of, share_of
+from hokical_paper.methods import EXACT, SAMPLED
+from hokical_paper.results import Result, Results
+from hokical_paper.suite import open_suite
+
+METHODS = ("temps", "ets", EXACT)
+
+
+@pytest.fixture
+def cuts(ran: tuple[Path, Path, Results], monkeypatch: pytest.MonkeyPatch) -> Cuts:
+    """Two divisions of three pairs with quick methods."""
+    folder, cache, _ = ran
+    monkeypatch.setattr(certainty, "METHODS", METHODS)
+    suite = open_suite(folder)
+    found = run_cuts(suite, Cache(cache), n_cuts=2, jobs=1)
+    return Cuts.of(found, suite.names)
+
+
+def with_eces(base: Result, eces: dict[tuple[str, int, str], float]) -> Cuts:
+    """Made-up results."""
+    found = []
+    for (pair, cut, method), value in eces.items():
+        score = replace(base.scores["ece"], value=value)
+        scores = base.scores | {"ece": score}
+        found.append(replace(base, pair=pair, method=method, cut=cut, scores=scores))
+    return Cuts.of(found, sorted({key[0] for key in eces}))
+
+
+def test_every_division_is_run_once(cuts: Cuts, ran: tuple[Path, Path, Results]) -> None:
+    assert len(cuts.found) == 3 * 2 * len(METHODS)
+    suite = open_suite(ran[0])
+    before = {path: path.stat().st_mtime_ns for path in ran[1].iterdir()}
+    again = run_cuts(suite, Cache(ran[1]), n_cuts=2, jobs=1)
+    assert len(again) == len(cuts.found)
+    assert {path: path.stat().st_mtime_ns for path in ran[1].iterdir()} == before
+    first, second = (cuts.found["mnist_lenet5", cut, "temps"].score("ece") for cut in (0, 1))
+    assert first != second != ran[2].score(suite.pairs[0], "temps", "ece")
+
+
+def test_costly_methods_have_fewer_divisions(ran: tuple[Path, Path, Results]) -> None:
+    pair = open_suite(ran[0]).pairs[0]
+    assert divisions_of(pair, "temps") == 20
+    assert divisions_of(pair, "ms_odir") == divisions_of(pair, "auto") == 5
+    assert divisions_of(pair, "recal") == 0
+    assert divisions_of(pair, "auto", 3) == 3
+
+
+def test_tables_stand_on_the_divisions(cuts: Cuts, results: Results) -> None:
+    table = certainty_table(cuts, results)
+    assert [row.source for row in table.rows] == ["2 divisions", "its own"] * 3 + ["mean"]
+    shares = [row.cells[1].value for row in table.rows[:6:2]]
+    assert table.rows[-1].cells[1].value == pytest.approx(np.mean(shares))
+    rows = {row.heads: row for row in claims_table(cuts, results).rows}
+    assert rows["lowest ECE", "hoki exact"].cells[-1].text != "not run"
+    assert rows["lowest ECE", "hoki sampled"].cells[-1].text == "not run"
+    assert rows["lowest ECE", "hoki sampled"].cells[0].text == "8 of 15"
+    ranks = [row.cells[0].value for row in ranks_table(cuts).rows if row.heads[0] == "all"]
+    assert sum(ranks) == pytest.approx(1 + 2 + 3)
+    assert "2 times. recal does not" in cuts_note(cuts)
+
+
+def test_the_paper_s_counts() -> None:
+    known = {(c.text, c.method): c.paper for c in all_claims()}
+    assert known["lowest ECE, 10 bins", SAMPLED] == (8, 15)
+    assert known["learns faster than ms_odir", SAMPLED] == (15, 15)
+
+
+def test_lowest_of_those_that_ran(results: Results) -> None:
+    base = results.found["mnist_lenet5", EXACT]
+    eces = {("a", 0, "temps"): 0.2, ("a", 0, EXACT): 0.1, ("a", 1, EXACT): 0.3}
+    cuts = with_eces(base, eces | {("a", 1, "ets"): 0.1, ("a", 2, "temps"): 0.1})
+    question = is_lowest(EXACT, ["temps", "ets", EXACT], score_of("ece"))
+    assert cuts.hits("a", question) == [True, False]  # the third division has no Hoki
+    assert cuts.mean_ranks("a", ["temps", EXACT], score_of("ece")) == {"temps": 2.0, EXACT: 1.0}
+
+
+@settings(max_examples=20)
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=4))
+def test_shares_are_in_their_intervals(hits: list[list[bool]]) -> None:
+    for share in (share_of(hits[0]), mean_share(hits)):
+        assert 0.0 <= share.low <= share.value + 1e-12
+        assert share.value - 1e-12 <= share.high <= 1.0
+    assert mean_share(hits).value == pytest.approx(np.mean([np.mean(row) for row in hits]))
+    assert share_of([]).text == "\N{EN DASH}"
