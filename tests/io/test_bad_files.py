@@ -66,7 +66,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "one-hot": (npz_of(logits=X, labels=np.eye(3)[Y]), "argmax"),
     "fractions": (npz_of(logits=X, labels=Y + 0.5), "must be integers"),
     "huge float labels": (npz_of(logits=X, labels=Y + 1e300), "must be integers"),
-    "names": (npz_of(logits=X, labels=Y.astype(str)), "must be integers"),
+    "names": (npz_of(logits=X, labels=np.array(["a", "b", "c"])[Y]), "Name the classes"),
     "objects": (npz_of(logits=X.astype(object), labels=Y), "Python objects"),
     "objects npy": (npy_of(X.astype(object)), "Python objects"),
     "complex": (npz_of(logits=X + 1j, labels=Y), "must be real"),

@@ -40,12 +40,8 @@ def _load_npy(path: Path) -> NDArray[Any]:
     with path.open("rb") as stream:
         shape, _, dtype = _read_header(path, "an array of numbers", stream)
         _check_size(os.path.getsize(path) - stream.tell(), shape, dtype)
-    try:
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except ValueError as error:
-        if "empty file" not in str(error) and "mmap length" not in str(error):
-            raise
-        return np.asarray(np.load(path, allow_pickle=False))
+    mode: Any = None if 0 in shape else "r"
+    return np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))
 
 
 def open_npz(path: Path) -> Arrays:
