@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import has_fit_parameter
 
 from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.catalog import find_method, suggest
 from hokical.calibrators.registry import make, methods_from_logits
 from hokical.core.conversion import from_binary_scores, from_probabilities
 from hokical.core.reading import to_numpy
@@ -138,11 +139,11 @@ def new_calibrator(method: Any) -> BaseCalibrator:
     if isinstance(method, BaseCalibrator) and not method.needs_views:
         fresh: BaseCalibrator = clone(method)
         return fresh
-    if isinstance(method, str) and method in allowed:
+    if isinstance(method, str) and find_method(method) in allowed:
         return make(method)
     raise ValueError(
         f"`method` must be one of {allowed}, or a calibrator that needs only logits; got "
-        f"{method!r}."
+        f"{method!r}.{suggest(method)}"
     )
 
 
