@@ -33,7 +33,8 @@ def auroc(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
 def aurc(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     """Area under the risk-coverage curve: the mean over k of the risk of the k most confident.
 
-    Weights are read as numbers of examples.
+    Weights are read as numbers of examples: weights that are twice as large mean twice as many, and
+    the mean over k changes a little.
 
     >>> round(aurc([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.277778

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from hokical.core.bins import check_count
+from hokical.core.reading import to_numpy
 from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.bounds import Method, calibration_bound
@@ -202,8 +203,9 @@ def summary(
     found = _summarize(values, draws, examples.n_rows, n_independent, options)
     if predicted is None:
         return found
-    n_classes = int(np.max(predicted)) + 1 if data is None else data.n_classes
-    columns = (predicted, confidence, correct, sample_weight)
+    given = to_numpy(predicted, "predicted")
+    n_classes = int(given.max(initial=0)) + 1 if data is None else data.n_classes
+    columns = (given, confidence, correct, sample_weight)
     classes = ClassSums.from_examples(*columns, n_classes=n_classes)
     return replace(found, classes=classes.table(ece=values["ece"], delta=delta))
 

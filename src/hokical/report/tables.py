@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -129,23 +130,23 @@ class Tables:
 
     def to_markdown(self) -> str:
         """A table of the main scores, the best in bold."""
-        lines = [["method", *map(full_heading, self.main_columns)]]
-        lines.append([":--", *("--:" for _ in self.main_columns)])
-        for result in self.results:
-            cells = self.marked_cells(result, "**{}**")
-            lines.append([result.label.replace("|", "\\|"), *cells])
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        head, *body = self._lines("**{}**", lambda text: text.replace("|", "\\|"))
+        rule = [":--", *("--:" for _ in self.main_columns)]
+        return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *body))
 
     def to_latex(self) -> str:
         """The same as a `tabular` of the package booktabs."""
-        columns = f"l{'r' * len(self.main_columns)}"
-        lines = [["method", *map(full_heading, self.main_columns)]]
-        for result in self.results:
-            cells = self.marked_cells(result, "\\textbf{{{}}}")
-            lines.append([_latex(result.label), *(cell.replace("%", "\\%") for cell in cells)])
+        lines = self._lines("\\textbf{{{}}}", lambda text: re.sub(r"([&%$#_])", r"\\\1", text))
         head, *body = (" & ".join(line) + " \\\\\n" for line in lines)
+        columns = f"l{'r' * len(self.main_columns)}"
         begin = f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\\midrule\n"
         return f"{begin}{''.join(body)}\\bottomrule\n\\end{{tabular}}\n"
+
+    def _lines(self, mark: str, quote: Callable[[str], str]) -> list[list[str]]:
+        """The cells of a small table, its head first, quoted for a language."""
+        head = ["method", *map(full_heading, self.main_columns)]
+        rows = ([r.label, *self.marked_cells(r, mark)] for r in self.results)
+        return [head, *([quote(cell) for cell in row] for row in rows)]
 
     def marked_cells(self, result: MethodResult, mark: str) -> list[str]:
         """The cells of a small table, the best of each score in `mark`.
@@ -196,7 +197,3 @@ def _verdict(value: float, p_value: float, delta: float) -> str:
     if math.isnan(value):
         return "unknown"
     return "no clear difference" if p_value > delta else "better" if value < 0 else "worse"
-
-
-def _latex(text: str) -> str:
-    return re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", "/"))
