@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hokical.core.files import append_line
 from hokical.io.checkpoint import CheckpointError
 from hokical.io.chunks import Chunk, block_rows, reblock, skip_rows
 from hokical.io.identities import hash_chunk
@@ -75,10 +76,7 @@ class WitnessedSource(ChunkSource):
     def _add(self, line: str) -> None:
         """On the disk before the fit counts the block as done."""
         self._lines.append(line)
-        with self.path.open("a", encoding="ascii") as stream:
-            stream.write(f"{line}\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        append_line(self.path, line)
 
 
 def _read_lines(path: Path) -> list[str]:
