@@ -146,6 +146,7 @@ def _class_names(wanted: Wanted, arrays: Arrays, n_classes: int) -> tuple[str, .
     names = wanted.classes
     if not names and CLASSES in arrays and arrays[CLASSES].dtype.kind in "UT":
         names = tuple(arrays[CLASSES].tolist())
+        return names if len(set(names)) == n_classes == len(names) else ()
     if names and (len(names) != n_classes or len(set(names)) < len(names)):
         raise ValueError(
             f"`classes` must name each of the {n_classes} columns of scores once; got "
