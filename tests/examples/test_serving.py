@@ -76,6 +76,7 @@ def test_eight_clients_get_the_answers_of_the_calibrator(address: str, folder: P
     X, y = load_digits(return_X_y=True)
     X, y = X[1200 : 1200 + ROWS * BATCHES] / 16, y[1200 : 1200 + ROWS * BATCHES]
     alone = [post(f"{address}/predict", {"inputs": part.tolist()}) for part in np.split(X, BATCHES)]
+
     def client(_: int) -> None:
         for part, truth, expected in zip(
             np.split(X, BATCHES), np.split(y, BATCHES), alone, strict=True
