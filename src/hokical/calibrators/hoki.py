@@ -124,6 +124,9 @@ class Hoki(BaseCalibrator):
     def partial_fit(self, logits: Any, labels: Any = None, sample_weight: Any = None) -> Self:
         """Add more validation examples; the result equals one `fit` on all of them.
 
+        (With more than about a million logits in one of them but not in the other, an example whose
+        stability lies halfway between two of the 65,537 levels may be counted at either.)
+
         With `noise="auto"` the first call chooses the noise, from its examples alone, and later
         calls keep it. To choose on other data, pass `select_noise(...).noise`.
         """

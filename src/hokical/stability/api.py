@@ -88,8 +88,8 @@ def label_distribution(logits: Any, noise: Noise) -> Array:
     Returns
     -------
     pi : array of shape (n, classes), as of `label_stability`
-        Rows sum to 1; the entry of the row's own label is its stability. Entries are right to
-        about 1e-6; under Gaussian noise also to about 1 % of themselves, however small.
+        Rows sum to 1; the entry of the row's own label is its stability. Entries are off by at most
+        about 1e-6, which says nothing about smaller ones: they can be off by factors.
 
     Examples
     --------

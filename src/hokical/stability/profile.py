@@ -9,8 +9,8 @@ where the integrand lives around u = -d/2, d the gap to the runner-up: farther r
 value is less than the error of the series in `gaussian`, so those nodes are left out. Beyond a gap
 of 7.5 scales the sum of the chances Phi(-d_i / sqrt 2) that each class overtakes the label takes
 over, less what rivals do at once, as if they were equal ones. All in all log(1 - gamma) is off by
-at most 4e-4 where 1 - gamma > 1e-3; and below that by 0.01 with ten classes, 0.1 with 1000 and 0.3
-with 20,000, where many rivals lie just behind the first.
+at most 4e-4 where 1 - gamma > 1e-3; and below that by 0.01 with ten classes, 0.25 with 1000 and
+0.3 with 20,000, where many rivals lie just behind the first.
 
 Under Gumbel noise both chances have closed forms, and their ratio is exact.
 """

@@ -4,7 +4,9 @@ Two examples with the same stability and the same starting bin share their bin i
 whole design-time algorithm needs only this table. Stability is kept as an integer level, gamma =
 level / levels: with M draws the levels are the M + 1 possible counts, and exact stability is
 rounded to 2^-16. All sums are then sums of integers (as long as weights are), so tables add up to
-the same bits in whatever order and however the data was cut.
+the same bits in whatever order. However the data was cut, an example has the same level, unless it
+lies halfway between two: small inputs (below about a million logits) and large ones are computed in
+different forms, which differ in the last digits and may round it to either.
 
 Files hold this table, and `load` reads them: the module needs NumPy alone.
 """
