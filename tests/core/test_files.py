@@ -21,6 +21,8 @@ from hokical.core.files import (
     write_text_atomically,
 )
 
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks and locks")
+
 
 def in_child(work: Callable[[], None]) -> int:
     """The exit status of a child process that does the work; 0 if nothing was raised."""
