@@ -165,7 +165,7 @@ def summary(
     `corrected`, the reflected median. The correction is too small near perfect calibration, and the
     lower end makes up for that. With more than 1000 rows, 1000 random blocks of rows are
     resampled. With 500 to 10,000 examples, 95 % intervals held a true ECE of 0, 0.01, 0.03 and 0.08
-    in 94 to 97, 92 to 99, 92 to 95 and 91 to 93 % of trials. The bounds are proven.
+    in 94 to 97, 92 to 99, 92 to 96 and 91 to 93 % of trials. The bounds are proven.
 
     Returns
     -------
