@@ -122,3 +122,14 @@ def test_the_command_line_says_it_and_fails_if_strict(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", logits=logits[1:], labels=labels[1:])
     other = run("--strict", "evaluate", "other.npz", *evaluate[2:])
     assert "was fitted on" not in other.stderr
+
+
+@pytest.mark.filterwarnings("default::hokical.core.warn.FitDataWarning")
+def test_comparisons_say_it_once_and_not_as_notes() -> None:
+    from hokical import compare
+
+    logits, labels = synthetic_logits(300, 3, seed=3)
+    rows = softmax(logits, axis=1)
+    with pytest.warns(FitDataWarning, match="look like probabilities"):
+        found = compare((rows[:150], labels[:150]), (rows[150:], labels[150:]), ["temps", "vecs"])
+    assert not any("probabilities" in note for result in found.results for note in result.notes)

@@ -25,6 +25,7 @@ from hokical.core.logits import Logits, as_logits
 from hokical.core.progress import track
 from hokical.core.topk import TopK
 from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.core.warn import FitDataWarning, warn_user
 from hokical.metrics import Summary, summary
 from hokical.metrics.checks import Predictions
 from hokical.metrics.proper import full_losses, full_squares, top_losses
@@ -230,14 +231,22 @@ def _check_examples(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
 
 
 def _fit(calibrator: Any, logits: Logits, labels: IntArray) -> tuple[float | None, tuple[str, ...]]:
-    """Fit, unless it is; the seconds it took, and convergence warnings as notes."""
+    """Fit, unless it is; the seconds it took, and its warnings as notes.
+
+    Warnings about the examples are given instead: most methods have the same to say.
+    """
     if is_fitted(calibrator):
         return None, ()
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         calibrator.fit(logits, labels)
-    return time.perf_counter() - start, tuple(str(w.message) for w in caught)
+    seconds = time.perf_counter() - start
+    for found in caught:
+        if found.category is FitDataWarning:
+            warn_user(str(found.message), FitDataWarning)
+    notes = (str(w.message) for w in caught if w.category is not FitDataWarning)
+    return seconds, tuple(notes)
 
 
 def _measure(
