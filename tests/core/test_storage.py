@@ -110,6 +110,14 @@ def test_edits_are_refused(saved: Path, change: object, sign: bool, message: str
         load(saved)
 
 
+def test_an_edited_report_is_refused_by_the_estimator(saved: Path) -> None:
+    edit(saved, lambda d: d["report"].update(table=3), sign=True)
+    found = load(saved)
+    assert 0.0 <= found.predict_confidence(np.eye(6)).min() <= 1.0
+    with pytest.raises(CalibratorFileError, match="the file of this hoki is unusable"):
+        found.estimator()
+
+
 def test_numbers_that_are_no_json_are_refused(saved: Path) -> None:
     for number in ("NaN", "-Infinity", "9" * 5000):
         saved.write_text('{"format": "hokical-calibrator", "x": ' + number + "}")

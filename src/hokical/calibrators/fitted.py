@@ -7,7 +7,7 @@ from typing import Any
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import find_rule, load_estimator_class
-from hokical.calibrators.documents import read_calibrator
+from hokical.calibrators.documents import CalibratorFileError, read_calibrator
 
 
 class FittedCalibrator(Calibrator):
@@ -52,7 +52,13 @@ class FittedCalibrator(Calibrator):
     def estimator(self) -> Any:
         """The fitted scikit-learn estimator, which can be cloned and fitted further."""
         document = {**self._body, "held_out_scores": self.held_out_scores_}
-        return load_estimator_class(self.name).from_document(document)
+        kind = load_estimator_class(self.name)
+        try:
+            return kind.from_document(document)
+        except (AttributeError, TypeError, ValueError) as error:  # an edited report or parameter
+            raise CalibratorFileError(
+                f"the file of this {self.name} is unusable: {error}"
+            ) from error
 
     def _document(self) -> dict[str, Any]:
         return {
