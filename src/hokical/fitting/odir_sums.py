@@ -171,7 +171,7 @@ class LinearExamples:
             )
 
         cuts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
-        return cls(_map(make, cuts, logits.is_numpy), labels, weights, n_classes)
+        return cls(map_in_order(make, cuts, logits.is_numpy), labels, weights, n_classes)
 
     @property
     def absent(self) -> BoolArray:
@@ -218,7 +218,7 @@ class LinearExamples:
         """`work(block, ...)` of every block and what goes with it."""
         items = list(zip(self.blocks, *columns, strict=True))
         numpy = isinstance(self.blocks[0].inputs, np.ndarray)
-        return _map(lambda item: work(*item), items, numpy)
+        return map_in_order(lambda item: work(*item), items, numpy)
 
     def _total(self, work: Callable[..., Array], *columns: list[Array]) -> FloatArray:
         """The sum of `work` over the blocks, on the host, in their order."""
@@ -229,7 +229,7 @@ class LinearExamples:
         return np.asarray(total)
 
 
-def _map(work: Callable[[Any], Found], items: Sequence[Any], threads: bool) -> list[Found]:
+def map_in_order(work: Callable[[Any], Found], items: Sequence[Any], threads: bool) -> list[Found]:
     """`work` of every item, in order; on threads if wanted."""
     if not threads:
         return [work(item) for item in items]

@@ -11,23 +11,20 @@ library and on the device of the logits, and are added in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
-from hokical.core.parallel import for_row_blocks
 from hokical.core.types import FloatArray
 from hokical.fitting.likelihood import CountedExamples, row_dots
 from hokical.fitting.newton_cg import OuterProducts
-from hokical.fitting.odir_sums import block_rows
+from hokical.fitting.odir_sums import block_rows, map_in_order
 from hokical.rules.structured import structured_features
-
-Found = TypeVar("Found")
 
 #: Numbers per block without M; with it there are few blocks, for each has a (classes, classes) sum.
 _BLOCK_SIZE = 1 << 16
@@ -144,7 +141,7 @@ class StructuredProblem:
 
         step = step if logits.is_numpy else n_rows
         cuts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
-        self.blocks = self._map(make, [(cut,) for cut in cuts])
+        self.blocks = map_in_order(make, cuts, logits.is_numpy)
         relative = [(3, 1), (2 * size, size), (size * size * crossed, size * (size - 1))]
         self.penalty = strength * np.concatenate([np.full(n, float(by)) for n, by in relative])
 
@@ -161,7 +158,9 @@ class StructuredProblem:
 
     def evaluate(self, x: FloatArray) -> StructuredPoint:
         terms = self.terms(x)
-        found = self._map(lambda block: block.probabilities(terms), [(b,) for b in self.blocks])
+        found = map_in_order(
+            lambda block: block.probabilities(terms), self.blocks, self._logits.is_numpy
+        )
         loss = sum(float(part) for _, part in found)
         value = loss + 0.5 * float(self.penalty @ (x * x))
         return StructuredPoint(self, x, value, [proba for proba, _ in found])
@@ -176,7 +175,8 @@ class StructuredProblem:
         self, work: Callable[[StructuredBlock, Array], Array], proba: list[Any]
     ) -> FloatArray:
         """The sum of `work` over the blocks, on the host, in their order."""
-        found = self._map(work, list(zip(self.blocks, proba, strict=True)))
+        pairs = list(zip(self.blocks, proba, strict=True))
+        found = map_in_order(lambda pair: work(*pair), pairs, self._logits.is_numpy)
         return np.asarray(np.sum([self._logits.on_host(part) for part in found], axis=0))
 
     def pulled(
@@ -198,18 +198,6 @@ class StructuredProblem:
             return -xp.sum(block.weights[:, 0] * xp.log(xp.clip(own, 1e-300, None)))
 
         return float(self.total(work, point.proba))
-
-    def _map(self, work: Callable[..., Found], items: Sequence[tuple[Any, ...]]) -> list[Found]:
-        """`work` of every item, in order; NumPy's on threads."""
-        if not self._logits.is_numpy:
-            return [work(*item) for item in items]
-        found: list[Any] = [None] * len(items)
-
-        def one(place: slice) -> None:
-            found[place.start] = work(*items[place.start])
-
-        for_row_blocks(one, len(items), 1)
-        return found
 
 
 @dataclass(frozen=True, eq=False)
