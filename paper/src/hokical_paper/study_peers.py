@@ -36,7 +36,7 @@ def _softmax(logits: FloatArray) -> FloatArray:
 
 def _probmetrics(name: str) -> Callable[[Any], FloatArray]:
     def run(experiment: Any) -> FloatArray:
-        from probmetrics.calibrators import get_calibrator
+        from probmetrics.calibrators import get_calibrator  # type: ignore[import-untyped]
 
         calibrator = get_calibrator(name)
         calibrator.fit(_softmax(experiment.val_logits), experiment.val_labels)

@@ -15,11 +15,14 @@ from hokical.core.topk import TopK
 from hokical.core.types import FloatArray
 from hokical.core.warn import warn_user
 from hokical.fitting.averaging import HeldOut, hold_out
-from hokical.fitting.floor import choose_base
+from hokical.fitting.floor import choose_base, choose_floor, has_zeros
+from hokical.fitting.likelihood import CountedExamples
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.fitting.structured_fit import MOST_CROSSED, count_possible, fit_structured
 from hokical.rules.answering import answer
 from hokical.rules.auto import PARTS, AutoRule
+from hokical.rules.base import Rule
+from hokical.rules.floored import FlooredRule
 from hokical.rules.profile import ProfileRule
 from hokical.rules.softmax import UncalibratedRule
 
@@ -28,23 +31,22 @@ FEWEST_EXAMPLES = 20
 #: The classifier's own probabilities are kept unless the mean gain is this many standard errors.
 CLEARLY = 0.7
 #: Newton-CG of the whole fits: what it may still gain, in mean log loss, and how long it may take.
-TOLERANCE, MAX_ITER = 1e-9, 200
+TOLERANCE, MAX_ITER = 1e-7, 200
 _TITLES = {
     "uncalibrated": "the classifier's own",
     "temps": "temperature scaling",
-    "vector": "structured scaling class by class",
-    "matrix": "structured scaling with cross terms",
+    "structured": "structured scaling",
 }
 
 
 class AutoCalibrator(BaseCalibrator):
     """The default: an average of candidates for all classes, weighed on held-out data.
 
-    The candidates are the classifier's own probabilities, temperature scaling, and structured
-    scaling without and (up to 100 classes) with cross terms. Each is asked about examples it was
-    not fitted on, and the weights of least log loss are taken. A stability profile is fitted on
-    those held-out averages; half of its correction is used. If all that is not better than the
-    classifier's own probabilities by 0.7 standard errors, these are kept.
+    The candidates are the classifier's own probabilities, temperature scaling and structured
+    scaling (with cross terms up to 100 classes). Each is asked about examples it was not fitted
+    on, and the weights of least log loss are taken. A stability profile is fitted on those held-out
+    averages; half of its correction is used. If the average is not better than the classifier's own
+    probabilities by 0.7 standard errors, these are kept.
 
     `hokical.auto(logits, labels)` creates one and fits it.
 
@@ -64,7 +66,7 @@ class AutoCalibrator(BaseCalibrator):
     reason_ : why, in words
     shares_ : weight of every candidate by name
     held_out_log_loss_ : mean log loss on held-out examples by name, "average" among them
-    weights_, floor_, temperature_, vector_, matrix_, profile_ : the parts of the rule
+    weights_, structured_, profile_ : the parts of the rule
     converged_ : whether all fits converged
 
     Notes
@@ -86,14 +88,15 @@ class AutoCalibrator(BaseCalibrator):
     rule_kind = AutoRule
     preserves_labels = True
     accepts_top_k = True
+    fits_floor = False  # structured scaling has one; the classifier's own get one below
     title = "Automatic choice"
     reference = (
         "weights by held-out log loss: Wolpert: Stacked Generalization, Neural Networks 5, 1992, "
         "doi:10.1016/S0893-6080(05)80023-1; the candidates are those of the other methods"
     )
-    cost = "two structured fits, shorter ones for each fold, and a profile"
+    cost = "a structured fit, shorter ones for each fold, and a profile"
 
-    def __init__(self, *, keep_labels: bool = True, cv: int = 3, random_state: Any = 0) -> None:
+    def __init__(self, *, keep_labels: bool = True, cv: int = 5, random_state: Any = 0) -> None:
         self.keep_labels = keep_labels
         self.cv = cv
         self.random_state = random_state
@@ -116,53 +119,39 @@ class AutoCalibrator(BaseCalibrator):
         counted, n_examples = count_possible(block)
         wrong = int(np.count_nonzero(counted.true_margins))
         if wrong == 0:
-            return _keep_own("without a mistake, nothing tells how sure is too sure")
+            return _keep_own(counted, "without a mistake, nothing tells how sure is too sure")
         if counted.labels.size < FEWEST_EXAMPLES:
             return _keep_own(
+                counted,
                 f"{counted.labels.size} examples are too few to tell what is better (at least "
-                f"{FEWEST_EXAMPLES})"
+                f"{FEWEST_EXAMPLES})",
             )
         floor, base = choose_base(counted)
-        crossings = (False, True) if counted.n_classes <= MOST_CROSSED else (False,)
-        fits = {
-            2 + crossed: fit_structured(
-                counted,
-                n_examples,
-                floor,
-                base.temperature,
-                crossed=crossed,
-                tol=TOLERANCE,
-                max_iter=MAX_ITER,
-            )
-            for crossed in crossings
-        }
-        held = hold_out(
-            counted, n_examples, fits, n_folds=int(self.cv), random_state=self.random_state
+        fit = fit_structured(
+            counted,
+            n_examples,
+            floor,
+            base.temperature,
+            crossed=counted.n_classes <= MOST_CROSSED,
+            tol=TOLERANCE,
+            max_iter=MAX_ITER,
         )
-        if held is None:
-            return _keep_own("all examples are the same")
+        folds = {"n_folds": int(self.cv), "random_state": self.random_state}
+        held = hold_out(counted, n_examples, fit, **folds)
         weights = held.best_weights()
         losses = _name_losses(held, weights)
         gain, error = _gain(held, weights)
         if gain <= CLEARLY * error:
             return _keep_own(
+                counted,
                 f"an average of calibrated ones was not clearly better on held-out examples (log "
                 f"loss {losses['average']:.4f}, the classifier's own "
                 f"{losses['uncalibrated']:.4f}, standard error {error:.4f})",
                 losses,
             )
-        used = {place: fit for place, fit in fits.items() if weights[place] > 0.0}
-        rule = AutoRule(
-            weights,
-            floor,
-            base.temperature,
-            used[2].rule if 2 in used else None,
-            used[3].rule if 3 in used else None,
-            _profile_on(held, weights),
-            bool(self.keep_labels),
-        )
-        converged = all(fit.minimum.converged for fit in used.values())
-        return Fit(rule, _tell_average(rule, losses, converged))
+        profile = _profile_on(held, weights)
+        rule = AutoRule(weights, fit.rule, profile, bool(self.keep_labels))
+        return Fit(rule, _tell_average(rule, losses, fit.minimum.converged))
 
     def _fit_best_classes(self, block: Block) -> Fit:
         """A profile, or the classifier's own confidence where that is not clearly worse."""
@@ -172,7 +161,7 @@ class AutoCalibrator(BaseCalibrator):
         found = _chance_of(rule, block, truth)
         gain, error = _mean_and_error(np.log(found / own), block.counts / block.counts.sum())
         if gain <= CLEARLY * error:
-            return _keep_own("a stability profile was not clearly better")
+            return _keep_own(None, "a stability profile was not clearly better")
         reason = "a stability profile was fitted, as not every class has a logit."
         return Fit(rule, _report("profile", reason, {"profile": 1.0}, converged=converged))
 
@@ -202,10 +191,16 @@ def auto(
     return AutoCalibrator(**options).fit(logits, labels, sample_weight)
 
 
-def _keep_own(why: str, losses: dict[str, float] | None = None) -> Fit:
-    """No calibration, and the reason."""
+def _keep_own(
+    examples: CountedExamples | None, why: str, losses: dict[str, float] | None = None
+) -> Fit:
+    """No calibration but a floor below probabilities of 0, and the reason."""
+    rule: Rule = UncalibratedRule()
+    if examples is not None and has_zeros(examples.logits):
+        floor = choose_floor(examples)
+        rule = FlooredRule(floor, rule) if floor > 0.0 else rule
     reason = f"the classifier's own probabilities were kept: {why}."
-    return Fit(UncalibratedRule(), _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
+    return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
 
 
 def _tell_average(rule: AutoRule, losses: dict[str, float], converged: bool) -> dict[str, Any]:
@@ -237,13 +232,13 @@ def _report(
 
 def _name_losses(held: HeldOut, weights: FloatArray) -> dict[str, float]:
     losses = {PARTS[place]: float(loss) for place, loss in enumerate(held.losses)}
-    mixed = held.chances @ weights[: held.chances.shape[1]]
+    mixed = held.chances @ weights
     return losses | {"average": float(-held.weights @ np.log(mixed))}
 
 
 def _gain(held: HeldOut, weights: FloatArray) -> tuple[float, float]:
     """By how much the average beats the classifier's own probabilities, and its standard error."""
-    mixed = held.chances @ weights[: held.chances.shape[1]]
+    mixed = held.chances @ weights
     return _mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
 
 

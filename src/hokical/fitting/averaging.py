@@ -9,11 +9,14 @@ import numpy as np
 
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
+from hokical.core.portable import uniform_draws
 from hokical.core.types import FloatArray, IntArray
-from hokical.fitting.folds import fold_numbers, split_by_folds
+from hokical.fitting.floor import ROUGH_TOLERANCE, with_floor
+from hokical.fitting.folds import split_by_folds
 from hokical.fitting.likelihood import CountedExamples
 from hokical.fitting.simplex import AverageLoss, best_weights
 from hokical.fitting.structured_fit import StructuredFit, fit_structured
+from hokical.fitting.temperature import best_temperature
 from hokical.rules.auto import (
     LEAST,
     PARTS,
@@ -21,12 +24,14 @@ from hokical.rules.auto import (
     average,
     candidate_probabilities,
 )
+from hokical.rules.structured import StructuredRule
+from hokical.stability.api import draw_seed
 
 #: Candidates are weighed on evenly spaced rows of at most about this many logits, at least so many
 #: rows: the weights are few, and known well enough by then.
 WEIGHED_SIZE, WEIGHED_ROWS = 1 << 20, 5000
 #: Fits on folds start from the whole's solution; what this leaves is little beside a fold's change.
-FOLD_TOLERANCE = 1e-6
+FOLD_TOLERANCE = 3e-5
 #: Candidates with less weight are left out.
 LEAST_WEIGHT = 0.01
 
@@ -43,7 +48,7 @@ class HeldOut:
     labels: IntArray
     weights: FloatArray
     n_examples: float
-    probabilities: list[tuple[Logits, dict[int, Array]]]
+    probabilities: list[tuple[Logits, tuple[Array, ...]]]
 
     @property
     def losses(self) -> FloatArray:
@@ -51,14 +56,11 @@ class HeldOut:
         return np.asarray(-self.weights @ np.log(self.chances))
 
     def best_weights(self) -> FloatArray:
-        """The weights (4,) of least log loss, those of no account left out."""
-        size = self.chances.shape[1]
+        """The weights (3,) of least log loss, those of no account left out."""
         loss = AverageLoss(self.chances, self.weights)
-        found = best_weights(loss, np.full(size, 1.0 / size))
+        found = best_weights(loss, np.full(len(PARTS), 1.0 / len(PARTS)))
         found = np.where(found < LEAST_WEIGHT, 0.0, found)
-        weights = np.zeros(len(PARTS))
-        weights[:size] = found / found.sum()
-        return weights
+        return np.asarray(found / found.sum())
 
     def average(self, weights: FloatArray) -> Logits:
         """The average's log-probabilities of all examples, as logits."""
@@ -74,52 +76,61 @@ class HeldOut:
 def hold_out(
     examples: CountedExamples,
     n_examples: float,
-    fits: dict[int, StructuredFit],
+    fit: StructuredFit,
     *,
     n_folds: int,
     random_state: Any,
-) -> HeldOut | None:
+) -> HeldOut:
     """What candidates say when fitted without the fold that they are asked about.
 
-    `fits` are the structured ones on all examples, by place. Floor and temperature stay the same:
-    two numbers, which one example hardly moves. None if all examples are copies of one.
+    `fit` is the structured one on all examples.
     """
     step = min(examples.logits.size // WEIGHED_SIZE, examples.logits.n_rows // WEIGHED_ROWS)
     some = examples if step < 2 else examples.every(step)
     n_some = n_examples * some.logits.n_rows / examples.logits.n_rows
-    splits = split_by_folds(fold_numbers(some.logits, some.labels, n_folds, random_state))
+    splits = split_by_folds(assign_folds(some.labels, n_folds, draw_seed(random_state)))
     chances, found = [], []
     for others, rows in splits:
         share = float(some.weights[others].sum())
         seen = some.take(np.flatnonzero(others))
         seen = replace(seen, weights=seen.weights / share)
         logits = some.logits.take(np.flatnonzero(rows))
-        refits = {
-            place: _refit(fit, seen, n_some * share).rule.beside(logits)
-            for place, fit in fits.items()
-        }
-        base = next(iter(fits.values())).rule
-        parts = candidate_probabilities(logits, base.floor, base.temperature, refits)
+        refit = _refit(fit, seen, n_some * share).beside(logits)
+        parts = candidate_probabilities(refit, logits)
         truth = logits.beside(some.labels[rows])[:, None]
-        own = [logits.xp.take_along_axis(part, truth, axis=1)[:, 0] for part in parts.values()]
+        own = [logits.xp.take_along_axis(part, truth, axis=1)[:, 0] for part in parts]
         chances.append(np.stack([logits.on_host(part) for part in own], axis=1))
         found.append((logits, parts))
-    if not splits:
-        return None
     order = np.concatenate([np.flatnonzero(rows) for _, rows in splits])
     held = np.maximum(np.concatenate(chances), LEAST)
     return HeldOut(held, some.labels[order], some.weights[order], n_some, found)
 
 
-def _refit(fit: StructuredFit, examples: CountedExamples, n_examples: float) -> StructuredFit:
+def assign_folds(labels: IntArray, n_folds: int, seed: int) -> IntArray:
+    """The fold (n,) of every example, each class spread evenly.
+
+    Equal rows go to any fold: classifiers that know few different answers, such as nearest
+    neighbours, give many.
+    """
+    shuffled = np.argsort(uniform_draws(seed, (labels.size, 1))[:, 0], kind="stable")
+    order = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    fold = np.empty(labels.size, np.int64)
+    fold[order] = np.arange(labels.size) % n_folds
+    return fold
+
+
+def _refit(fit: StructuredFit, examples: CountedExamples, n_examples: float) -> StructuredRule:
+    """The same fit of other examples, from its solution; the floor stays."""
     rule = fit.rule
-    return fit_structured(
+    floored = with_floor(examples, rule.floor)
+    found = fit_structured(
         examples,
         n_examples,
         rule.floor,
-        rule.temperature,
+        best_temperature(floored, tol=ROUGH_TOLERANCE, start=rule.temperature).temperature,
         crossed=rule.cross.size > 0,
         tol=FOLD_TOLERANCE,
         max_iter=20,
         start=fit.minimum.x,
     )
+    return found.rule

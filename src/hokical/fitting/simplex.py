@@ -1,9 +1,8 @@
-"""The best weights of a mixture of a few parts: convex losses on the simplex."""
+"""The best weights of a mixture of three parts: convex losses on the simplex."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Protocol
 
 import numpy as np
@@ -12,12 +11,12 @@ from hokical.core.types import FloatArray
 
 #: A search is over when its next step promises less than this. Newton squares what is left.
 GAIN = 1e-13
-#: More solver steps than the convex problem in a few weights ever takes.
+#: More solver steps than the convex problem in three weights ever takes.
 WEIGHT_STEPS = 50
 
 
 class Bowl(Protocol):
-    """A convex loss around weights (k,)."""
+    """A convex loss around weights (3,)."""
 
     @property
     def value(self) -> float: ...
@@ -42,7 +41,7 @@ class LogBowl:
 
 @dataclass(frozen=True, eq=False)
 class AverageLoss:
-    """Mean log loss of an average: each part's chance of the truth (n, k), and weights (n,)."""
+    """Mean log loss of an average: each part's chance of the truth (n, 3), and weights (n,)."""
 
     chances: FloatArray
     counts: FloatArray
@@ -61,7 +60,7 @@ def best_weights(at: MixtureLoss, start: FloatArray, *, gain: float = GAIN) -> F
     They start inside: where a weight is 0 and all else fails an example, the log loss is so steep
     that Newton's method only doubles the weight in a step.
     """
-    weights = 0.9 * start + 0.1 / start.size
+    weights = 0.9 * start + 0.1 / 3.0
     here = at.around(weights)
     for _ in range(WEIGHT_STEPS):
         target = least_on_simplex(here.gradient - here.hessian @ weights, here.hessian)
@@ -79,12 +78,10 @@ def best_weights(at: MixtureLoss, start: FloatArray, *, gain: float = GAIN) -> F
 
 
 def least_on_simplex(linear: FloatArray, hessian: FloatArray) -> FloatArray:
-    """The w >= 0 with sum 1 that minimises linear'w + w'hessian w/2, (k,): every face is tried.
+    """The w >= 0 with sum 1 that minimises linear'w + w'hessian w/2, (3,): every face is tried.
 
-    Three in plain floats, as arrays of three would take longer than a pass over the examples.
+    In plain floats, as arrays of three would take longer than a pass over the examples.
     """
-    if linear.size != 3:
-        return _least_of_faces(linear, hessian)
     h: list[list[float]] = hessian.tolist()
     tilt: list[float] = linear.tolist()
     candidates = [_least_on_edge(tilt, h, i, j) for i, j in ((0, 1), (0, 2), (1, 2))]
@@ -97,25 +94,6 @@ def least_on_simplex(linear: FloatArray, hessian: FloatArray) -> FloatArray:
         return sum(pull[i] * w[i] for i in range(3))
 
     return np.array(min(candidates, key=value))
-
-
-def _least_of_faces(linear: FloatArray, hessian: FloatArray) -> FloatArray:
-    """`least_on_simplex` of any few parts: the best point of every face, by its equations."""
-    best, least = np.zeros(linear.size), np.inf
-    for count in range(1, linear.size + 1):
-        for face in map(list, combinations(range(linear.size), count)):
-            equations = np.ones((count + 1, count + 1))
-            equations[:count, :count] = hessian[np.ix_(face, face)]
-            equations[count, count] = 0.0
-            found = np.linalg.lstsq(equations, np.append(-linear[face], 1.0))[0][:count]
-            if (found < 0.0).any():
-                continue
-            weights = np.zeros(linear.size)
-            weights[face] = found / found.sum()
-            value = float(weights @ (linear + 0.5 * hessian @ weights))
-            if value < least:
-                best, least = weights, value
-    return best
 
 
 def _least_on_edge(tilt: list[float], h: list[list[float]], i: int, j: int) -> list[float]:

@@ -24,13 +24,14 @@ from hokical.core.labels import as_labels
 from hokical.core.logits import Logits, as_logits
 from hokical.core.progress import track
 from hokical.core.topk import TopK
-from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.core.types import IntArray
 from hokical.core.warn import FitDataWarning, warn_user
-from hokical.metrics import Summary, summary
+from hokical.metrics import summary
 from hokical.metrics.checks import Predictions
 from hokical.metrics.proper import full_losses, full_squares, top_losses
-from hokical.report.entrants import choose_entrants, is_fitted, method_title
+from hokical.report.entrants import choose_entrants, is_fitted
 from hokical.report.provenance import Provenance, data_facts, library_versions
+from hokical.report.results import MethodResult
 from hokical.report.tables import Tables
 
 #: Scores by which methods are ranked; lower is better. Those of all classes need all logits.
@@ -38,56 +39,6 @@ SCORES = ("ece", "ece_mass", "smooth_ece", "brier", "log_loss")
 FULL_SCORES = ("classwise_ece", "brier_full", "log_loss_full")
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
-
-
-@dataclass(frozen=True, eq=False)
-class MethodResult:
-    """One method on the test set: confidence and correctness (n,), and its scores.
-
-    `summary` has all metrics with bootstrap intervals, the bounds on the true calibration error
-    and the table of classes. `row_scores` (n,) are the scores whose mean is a metric. `fit_seconds`
-    is None if the calibrator came fitted.
-    """
-
-    name: str
-    calibrator: Calibrator
-    fit_seconds: float | None
-    confidence: FloatArray
-    correct: BoolArray
-    notes: tuple[str, ...]
-    summary: Summary
-    row_scores: dict[str, FloatArray] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """The method in full words; "" if it has none."""
-        return method_title(self.calibrator)
-
-    @property
-    def label(self) -> str:
-        """The method in full words, its name in brackets."""
-        known = not self.title or self.title in self.name
-        return self.name if known else f"{self.title} ({self.name})"
-
-    @property
-    def converged(self) -> bool:
-        """Whether the fit converged; True for methods without iterations."""
-        return bool(getattr(self.calibrator, "converged_", True))
-
-    def score(self, name: str) -> float:
-        """The value of one metric of the summary."""
-        return self.summary[name].value
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings."""
-        return {
-            "method": self.name,
-            "title": self.title,
-            "fit_seconds": self.fit_seconds,
-            "converged": self.converged,
-            "notes": list(self.notes),
-            **self.summary.to_dict(),
-        }
 
 
 @dataclass(frozen=True, eq=False)

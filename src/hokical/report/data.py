@@ -16,7 +16,8 @@ from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import Bins
 from hokical.plots.reliability import reliability
 from hokical.plots.risk import risk_coverage
-from hokical.report.comparison import Comparison, MethodResult
+from hokical.report.comparison import Comparison
+from hokical.report.results import MethodResult
 from hokical.report.tables import SHARES, Difference
 
 #: Bin counts a reader can choose from; 15 is what the table's ECE uses.

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -16,9 +16,7 @@ from scipy.special import ndtr, ndtri
 from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import check_chance
 from hokical.metrics.classes import holm
-
-if TYPE_CHECKING:
-    from hokical.report.comparison import MethodResult
+from hokical.report.results import MethodResult
 
 #: Heading of each score, and its meaning in a few words.
 HEADINGS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,13 +9,13 @@ from hokical.core.arrays import Array
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
 from hokical.rules.base import Rule
-from hokical.rules.checks import check_array, store_float, store_temperature
+from hokical.rules.checks import check_array
 from hokical.rules.probabilities import softmax
 from hokical.rules.profile import ProfileRule
 from hokical.rules.structured import StructuredRule, structured_features
 
 #: The candidates whose probabilities are averaged, in the order of the weights.
-PARTS = ("uncalibrated", "temps", "vector", "matrix")
+PARTS = ("uncalibrated", "temps", "structured")
 #: Probabilities below this count as this, so that their logarithm is finite.
 LEAST = 1e-300
 #: The share of the profile's answer, where there is one: half of its correction proved safest.
@@ -25,19 +24,15 @@ PROFILE_SHARE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class AutoRule(Rule):
-    """Probabilities averaged with `weights` (4,) over `PARTS`, then half of the `profile` of those.
+    """Probabilities averaged with `weights` (3,) over `PARTS`, then half of the `profile` of those.
 
-    `vector` and `matrix` are structured scaling without and with cross terms, None where their
-    weight is 0. All candidates but the first share `floor` and `temperature`.
+    The last two candidates share the floor and the temperature of `structured`.
     """
 
     name: ClassVar[str] = "auto"
 
     weights: FloatArray
-    floor: float
-    temperature: float
-    vector: StructuredRule | None
-    matrix: StructuredRule | None
+    structured: StructuredRule
     profile: ProfileRule | None
     keep_labels: bool
 
@@ -45,16 +40,8 @@ class AutoRule(Rule):
         check_array("weights", self.weights, (len(PARTS),), 0.0, 1.0)
         if abs(self.weights.sum() - 1.0) > 0.01:  # stored as half precision, they may be off
             raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
-        store_float(self, "floor", 0.0, 1.0)
-        store_temperature(self)
-        parts = {"vector": self.vector, "matrix": self.matrix}
-        for weight, (name, part) in zip(self.weights[2:], parts.items(), strict=True):
-            if (weight > 0.0) != isinstance(part, StructuredRule):
-                raise ValueError(f"`{name}` must be a rule if its weight is above 0, else None.")
-            if part and (part.floor, part.temperature) != (self.floor, self.temperature):
-                raise ValueError(f"`{name}` must have the floor and temperature of the others.")
-        if self.vector and self.matrix and self.vector.n_classes != self.matrix.n_classes:
-            raise ValueError("`vector` and `matrix` must be for the same number of classes.")
+        if not isinstance(self.structured, StructuredRule):
+            raise ValueError(f"`structured` must be a StructuredRule; got {self.structured!r}.")
         if not isinstance(self.profile, ProfileRule | None):
             raise ValueError(f"`profile` must be a ProfileRule or None; got {self.profile!r}.")
         if not isinstance(self.keep_labels, bool):
@@ -66,8 +53,7 @@ class AutoRule(Rule):
 
     @property
     def n_classes(self) -> int | None:
-        part = self.vector or self.matrix
-        return part.n_classes if part else None
+        return self.structured.n_classes
 
     def proba(self, logits: Logits) -> Array:
         average = self.average(logits)
@@ -78,32 +64,20 @@ class AutoRule(Rule):
 
     def average(self, logits: Logits) -> Array:
         """The candidates' probabilities, averaged, (n, classes)."""
-        structured = {2: self.vector, 3: self.matrix}
-        parts = candidate_probabilities(logits, self.floor, self.temperature, structured)
-        return average(parts, self.weights, logits)
+        return average(candidate_probabilities(self.structured, logits), self.weights, logits)
 
 
-def candidate_probabilities(
-    logits: Logits,
-    floor: Array,
-    temperature: Array,
-    structured: Mapping[int, StructuredRule | None],
-) -> dict[int, Array]:
-    """Probabilities (n, classes) by each candidate there is, by its place in `PARTS`."""
-    features = structured_features(logits, floor, temperature)
-    found = {0: softmax(-logits.margins, logits), 1: softmax(features[0], logits)}
-    for place, rule in structured.items():
-        if rule is not None:
-            found[place] = rule.proba_from(features, logits)
-    return found
+def candidate_probabilities(structured: StructuredRule, logits: Logits) -> tuple[Array, ...]:
+    """Probabilities (n, classes) by each of `PARTS`."""
+    features = structured_features(logits, structured.floor, structured.temperature)
+    own, scaled = softmax(-logits.margins, logits), softmax(features[0], logits)
+    return own, scaled, structured.proba_from(features, logits)
 
 
-def average(parts: dict[int, Array], weights: Array, logits: Logits) -> Array:
-    """Probabilities (n, classes) averaged by weights (4,)."""
-    first, *others = parts
-    found = parts[first] * weights[first]
-    for place in others:
-        found = found + parts[place] * weights[place]
+def average(parts: tuple[Array, ...], weights: Array, logits: Logits) -> Array:
+    """Probabilities (n, classes) averaged by weights (3,)."""
+    first, second, third = parts
+    found = first * weights[0] + second * weights[1] + third * weights[2]
     return found / logits.xp.sum(found, axis=1, keepdims=True)
 
 

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from hokical.integrations.torch import calibrate, collect_logits  # noqa: E402
-from hokical.integrations.torch.collecting import to_device  # noqa: E402
+from hokical.integrations.torch.batches import to_device  # noqa: E402
 
 
 @pytest.fixture

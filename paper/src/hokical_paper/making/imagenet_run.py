@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hokical.core.progress import progress_bar
-from hokical_paper.making.datasets.images import portable_permutation
 from hokical_paper.making.export import Arrays, add_entry, write_pair
 from hokical_paper.making.networks import count_parameters
 from hokical_paper.making.networks.imagenet import (
@@ -25,6 +24,7 @@ from hokical_paper.making.networks.imagenet import (
 )
 from hokical_paper.making.recal_run import add_recal, fit_recal, save_views, views_path
 from hokical_paper.making.views import ZOOM_SCALES, zoom_out
+from hokical_paper.pair_data import portable_permutation
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,9 @@ from torch import Tensor, nn
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.progress import progress_bar
-from hokical.integrations.torch.model import CalibratedModel, device_of
+from hokical.integrations.torch.batches import device_of, evaluating, split_batch, to_device
+from hokical.integrations.torch.model import CalibratedModel
 from hokical.integrations.torch.outputs import GetLogits, classes_last, find_logits
-
-#: Under which names a batch that is a mapping has its labels.
-_LABELS = ("labels", "label")
 
 
 def collect_logits(
@@ -183,37 +179,6 @@ def _new_estimator(method: Any, options: dict[str, Any]) -> Any:
     return clone(method.estimator() if isinstance(method, FittedCalibrator) else method)
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards every submodule is in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def split_batch(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-    """Positional arguments, keyword arguments and labels of a batch.
-
-    >>> split_batch(("inputs", "labels"))
-    (('inputs',), {}, 'labels')
-    """
-    if isinstance(batch, Mapping):
-        for name in _LABELS:
-            if name in batch:
-                return (), {key: batch[key] for key in batch if key != name}, batch[name]
-    elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
-        return tuple(batch[:-1]), {}, batch[-1]
-    found = f"keys {list(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
-    raise TypeError(
-        'a batch must be (inputs, labels), or a mapping with "labels"; got '
-        f"{found}. Wrap the loader: `((batch.x, batch.y) for batch in loader)`."
-    )
-
-
 def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return model(*args, **kwargs)
@@ -224,20 +189,6 @@ def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
                 f"array ({error}). Convert with `torch.from_numpy`."
             ) from error
         raise
-
-
-def to_device(data: Any, device: torch.device) -> Any:
-    """Tensors within tuples, lists and mappings, moved."""
-    if isinstance(data, Tensor):
-        # Towards the host the numbers would be read before they are there.
-        return data.to(device, non_blocking=device.type == "cuda")
-    if isinstance(data, Mapping):
-        return {key: to_device(value, device) for key, value in data.items()}
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(to_device(value, device) for value in data))
-    if isinstance(data, (tuple, list)):
-        return type(data)(to_device(value, device) for value in data)
-    return data
 
 
 def _as_rows(

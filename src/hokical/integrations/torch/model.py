@@ -15,6 +15,7 @@ from torch.utils._pytree import _register_namedtuple
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.views import Views
 from hokical.guarantees.selective import SelectivePrediction
+from hokical.integrations.torch.batches import device_of, evaluating, split_batch, to_device
 from hokical.integrations.torch.files import read_network, write_network
 from hokical.integrations.torch.module import CalibratorModule, as_module
 from hokical.integrations.torch.outputs import GetLogits, classes_last, find_logits
@@ -141,8 +142,6 @@ class CalibratedModel(nn.Module):
 
         `predict_or_abstain` then uses these counts; `loader` is as in `collect_logits`.
         """
-        from hokical.integrations.torch.collecting import evaluating, split_batch, to_device
-
         fitted, tables = self._known_fit("certify"), []
         with evaluating(self.model):
             for batch in loader:
@@ -211,13 +210,6 @@ class CalibratedModel(nn.Module):
     def fitted(self) -> Calibrator | None:
         """The calibrator this was made with, to be saved; None once a state dict was loaded."""
         return self.calibrator.fitted
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """The device of a network: that of its first parameter or buffer, else the host."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        return tensor.device
-    return torch.device("cpu")
 
 
 def _after(class_axis: int) -> int:
