@@ -51,7 +51,8 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
             lambda: draw_bars(results),
         ),
         "ece_bins": (
-            "Mean ECE over the networks of a data set, by the number of bins of equal width.",
+            "Mean ECE over the networks of a data set on which a method ran, by the number of "
+            "bins of equal width.",
             lambda: draw_bin_counts(results),
         ),
     }
