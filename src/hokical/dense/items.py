@@ -22,7 +22,7 @@ from hokical.core.types import FloatArray
 from hokical.dense.positions import DenseBatch
 from hokical.metrics.binned_sums import debiased_root, gap_norm
 from hokical.metrics.classes import ClassTable, gap_p_values, holm
-from hokical.metrics.proper import top_losses
+from hokical.metrics.losses import top_losses
 from hokical.metrics.summaries import Summary, estimate, proven_bounds
 
 #: Draws of items that are in memory at once.

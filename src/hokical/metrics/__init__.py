@@ -10,7 +10,6 @@ function that returns one; and Dask arrays. See `chunked` and `sums`.
 0.2467
 """
 
-import hokical.metrics.streamed as _streamed  # noqa: F401, registers the readers of chunks
 from hokical.metrics.binned import classwise_ece, debiased_ece, ece, mce
 from hokical.metrics.binned_sums import BinnedSums
 from hokical.metrics.classes import ClassRow, ClassSums, ClassTable, class_table

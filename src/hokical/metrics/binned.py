@@ -13,14 +13,13 @@ import numpy as np
 from hokical.core.bins import check_count
 from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import Bins, debiased_root, debiased_square, gap_norm, gap_sums
-from hokical.metrics.checks import Examples, Predictions, as_examples, as_predictions, check_norm
-from hokical.metrics.chunked import takes_chunks
+from hokical.metrics.checks import Examples, Predictions, as_predictions, check_norm
+from hokical.metrics.chunked import is_chunked, read_gaps, sum_predictions
 
 
-@takes_chunks
 def ece(
     confidence: Any,
-    correct: Any,
+    correct: Any = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
@@ -57,16 +56,13 @@ def ece(
     >>> round(ece([0.9, 0.9, 0.6, 1.0], [True, False, True, True], norm=2), 6)
     0.34641
     """
-    examples = as_examples(confidence, correct, sample_weight)
-    exponent, n_bins = check_norm(norm), check_count(n_bins)
-    gap, weight, _ = gap_sums(examples, n_bins, bins)
-    return float(gap_norm(gap, weight, exponent))
+    gap, weight, _ = read_gaps(confidence, correct, sample_weight, n_bins, bins)
+    return float(gap_norm(gap, weight, check_norm(norm)))
 
 
-@takes_chunks
 def mce(
     confidence: Any,
-    correct: Any,
+    correct: Any = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
@@ -82,10 +78,9 @@ def mce(
     )
 
 
-@takes_chunks
 def debiased_ece(
     confidence: Any,
-    correct: Any,
+    correct: Any = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
@@ -111,15 +106,13 @@ def debiased_ece(
     >>> round(ece(confidence, correct, norm=2), 4), round(debiased_ece(confidence, correct), 4)
     (0.0407, 0.0207)
     """
-    examples = as_examples(confidence, correct, sample_weight)
     estimate = debiased_square if squared else debiased_root
-    return float(estimate(*gap_sums(examples, check_count(n_bins), bins)))
+    return float(estimate(*read_gaps(confidence, correct, sample_weight, n_bins, bins)))
 
 
-@takes_chunks
 def classwise_ece(
     proba: Any,
-    labels: Any,
+    labels: Any = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
@@ -145,8 +138,15 @@ def classwise_ece(
     >>> round(classwise_ece([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]], [0, 1, 1]), 6)
     0.3
     """
-    data = as_predictions(proba, labels, sample_weight)
-    return float(class_errors(data, check_count(n_bins), bins, check_norm(norm)).mean())
+    n_bins, norm = check_count(n_bins), check_norm(norm)
+    if not is_chunked(proba):
+        data = as_predictions(proba, labels, sample_weight)
+        return float(class_errors(data, n_bins, bins, norm).mean())
+    if bins != "width":
+        raise ValueError(
+            f'`bins` must be "width" for chunks, as equal-mass bins need all rows; got {bins!r}.'
+        )
+    return sum_predictions(proba, labels, sample_weight, n_bins=n_bins).classwise_ece(norm)
 
 
 def class_errors(data: Predictions, n_bins: int, bins: Bins, norm: float) -> FloatArray:

@@ -1,50 +1,117 @@
-"""A decorator that lets metrics take chunks and Dask arrays.
+"""How metrics read their examples: from arrays, from chunks, or from Dask arrays.
 
 Chunks are (confidence, correct) or (confidence, correct, sample_weight); for `_full` metrics
 (proba, labels). A list of them, an iterator, or a function that returns one replaces the first
-argument: `ece(chunks, n_bins=10)`. Dask arrays are passed as arrays are.
+argument: `ece(chunks, n_bins=10)`. Dask arrays are passed as arrays are. Both become sums that add
+up, see `sums`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import wraps
-from inspect import signature
-from typing import Any, TypeVar, cast
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
 from hokical.core.arrays import backend_of
-
-Metric = TypeVar("Metric", bound=Callable[..., Any])
-
-#: How a metric is computed from the chunks, the arguments beside them, and options, by its name.
-#: Filled by `streamed.py`.
-READERS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {}
+from hokical.core.bins import check_count
+from hokical.core.reading import to_numpy
+from hokical.core.types import FloatArray
+from hokical.metrics.binned_sums import BinnedSums, Bins, gap_sums
+from hokical.metrics.checks import Examples, as_examples
+from hokical.metrics.sums import FullSums, MetricSums
 
 _ARRAYS = ("__array__", "__dlpack__", "shape")
 
 
-def takes_chunks(metric: Metric) -> Metric:
-    """Let a metric take chunks and Dask arrays too."""
-    known = list(signature(metric).parameters)
-    first, *second = known[:2]
-    columns = [*(name for name in second if name != "sample_weight"), "sample_weight"]
+def read_examples(confidence: Any, correct: Any, sample_weight: Any) -> Examples:
+    """The examples; those of chunks at levels of confidence, see `levels.py`."""
+    if is_chunked(confidence):
+        return sum_examples(confidence, correct, sample_weight).rounded_examples()
+    return as_examples(confidence, correct, sample_weight)
 
-    @wraps(metric)
-    def call(*args: Any, **options: Any) -> Any:
-        data = args[0] if args else options.get(first)
-        if not is_chunked(data):
-            return metric(*args, **options)
-        for name in options:
-            if name not in known:
-                raise TypeError(f"{metric.__name__}() has no option `{name}`; it has {known}.")
-        options.pop(first, None)
-        beside = [options.pop(name, None) for name in columns]
-        others = (*args[1:], *beside[len(args[1:]) :])
-        return READERS[metric.__name__](data, others, options)
 
-    return cast(Metric, call)
+def read_bins(
+    confidence: Any, correct: Any, sample_weight: Any, n_bins: int, bins: Bins = "width"
+) -> BinnedSums:
+    """Per-bin sums; equal-mass bins of chunks come from the levels."""
+    columns = (confidence, correct, sample_weight)
+    if is_chunked(confidence) and bins == "width":
+        return sum_examples(*columns, n_bins=check_count(n_bins), levels=False).binned
+    if is_chunked(confidence):
+        rows = read_examples(*columns)
+        columns = (rows.confidence, rows.correct, rows.weight)
+    return BinnedSums.from_examples(
+        *columns[:2], n_bins=n_bins, bins=bins, sample_weight=columns[2]
+    )
+
+
+def read_gaps(
+    confidence: Any, correct: Any, sample_weight: Any, n_bins: int, bins: Bins
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Gap, weight and correct of each bin, (J,); of arrays without the other sums."""
+    if is_chunked(confidence):
+        sums = read_bins(confidence, correct, sample_weight, n_bins, bins)
+        return sums.gap, sums.weight, sums.correct
+    return gap_sums(as_examples(confidence, correct, sample_weight), check_count(n_bins), bins)
+
+
+def sum_examples(confidence: Any, correct: Any, sample_weight: Any, **options: Any) -> MetricSums:
+    """Sums of chunks, or of Dask arrays, with the options of `MetricSums.from_examples`."""
+    make = partial(MetricSums.from_examples, **options)
+    found: MetricSums = _sum_chunks(make, confidence, (correct, sample_weight))
+    return found
+
+
+def sum_predictions(proba: Any, labels: Any, sample_weight: Any, **options: Any) -> FullSums:
+    """The same of (proba, labels), with the options of `FullSums.from_predictions`."""
+    make = partial(FullSums.from_predictions, **options)
+    found: FullSums = _sum_chunks(make, proba, (labels, sample_weight))
+    return found
+
+
+def _sum_chunks(make: Callable[..., Any], data: Any, others: tuple[Any, ...]) -> Any:
+    """The sums `make(...)` of all chunks; of Dask arrays, computed where their blocks are."""
+    make_if_any = partial(sums_if_any, make)
+    backend = backend_of(data)
+    if backend is not None and backend.is_lazy:
+        found = backend.reduce_rows(make_if_any, plus, (data, *others))
+    else:
+        if any(other is not None for other in others):
+            raise TypeError("chunks hold all that a metric needs; pass nothing beside them.")
+        chunks = data() if callable(data) else data
+        found = reduce(plus, (make_if_any(*_check_chunk(chunk)) for chunk in chunks), None)
+    if found is None:
+        raise ValueError("there must be at least one chunk with rows of weight above 0; got none.")
+    return found
+
+
+def sums_if_any(make: Callable[..., Any], first: Any, second: Any, weight: Any = None) -> Any:
+    """The sums of a chunk, or None if it has no rows of weight above 0."""
+    if np.shape(first)[:1] == np.shape(second)[:1] == (0,):
+        return None
+    if weight is None:
+        return make(first, second)
+    weights = to_numpy(weight, "sample_weight")
+    if weights.any():
+        return make(first, second, weights)
+    make(first, second, np.ones(weights.shape))  # still raises for bad rows
+    return None
+
+
+def plus(sums: Any, others: Any) -> Any:
+    """Sums of two chunks, either of which may be None."""
+    return others if sums is None else sums if others is None else sums + others
+
+
+def _check_chunk(chunk: Any) -> tuple[Any, ...]:
+    if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
+        raise TypeError(
+            "a chunk must be (confidence, correct) or (confidence, correct, sample_weight), with "
+            f"(proba, labels) for `_full` metrics; got {type(chunk).__name__}."
+        )
+    return tuple(chunk)
 
 
 def is_chunked(data: Any) -> bool:

@@ -6,17 +6,22 @@ class.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hokical.core.blocks import row_slices
-from hokical.core.types import BoolArray, FloatArray
+from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import BinnedSums, Bins
-from hokical.metrics.checks import Predictions, as_examples, as_predictions, check_clip
-from hokical.metrics.chunked import takes_chunks
+from hokical.metrics.checks import as_examples, as_predictions, check_clip
+from hokical.metrics.chunked import (
+    is_chunked,
+    is_lazy,
+    read_bins,
+    sum_examples,
+    sum_predictions,
+)
+from hokical.metrics.losses import full_losses, full_squares, top_losses
 
 
 @dataclass(frozen=True)
@@ -35,32 +40,31 @@ class BrierSplit:
     resolution: float
 
 
-@takes_chunks
-def brier(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
+def brier(confidence: Any, correct: Any = None, *, sample_weight: Any = None) -> float:
     """Mean of (1{correct} - confidence)^2, in [0, 1].
 
     >>> round(brier([0.9, 0.6], [True, False]), 6)
     0.185
     """
-    sums = BinnedSums.from_examples(confidence, correct, n_bins=1, sample_weight=sample_weight)
-    return sums.brier()
+    return read_bins(confidence, correct, sample_weight, 1).brier()
 
 
-@takes_chunks
 def sharpness(confidence: Any, *, sample_weight: Any = None) -> float:
     """Variance of the confidence, in [0, 1/4].
 
     >>> sharpness([0.5, 1.0])
     0.0625
     """
+    if is_chunked(confidence):  # a Dask array comes without `correct`, so make one up
+        made_up = confidence > 1.0 if is_lazy(confidence) else None
+        return read_bins(confidence, made_up, sample_weight, 1).sharpness()
     correct = np.zeros(np.shape(confidence), np.bool_)
     examples = as_examples(confidence, correct, sample_weight)
     return examples.mean((examples.confidence - examples.mean(examples.confidence)) ** 2)
 
 
-@takes_chunks
 def log_loss(
-    confidence: Any, correct: Any, *, clip: float = 0.0, sample_weight: Any = None
+    confidence: Any, correct: Any = None, *, clip: float = 0.0, sample_weight: Any = None
 ) -> float:
     """Mean of -log(probability given to what happened, right or wrong), in nats.
 
@@ -77,38 +81,44 @@ def log_loss(
     >>> log_loss([0.9, 1.0], [True, False])
     inf
     """
+    check_clip(clip)
+    if is_chunked(confidence):
+        sums = sum_examples(confidence, correct, sample_weight, clip=clip, levels=False)
+        return sums.log_loss()
     examples = as_examples(confidence, correct, sample_weight)
-    return examples.mean(top_losses(examples.confidence, examples.correct, check_clip(clip)))
+    return examples.mean(top_losses(examples.confidence, examples.correct, clip))
 
 
-@takes_chunks
-def brier_full(proba: Any, labels: Any, *, sample_weight: Any = None) -> float:
+def brier_full(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
     """Mean over examples of the sum over classes of (proba - 1{label})^2, in [0, 2].
 
     >>> round(brier_full([[0.7, 0.2, 0.1]], [0]), 6)
     0.14
     """
+    if is_chunked(proba):
+        return sum_predictions(proba, labels, sample_weight).brier()
     data = as_predictions(proba, labels, sample_weight)
     return data.mean(full_squares(data))
 
 
-@takes_chunks
 def log_loss_full(
-    proba: Any, labels: Any, *, clip: float = 0.0, sample_weight: Any = None
+    proba: Any, labels: Any = None, *, clip: float = 0.0, sample_weight: Any = None
 ) -> float:
     """Mean of -log(probability of the true class), in nats; `clip` as in `log_loss`.
 
     >>> round(log_loss_full([[0.7, 0.2, 0.1]], [0]), 6)
     0.356675
     """
+    check_clip(clip)
+    if is_chunked(proba):
+        return sum_predictions(proba, labels, sample_weight, clip=clip).log_loss()
     data = as_predictions(proba, labels, sample_weight)
-    return data.mean(full_losses(data, check_clip(clip)))
+    return data.mean(full_losses(data, clip))
 
 
-@takes_chunks
 def brier_split(
     confidence: Any,
-    correct: Any,
+    correct: Any = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
@@ -120,16 +130,12 @@ def brier_split(
     >>> round(split.brier, 4), round(split.calibration, 4), round(split.refinement, 4)
     (0.135, 0.01, 0.125)
     """
-    sums = BinnedSums.from_examples(
-        confidence, correct, n_bins=n_bins, bins=bins, sample_weight=sample_weight
-    )
-    return split_sums(sums)
+    return split_sums(read_bins(confidence, correct, sample_weight, n_bins, bins))
 
 
-@takes_chunks
 def refinement(
     confidence: Any,
-    correct: Any,
+    correct: Any = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
@@ -167,32 +173,3 @@ def bin_refinement(weight: FloatArray, correct: FloatArray) -> FloatArray:
     wrong = weight - correct
     spread = np.divide(correct * wrong, weight, out=np.zeros_like(weight), where=weight > 0)
     return np.asarray(spread.sum(axis=-1) / weight.sum(axis=-1))
-
-
-def top_losses(confidence: FloatArray, correct: BoolArray, clip: float) -> FloatArray:
-    """-log(probability of what happened) per example, (n,)."""
-    with np.errstate(divide="ignore"):
-        # log1p keeps digits of 1 - confidence that a subtraction would round away.
-        losses = np.where(correct, -np.log(confidence), -np.log1p(-confidence))
-    return np.minimum(losses, _loss_limit(clip))
-
-
-def full_losses(data: Predictions, clip: float) -> FloatArray:
-    """-log(probability of the true class) per example, (n,)."""
-    chance = data.proba[np.arange(data.n_rows), data.labels].astype(np.float64)
-    with np.errstate(divide="ignore"):
-        return np.minimum(-np.log(chance), _loss_limit(clip))
-
-
-def full_squares(data: Predictions) -> FloatArray:
-    """Sum over classes of (proba - 1{label})^2 per example, (n,)."""
-    out = np.empty(data.n_rows)
-    for rows in row_slices(data.n_rows, data.n_classes):
-        block = data.proba[rows].astype(np.float64)
-        block[np.arange(block.shape[0]), data.labels[rows]] -= 1.0
-        out[rows] = np.einsum("ij,ij->i", block, block)
-    return out
-
-
-def _loss_limit(clip: float) -> float:
-    return math.inf if clip == 0.0 else -math.log(clip)

@@ -10,7 +10,8 @@ import numpy as np
 
 from hokical.core.bins import sum_by
 from hokical.core.types import AnyArray, FloatArray, IntArray
-from hokical.metrics.checks import Examples, as_examples
+from hokical.metrics.checks import Examples
+from hokical.metrics.chunked import read_examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,7 @@ class RankedExamples:
 
 def rank(confidence: Any, correct: Any, sample_weight: Any = None) -> RankedExamples:
     """Ranked examples from a metric's arguments."""
-    return RankedExamples.from_examples(as_examples(confidence, correct, sample_weight))
+    return RankedExamples.from_examples(read_examples(confidence, correct, sample_weight))
 
 
 def _sum_from_top(values: FloatArray) -> FloatArray:

@@ -13,12 +13,10 @@ from scipy.special import digamma
 
 from hokical.core.types import FloatArray
 from hokical.metrics.checks import check_inside
-from hokical.metrics.chunked import takes_chunks
 from hokical.metrics.ranked import RankedExamples, rank, row_dot
 
 
-@takes_chunks
-def auroc(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
+def auroc(confidence: Any, correct: Any = None, *, sample_weight: Any = None) -> float:
     """Probability that a correct example is more confident than a wrong one; ties count 1/2.
 
     NaN if all examples are correct, or none: there is no pair to compare.
@@ -29,8 +27,7 @@ def auroc(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     return float(area_under_roc(rank(confidence, correct, sample_weight)))
 
 
-@takes_chunks
-def aurc(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
+def aurc(confidence: Any, correct: Any = None, *, sample_weight: Any = None) -> float:
     """Area under the risk-coverage curve: the mean over k of the risk of the k most confident.
 
     Weights are read as numbers of examples: weights that are twice as large mean twice as many, and
@@ -42,9 +39,8 @@ def aurc(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
     return float(area_under_risk(rank(confidence, correct, sample_weight)))
 
 
-@takes_chunks
 def selective_risk(
-    confidence: Any, correct: Any, *, coverage: Any = 0.8, sample_weight: Any = None
+    confidence: Any, correct: Any = None, *, coverage: Any = 0.8, sample_weight: Any = None
 ) -> Any:
     """Share of wrong answers among the most confident `coverage` of the examples.
 
@@ -71,9 +67,8 @@ def selective_risk(
     return risks[0] if shares.ndim == 0 else np.array(risks)
 
 
-@takes_chunks
 def risk_coverage_curve(
-    confidence: Any, correct: Any, *, sample_weight: Any = None
+    confidence: Any, correct: Any = None, *, sample_weight: Any = None
 ) -> tuple[FloatArray, FloatArray]:
     """Coverage and risk (groups,) at each distinct confidence as threshold, highest first.
 

@@ -20,16 +20,18 @@ from scipy.fft import dct, idct
 
 from hokical.core.types import FloatArray
 from hokical.metrics.checks import check_inside
-from hokical.metrics.chunked import takes_chunks
 from hokical.metrics.ranked import RankedExamples, rank, run_starts
 
 _LEAST_CELLS, _MOST_CELLS = 1 << 12, 1 << 18
 _MAX_STEPS = 60
 
 
-@takes_chunks
 def smooth_ece(
-    confidence: Any, correct: Any, *, bandwidth: float | None = None, sample_weight: Any = None
+    confidence: Any,
+    correct: Any = None,
+    *,
+    bandwidth: float | None = None,
+    sample_weight: Any = None,
 ) -> float:
     """Smooth calibration error, at its own bandwidth or at a given one.
 
@@ -56,8 +58,7 @@ def smooth_ece(
     return float(own_bandwidth(grid_masses(ranked, cells_for(rough)), 1e-12))
 
 
-@takes_chunks
-def ks_error(confidence: Any, correct: Any, *, sample_weight: Any = None) -> float:
+def ks_error(confidence: Any, correct: Any = None, *, sample_weight: Any = None) -> float:
     """Largest distance between the running sums of confidence and of correct (Gupta et al., 2021).
 
     max over t of |sum over examples with confidence <= t of (correct - confidence)| / n. Examples

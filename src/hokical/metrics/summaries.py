@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -14,7 +14,6 @@ from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.bounds import Method, calibration_bound
 from hokical.metrics.binned import class_errors, ece
-from hokical.metrics.binned_sums import BinnedSums
 from hokical.metrics.checks import (
     Examples,
     Predictions,
@@ -23,9 +22,10 @@ from hokical.metrics.checks import (
     check_clip,
     check_inside,
 )
-from hokical.metrics.chunked import takes_chunks
+from hokical.metrics.chunked import is_chunked, sum_examples
 from hokical.metrics.classes import ClassSums, ClassTable
-from hokical.metrics.proper import full_losses, full_squares, split_sums, top_losses
+from hokical.metrics.losses import full_losses, full_squares, top_losses
+from hokical.metrics.proper import split_sums
 from hokical.metrics.ranked import RankedExamples
 from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
 from hokical.metrics.resample import Resampler
@@ -117,10 +117,9 @@ class Summary:
         return "\n".join([*lines, *([self.class_warning] if self.class_warning else [])])
 
 
-@takes_chunks
 def summary(
     confidence: Any,
-    correct: Any,
+    correct: Any = None,
     *,
     proba: Any = None,
     labels: Any = None,
@@ -129,7 +128,7 @@ def summary(
     coverage: float = 0.8,
     clip: float = 0.0,
     delta: float = 0.05,
-    n_resamples: int = 1000,
+    n_resamples: int | None = None,
     seed: int = 0,
     sample_weight: Any = None,
 ) -> Summary:
@@ -153,8 +152,8 @@ def summary(
     delta : float
         Probability that an interval or a bound fails, strictly between 0 and 1. With weights there
         are no bounds, as the proofs do not allow them.
-    n_resamples : int
-        0 for no intervals.
+    n_resamples : int, optional
+        1000 unless given; 0 for no intervals, which chunks do not have.
     seed : int
         The same seed gives the same intervals, whatever the order of the rows.
 
@@ -179,17 +178,22 @@ def summary(
     >>> round(result["brier"].value, 4), round(result.bounds["bousquet"], 4)
     (0.1641, 0.1351)
     """
+    limits: dict[str, Any] = {"n_bins": check_count(n_bins), "clip": check_clip(clip)}
+    if is_chunked(confidence):
+        _refuse_for_chunks(n_resamples, proba=proba, labels=labels, predicted=predicted, seed=seed)
+        total = sum_examples(confidence, correct, sample_weight, **limits)
+        return summarize_sums(total, coverage=coverage, clip=clip, delta=delta)
+    n_resamples = 1000 if n_resamples is None else n_resamples
     options = SummaryOptions(n_bins, coverage, clip, delta, n_resamples, seed)
     examples = as_examples(confidence, correct, sample_weight)
+    columns = (examples.confidence, examples.correct)
     data = _as_predictions_or_none(proba, labels, sample_weight, examples.n_rows)
-    sums = BinnedSums.from_examples(
-        examples.confidence, examples.correct, n_bins=n_bins, sample_weight=examples.weight
-    )
+    sums = MetricSums.from_examples(*columns, examples.weight, levels=False, **limits)
+    values = _top_values(examples, sums, options)
     rows = {
         "brier": (examples.confidence - examples.correct) ** 2,
-        "log_loss": top_losses(examples.confidence, examples.correct, clip),
+        "log_loss": top_losses(*columns, clip),
     }
-    values = _top_values(examples, sums, examples.mean(rows["log_loss"]), options)
     if data is not None:
         rows |= {"brier_full": full_squares(data), "log_loss_full": full_losses(data, clip)}
         values |= {name: data.mean(rows[name]) for name in ("brier_full", "log_loss_full")}
@@ -199,15 +203,13 @@ def summary(
         drawn = Resampler.from_examples(examples, seed, n_bins)
         sums_by_block = _sum_blocks(drawn, examples, data, rows, options)
         draws = _resample_metrics(drawn, sums_by_block, options, values["smooth_ece"])
-    n_independent = examples.n_rows if examples.weight is None else None
-    found = _summarize(values, draws, examples.n_rows, n_independent, options)
-    if predicted is None:
-        return found
-    given = to_numpy(predicted, "predicted")
-    n_classes = int(given.max(initial=0)) + 1 if data is None else data.n_classes
-    columns = (given, confidence, correct, sample_weight)
-    classes = ClassSums.from_examples(*columns, n_classes=n_classes)
-    return replace(found, classes=classes.table(ece=values["ece"], delta=delta))
+    classes = None
+    if predicted is not None:
+        given = to_numpy(predicted, "predicted")
+        n_classes = int(given.max(initial=0)) + 1 if data is None else data.n_classes
+        by_label = (given, confidence, correct, sample_weight)
+        classes = ClassSums.from_examples(*by_label, n_classes=n_classes)
+    return _summarize(values, draws, sums, classes, options)
 
 
 def summarize_sums(
@@ -241,37 +243,48 @@ def summarize_sums(
     0.75
     """
     options = SummaryOptions(sums.binned.n_bins, coverage, clip, delta, n_resamples=0)
-    values = _top_values(sums.rounded_examples(), sums.binned, sums.log_loss(), options)
+    values = _top_values(sums.rounded_examples(), sums, options)
     if full is not None:
         values |= {"brier_full": full.brier(), "log_loss_full": full.log_loss()}
         values["classwise_ece"] = full.classwise_ece()
-    found = _summarize(values, {}, sums.n_rows, None if sums.weighted else sums.n_rows, options)
-    table = None if classes is None else classes.table(ece=values["ece"], delta=delta)
-    return replace(found, classes=table)
+    return _summarize(values, {}, sums, classes, options)
 
 
-def _top_values(
-    examples: Examples, sums: BinnedSums, log_loss: float, options: SummaryOptions
-) -> dict[str, float]:
+def _refuse_for_chunks(n_resamples: int | None, **options: Any) -> None:
+    """Refuse what needs all rows."""
+    if n_resamples:
+        raise ValueError(
+            "`n_resamples` must be 0 or left out for chunks, as intervals need all rows; the "
+            "proven bounds are given."
+        )
+    for name, given in options.items():
+        if not (given is None or np.array_equal(given, 0)):
+            raise TypeError(
+                f"`{name}` cannot be given with chunks of confidence: there are no intervals, and "
+                "for `proba` see `hokical.streams.evaluate(..., full=True)`."
+            )
+
+
+def _top_values(examples: Examples, sums: MetricSums, options: SummaryOptions) -> dict[str, float]:
     """All top-label metrics; only those of the order of confidences use the examples."""
     data, weight = (examples.confidence, examples.correct), examples.weight
-    ranked = RankedExamples.from_examples(examples)
+    ranked, bins = RankedExamples.from_examples(examples), sums.binned
     return {
-        "accuracy": sums.overall_accuracy,
-        "mean_confidence": sums.overall_confidence,
-        "ece": sums.ece(),
+        "accuracy": bins.overall_accuracy,
+        "mean_confidence": bins.overall_confidence,
+        "ece": bins.ece(),
         "ece_mass": ece(*data, n_bins=options.n_bins, bins="mass", sample_weight=weight),
-        "mce": sums.mce(),
-        "debiased_ece": sums.debiased_ece(),
+        "mce": bins.mce(),
+        "debiased_ece": bins.debiased_ece(),
         "smooth_ece": smooth_ece(*data, sample_weight=weight),
         "ks_error": float(ks_distance(ranked)),
-        "brier": sums.brier(),
-        "refinement": split_sums(sums).refinement,
-        "log_loss": log_loss,
+        "brier": bins.brier(),
+        "refinement": split_sums(bins).refinement,
+        "log_loss": sums.log_loss(),
         "auroc": float(area_under_roc(ranked)),
         "aurc": float(area_under_risk(ranked)),
         "selective_risk": float(risk_at(ranked, options.coverage)),
-        "sharpness": sums.sharpness(),
+        "sharpness": bins.sharpness(),
     }
 
 
@@ -311,16 +324,17 @@ def _resample_metrics(
 def _summarize(
     values: dict[str, float],
     draws: dict[str, FloatArray],
-    n_rows: int,
-    n_independent: int | None,
+    sums: MetricSums,
+    classes: ClassSums | None,
     options: SummaryOptions,
 ) -> Summary:
-    """Add intervals, and bounds where the proofs allow them: not with weights."""
+    """Add intervals, bounds where the proofs allow them (not with weights), and classes."""
     estimates = {
         name: estimate(name, value, draws.get(name), options) for name, value in values.items()
     }
-    bounds = {} if n_independent is None else proven_bounds(values, n_independent, options)
-    return Summary(n_rows, estimates, bounds, options)
+    bounds = {} if sums.weighted else proven_bounds(values, sums.n_rows, options)
+    table = None if classes is None else classes.table(ece=values["ece"], delta=options.delta)
+    return Summary(sums.n_rows, estimates, bounds, options, table)
 
 
 def estimate(

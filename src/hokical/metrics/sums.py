@@ -22,7 +22,7 @@ from hokical.metrics.binned_sums import BinnedSums, gap_from_words, gap_norm
 from hokical.metrics.checks import Examples, Predictions, as_examples, as_predictions
 from hokical.metrics.exact import exact_sums
 from hokical.metrics.levels import N_LEVELS, confidence_level, level_confidence
-from hokical.metrics.proper import full_losses, full_squares, top_losses
+from hokical.metrics.losses import full_losses, full_squares, top_losses
 
 
 @dataclass(frozen=True, eq=False, repr=False)
