@@ -175,7 +175,16 @@ def test_tables_hold_the_numbers(comparison: Comparison) -> None:
             assert f"{result.score('log_loss_full'):.4f}" in text
             assert result.label in text
     assert "\\%" in comparison.to_latex()
+    assert "\\textbf{" in comparison.to_latex()
     assert comparison.to_markdown().count("**") % 2 == 0
+
+
+def test_latex_takes_no_name_for_markup() -> None:
+    logits, labels = np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 1])
+    named = {r"a_{b}\input{c}^~": "uncalibrated"}
+    text = compare((logits, labels), (logits, labels), named, n_resamples=0).to_latex()
+    name = r"a\_\{b\}\textbackslash{}input\{c\}\textasciicircum{}\textasciitilde{}"
+    assert f"({name}) & " in text
 
 
 def test_a_fit_that_does_not_converge_leaves_a_note() -> None:

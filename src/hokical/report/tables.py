@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +31,11 @@ HEADINGS = {
     "log_loss_full": ("log loss", "all classes"),
 }
 SHARES = ("mean_confidence", "accuracy")
+#: What LaTeX would take for markup.
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+)
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class Tables:
 
     def to_latex(self) -> str:
         """The same as a `tabular` of the package booktabs."""
-        lines = self._lines("\\textbf{{{}}}", lambda text: re.sub(r"([&%$#_])", r"\\\1", text))
+        lines = self._lines("\\textbf{{{}}}", lambda text: text.translate(_LATEX))
         head, *body = (" & ".join(line) + " \\\\\n" for line in lines)
         columns = f"l{'r' * len(self.main_columns)}"
         begin = f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\\midrule\n"
@@ -143,11 +147,13 @@ class Tables:
     def _lines(self, mark: str, quote: Callable[[str], str]) -> list[list[str]]:
         """The cells of a small table, its head first, quoted for a language."""
         head = ["method", *map(full_heading, self.main_columns)]
-        rows = ([r.label, *self.marked_cells(r, mark)] for r in self.results)
-        return [head, *([quote(cell) for cell in row] for row in rows)]
+        rows = ([quote(r.label), *self.marked_cells(r, mark, quote)] for r in self.results)
+        return [head, *rows]
 
-    def marked_cells(self, result: MethodResult, mark: str) -> list[str]:
-        """The cells of a small table, the best of each score in `mark`.
+    def marked_cells(
+        self, result: MethodResult, mark: str, quote: Callable[[str], str] = str
+    ) -> list[str]:
+        """The quoted cells of a small table, the best of each score in `mark`.
 
         Equal as shown is equal: readers cannot see which 0.0107 is lower.
         """
@@ -155,7 +161,7 @@ class Tables:
         for name in self.main_columns:
             shown = format_score(name, result.score(name))
             best = "" if name in SHARES else format_score(name, self.best(name).score(name))
-            cells.append(mark.format(shown) if shown == best else shown)
+            cells.append(mark.format(quote(shown)) if shown == best else quote(shown))
         return cells
 
     def _flat_rows(self) -> list[dict[str, Any]]:
