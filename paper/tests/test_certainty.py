@@ -73,7 +73,7 @@ def test_tables_stand_on_the_divisions(cuts: Cuts, results: Results) -> None:
     assert rows["lowest ECE", "hoki sampled"].cells[0].text == "8 of 15"
     ranks = [row.cells[0].value for row in ranks_table(cuts).rows if row.heads[0] == "all"]
     assert sum(ranks) == pytest.approx(1 + 2 + 3)
-    assert "2 times. recal does not" in cuts_note(cuts)
+    assert "2 times; on none: uncalibrated, vecs" in cuts_note(cuts)
 
 
 def test_the_paper_s_counts() -> None:

@@ -29,6 +29,9 @@ def cuts_note(cuts: Cuts) -> str:
     sizes = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     fewer = [title_of(name) for name in (*RIVALS[SAMPLED], *OWN_METHODS) if _is_partial(cuts, name)]
     some = f"; on some of them only: {', '.join(fewer)}" if fewer else ""
+    ran = {method for _, _, method in cuts.found}
+    none = [title_of(name) for name in RIVALS[SAMPLED] if name not in ran]
+    some += f"; on none: {', '.join(none)}" if none else ""
     return (
         f"Validation and test examples of each pair were pooled and divided anew, in the pair's "
         f"sizes, {sizes} times{some}. recal does not take part, as it needs the images. A rival "
