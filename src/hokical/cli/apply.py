@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 import hokical
+from hokical.cli import options as opt
 from hokical.cli.data import (
     choose_scores,
     in_many_files,
@@ -18,17 +19,6 @@ from hokical.cli.data import (
     warn_of_own_examples,
 )
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.options import (
-    BinaryScore,
-    CalibratorFile,
-    ClassAxis,
-    Classes,
-    IgnoreLabel,
-    Json,
-    Part,
-    Probabilities,
-    Split,
-)
 from hokical.cli.show import check_options, show_facts, show_json
 from hokical.cli.spinner import spinner
 from hokical.core.progress import track
@@ -48,7 +38,7 @@ _NOT_CERTIFIED = (
 
 
 def apply(
-    calibrator: CalibratorFile,
+    calibrator: opt.CalibratorFile,
     logits: Annotated[
         Path,
         typer.Argument(
@@ -83,13 +73,13 @@ def apply(
         str | None,
         typer.Option(help="For a folder: address of a Dask scheduler, e.g. tcp://host:8786."),
     ] = None,
-    probabilities: Probabilities = False,
-    binary_score: BinaryScore = None,
-    classes: Classes = None,
-    split: Split = Part.test,
-    class_axis: ClassAxis = None,
-    ignore_label: IgnoreLabel = None,
-    as_json: Json = False,
+    probabilities: opt.Probabilities = False,
+    binary_score: opt.BinaryScore = None,
+    classes: opt.Classes = None,
+    split: opt.Split = opt.Part.test,
+    class_axis: opt.ClassAxis = None,
+    ignore_label: opt.IgnoreLabel = None,
+    as_json: opt.Json = False,
 ) -> None:
     """Write the predicted labels and their confidence for new logits.
 
@@ -113,7 +103,7 @@ def apply(
         return
     wanted = choose_scores(probabilities, binary_score, classes, keep, on_maps=dense is not None)
     suffix = ".npz" if dense else (".npz", *hokical.io.writing.TABLES)
-    hokical.io.check_output(output, suffix=suffix, inputs=(calibrator, logits))
+    hokical.io.check_output(output, suffix=suffix)
     fitted = load_calibrator(calibrator)
     model: Calibrator | Dense = fitted
     if dense is None:
@@ -190,7 +180,7 @@ def _apply_to_parts(
     logits: Path,
     output: Path,
     proba: bool,
-    split: Part,
+    split: opt.Part,
     scheduler: str | None,
     as_json: bool,
 ) -> None:

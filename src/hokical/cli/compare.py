@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import hokical
+from hokical.cli import options as opt
 from hokical.cli.data import check_method, choose_scores, load_examples
-from hokical.cli.options import (
-    BinaryScore,
-    Classes,
-    Json,
-    Part,
-    Probabilities,
-    Resamples,
-    Seed,
-    Validation,
-    complete_method,
-)
 from hokical.cli.scores import show_comparison
 from hokical.cli.show import warn
 
@@ -33,7 +23,7 @@ Format = StrEnum("Format", ["table", "csv", "markdown", "latex", "json"])
 
 
 def compare(
-    val: Validation,
+    val: opt.Validation,
     test: Annotated[
         Path | None,
         typer.Argument(metavar="[TEST]", help="Test data; if omitted, VAL must hold both parts."),
@@ -46,7 +36,7 @@ def compare(
         typer.Option(
             help="The method of the headline, to which others are compared.",
             show_default="auto",
-            autocompletion=complete_method,
+            autocompletion=opt.complete_method,
         ),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
@@ -54,20 +44,20 @@ def compare(
     form: Annotated[
         Format, typer.Option("--format", help="How to print the result.")
     ] = Format.table,
-    resamples: Resamples = 1000,
-    seed: Seed = 0,
+    resamples: opt.Resamples = 1000,
+    seed: opt.Seed = 0,
     val_labels: Annotated[Path | None, typer.Option(help="File with VAL's labels.")] = None,
     test_labels: Annotated[Path | None, typer.Option(help="File with TEST's labels.")] = None,
-    probabilities: Probabilities = False,
-    binary_score: BinaryScore = None,
-    classes: Classes = None,
-    as_json: Json = False,
+    probabilities: opt.Probabilities = False,
+    binary_score: opt.BinaryScore = None,
+    classes: opt.Classes = None,
+    as_json: opt.Json = False,
 ) -> None:
     """Fit methods on VAL and compare them on TEST."""
     subject = None if subject is None else check_method(subject)
     names = _names(methods if subject is None or methods == "all" else f"{methods},{subject}")
     if report is not None:
-        hokical.io.check_output(report, inputs=(val, test, val_labels, test_labels))
+        hokical.io.check_output(report)
     wanted = choose_scores(probabilities, binary_score, classes)
     fitted_on, tested_on = _load_both(val, test, val_labels, test_labels, wanted)
     found = hokical.compare(
@@ -100,12 +90,12 @@ def _names(methods: str) -> list[str] | None:
 def _load_both(
     val: Path, test: Path | None, val_labels: Path | None, test_labels: Path | None, wanted: Wanted
 ) -> tuple[LabelledRows, LabelledRows]:
-    learned = load_examples(val, Part.val, val_labels, wanted=wanted)
+    learned = load_examples(val, opt.Part.val, val_labels, wanted=wanted)
     if test is None and learned.part is None:
         raise typer.BadParameter(
             f"{val} holds one set; pass TEST, data that nothing was fitted on."
         )
-    judged = load_examples(test or val, Part.test, test_labels, wanted=wanted)
+    judged = load_examples(test or val, opt.Part.test, test_labels, wanted=wanted)
     if learned.logits.n_classes != judged.logits.n_classes:
         raise typer.BadParameter(
             f"VAL and TEST must have the same classes; got {learned.logits.n_classes} and "

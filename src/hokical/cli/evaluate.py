@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import hokical
+from hokical.cli import options as opt
 from hokical.cli.data import (
     choose_scores,
     in_many_files,
@@ -20,20 +21,6 @@ from hokical.cli.data import (
     warn_of_own_examples,
 )
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.options import (
-    BinaryScore,
-    Bins,
-    ClassAxis,
-    Classes,
-    IgnoreLabel,
-    Json,
-    Labels,
-    Part,
-    Probabilities,
-    Resamples,
-    Seed,
-    Split,
-)
 from hokical.cli.scores import show_classes
 from hokical.cli.show import interval, new_table, say, show_json, show_table, warn
 from hokical.cli.spinner import spinner
@@ -80,17 +67,17 @@ def evaluate(
     full: Annotated[
         bool, typer.Option("--full/--no-full", help="Score the probabilities of all classes too.")
     ] = True,
-    bins: Bins = 15,
-    resamples: Resamples = 1000,
-    seed: Seed = 0,
-    labels: Labels = None,
-    probabilities: Probabilities = False,
-    binary_score: BinaryScore = None,
-    classes: Classes = None,
-    split: Split = Part.test,
-    class_axis: ClassAxis = None,
-    ignore_label: IgnoreLabel = None,
-    as_json: Json = False,
+    bins: opt.Bins = 15,
+    resamples: opt.Resamples = 1000,
+    seed: opt.Seed = 0,
+    labels: opt.Labels = None,
+    probabilities: opt.Probabilities = False,
+    binary_score: opt.BinaryScore = None,
+    classes: opt.Classes = None,
+    split: opt.Split = opt.Part.test,
+    class_axis: opt.ClassAxis = None,
+    ignore_label: opt.IgnoreLabel = None,
+    as_json: opt.Json = False,
 ) -> None:
     """Measure calibration, with intervals and guarantees.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import hokical
 from hokical.cli.data import read_calibrator
 from hokical.cli.options import CalibratorFile, Json
 from hokical.cli.show import check_options, say, show_facts, show_json, warn
@@ -70,9 +71,7 @@ def export(
 
     A model that cannot be run here is written all the same, and `check` says why it was not run.
     """
-    from hokical.io import check_output
-
-    check_output(output, suffix=".onnx", inputs=(calibrator, attach))
+    hokical.io.check_output(output, suffix=".onnx")
     fitted = read_calibrator(calibrator)
     options: dict[str, Any] = {"precision": "float32" if float32 else "float64"}
     options |= {"probabilities": probabilities}
@@ -100,22 +99,18 @@ def _refuse(**given: Any) -> None:
 
 
 def _export(fitted: Calibrator, output: Path, opset: int | None, options: dict[str, Any]) -> Any:
-    from hokical.integrations.onnx import DEFAULT_OPSET, export
-
+    options |= {} if opset is None else {"opset": opset}
     with check_options():
-        return export(fitted, output, opset=DEFAULT_OPSET if opset is None else opset, **options)
+        return hokical.integrations.onnx.export(fitted, output, **options)
 
 
 def _attach(model: Path, fitted: Calibrator, output: Path, options: dict[str, Any]) -> Any:
-    from hokical.integrations.onnx import attach
-    from hokical.io import DataFileError
-
     if not model.is_file():
-        raise DataFileError(model, "expected an ONNX model; there is no such file.")
+        raise hokical.io.DataFileError(model, "expected an ONNX model; there is no such file.")
     with check_options("--attach"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            both = attach(model, fitted, output, **options)
+            both = hokical.integrations.onnx.attach(model, fitted, output, **options)
         except ValueError as error:
             raise ValueError(_in_options(str(error))) from error
     for warning in caught:
@@ -132,13 +127,12 @@ def _in_options(message: str) -> str:
 
 def _check(model: Any, fitted: Calibrator) -> dict[str, Any]:
     """What a run of the model says, or why there was none."""
-    from hokical.integrations.onnx import NotRunnable, check
-
+    onnx = hokical.integrations.onnx
     try:
-        found = check(model, fitted)
+        found = onnx.check(model, fitted)
     except ImportError:
         return {"check": "not run: onnxruntime is not installed"}
-    except NotRunnable as reason:
+    except onnx.NotRunnable as reason:
         return {"check": f"not run: {reason}"}
     if not found.agrees:
         say(
@@ -154,11 +148,11 @@ def _check(model: Any, fitted: Calibrator) -> dict[str, Any]:
 
 
 def _show(model: Any, output: Path, checked: dict[str, Any] | None, as_json: bool) -> None:
-    from hokical.integrations.onnx import describe_tensor
-
     facts = {item.key: item.value for item in model.metadata_props}
-    inputs = [describe_tensor(item) for item in model.graph.input]
-    outputs = [describe_tensor(item) for item in model.graph.output]
+    inputs, outputs = (
+        [hokical.integrations.onnx.describe_tensor(item) for item in items]
+        for items in (model.graph.input, model.graph.output)
+    )
     size = output.stat().st_size
     known = {
         "output": str(output),

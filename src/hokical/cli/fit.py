@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,30 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import hokical
-from hokical.cli.data import (
-    check_method,
-    choose_scores,
-    in_many_files,
-    load_examples,
-    open_parts,
-)
+from hokical.cli import options as opt
+from hokical.cli.data import check_method, choose_scores, in_many_files, load_examples, open_parts
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.options import (
-    BinaryScore,
-    ClassAxis,
-    Classes,
-    IgnoreLabel,
-    Json,
-    Labels,
-    Method,
-    Part,
-    PositionsPerItem,
-    Probabilities,
-    Seed,
-    Split,
-    Validation,
-)
-from hokical.cli.show import check_options, show_facts, show_json, warn
+from hokical.cli.show import check_options, show_facts, show_json
 from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
@@ -43,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def fit(
-    val: Validation,
+    val: opt.Validation,
     output: Annotated[Path, typer.Option("-o", "--output", help="Output file (.json).")],
-    method: Method = None,
+    method: opt.Method = None,
     noise: Annotated[
         str | None, typer.Option(help="For hoki: auto, gaussian:2.0, uniform:-2,4 or gumbel:1.5.")
     ] = None,
@@ -60,16 +39,16 @@ def fit(
         Path | None,
         typer.Option(help="Folder from which a killed fit continues; data is read in parts."),
     ] = None,
-    seed: Seed = 0,
-    labels: Labels = None,
-    probabilities: Probabilities = False,
-    binary_score: BinaryScore = None,
-    classes: Classes = None,
-    split: Split = Part.val,
-    class_axis: ClassAxis = None,
-    ignore_label: IgnoreLabel = None,
-    max_positions_per_item: PositionsPerItem = None,
-    as_json: Json = False,
+    seed: opt.Seed = 0,
+    labels: opt.Labels = None,
+    probabilities: opt.Probabilities = False,
+    binary_score: opt.BinaryScore = None,
+    classes: opt.Classes = None,
+    split: opt.Split = opt.Part.val,
+    class_axis: opt.ClassAxis = None,
+    ignore_label: opt.IgnoreLabel = None,
+    max_positions_per_item: opt.PositionsPerItem = None,
+    as_json: opt.Json = False,
 ) -> None:
     """Fit a calibrator on validation logits and labels, and save it.
 
@@ -77,7 +56,7 @@ def fit(
     --checkpoint are read in parts, so they may be larger than memory.
     """
     calibrator = _make(method, noise, draws, bins, seed)
-    hokical.io.check_output(output, inputs=(val, labels))
+    hokical.io.check_output(output)
     dense = dense_options(
         val, class_axis, ignore_label, max_positions_per_item, checkpoint=checkpoint
     )
@@ -127,13 +106,9 @@ def _make(
 
 
 def _time(work: Callable[[], object]) -> float:
-    """Seconds that the work takes; its warnings go to stderr."""
+    """Seconds that the work takes."""
     start = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        work()
-    for warning in caught:
-        warn(str(warning.message))
+    work()
     return time.perf_counter() - start
 
 

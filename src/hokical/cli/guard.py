@@ -16,7 +16,6 @@ from typer.core import TyperCommand, TyperGroup
 
 import hokical
 from hokical.cli.show import stderr, warn, warned
-from hokical.core.warn import FitDataWarning
 
 #: Parameters of commands that name what is written; all other paths are read.
 OUTPUTS = frozenset({"output", "report", "state", "log", "prometheus", "checkpoint"})
@@ -82,7 +81,7 @@ class Guard(TyperGroup):
         warned.clear()
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("default", FitDataWarning)
+                warnings.simplefilter("default", UserWarning)  # the fits' are such
                 warnings.showwarning = lambda message, *_, **__: warn(str(message))
                 found = super().invoke(ctx)
             if ctx.meta["strict"] and warned:

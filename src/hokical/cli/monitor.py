@@ -16,21 +16,9 @@ import typer
 from rich.text import Text
 
 import hokical
+from hokical.cli import options as opt
 from hokical.cli.data import choose_scores, load_calibrator, load_examples
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.options import (
-    BinaryScore,
-    Bins,
-    CalibratorFile,
-    ClassAxis,
-    Classes,
-    IgnoreLabel,
-    Json,
-    Labels,
-    Part,
-    Probabilities,
-    Split,
-)
 from hokical.cli.show import check_options, interval, new_table, show_facts, show_json, show_table
 from hokical.cli.spinner import spinner
 from hokical.core.logits import as_logits
@@ -50,7 +38,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def monitor(
-    calibrator: CalibratorFile,
+    calibrator: opt.CalibratorFile,
     logits: Annotated[
         Path, typer.Argument(metavar="LOGITS", help="New logits, with labels where known.")
     ],
@@ -81,7 +69,7 @@ def monitor(
     again: Annotated[
         bool, typer.Option("--again", help="Count a file that was counted before.")
     ] = False,
-    bins: Bins = 15,
+    bins: opt.Bins = 15,
     delta: Annotated[
         float, typer.Option(help="Probability of ever raising a false alarm, in all and by class.")
     ] = 0.01,
@@ -92,14 +80,14 @@ def monitor(
         float, typer.Option(help="The same, for the rows with one predicted label.")
     ] = 0.05,
     model: Annotated[str, typer.Option(help="Name of the model in exports.")] = "model",
-    labels: Labels = None,
-    probabilities: Probabilities = False,
-    binary_score: BinaryScore = None,
-    classes: Classes = None,
-    split: Split = Part.test,
-    class_axis: ClassAxis = None,
-    ignore_label: IgnoreLabel = None,
-    as_json: Json = False,
+    labels: opt.Labels = None,
+    probabilities: opt.Probabilities = False,
+    binary_score: opt.BinaryScore = None,
+    classes: opt.Classes = None,
+    split: opt.Split = opt.Part.test,
+    class_axis: opt.ClassAxis = None,
+    ignore_label: opt.IgnoreLabel = None,
+    as_json: opt.Json = False,
 ) -> None:
     """Watch a model in service for drift of confidence and inputs.
 
@@ -122,7 +110,7 @@ def monitor(
             with check_options("CALIBRATOR or --state"):
                 watching = hokical.CalibrationMonitor.load(state, fitted)
         else:
-            known = None if reference is None else read(reference, Part.val, None, plain, 0)
+            known = None if reference is None else read(reference, opt.Part.val, None, plain, 0)
             watching = _new_monitor(fitted, known, options)
         if not watching.note_batch(_digest(logits, labels, split)) and not again:
             raise hokical.io.DataFileError(
@@ -154,7 +142,7 @@ def _read_window(text: str) -> int | timedelta:
     return timedelta(seconds=number * _SECONDS[unit]) if unit else number
 
 
-def _digest(logits: Path, labels: Path | None, split: Part) -> str:
+def _digest(logits: Path, labels: Path | None, split: opt.Part) -> str:
     """A digest of the contents of files, whatever their names."""
     digest = hashlib.sha256(split.encode())
     for path in (logits, labels):
@@ -167,7 +155,7 @@ def _digest(logits: Path, labels: Path | None, split: Part) -> str:
 
 def _read_rows(
     path: Path,
-    split: Part,
+    split: opt.Part,
     labels: Path | None,
     wanted: Wanted,
     seed: int,

@@ -53,6 +53,17 @@ def report_damage(path: Path, kind: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def report_file(path: Path, remedy: str = "") -> Iterator[None]:
+    """Errors about numbers in a file name the file."""
+    try:
+        yield
+    except DataFileError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise DataFileError(path, str(error), remedy) from error
+
+
 def import_reader(path: Path, module: str, kind: str, extra: str) -> Any:
     """The module that reads files of a kind, or an error that says how to install it."""
     try:

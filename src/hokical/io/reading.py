@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from hokical.core.topk import TopK
 from hokical.core.types import FloatArray, IntArray
 from hokical.io.columns import CLASSES, KEPT
 from hokical.io.delimited import open_csv
-from hokical.io.errors import DataFileError
+from hokical.io.errors import DataFileError, report_file
 from hokical.io.lazy import NAMELESS, Arrays
 from hokical.io.names import (
     TOP_K,
@@ -36,7 +36,6 @@ from hokical.io.sniff import find_format
 from hokical.io.stores import open_safetensors
 from hokical.io.wanted import ALL, LABELS_ALONE, LOGITS_AND_LABELS, Wanted, encode_labels, has_label
 
-Checked = TypeVar("Checked")
 Location = str | os.PathLike[str]
 
 _OPENERS: dict[str, Callable[[Path], Arrays]] = {
@@ -103,15 +102,16 @@ def read_examples(
     openers = [partial(_open, wanted=each) for each in (wanted, LABELS_ALONE)]
     found = find_arrays(Path(path), split, labels, openers[0], wanted, openers[1])
     where, name = found.path, found.names.logits
-    given = _read_top_k(where, found.arrays, name) if is_top_k(name) else found.logits
-    given = _check(where, partial(wanted.to_logits, given, name or wanted.array))
-    logits = _check(where, partial(as_logits, given, name=name or "logits", fitted_by=fitted_by))
-    classes = _check(where, partial(_class_names, wanted, found.arrays, logits.n_classes))
-    kept = _check(where, partial(found.find_kept, wanted.keep, logits.n_rows))
+    with report_file(where):
+        given = _read_top_k(where, found.arrays, name) if is_top_k(name) else found.logits
+        given = wanted.to_logits(given, name or wanted.array)
+        logits = as_logits(given, name=name or "logits", fitted_by=fitted_by)
+        classes = _class_names(wanted, found.arrays, logits.n_classes)
+        kept = found.find_kept(wanted.keep, logits.n_rows)
     if not need_labels:
         return LabelledRows(logits, None, found.names.part, None, classes, kept)
-    weights = partial(as_weights, found.weights, logits.n_rows)
-    counts = _check(where, weights, "Fix or drop the weights.")
+    with report_file(where, "Fix or drop the weights."):
+        weights = as_weights(found.weights, logits.n_rows)
     labels_path, truth = found.find_labels()
     if truth is None and wanted.unlabelled:
         truth = np.full(logits.n_rows, -1)
@@ -124,14 +124,12 @@ def read_examples(
         )
     header = truth.ndim > 0 and len(truth) == logits.n_rows + 1
     known = _labelled_rows(truth, logits.n_rows, wanted)
-    truth = _check(labels_path, partial(encode_labels, tidy_labels(truth[known]), classes))
     checked = np.full(logits.n_rows, -1)
-    checked[known] = _check(
-        labels_path,
-        partial(as_labels, truth, checked[known].shape[0], logits.n_classes),
-        "If the first is a header, call it `label`." if header else "",
-    )
-    return LabelledRows(logits, checked, found.names.part, counts, classes, kept)
+    with report_file(labels_path):
+        truth = encode_labels(tidy_labels(truth[known]), classes)
+    with report_file(labels_path, "If the first is a header, call it `label`." if header else ""):
+        checked[known] = as_labels(truth, checked[known].shape[0], logits.n_classes)
+    return LabelledRows(logits, checked, found.names.part, weights, classes, kept)
 
 
 def _labelled_rows(labels: NDArray[Any], n_rows: int, wanted: Wanted) -> Any:
@@ -226,14 +224,6 @@ def _open(path: Path, wanted: Wanted) -> Arrays:
     return _TABLES[kind](path, wanted) if kind in _TABLES else _OPENERS[kind](path)
 
 
-def _check(path: Path, check: Callable[[], Checked], remedy: str = "") -> Checked:
-    """What a check gives; its errors name the file."""
-    try:
-        return check()
-    except (TypeError, ValueError) as error:
-        raise DataFileError(path, str(error), remedy) from error
-
-
 def is_top_k(name: str) -> bool:
     """Whether an array of that name holds the best values of each row."""
     return any(word in normalize(name) for word in TOP_K)
@@ -252,7 +242,7 @@ def _read_top_k(path: Path, arrays: Arrays, name: str) -> TopK:
     if arrays[count].size != 1 or arrays[count].dtype.kind not in "iu":
         raise DataFileError(path, f"expected one whole number in `{count}`.")
     classes = int(arrays[count].reshape(()))
-    return _check(path, lambda: _TOP_K_READERS[word](arrays[name], arrays[indices], classes))
+    return _TOP_K_READERS[word](arrays[name], arrays[indices], classes)
 
 
 def _top_k_name(path: Path, known: dict[str, str], *names: str) -> str:

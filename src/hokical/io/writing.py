@@ -61,9 +61,7 @@ def _for_arrow(column: NDArray[Any]) -> Any:
     return column.tolist() if column.dtype.kind in "UTO" else column
 
 
-def check_output(
-    path: Path, *, suffix: str | tuple[str, ...] = "", inputs: tuple[Path | None, ...] = ()
-) -> None:
+def check_output(path: Path, *, suffix: str | tuple[str, ...] = "") -> None:
     """Refuse a place that cannot be written to, before the work is done and lost."""
     folder = path.parent
     if not path.name.endswith(suffix):
@@ -75,5 +73,3 @@ def check_output(
         raise DataFileError(path, "cannot be written: it is not a file.", "Choose another name.")
     if not os.access(folder, os.W_OK):
         raise DataFileError(path, f"cannot be written: no right to write in {folder}.")
-    if path.exists() and any(given and given.exists() and path.samefile(given) for given in inputs):
-        raise DataFileError(path, "is an input too, and would be lost.", "Choose another name.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from hokical.core.memory import check_memory
 from hokical.core.types import FloatArray
 from hokical.fitting.partitions import Block
 from hokical.io.chunks import Chunk, join_columns, join_rows
-from hokical.io.errors import DataFileError
+from hokical.io.errors import DataFileError, report_file
 from hokical.io.sources import ChunkSource
 
 _ABOUT_ROWS = "The rows of the source cannot be used."
@@ -61,17 +60,6 @@ def report_rows(first_row: int) -> Iterator[None]:
         about_rows = type(error)(f"{error}{where}")
         about_rows.add_note(_ABOUT_ROWS)
         raise about_rows from error
-
-
-@contextmanager
-def report_file(path: Path) -> Iterator[None]:
-    """Errors about rows name the file."""
-    try:
-        yield
-    except DataFileError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise DataFileError(path, str(error)) from error
 
 
 @contextmanager
