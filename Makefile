@@ -6,8 +6,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 PEERS := .venv/.peers
 ARRAYS := .venv/.arrays
+PACKAGE := .venv/.package
 
-.PHONY: demo test test-all soak coverage lint bench bench-gpu docs test-peers clean
+.PHONY: demo test test-all soak coverage lint bench bench-gpu docs test-peers package wheel-test \
+	lowest clean
 
 demo: $(READY)  ## calibrate the shipped network with every method
 	@$(BIN)/hokical demo
@@ -44,6 +46,18 @@ docs: $(READY)  ## build the site into site/
 test-peers: $(PEERS)  ## compare with other libraries
 	$(BIN)/python -m pytest -n auto -m peer
 
+package: $(PACKAGE)  ## both distributions, into dist/ and dist-paper/, checked as an index does
+	rm -rf dist dist-paper
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --outdir dist-paper paper
+	$(BIN)/python -m twine check --strict dist/* dist-paper/*
+
+wheel-test: $(PACKAGE)  ## use the wheel in clean environments, one for each supported Python found
+	$(BIN)/python tools/smoke_wheel.py --all
+
+lowest: $(PACKAGE)  ## the same with the oldest dependencies that are allowed
+	$(BIN)/python tools/smoke_wheel.py --lowest
+
 $(READY): pyproject.toml paper/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "hokical needs Python 3.11 or newer with the venv module" \
 		"(on Debian: apt-get install python3-venv), or set PYTHON=..."; exit 1; }
@@ -61,5 +75,9 @@ $(PEERS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[peers]'
 	@touch $@
 
+$(PACKAGE): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[package]'
+	@touch $@
+
 clean:
-	rm -rf .venv site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist dist-paper site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,144 @@
+"""Install the wheel, not the source tree, into clean environments, and use it as a stranger would.
+
+    python tools/smoke_wheel.py             # the Python that runs this
+    python tools/smoke_wheel.py --all       # every supported Python that is installed
+    python tools/smoke_wheel.py --lowest    # the oldest dependencies that pyproject.toml allows
+
+Each environment gets the package without extras. `uv` makes and fills it where it is installed,
+otherwise `venv` and `pip`; `--lowest` needs `uv`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+#: With `t`: without the global interpreter lock.
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14", "3.13t", "3.14t")
+MOST_BYTES = 1_500_000
+
+FIT = """
+import hokical
+from hokical.demo import demo_logits
+
+(val_logits, val_labels), (test_logits, _) = demo_logits()
+for name in ("hoki", "temps", "profile"):
+    cal = hokical.make(name).fit(val_logits, val_labels)
+    cal.save(f"{name}.json")
+assert abs(cal.predict_proba(test_logits).sum() - len(test_logits)) < 1e-6
+"""
+LOAD = """
+import sys
+import hokical
+from hokical.demo import demo_logits
+
+for name in ("hoki", "temps", "profile"):
+    confidence = hokical.load(f"{name}.json").predict_confidence(demo_logits()[1][0])
+    assert 0.88 < confidence.mean() < 0.95, confidence.mean()
+assert not {"sklearn", "scipy", "numba"} & set(sys.modules), "loading must stay light"
+"""
+FACTS = """
+import sys
+from importlib.metadata import version
+
+names = "hokical numpy scipy scikit-learn numba array-api-compat typer rich".split()
+locked = getattr(sys, "_is_gil_enabled", lambda: True)()
+print(f"Python {sys.version.split()[0]}{'' if locked else ' without the lock'}:",
+      ", ".join(f"{name} {version(name)}" for name in names))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="every supported Python found here")
+    which.add_argument("--python", action="append", help="this interpreter; may be repeated")
+    parser.add_argument("--lowest", action="store_true", help="oldest versions of dependencies")
+    options = parser.parse_args()
+    pythons = options.python or (list(find_pythons()) if options.all else [sys.executable])
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = build_wheel(Path(folder))
+        for number, python in enumerate(pythons):
+            place = Path(folder, str(number))
+            place.mkdir()
+            smoke(install(wheel, python, place, lowest=options.lowest), place)
+
+
+def find_pythons() -> Iterator[str]:
+    """One working interpreter per supported version: from the path, or one of pyenv's."""
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for version in SUPPORTED:
+        threaded = version.endswith("t")
+        found = sorted(kept.glob(f"{version.rstrip('t')}.*{'t' * threaded}/bin/python{version}"))
+        candidates = [shutil.which(f"python{version}"), *map(str, reversed(found))]
+        working = [path for path in candidates if path and works(path)]
+        if working:
+            yield working[0]
+        else:
+            print(f"Python {version} is not installed here: skipped", flush=True)
+
+
+def works(python: str) -> bool:
+    """Whether it starts; pyenv's shims exist for versions that do not."""
+    return subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0
+
+
+def build_wheel(folder: Path) -> Path:
+    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT], folder)
+    (wheel,) = folder.glob("*.whl")
+    size = wheel.stat().st_size
+    print(f"{wheel.name}: {size:,} bytes", flush=True)
+    if size > MOST_BYTES:
+        sys.exit(f"The wheel must have at most {MOST_BYTES:,} bytes; got {size:,}.")
+    return wheel
+
+
+def install(wheel: Path, python: str, place: Path, *, lowest: bool) -> Path:
+    """A new environment with the wheel and what it requires; returns its folder of programs."""
+    home = place / "env"
+    programs = home / ("Scripts" if os.name == "nt" else "bin")
+    uv = [sys.executable, "-m", "uv"] if find_spec("uv") else [shutil.which("uv")]
+    if uv[-1]:
+        run([*uv, "venv", "-q", "--python", python, home], place)
+        fill = [*uv, "pip", "install", "-q", "--python", programs / "python"]
+        if lowest:  # only what is asked for by name counts as direct
+            oldest = ["--resolution", "lowest-direct", "--only-binary", ":all:"]
+            run([*fill, *oldest, "-r", ROOT / "pyproject.toml"], place)
+        run([*fill, wheel], place)
+    elif lowest:
+        sys.exit("`--lowest` needs uv: pip install uv")
+    else:
+        run([python, "-m", "venv", home], place)
+        run([programs / "python", "-m", "pip", "install", "-q", wheel], place)
+    return programs
+
+
+def smoke(programs: Path, place: Path) -> None:
+    """Import, fit, save; load in a process without scikit-learn; the commands."""
+    for code in (FACTS, FIT, LOAD):
+        run([programs / "python", "-I", "-W", "error", "-c", code], place)
+    quiet = {"stdout": subprocess.DEVNULL}
+    run([programs / "hokical", "--help"], place, **quiet)
+    run([programs / "hokical", "demo"], place, **quiet)
+    if "<html" not in (place / "report.html").read_text("utf-8")[:500]:
+        sys.exit("`hokical demo` wrote no report.")
+
+
+def run(command: list[str | Path | None], place: Path, **options: int) -> None:
+    # Without what could lead to the source tree.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(list(map(str, command)), cwd=place, env=environment, **options)  # type: ignore[call-overload]
+    if done.returncode:
+        sys.exit(f"{command[0]} failed with exit code {done.returncode}.")
+
+
+if __name__ == "__main__":
+    main()
