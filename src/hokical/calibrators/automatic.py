@@ -30,8 +30,8 @@ from hokical.rules.softmax import UncalibratedRule
 FEWEST_EXAMPLES = 20
 #: The classifier's own probabilities are kept unless the mean gain is this many standard errors.
 CLEARLY = 0.7
-#: Newton-CG of the whole fits: what it may still gain, in mean log loss, and how long it may take.
-TOLERANCE, MAX_ITER = 1e-7, 200
+#: The whole fit ends with a Newton step that promises no more than this in mean log loss.
+TOLERANCE, MAX_ITER = 1e-5, 200
 _TITLES = {
     "uncalibrated": "the classifier's own",
     "temps": "temperature scaling",

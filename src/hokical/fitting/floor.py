@@ -22,7 +22,7 @@ FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-15, 1e-20, 
 #: The largest floor within this of the least log loss is taken, as zeros may still turn up.
 AS_GOOD = 1e-9
 #: Floors are compared on evenly spaced rows, at least this many rows and logits.
-COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 17
+COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 14
 #: Log losses need not be exact to be compared: the last step of each floor's temperature.
 ROUGH_TOLERANCE = 1e-3
 #: Temperatures are sought within these multiples of the spread of the logits, or of 1.
