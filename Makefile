@@ -42,6 +42,7 @@ bench-gpu: $(READY)  ## kernels, fits and predictions on a CUDA GPU; needs PyTor
 
 docs: $(READY)  ## build the site into site/
 	$(BIN)/python -m zensical build --strict --clean
+	@echo "Read it, with search and without a network: python -m http.server --directory site"
 
 test-peers: $(PEERS)  ## compare with other libraries
 	$(BIN)/python -m pytest -n auto -m peer

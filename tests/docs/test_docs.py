@@ -194,7 +194,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("docs", "tools", "src"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, place / name, ignore=ignored)
-    shutil.copy(ROOT / "mkdocs.yml", place)
+    for name in ("mkdocs.yml", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, place)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     done = subprocess.run(command, cwd=place, capture_output=True, encoding="utf-8", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,71 @@
+"""What a release promises: its public names, its version, and how an index shows the README."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import hokical
+
+ROOT = Path(__file__).resolve().parents[1]
+LISTED = (ROOT / "tests" / "public_names.txt").read_text("utf-8").split()
+PACKAGES = sorted({name.partition(":")[0] for name in LISTED})
+NEEDED = {
+    "hokical.integrations.onnx": ("onnx", "ndonnx", "spox"),
+    "hokical.integrations.torch": ("torch",),
+}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_public_name_appears_or_vanishes_unannounced(package: str) -> None:
+    missing = [name for name in NEEDED.get(package, ()) if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{package} needs {missing}")
+    found = {f"{package}:{name}" for name in import_module(package).__all__}
+    listed = {name for name in LISTED if name.startswith(f"{package}:")}
+    assert found == listed, (
+        "public names changed: say so in CHANGELOG.md (a name that goes is deprecated first, see "
+        f"docs/api/promises.md), then edit tests/public_names.txt: {sorted(found ^ listed)}"
+    )
+
+
+def test_every_package_with_public_names_is_listed() -> None:
+    folder = ROOT / "src" / "hokical"
+    named = {
+        ".".join(path.parent.relative_to(folder.parent).parts)
+        for path in folder.rglob("__init__.py")
+        if "\n__all__ = " in path.read_text("utf-8")
+    }
+    assert named - {"hokical.cli"} == set(PACKAGES)  # of which only the command is public
+
+
+def test_one_version_everywhere() -> None:
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.M)
+    newest = re.search(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert cited is not None
+    assert newest is not None
+    assert cited[1] == newest[1] == hokical.__version__
+    paper = tomllib.loads((ROOT / "paper" / "pyproject.toml").read_text("utf-8"))
+    lower, upper = re.findall(
+        r"hokical>=([\d.]+),<([\d.]+)", str(paper["project"]["dependencies"])
+    )[0]
+    assert hokical.__version__.startswith(f"{lower}.")
+    assert not hokical.__version__.startswith(f"{upper}.")
+
+
+def test_an_index_shows_a_readme_without_broken_links() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    text = (ROOT / "README.md").read_text("utf-8")
+    for rule in hook["substitutions"]:
+        text, count = re.subn(rule["pattern"], rule["replacement"], text)
+        assert count, f"{rule['pattern']} is not in README.md any more"
+    assert not re.findall(r"\]\((?!https?:)[^)]*\)", text)
+    assert "\n    make " not in text
+    assert "pip install hokical " in text
+    assert "pip install ." not in text
