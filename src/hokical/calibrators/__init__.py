@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.catalog import method_names, register
+from hokical.calibrators.catalog import AUTOMATIC, BUILT_IN, method_names, register
 from hokical.calibrators.fitted import FittedCalibrator, load
 from hokical.core.storage import CalibratorFileError
 
@@ -36,25 +36,9 @@ if TYPE_CHECKING:
     from hokical.calibrators.uncalibrated import Uncalibrated as Uncalibrated
     from hokical.calibrators.vecs import VectorScaling as VectorScaling
 
-_HOMES = {
-    "AutoCalibrator": "automatic",
+_HOMES = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()} | {
     "BaseCalibrator": "base",
-    "BetaCalibration": "binary",
-    "DirichletODIR": "odir",
-    "EnsembleTemperatureScaling": "ets",
     "Fit": "base",
-    "Hoki": "hoki",
-    "IsotonicMulticlass": "irm",
-    "IsotonicOneVsAllTS": "irova_ts",
-    "MatrixScalingODIR": "odir",
-    "PlattScaling": "binary",
-    "ReCal": "recal",
-    "StabilityProfile": "profile",
-    "StructuredScaling": "structured",
-    "TemperatureScaling": "temps",
-    "Uncalibrated": "uncalibrated",
-    "VectorScaling": "vecs",
-    "VennAbers": "binary",
     "auto": "automatic",
     "make": "registry",
     "make_seeded": "registry",

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,6 +22,7 @@ from hokical.core.conversion import as_two_columns
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.types import FloatArray
+from hokical.core.warn import warn_user
 from hokical.fitting.floor import FlooredPartition
 from hokical.fitting.hopeless import warn_about_examples
 from hokical.fitting.partitions import Block, InMemory, Partition
@@ -141,6 +143,12 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
     def _fit(self, examples: Partition) -> Fit:
         """Learn the rule."""
         raise TypeError(f"{type(self).__name__} does not implement `_fit`.")
+
+    def _tell_ending(self, n_iter: int, converged: bool, message: str) -> dict[str, Any]:
+        """Report entries on how a fit ended, with a warning if it did not converge."""
+        if not converged:
+            warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
+        return {"n_iter": n_iter, "converged": converged, "message": message}
 
     def _keep(
         self, found: Fit, n_classes: int, scores: ScoreTable | None, support: Support | None

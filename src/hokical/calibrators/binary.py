@@ -6,18 +6,38 @@ logits (n, 2). Probabilities go through `hokical.from_probabilities`, 1-D or two
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.types import FloatArray
-from hokical.core.warn import warn_user
 from hokical.fitting.binary import BinaryExamples, fit_logistic, fit_venn_abers, read_binary
 from hokical.fitting.partitions import Partition
 from hokical.rules.binary import BetaRule, LogisticRule, PlattRule, VennAbersRule
 
 
-class PlattScaling(BaseCalibrator):
+class _Logistic(BaseCalibrator):
+    """Base of the methods that fit a logistic function."""
+
+    rule_kind: ClassVar[type[LogisticRule]]
+
+    def _fit_logistic(
+        self, data: BinaryExamples, *features: FloatArray, rising: bool = False
+    ) -> Fit:
+        """The rule whose numbers are the coefficients of the features (n,) and the intercept."""
+        coef, found = fit_logistic(data, features, rising=rising)
+        message = "converged"
+        if not found.converged:
+            message = f"no answer in {found.n_iter} iterations. Check the scores for outliers."
+        eta = np.stack([*features, np.ones(data.scores.size)], axis=1) @ coef
+        losses = np.logaddexp(0.0, np.where(data.hits, -eta, eta))
+        log_loss = float(np.average(losses, weights=data.weights))
+        ending = self._tell_ending(found.n_iter, found.converged, message)
+        return Fit(self.rule_kind(*coef.tolist()), {"log_loss": log_loss, **ending})
+
+
+class PlattScaling(_Logistic):
     """A logistic function of the score: P(class 1) = 1 / (1 + exp(-(slope score + intercept))).
 
     For two classes. Fitted by least log loss on Platt's targets, (n1 + 1) / (n1 + 2) for the n1
@@ -53,10 +73,10 @@ class PlattScaling(BaseCalibrator):
 
     def _fit(self, examples: Partition) -> Fit:
         data = read_binary(examples, type(self).__name__)
-        return _fit_logistic(PlattRule, data, data.scores)
+        return self._fit_logistic(data, data.scores)
 
 
-class BetaCalibration(BaseCalibrator):
+class BetaCalibration(_Logistic):
     """Log-odds rise log p - fall log(1 - p) + intercept of the probability p of class 1.
 
     For two classes. `rise` and `fall` are not negative, so that the answer rises with p: the best
@@ -93,7 +113,7 @@ class BetaCalibration(BaseCalibrator):
     def _fit(self, examples: Partition) -> Fit:
         data = read_binary(examples, type(self).__name__)
         log_p, minus_log_rest = -np.logaddexp(0.0, -data.scores), np.logaddexp(0.0, data.scores)
-        return _fit_logistic(BetaRule, data, log_p, minus_log_rest, rising=True)
+        return self._fit_logistic(data, log_p, minus_log_rest, rising=True)
 
 
 class VennAbers(BaseCalibrator):
@@ -132,23 +152,3 @@ class VennAbers(BaseCalibrator):
 
     def _fit(self, examples: Partition) -> Fit:
         return Fit(VennAbersRule(*fit_venn_abers(read_binary(examples, type(self).__name__))))
-
-
-def _fit_logistic(
-    kind: type[LogisticRule], data: BinaryExamples, *features: FloatArray, rising: bool = False
-) -> Fit:
-    """The rule whose numbers are the coefficients of the features (n,) and the intercept."""
-    coef, found = fit_logistic(data, features, rising=rising)
-    message = "converged"
-    if not found.converged:
-        message = f"no answer in {found.n_iter} iterations. Check the scores for outliers."
-        warn_user(f"{kind.name} did not converge: {message}", ConvergenceWarning)
-    eta = np.stack([*features, np.ones(data.scores.size)], axis=1) @ coef
-    losses = np.logaddexp(0.0, np.where(data.hits, -eta, eta))
-    report = {
-        "log_loss": float(np.average(losses, weights=data.weights)),
-        "n_iter": found.n_iter,
-        "converged": found.converged,
-        "message": message,
-    }
-    return Fit(kind(*coef.tolist()), report)

@@ -74,8 +74,9 @@ class Calibrator:
     def predict_proba(self, logits: Any) -> Array:
         """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
 
-        The hidden classes of a `TopK` share their rest evenly. Where the confidence is low, another
-        class can end up above the label; `predict` is still the label.
+        The only possible class of a row gets 1, whatever the confidence. The hidden classes of a
+        `TopK` share their rest evenly. Where the confidence is low, another class can end up above
+        the label; `predict` is still the label.
         """
         return self.answer("proba", logits)
 

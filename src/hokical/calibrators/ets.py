@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sklearn.exceptions import ConvergenceWarning
-
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
-from hokical.core.warn import warn_user
 from hokical.fitting.ensemble_search import fit_ensemble
 from hokical.fitting.partitions import Partition
 from hokical.fitting.streamed_examples import count_examples
@@ -101,14 +98,6 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     def _fit(self, examples: Partition) -> Fit:
         counted = count_examples(examples, type(self).__name__)
         found = fit_ensemble(counted, self.loss, check_bounds(self.bounds), self.max_iter)
-        if not found.converged:
-            warn_user(
-                f"EnsembleTemperatureScaling did not converge: {found.message}", ConvergenceWarning
-            )
-        report = {
-            "loss": found.loss,
-            "n_iter": found.n_iter,
-            "converged": found.converged,
-            "message": found.message,
-        }
-        return Fit(EnsembleRule(found.temperature, found.weights), report)
+        ending = self._tell_ending(found.n_iter, found.converged, found.message)
+        rule = EnsembleRule(found.temperature, found.weights)
+        return Fit(rule, {"loss": found.loss, **ending})

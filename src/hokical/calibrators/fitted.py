@@ -20,24 +20,11 @@ class FittedCalibrator(Calibrator):
     def __init__(self, document: dict[str, Any]) -> None:
         self._body = document
         self.name = document["method"]
-        self.rule_ = document["rule"]
-        self.n_classes_ = document["n_classes"]
-        self.fit_scores_ = document["fit_scores"]
-        self.held_out_scores_ = document["held_out_scores"]
-        self.neighbours_ = document["neighbours"]
-        self.support_ = document.get("support")
-
-    @property
-    def preserves_labels(self) -> bool:
-        return self.rule_.preserves_labels
-
-    @property
-    def accepts_top_k(self) -> bool:
-        return self.rule_.accepts_top_k
-
-    @property
-    def needs_views(self) -> bool:
-        return self.rule_.needs_views
+        stored = ("rule", "n_classes", "fit_scores", "held_out_scores", "neighbours", "support")
+        for name in stored:
+            setattr(self, f"{name}_", document[name])
+        for name in ("preserves_labels", "accepts_top_k", "needs_views"):
+            setattr(self, name, getattr(self.rule_, name))
 
     @property
     def library_version(self) -> str:

@@ -10,7 +10,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.arrays import Array, float64_scope, give_back
@@ -76,6 +75,12 @@ class Hoki(BaseCalibrator):
     validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged, before
         certainty is cut as under `unseen`, which adds at most 1 / n for each such bin
     table_ : StabilityTable, the mergeable statistic that all of this is computed from
+
+    Notes
+    -----
+    `predict_proba` divides what the label leaves in proportion to the probability that noise
+    switches the label to each class. Uniform noise would give 0 to classes out of its reach;
+    Gaussian noise of the same deviation is used instead.
 
     Examples
     --------
@@ -155,12 +160,12 @@ class Hoki(BaseCalibrator):
 
         Equal to one fit on all the examples together.
         """
-        check_is_fitted(self, "rule_")
+        self.check_fitted()
         table = self.table_
         for other in others:
             if not isinstance(other, Hoki):
                 raise TypeError(f"`merge` takes fitted Hoki calibrators; got {other!r}.")
-            check_is_fitted(other, "rule_")
+            other.check_fitted()
             if self._identity() != other._identity():
                 raise ValueError(
                     "calibrators must agree to be merged; got "
@@ -197,18 +202,6 @@ class Hoki(BaseCalibrator):
             n_bins=self.n_bins_,
             weights=block.weights,
         )
-
-    def predict_proba(self, logits: Any) -> Array:
-        """Probabilities (n, classes): the confidence for the label, the rest by label switches.
-
-        The rest is divided among the other classes in proportion to the probability that noise
-        switches the label to them. Rows sum to 1 and masked classes (-inf) get 0, so the only
-        possible class of a row gets 1, whatever the confidence. Where the confidence is low,
-        another class can end up above the label; `predict` is still the classifier's own label.
-        Uniform noise would give 0 to classes out of its reach; Gaussian noise of the same deviation
-        is used instead.
-        """
-        return super().predict_proba(logits)
 
     def _check_parameters(self) -> None:
         check_count(self.n_bins)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
-from hokical.core.warn import warn_user
 from hokical.fitting.isotonic import fit_classwise
 from hokical.fitting.likelihood import count_block
 from hokical.fitting.partitions import Partition
@@ -86,11 +84,7 @@ class IsotonicOneVsAllTS(BaseCalibrator):
         found = best_temperature(
             count_block(block), bounds=check_bounds(self.bounds), max_iter=self.max_iter
         )
-        if not found.converged:
-            warn_user(
-                f"The temperature of IsotonicOneVsAllTS did not converge: {found.message}",
-                ConvergenceWarning,
-            )
+        ending = self._tell_ending(found.n_iter, found.converged, found.message)
         curves = fit_classwise(block, found.temperature)
         rule = ClasswiseIsotonicRule(
             temperature=found.temperature,
@@ -98,10 +92,5 @@ class IsotonicOneVsAllTS(BaseCalibrator):
             values=np.concatenate([curve.values for curve in curves]),
             offsets=np.cumsum([0] + [curve.knots.size for curve in curves], dtype=np.int64),
         )
-        report = {
-            "absent_classes": np.setdiff1d(np.arange(examples.n_classes), block.labels),
-            "n_iter": found.n_iter,
-            "converged": found.converged,
-            "message": found.message,
-        }
-        return Fit(rule, report)
+        absent = np.setdiff1d(np.arange(examples.n_classes), block.labels)
+        return Fit(rule, {"absent_classes": absent, **ending})

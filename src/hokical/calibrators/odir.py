@@ -7,7 +7,7 @@ features they see.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.arrays import Array
-from hokical.core.bins import check_count
+from hokical.core.bins import check_count, check_positive
 from hokical.core.blocks import per_row
 from hokical.core.logits import Logits
 from hokical.core.types import IntArray
@@ -89,9 +89,7 @@ class ODIRCalibrator(BaseCalibrator):
             check_strengths(self.mus, "mus", ())
         check_cv(self.cv)
         check_count(self.max_iter, name="max_iter")
-        number = isinstance(self.tol, Real) and not isinstance(self.tol, bool)
-        if not (number and 0.0 < float(self.tol) < np.inf):
-            raise ValueError(f"`tol` must be a finite number above 0; got {self.tol!r}.")
+        check_positive("tol", self.tol, "The default is 1e-10.")
 
     def _fit(self, examples: Partition) -> Fit:
         block = examples.gather(type(self).__name__)
@@ -267,18 +265,12 @@ class MatrixScalingODIR(ODIRCalibrator):
 class DirichletODIR(ODIRCalibrator):
     """Softmax of W x + b, x the log-probabilities log softmax(logits).
 
-    The same as `MatrixScalingODIR`, with its parameters and attributes, on other features. They
-    differ by a constant per row, which the diagonal of W scales differently for each class: a
-    different model unless all diagonal entries are equal.
+    The same as `MatrixScalingODIR`, with its objective, parameters and attributes, on other
+    features. They differ by a constant per row, which the diagonal of W scales differently for each
+    class: a different model unless all diagonal entries are equal.
 
-    W and b minimise
-
-        mean log loss + lambda * mean(squared off-diagonals of W) + mu * mean(squared b)
-        + 1e-10 * mean((W_kk / t - 1)^2)
-
-    with t the inverse temperature of least log loss; for a class k without examples W_kk = t, the
-    rest of its row is 0 and its mu is min(mu, 1e-5). Log-probabilities are all negative, so the
-    optimal W_kk can be large for a rare class and infinite for an absent one. The published code
+    Log-probabilities are all negative, so without the ridge the optimal W_kk could be large for a
+    rare class and infinite for an absent one. The published code
     (dirichletcal) fixes the last class's row as a reference, so its penalty treats the classes
     differently; here all classes are treated alike, as in the paper's formula.
 

@@ -7,15 +7,12 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
-from hokical.core.arrays import Array
 from hokical.core.bins import check_count
 from hokical.core.blocks import per_row
 from hokical.core.special import expit
 from hokical.core.types import FloatArray
-from hokical.core.warn import warn_user
 from hokical.fitting.partitions import Block, Partition, State
 from hokical.fitting.profile_link import PENALTIES, LinkFit, fit_link
 from hokical.fitting.streamed_examples import count_examples
@@ -76,6 +73,8 @@ class StabilityProfile(BaseCalibrator):
     `sample_weight` counts examples: with weights that sum to 10 the correction is shrunk as if
     there were ten examples.
 
+    `predict_proba` divides what the label leaves in the proportions of the scaled softmax.
+
     Examples
     --------
     >>> from hokical import StabilityProfile
@@ -103,16 +102,6 @@ class StabilityProfile(BaseCalibrator):
         self.widths = widths
         self.penalty = penalty
         self.max_iter = max_iter
-
-    def predict_proba(self, logits: Any) -> Array:
-        """Probabilities (n, classes): the confidence for the label, the rest by the softmax.
-
-        The rest is divided among the other classes in the proportions of the scaled softmax. Rows
-        sum to 1 and masked classes (-inf) get 0, so the only possible class of a row gets 1,
-        whatever the confidence. Where the confidence is low, another class can end up above the
-        label; `predict` is still the classifier's own label.
-        """
-        return super().predict_proba(logits)
 
     def _check_parameters(self) -> None:
         check_widths(self.widths)
@@ -154,7 +143,16 @@ class StabilityProfile(BaseCalibrator):
             familiar=Familiar.of(features, counts),
         )
         change = np.abs(rule.confidence_from(counted, np) - expit(counted[:, 0], np)).mean()
-        return Fit(rule, _report(temperature, link, found, float(change)))
+        message = _message(temperature, link, found, float(change))
+        converged = bool(link.converged and found.converged)
+        report = {
+            "penalties": link.penalties,
+            "shares": link.shares,
+            "loo_log_loss": link.loo_losses,
+            "penalty": float(link.penalties[np.argmax(link.shares)]),
+        }
+        ending = self._tell_ending(link.n_iter + found.n_iter, converged, message)
+        return Fit(rule, report | ending)
 
 
 def check_widths(widths: Any) -> FloatArray:
@@ -194,26 +192,6 @@ def _features_of_block(block: Block, temperature: float, widths: FloatArray) -> 
     here = block.logits.beside(widths)
     features = per_row(lambda part: profile_features(part, temperature, here), block.logits)
     return features, block.correct, block.counts
-
-
-def _report(
-    temperature: float, link: LinkFit, found: TemperatureFit, change: float
-) -> dict[str, Any]:
-    """How the fits ended, with a warning if they did not converge."""
-    penalty = float(link.penalties[np.argmax(link.shares)])
-    converged = bool(link.converged and found.converged)
-    message = _message(temperature, link, found, change)
-    if not converged:
-        warn_user(f"StabilityProfile did not converge: {message}", ConvergenceWarning)
-    return {
-        "penalties": link.penalties,
-        "shares": link.shares,
-        "loo_log_loss": link.loo_losses,
-        "penalty": penalty,
-        "n_iter": link.n_iter + found.n_iter,
-        "converged": converged,
-        "message": message,
-    }
 
 
 def _message(temperature: float, link: LinkFit, found: TemperatureFit, change: float) -> str:

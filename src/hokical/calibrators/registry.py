@@ -53,7 +53,21 @@ def table() -> list[MethodInfo]:
     >>> [info.name for info in table()][0]
     'uncalibrated'
     """
-    return [_info(load_estimator_class(name)) for name in method_names()]
+    kinds = (load_estimator_class(name) for name in method_names())
+    return [
+        MethodInfo(
+            name=kind.name,
+            title=kind.title,
+            kind=kind,
+            reference=kind.reference,
+            parameters=kind().get_params(deep=False),
+            changes_labels=not kind.preserves_labels,
+            accepts_top_k=kind.accepts_top_k,
+            binary_only=kind.binary_only,
+            cost=kind.cost,
+        )
+        for kind in kinds
+    ]
 
 
 def methods_from_logits(n_classes: int | None = None) -> list[str]:
@@ -64,17 +78,3 @@ def methods_from_logits(n_classes: int | None = None) -> list[str]:
         for name, kind in kinds.items()
         if not kind.needs_views and not (kind.binary_only and n_classes not in (None, 2))
     ]
-
-
-def _info(kind: type[BaseCalibrator]) -> MethodInfo:
-    return MethodInfo(
-        name=kind.name,
-        title=kind.title,
-        kind=kind,
-        reference=kind.reference,
-        parameters=kind().get_params(deep=False),
-        changes_labels=not kind.preserves_labels,
-        accepts_top_k=kind.accepts_top_k,
-        binary_only=kind.binary_only,
-        cost=kind.cost,
-    )

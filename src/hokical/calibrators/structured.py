@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from numbers import Real
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
-from hokical.core.bins import check_count
-from hokical.core.warn import warn_user
+from hokical.core.bins import check_count, check_positive
 from hokical.fitting.floor import choose_base
 from hokical.fitting.likelihood import CountedExamples
 from hokical.fitting.newton import Minimum
@@ -123,14 +119,8 @@ class StructuredScaling(BaseCalibrator):
                 f"terms up to {MOST_CROSSED} classes."
             )
         check_count(self.max_iter, name="max_iter")
-        for name, default in (("strength", STRENGTH), ("tol", 1e-10)):
-            value = getattr(self, name)
-            number = isinstance(value, Real) and not isinstance(value, bool)
-            if not (number and 0.0 < float(value) < math.inf):
-                raise ValueError(
-                    f"`{name}` must be a finite number above 0; got {value!r}. The default is "
-                    f"{default}."
-                )
+        check_positive("strength", self.strength, f"The default is {STRENGTH}.")
+        check_positive("tol", self.tol, "The default is 1e-10.")
 
     def _fit(self, examples: Partition) -> Fit:
         counted, n_examples = count_possible(examples.gather(type(self).__name__))
@@ -146,17 +136,9 @@ class StructuredScaling(BaseCalibrator):
             tol=float(self.tol),
             max_iter=self.max_iter,
         )
-        report = self._tell(counted, base, found.minimum) | {"log_loss": found.log_loss}
-        return Fit(found.rule, report)
-
-    def _tell(
-        self, examples: CountedExamples, base: TemperatureFit, found: Minimum
-    ) -> dict[str, Any]:
-        message = _message(examples, base, found)
-        if message != "converged":
-            warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
-        converged = message == "converged"
-        return {"n_iter": found.n_iter, "converged": converged, "message": message}
+        message = _message(counted, base, found.minimum)
+        ending = self._tell_ending(found.minimum.n_iter, message == "converged", message)
+        return Fit(found.rule, {"log_loss": found.log_loss, **ending})
 
 
 def _message(examples: CountedExamples, base: TemperatureFit, found: Minimum) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from sklearn.exceptions import ConvergenceWarning
-
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
-from hokical.core.warn import warn_user
 from hokical.fitting.partitions import Partition
 from hokical.fitting.streamed_examples import count_examples
 from hokical.fitting.temperature import BOUNDS, MAX_ITER, best_temperature, check_bounds
@@ -75,12 +72,5 @@ class TemperatureScaling(BaseCalibrator):
         bounds = check_bounds(self.bounds)
         counted = count_examples(examples, type(self).__name__)
         found = best_temperature(counted, bounds=bounds, max_iter=self.max_iter)
-        if not found.converged:
-            warn_user(f"TemperatureScaling did not converge: {found.message}", ConvergenceWarning)
-        report = {
-            "log_loss": found.log_loss,
-            "n_iter": found.n_iter,
-            "converged": found.converged,
-            "message": found.message,
-        }
-        return Fit(TemperatureRule(found.temperature), report)
+        ending = self._tell_ending(found.n_iter, found.converged, found.message)
+        return Fit(TemperatureRule(found.temperature), {"log_loss": found.log_loss, **ending})

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import numbers
-
-from sklearn.exceptions import ConvergenceWarning
-
 from hokical.calibrators.base import BaseCalibrator, Fit
-from hokical.core.bins import check_count
+from hokical.core.bins import check_count, check_positive
 from hokical.core.types import IntArray
-from hokical.core.warn import warn_user
 from hokical.fitting.newton import Minimum
 from hokical.fitting.partitions import Partition
 from hokical.fitting.streamed_examples import count_examples
@@ -94,12 +88,7 @@ class VectorScaling(BaseCalibrator):
 
     def _check_parameters(self) -> None:
         check_count(self.max_iter, name="max_iter")
-        number = isinstance(self.ridge, numbers.Real) and not isinstance(self.ridge, bool)
-        if not (number and 0.0 < self.ridge < math.inf):
-            raise ValueError(
-                f"`ridge` must be a finite number above 0; got {self.ridge!r}. Use 1e-8 for a "
-                "negligible penalty."
-            )
+        check_positive("ridge", self.ridge, "Use 1e-8 for a negligible penalty.")
 
     def _fits_in_one_pass(self) -> bool:
         return False
@@ -110,18 +99,11 @@ class VectorScaling(BaseCalibrator):
         found = problem.solve(self.max_iter)
         log_loss, class_losses = problem.losses(found.x)
         message = _message(found, self.max_iter, problem.separated_classes(found.x, class_losses))
-        if message != "converged":
-            warn_user(f"VectorScaling did not converge: {message}", ConvergenceWarning)
+        ending = self._tell_ending(found.n_iter, message == "converged", message)
         bias = found.x[found.x.size // 2 :]
         # The solver leaves a constant without effect undetermined.
         rule = VectorRule(problem.scale(found.x), bias - bias.mean())
-        report = {
-            "log_loss": log_loss,
-            "n_iter": found.n_iter,
-            "converged": message == "converged",
-            "message": message,
-        }
-        return Fit(rule, report)
+        return Fit(rule, {"log_loss": log_loss, **ending})
 
 
 def _message(found: Minimum, max_iter: int, separated: IntArray) -> str:

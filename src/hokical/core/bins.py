@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -33,3 +34,10 @@ def check_count(value: Any, *, name: str = "n_bins", least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"`{name}` must be an integer of at least {least}; got {value!r}.")
     return int(value)
+
+
+def check_positive(name: str, value: Any, remedy: str) -> None:
+    """Check a parameter that is a finite number above 0."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and 0.0 < float(value) < np.inf):
+        raise ValueError(f"`{name}` must be a finite number above 0; got {value!r}. {remedy}")

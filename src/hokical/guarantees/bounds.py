@@ -13,6 +13,7 @@ from numbers import Real
 from typing import Literal
 
 from hokical.core.bins import check_count
+from hokical.guarantees.binomial import check_chance
 
 Method = Literal["mcdiarmid", "bousquet", "union", "paper"]
 
@@ -65,13 +66,14 @@ def calibration_bound(
     0.0271
     """
     _check_share("ece", ece)
-    _check_delta(delta)
+    delta = check_chance("delta", delta)
     n = _check_count(n)
     n_bins = check_count(n_bins)
     if brier is not None:
         _check_share("brier", brier)
-    excess = _excess_function(method)(n, n_bins, delta, brier)
-    return min(1.0, float(ece) + excess)
+    if method not in _METHODS:
+        raise ValueError(f"`method` must be one of {list(_METHODS)}; got {method!r}.")
+    return min(1.0, float(ece) + _METHODS[method](n, n_bins, delta, brier))
 
 
 def brier_upper_bound(brier: float, n: int, delta: float) -> float:
@@ -122,12 +124,6 @@ _METHODS: dict[str, Callable[[int, int, float, float | None], float]] = {
 }
 
 
-def _excess_function(method: str) -> Callable[[int, int, float, float | None], float]:
-    if method not in _METHODS:
-        raise ValueError(f"`method` must be one of {list(_METHODS)}; got {method!r}.")
-    return _METHODS[method]
-
-
 def _spend_on_brier(n: int, delta: float, brier: float | None) -> tuple[float, float]:
     """A bound on E[D^2], and the delta that is left for the deviation."""
     if brier is None:
@@ -149,11 +145,6 @@ def _refuse_brier(method: str, brier: float | None) -> None:
 def _check_share(name: str, value: float) -> None:
     if not _is_number(value) or not 0.0 <= value <= 1.0:
         raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
-
-
-def _check_delta(delta: float) -> None:
-    if not _is_number(delta) or not 0.0 < delta < 1.0:
-        raise ValueError(f"`delta` must lie strictly between 0 and 1; got {delta!r}.")
 
 
 def _check_count(n: int) -> int:

@@ -12,33 +12,20 @@ from hokical.core.bins import sum_by
 from hokical.core.storage import storable
 from hokical.core.types import FloatArray, IntArray
 from hokical.guarantees.binomial import clopper_pearson
-from hokical.guarantees.score_table import check_counts, spread_counts
+from hokical.guarantees.score_table import LevelCounts, spread_counts
 
 
 @storable("neighbours")
 @dataclass(frozen=True, eq=False)
-class NeighbourTable:
+class NeighbourTable(LevelCounts):
     """The number of examples at each level of a score, and how many of them are right."""
 
     count: IntArray
     correct: IntArray
 
-    def __post_init__(self) -> None:
-        check_counts("neighbours", self.count, self.correct)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the occupied levels only: most are empty."""
-        return type(self).from_stored, (self.to_stored(),)
-
     def to_stored(self) -> dict[str, Any]:
-        """The levels that hold examples."""
-        level = np.flatnonzero(self.count).astype(np.int64)
-        return {
-            "levels": self.count.size,
-            "level": level,
-            "count": self.count[level],
-            "correct": self.correct[level],
-        }
+        """The number of levels, and those that hold examples."""
+        return {"levels": self.count.size} | super().to_stored()
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> NeighbourTable:

@@ -17,16 +17,32 @@ from hokical.guarantees.scores import LEVELS
 _EXACT = 2.0**53
 
 
+class LevelCounts:
+    """Base of tables: a frozen dataclass of the examples at each level, and of a part of them.
+
+    Stored and pickled are the occupied levels only: most are empty.
+    """
+
+    def __post_init__(self) -> None:
+        check_counts(type(self)._stored_as, *vars(self).values())  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_stored, (self.to_stored(),)  # type: ignore[attr-defined]
+
+    def to_stored(self) -> dict[str, Any]:
+        """The levels that hold examples, as arrays (occupied,)."""
+        count, _ = vars(self).values()
+        level = np.flatnonzero(count).astype(np.int64)
+        return {"level": level} | {name: array[level] for name, array in vars(self).items()}
+
+
 @storable("scores")
 @dataclass(frozen=True, eq=False)
-class ScoreTable:
+class ScoreTable(LevelCounts):
     """`count` and `wrong`, each (LEVELS,) int64, from the lowest level of the score up."""
 
     count: IntArray
     wrong: IntArray
-
-    def __post_init__(self) -> None:
-        check_counts("scores", self.count, self.wrong)
 
     @classmethod
     def from_examples(
@@ -43,17 +59,12 @@ class ScoreTable:
     def total(self) -> int:
         return int(self.count.sum())
 
+    @property
+    def accuracy(self) -> float:
+        return 1.0 - int(self.wrong.sum()) / self.total
+
     def __add__(self, other: ScoreTable) -> ScoreTable:
         return ScoreTable(self.count + other.count, self.wrong + other.wrong)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the occupied levels only: most are empty."""
-        return type(self).from_stored, (self.to_stored(),)
-
-    def to_stored(self) -> dict[str, IntArray]:
-        """The levels that hold examples, as arrays (occupied,)."""
-        level = np.flatnonzero(self.count).astype(np.int64)
-        return {"level": level, "count": self.count[level], "wrong": self.wrong[level]}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> ScoreTable:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
+else:
+    Axes = Any  # plots can be computed without matplotlib
 
 #: Distinct for colour-blind readers, and by lightness in grey print.
 BLUE, ORANGE, GREEN, GREY = "#2f5d9b", "#e08a3c", "#1b7f5c", "#555555"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hokical.core.bins import bin_edges
 from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import BinnedSums
-from hokical.plots.axes import BLUE, ORANGE, axes_or_new
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from hokical.plots.axes import BLUE, ORANGE, Axes, axes_or_new
 
 
 @dataclass(frozen=True, eq=False)

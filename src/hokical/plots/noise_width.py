@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.fitting.noise_selection import NoiseSelection, Trial
-from hokical.plots.axes import MARKERS, SERIES, axes_or_new
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from hokical.plots.axes import MARKERS, SERIES, Axes, axes_or_new
 
 
 @dataclass(frozen=True, eq=False)

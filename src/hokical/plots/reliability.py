@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -14,10 +14,7 @@ from hokical.guarantees.binomial import check_chance
 from hokical.metrics.binned_sums import BinnedSums, Bins
 from hokical.metrics.checks import Examples, as_examples
 from hokical.metrics.equal_mass import mass_index
-from hokical.plots.axes import BLUE, GREY, ORANGE, axes_or_new
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from hokical.plots.axes import BLUE, GREY, ORANGE, Axes, axes_or_new
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +11,7 @@ from hokical.core.bins import check_count
 from hokical.core.types import FloatArray
 from hokical.metrics.checks import as_examples
 from hokical.metrics.ranking import aurc, risk_coverage_curve
-from hokical.plots.axes import axes_or_new
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from hokical.plots.axes import Axes, axes_or_new
 
 #: At lower coverages few examples are left, and their risk does not set the axis.
 _READABLE_COVERAGE = 0.05

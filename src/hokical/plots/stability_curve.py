@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from hokical.calibrators.hoki import Hoki
 from hokical.core.bins import bin_edges, bin_index, sum_by
 from hokical.core.types import FloatArray
-from hokical.plots.axes import BLUE, GREY, ORANGE, axes_or_new
+from hokical.plots.axes import BLUE, GREY, ORANGE, Axes, axes_or_new
 from hokical.stability.levels import stability_levels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _GRID_POINTS = 1001
 
@@ -55,7 +50,7 @@ def stability_curve(hoki: Hoki) -> StabilityCurve:
     >>> data.confidence.shape, bool(gap.max() < 1e-9)
     ((1, 1001), True)
     """
-    check_is_fitted(hoki, "rule_")
+    hoki.check_fitted()
     grid = np.arange(_GRID_POINTS) / (_GRID_POINTS - 1)
     level = stability_levels(grid, hoki.rule_.levels)
     start = _starts(hoki)

@@ -74,8 +74,3 @@ def check_rising(name: str, array: NDArray[Any]) -> None:
     """Numbers (k,) of which each is larger than the one before."""
     if not (np.diff(array) > 0).all():
         raise ValueError(f"`{name}` must rise from each number to the next.")
-
-
-def check_square(name: str, array: Any, size: int) -> None:
-    """A float64 matrix (size, size)."""
-    check_array(name, array, (size, size))

@@ -14,7 +14,7 @@ import numpy as np
 from hokical.core.arrays import Array, Namespace
 from hokical.core.storage import storable
 from hokical.core.types import FloatArray
-from hokical.rules.checks import LARGEST_COEFFICIENT, check_array, check_square, store_float
+from hokical.rules.checks import LARGEST_COEFFICIENT, check_array, store_float
 from hokical.stability.gaussian import contract
 
 #: Added to correlations, so that columns which follow each other to the last digit do no harm.
@@ -32,7 +32,7 @@ class Familiar:
 
     def __post_init__(self) -> None:
         check_array("centre", self.centre, (None,))
-        check_square("precision", self.precision, self.centre.size)
+        check_array("precision", self.precision, (self.centre.size,) * 2)
         store_float(self, "reach", 0.0, LARGEST_COEFFICIENT)
 
     @classmethod

@@ -13,7 +13,7 @@ from hokical.core.arrays import Array
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
 from hokical.rules.base import Rule
-from hokical.rules.checks import check_array, check_square
+from hokical.rules.checks import check_array
 from hokical.rules.probabilities import log_norms, softmax
 from hokical.stability.gaussian import contract
 
@@ -29,7 +29,7 @@ class LinearRule(Rule):
 
     def __post_init__(self) -> None:
         check_array("bias", self.bias, (None,))
-        check_square("weight", self.weight, self.bias.size)
+        check_array("weight", self.weight, (self.bias.size,) * 2)
 
     @property
     def n_classes(self) -> int:

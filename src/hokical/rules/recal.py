@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hokical.core.arrays import Array, Backend, Namespace, to_float64
+from hokical.core.arrays import Array, Namespace, to_float64
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import FARTHEST, Logits
 from hokical.core.types import FloatArray, IntArray
@@ -109,35 +109,11 @@ class ScaledLogits:
         """What `work` makes of blocks of rows, joined."""
         return by_blocks(work, self)
 
-    # What `by_blocks` asks for.
-
-    @property
-    def xp(self) -> Namespace:
-        return self.logits.xp
-
-    @property
-    def backend(self) -> Backend:
-        return self.logits.backend
-
-    @property
-    def work(self) -> int:
-        return self.logits.work
-
-    @property
-    def is_numpy(self) -> bool:
-        return self.logits.is_numpy
-
-    @property
-    def is_traced(self) -> bool:
-        return self.logits.is_traced
-
-    @property
-    def n_rows(self) -> int:
-        return self.logits.n_rows
-
-    @property
-    def n_columns(self) -> int:
-        return self.logits.n_columns
+    def __getattr__(self, name: str) -> Any:
+        """What `by_blocks` asks for is that of the logits."""
+        if name in ("xp", "backend", "work", "is_numpy", "is_traced", "n_rows", "n_columns"):
+            return getattr(self.logits, name)
+        raise AttributeError(f"ScaledLogits has no attribute {name!r}")
 
     def part(self, rows: slice) -> ScaledLogits:
         return ScaledLogits(self.logits.part(rows), self.scale[rows], self.cap[rows])
