@@ -69,3 +69,14 @@ def test_an_index_shows_a_readme_without_broken_links() -> None:
     assert "\n    make " not in text
     assert "pip install hokical " in text
     assert "pip install ." not in text
+
+
+def test_a_monitor_of_this_release_is_read_and_goes_on() -> None:
+    monitor = hokical.CalibrationMonitor.load(
+        ROOT / "tests" / "monitoring" / "golden" / "monitor.json"
+    )
+    status = monitor.status()
+    assert (status.n, status.n_window) == (60, 20)
+    assert status.mean_confidence == pytest.approx(0.7212937937508366, rel=1e-12)
+    assert status.ece_since_start == pytest.approx(0.20265855237695363, rel=1e-12)
+    assert monitor.update([0.9], [True]).status().n == 61
