@@ -66,7 +66,7 @@ def _facts(fitted: FittedCalibrator) -> dict[str, Any]:
     shown = f": {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}" if names else ""
     counts, known = fitted.fit_scores_, fitted.beside
     if counts is not None:
-        known = {"examples": counts.total, "accuracy": 1 - counts.wrong.sum() / counts.total}
+        known = {"examples": counts.total, "accuracy": counts.accuracy}
     return {
         "method": f"{info.title} ({fitted.name})",
         "classes": f"{fitted.n_classes_}{shown}",

@@ -117,7 +117,7 @@ def _count_scores(calibrator: Calibrator, n_rows: int | None) -> dict[str, Any]:
     table = calibrator.fit_scores_
     if table is None:
         return {"examples": n_rows, "accuracy": None}
-    return {"examples": table.total, "accuracy": 1.0 - int(table.wrong.sum()) / table.total}
+    return {"examples": table.total, "accuracy": table.accuracy}
 
 
 def _show(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,15 +17,9 @@ from hokical.core.arrays import to_host
 from hokical.core.storage import CalibratorFileError
 from hokical.dense.fitting import fresh_calibrator, partition_for, without_witnesses
 from hokical.dense.items import judge_items
-from hokical.dense.positions import DenseBatch, DenseOptions, check_options, make_batch
-from hokical.dense.predicting import predict_batch, select_batch
-from hokical.dense.sources import (
-    check_labelled,
-    dense_batches,
-    holds_batches,
-    item_batches,
-    make_source,
-)
+from hokical.dense.positions import DenseBatch, DenseOptions, check_options
+from hokical.dense.predicting import map_batches, predict_batch, select_batch
+from hokical.dense.sources import check_labelled, item_batches, make_source
 from hokical.io.sources import ChunkSource
 from hokical.metrics.summaries import Summary
 from hokical.rules.answering import What
@@ -125,7 +118,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         calibrator.fit_partition(partition_for(calibrator, source))
         table = calibrator.fit_scores_
         self.n_positions_ = None if table is None else table.total
-        self.accuracy_ = None if table is None else 1.0 - int(table.wrong.sum()) / table.total
+        self.accuracy_ = None if table is None else table.accuracy
         self.calibrator_: Calibrator = without_witnesses(calibrator)
         return self
 
@@ -161,10 +154,10 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Summary:
         """Every metric of the positions that count, with intervals and bounds by item.
 
+        Arrays are as in `fit`; of an iterator there are neither intervals nor bounds.
+
         Parameters
         ----------
-        logits, labels, mask, sample_weight
-            As in `fit`. Of an iterator, which comes once, there are neither intervals nor bounds.
         max_positions_per_item : int, optional
             Look at no more than this many positions of each item.
         n_resamples : int
@@ -184,17 +177,13 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
         source = self._source(logits, labels, mask, sample_weight, None)
-        summary = evaluate(self.fitted_calibrator(), source)
-        return -float(summary["brier"].value)
+        return -float(evaluate(self.fitted_calibrator(), source)["brier"].value)
 
     def certify(self, logits: Any, labels: Any = None, *, mask: Any = None) -> Self:
         """Count one held-out position per item, so that `predict_or_abstain` has a guarantee.
 
-        Parameters
-        ----------
-        logits, labels, mask
-            Of items that neither the classifier nor this calibrator was fitted on. The calibrator
-            given at the start stays as it is; `calibrator_` is a copy that has counted.
+        The items are those that neither the classifier nor this calibrator was fitted on. The
+        calibrator given at the start stays as it is; `calibrator_` is a copy that has counted.
         """
         self._source(logits, labels, mask, None, 1)  # checks that there are labels
         certified = without_witnesses(self.fitted_calibrator())
@@ -223,8 +212,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         >>> rows.shape, truth.shape
         ((5, 3), (5,))
         """
-        seed = self.random_state if random_state is None else random_state
-        options = check_options(self.class_axis, self.ignore_label, per_item, seed)
+        options = self._options(per_item, random_state)
         chunks = list(make_source(logits, labels, mask, None, options))
         truth = [chunk.labels for chunk in chunks if chunk.labels is not None]
         rows = np.concatenate([to_host(chunk.logits) for chunk in chunks])
@@ -237,11 +225,8 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
         The rate is that of a position drawn at random from a new item, given that it is accepted.
         Arrays of the result have the shape of the positions; nothing is accepted, the label is -1
-        and the confidence NaN where the mask is False.
-
-        Returns
-        -------
-        prediction : SelectivePrediction, or of batches an iterator of them
+        and the confidence NaN where the mask is False. It is a `SelectivePrediction`, or of batches
+        an iterator of them.
         """
         calibrator = self.fitted_calibrator()
         if calibrator.held_out_scores_ is None:
@@ -298,37 +283,18 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         return found
 
-    def _options(self, per_item: int | None = None) -> DenseOptions:
-        return check_options(self.class_axis, self.ignore_label, per_item, self.random_state)
+    def _options(self, per_item: int | None = None, seed: int | None = None) -> DenseOptions:
+        seed = self.random_state if seed is None else seed
+        return check_options(self.class_axis, self.ignore_label, per_item, seed)
 
     def _source(
         self, logits: Any, labels: Any, mask: Any, weights: Any, per_item: int | None
     ) -> ChunkSource:
-        source = make_source(logits, labels, mask, weights, self._options(per_item))
-        check_labelled(source)
-        return source
-
-    def _check_classes(self, batch: DenseBatch) -> DenseBatch:
-        """The batch, if it has the classes of the fit."""
-        known = self.fitted_calibrator().n_classes_
-        if batch.layout.n_classes != known:
-            raise ValueError(
-                f"`logits` must have the {known} classes of the fit on axis {batch.layout.axis}; "
-                f"got shape {batch.layout.shape}. `class_axis` says which axis is theirs."
-            )
-        return batch
+        return check_labelled(make_source(logits, labels, mask, weights, self._options(per_item)))
 
     def _predict(self, what: What, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
         work = partial(self.fitted_calibrator().answer, what)
         return self._each(logits, mask, lambda batch: predict_batch(batch, work, fill, **kind))
 
     def _each(self, logits: Any, mask: Any, work: Callable[[DenseBatch], Any]) -> Any:
-        """`work` of an array; of batches, an iterator of what it makes of each."""
-        if not holds_batches(logits):
-            batch = make_batch(logits, None, mask, None, self._options())
-            return work(self._check_classes(batch))
-        if mask is not None:
-            raise TypeError("masks come with the batches, in a mapping; give none beside them.")
-        batches = dense_batches(logits() if callable(logits) else logits, self._options())
-        unlabelled = (dataclasses.replace(batch, labels=None) for batch in batches)  # ignores none
-        return (work(self._check_classes(batch)) for batch in unlabelled)
+        return map_batches(work, logits, mask, self._options(), self.n_classes_)

@@ -16,7 +16,7 @@ from hokical.core.types import BoolArray
 from hokical.dense.arrays import class_rows, first_bad_row, fit_rows
 from hokical.dense.choice import choose_positions
 from hokical.dense.layout import DenseLayout, Index, check_like_positions, find_layout, slabs
-from hokical.io.chunks import Chunk, block_rows
+from hokical.io.chunks import Chunk, as_sliceable, block_rows
 
 #: What a mask is called in files and batches, the most usual first.
 MASKS = ("mask", "attention_mask")
@@ -212,7 +212,7 @@ def make_batch(
     first_item: int = 0,
 ) -> DenseBatch:
     """Arrays as they came, with shapes that fit together."""
-    logits, labels, mask, weights = map(_shaped, (logits, labels, mask, weights))
+    logits, labels, mask, weights = map(as_sliceable, (logits, labels, mask, weights))
     layout = find_layout(tuple(logits.shape), options.class_axis)
     if options.per_item is not None and layout.axis == 0:
         raise ValueError(
@@ -238,8 +238,3 @@ def check_mask(mask: Any) -> BoolArray:
         "`mask` must be True where a position counts and False elsewhere (or 1 and 0); got dtype "
         f"{array.dtype}" + (" with other numbers." if array.dtype.kind in "iu" else ".")
     )
-
-
-def _shaped(data: Any) -> Any:
-    """Anything with a shape as it is, so that a file stays on disk; lists as arrays."""
-    return data if data is None or hasattr(data, "shape") else np.asarray(data)

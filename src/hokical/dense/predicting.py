@@ -11,8 +11,32 @@ import numpy as np
 from hokical.core.arrays import Array, give_back
 from hokical.dense.arrays import classes_last, fill_array, put_rows
 from hokical.dense.layout import Index
-from hokical.dense.positions import DenseBatch
+from hokical.dense.positions import DenseBatch, DenseOptions, make_batch
+from hokical.dense.sources import dense_batches, holds_batches
 from hokical.guarantees.selective import SelectivePrediction
+
+
+def map_batches(
+    work: Callable[[DenseBatch], Any], logits: Any, mask: Any, options: DenseOptions, n_classes: int
+) -> Any:
+    """`work` of an array; of batches, an iterator of what it makes of each."""
+    if not holds_batches(logits):
+        return work(_check_classes(make_batch(logits, None, mask, None, options), n_classes))
+    if mask is not None:
+        raise TypeError("masks come with the batches, in a mapping; give none beside them.")
+    batches = dense_batches(logits, options)
+    unlabelled = (dataclasses.replace(batch, labels=None) for batch in batches)  # ignores none
+    return (work(_check_classes(batch, n_classes)) for batch in unlabelled)
+
+
+def _check_classes(batch: DenseBatch, known: int) -> DenseBatch:
+    """The batch, if it has the classes of the fit."""
+    if batch.layout.n_classes != known:
+        raise ValueError(
+            f"`logits` must have the {known} classes of the fit on axis {batch.layout.axis}; "
+            f"got shape {batch.layout.shape}. `class_axis` says which axis is theirs."
+        )
+    return batch
 
 
 class DenseAnswer:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from hokical.dense.positions import MASKS, DenseBatch, DenseOptions, check_options, make_batch
@@ -110,7 +111,7 @@ def item_batches(
         return []
     if not holds_batches(logits, labels):
         return [make_batch(logits, labels, mask, weights, options)]
-    return dense_batches(logits() if callable(logits) else logits, options)
+    return dense_batches(logits, options)
 
 
 def holds_batches(logits: Any, labels: Any = None) -> bool:
@@ -147,24 +148,19 @@ def _is_pair(items: Any) -> bool:
 
 
 def _from_batches(batches: Any, options: DenseOptions) -> ChunkSource:
-    if isinstance(batches, Iterator):
-        source = from_chunks(_require_rows(_batch_chunks(batches, options)))
-    else:
-        make: Callable[[], Iterable[Any]] = batches if callable(batches) else lambda: batches
-        source = from_chunks(lambda: _require_rows(_batch_chunks(make(), options)))
+    def chunks() -> Iterator[Chunk]:
+        parts = (batch.chunks() for batch in dense_batches(batches, options))
+        return _require_rows(chain.from_iterable(parts))
+
+    source = from_chunks(chunks() if isinstance(batches, Iterator) else chunks)
     source.independent = options.per_item == 1
     return source
 
 
-def _batch_chunks(batches: Iterable[Any], options: DenseOptions) -> Iterator[Chunk]:
-    for batch in dense_batches(batches, options):
-        yield from batch.chunks()
-
-
-def dense_batches(batches: Iterable[Any], options: DenseOptions) -> Iterator[DenseBatch]:
-    """Batches as users give them, with shapes that fit together."""
+def dense_batches(batches: Any, options: DenseOptions) -> Iterator[DenseBatch]:
+    """Batches as users give them, or a function that does, with shapes that fit together."""
     first_item = 0
-    for item in batches:
+    for item in batches() if callable(batches) else batches:
         names = (LOGITS, LABELS, WEIGHTS, MASKS)
         logits, labels, weights, mask = split_parts(item, names, _WANTED)
         batch = make_batch(logits, labels, mask, weights, options, first_item)
@@ -185,8 +181,8 @@ def _require_rows(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         )
 
 
-def check_labelled(source: ChunkSource) -> None:
-    """Raise unless the positions of a source have labels."""
+def check_labelled(source: ChunkSource) -> ChunkSource:
+    """The source, if its positions have labels."""
     if isinstance(source, DenseSource):
         if source.batch.labels is None:
             raise ValueError(
@@ -198,3 +194,4 @@ def check_labelled(source: ChunkSource) -> None:
             "batches must have labels: give each as (logits, labels), (logits, labels, "
             "sample_weight), or a mapping with these names."
         )
+    return source

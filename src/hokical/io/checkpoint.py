@@ -81,6 +81,7 @@ class FolderJournal:
         self._claim(identity)
 
     def recall(self, index: int) -> tuple[State | None, int, bool]:
+        """The state of a reduction, rows that are in it, and whether that is all of them."""
         for path, finished in ((self._pass_file(index), True), (self._running_file, False)):
             if path.exists():
                 number, rows, state = self._read(path)
@@ -89,6 +90,7 @@ class FolderJournal:
         return None, 0, False
 
     def note(self, index: int, state: State, rows: int, *, finished: bool) -> None:
+        """Keep the state of a reduction."""
         if finished:
             self._write(self._pass_file(index), index, rows, state)
         elif time.monotonic() - self._last >= self.every:

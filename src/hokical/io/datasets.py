@@ -134,9 +134,6 @@ class DatasetSource(TableSource):
         )
         return cls(dataset, split=split, path=folder)
 
-    def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
-        return iter(() if self.path is None else ((self.path, self),))
-
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
         return read_ahead(skip_rows(self._all(), start))
 

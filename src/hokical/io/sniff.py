@@ -53,7 +53,11 @@ def find_format(path: Path) -> str:
         return "pickle"
     if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") < 1 << 32:
         return "safetensors"  # a length in 8 bytes, then JSON
-    return _text_format(head, path)
+    if _is_text(head):
+        return "csv"
+    raise DataFileError(
+        path, f"{_EXPECTED}; found bytes of no known kind.", "Save with `numpy.savez`."
+    )
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -100,17 +104,12 @@ def _packed_format(path: Path) -> str:
     """Compressed text is a table; compressed anything else has to be unpacked."""
     with report_damage(path, "a compressed table (.csv.gz, .csv.zst)"), open_binary(path) as stream:
         head = stream.read(_HEAD_BYTES)
-    if head and all(byte >= 32 or byte in b"\t\r\n" for byte in head):
+    if head and _is_text(head):
         return "csv"
     raise DataFileError(
         path, f"{_EXPECTED}; found compressed data that is no text.", "Unpack it first (`gunzip`)."
     )
 
 
-def _text_format(head: bytes, path: Path) -> str:
-    printable = all(byte >= 32 or byte in b"\t\r\n" for byte in head)
-    if not printable:
-        raise DataFileError(
-            path, f"{_EXPECTED}; found bytes of no known kind.", "Save with `numpy.savez`."
-        )
-    return "csv"
+def _is_text(head: bytes) -> bool:
+    return all(byte >= 32 or byte in b"\t\r\n" for byte in head)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hokical.core.bins import check_count
-from hokical.io.chunks import Chunk, as_chunk, block_rows, read_ahead, skip_rows
+from hokical.io.chunks import Chunk, as_chunk, as_sliceable, block_rows, read_ahead, skip_rows
 from hokical.io.errors import report_damage
 from hokical.io.identities import array_identity
 
@@ -32,6 +32,8 @@ class ChunkSource(ABC):
     independent: bool = True
     #: Whether `identity` changes whenever any row does.
     identified: bool = False
+    #: The file or folder to name in errors, if there is one.
+    path: Path | None = None
 
     @abstractmethod
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
@@ -52,7 +54,7 @@ class ChunkSource(ABC):
 
     def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
         """The files of the source, each as a source of its own; none if it has no files."""
-        return iter(())
+        return iter(() if self.path is None else ((self.path, self),))
 
     def identity(self) -> dict[str, Any]:
         """What distinguishes this source from others, as far as is known without reading it all."""
@@ -84,7 +86,7 @@ class ArraySource(ChunkSource):
                 f"{type(logits).__name__}. For chunks in a list or an iterator use `from_chunks`."
             )
         self.logits = logits
-        self.labels, self.weights = _sliceable(labels), _sliceable(sample_weight)
+        self.labels, self.weights = as_sliceable(labels), as_sliceable(sample_weight)
         self.n_rows = int(shape[0])
         for name, column in (("labels", self.labels), ("sample_weight", self.weights)):
             if column is not None and column.shape[0] != self.n_rows:
@@ -101,9 +103,6 @@ class ArraySource(ChunkSource):
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
         parts = self._slices(start)
         return parts if isinstance(self.logits, np.ndarray) else read_ahead(parts)
-
-    def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
-        return iter(() if self.path is None else ((self.path, self),))
 
     def _slices(self, start: int) -> Iterator[Chunk]:
         assert self.n_rows is not None
@@ -251,11 +250,6 @@ def _slice_rows(logits: Any, wanted: int | None) -> int:
     rows = block_rows(int(logits.shape[1]))
     stored = getattr(logits, "chunks", None)  # of Zarr and HDF5; cutting one means reading it twice
     return max(rows // stored[0], 1) * stored[0] if stored else rows
-
-
-def _sliceable(column: Any) -> Any:
-    """The column as it is if it knows its shape, so that a file stays on disk."""
-    return column if column is None or hasattr(column, "shape") else np.asarray(column)
 
 
 def _reopen(array: Any) -> Any:

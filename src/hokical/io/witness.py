@@ -27,16 +27,16 @@ class WitnessedSource(ChunkSource):
     Parameters
     ----------
     source : ChunkSource
-    path : path
-        The file; a line is added for every block that passes for the first time.
+    file : path
+        A line is added for every block that passes for the first time.
     """
 
-    def __init__(self, source: ChunkSource, path: Path) -> None:
-        self.source, self.path = source, path
+    def __init__(self, source: ChunkSource, file: Path) -> None:
+        self.source, self.file = source, file
         self.repeatable, self.n_rows = source.repeatable, source.n_rows
         self._n_classes = source.n_classes  # now, as an iterator may be used up when it is asked
         self._block_rows = block_rows(self._n_classes)
-        self._lines = _read_lines(path)
+        self._lines = _read_lines(file)
 
     @property
     def n_classes(self) -> int:
@@ -69,14 +69,14 @@ class WitnessedSource(ChunkSource):
             self._add(line)
         elif self._lines[index] != line:
             raise CheckpointError(
-                f"{self.path} was started with other data: rows from {index * self._block_rows} on "
+                f"{self.file} was started with other data: rows from {index * self._block_rows} on "
                 "are not the same. Give the same data, or delete the file to start over."
             )
 
     def _add(self, line: str) -> None:
         """On the disk before the fit counts the block as done."""
         self._lines.append(line)
-        append_line(self.path, line)
+        append_line(self.file, line)
 
 
 def _read_lines(path: Path) -> list[str]:

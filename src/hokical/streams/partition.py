@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from hokical.core.memory import check_memory
 from hokical.core.progress import progress_bar
 from hokical.fitting.partitions import Block, Partition, State, join_states
+from hokical.io.checkpoint import FolderJournal
 from hokical.io.chunks import block_rows, reblock
 from hokical.io.sources import ChunkSource
 from hokical.streams.blocks import check_block, gather_blocks
 
 
-class Journal(Protocol):
-    """Remembers finished reductions, and how far the present one is."""
-
-    def recall(self, index: int) -> tuple[State | None, int, bool]:
-        """State, rows that are in it, and whether that is all of them."""
-
-    def note(self, index: int, state: State, rows: int, *, finished: bool) -> None:
-        """Keep the state of a reduction."""
-
-
 class NoJournal:
-    """Remembers nothing."""
+    """A journal that remembers nothing."""
 
     def recall(self, index: int) -> tuple[State | None, int, bool]:
         return None, 0, False
@@ -37,7 +27,11 @@ class StreamedPartition(Partition):
     """Blocks of a source, one after the other on this machine, with threads inside a block."""
 
     def __init__(
-        self, source: ChunkSource, *, journal: Journal | None = None, progress: bool | None = None
+        self,
+        source: ChunkSource,
+        *,
+        journal: FolderJournal | None = None,
+        progress: bool | None = None,
     ) -> None:
         self.source = source
         self.n_classes = source.n_classes
