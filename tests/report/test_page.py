@@ -51,8 +51,7 @@ def test_the_table_is_plain_html(comparison: Comparison) -> None:
     assert comparison.provenance.test.sha256 in page
     elements = Elements(page)
     scopes = [attributes.get("scope") for attributes in elements.named("th")]
-    n_classes = comparison.provenance.test.n_classes
-    assert scopes.count("row") == len(comparison.results) + n_classes
+    assert scopes.count("row") == len(comparison.results)
     assert None not in scopes
     assert page.count("(best)") >= 5
     assert "changes labels" in page

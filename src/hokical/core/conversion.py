@@ -78,7 +78,7 @@ def from_probabilities(
             f"`{name}` must be (n, classes) with at least one row and two classes, or (n,) for "
             f"class 1 of two; got shape {array.shape}."
         )
-    _check_probability_rows(proba, name)
+    check_probability_rows(proba, name, remedy="If these are logits, use them as they are.")
     proba = np.minimum(proba, 1.0)
     with np.errstate(divide="ignore"):
         logits = np.log(proba)
@@ -124,20 +124,22 @@ def check_zeros(zeros: Any) -> None:
         )
 
 
-def _check_probability_rows(proba: FloatArray, name: str) -> None:
-    """Entries in [0, 1] up to rounding, row sums of 1 up to the precision of float16."""
-    inside = (proba >= 0.0) & (proba <= 1.0 + 1e-6)
+def check_probability_rows(
+    proba: FloatArray, name: str, *, remedy: str, first_row: int = 0, slack: float = 1e-6
+) -> None:
+    """Entries in [0, 1] up to `slack`, row sums of 1 up to the precision of float16."""
+    inside = (proba >= 0.0) & (proba <= 1.0 + slack)
     if not inside.all():
         row, column = (int(i) for i in np.argwhere(~inside)[0])
         raise ValueError(
-            f"`{name}` must lie in [0, 1]; got {proba[row, column]:g} in row {row}, column "
-            f"{column}. If these are logits, use them as they are."
+            f"`{name}` must lie in [0, 1]; got {proba[row, column]:g} in row {first_row + row}, "
+            f"column {column}. {remedy}"
         )
     sums = proba.sum(axis=1)
     off = np.abs(sums - 1.0) > 1e-2
     if off.any():
         row = int(np.argmax(off))
         raise ValueError(
-            f"`{name}` rows must sum to 1; row {row} sums to {sums[row]:.6g}. Normalise the rows; "
-            "if these are logits, use them as they are."
+            f"`{name}` rows must sum to 1; row {first_row + row} sums to {sums[row]:.6g}. Divide "
+            f"each row by its sum if that is what you mean. {remedy}"
         )

@@ -9,22 +9,20 @@ from typing import Any
 import numpy as np
 
 from hokical.core.blocks import row_slices
+from hokical.core.conversion import check_probability_rows
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.reading import to_numpy
 from hokical.core.types import AnyArray, BoolArray, FloatArray, IntArray
 
-#: How far a row of probabilities may be from summing to 1: allows rows stored as float16.
-ROW_SUM_TOLERANCE = 1e-2
-
 
 class _WeightedRows:
-    """Rows with a `weight` (n,), or None if all count alike."""
+    """Rows: a column or table first, and a `weight` (n,), or None if all count alike."""
 
     weight: FloatArray | None
 
     @property
     def n_rows(self) -> int:
-        raise TypeError(f"{type(self).__name__} does not say how many rows it has.")
+        return len(next(iter(vars(self).values())))
 
     def filled_weight(self) -> FloatArray:
         """The weights; ones if there are none."""
@@ -46,10 +44,6 @@ class Examples(_WeightedRows):
     correct: BoolArray
     weight: FloatArray | None
 
-    @property
-    def n_rows(self) -> int:
-        return int(self.confidence.shape[0])
-
 
 @dataclass(frozen=True, eq=False)
 class Predictions(_WeightedRows):
@@ -58,10 +52,6 @@ class Predictions(_WeightedRows):
     proba: AnyArray
     labels: IntArray
     weight: FloatArray | None
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.proba.shape[0])
 
     @property
     def n_classes(self) -> int:
@@ -181,22 +171,6 @@ def _as_proba(proba: Any) -> AnyArray:
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`proba` must be numbers in [0, 1]; got dtype {array.dtype}.")
     for rows in row_slices(*array.shape):
-        _check_proba_block(array[rows].astype(np.float64), rows.start)
+        block, remedy = array[rows].astype(np.float64), "For logits apply a softmax first."
+        check_probability_rows(block, "proba", remedy=remedy, first_row=rows.start, slack=0.0)
     return array
-
-
-def _check_proba_block(block: FloatArray, first_row: int) -> None:
-    inside = ((block >= 0.0) & (block <= 1.0)).all(axis=1)
-    if not inside.all():
-        row = int(np.argmin(inside))
-        raise ValueError(
-            f"`proba` must lie in [0, 1]; got {block[row]} in row {first_row + row}. "
-            "For logits apply a softmax first."
-        )
-    off = np.abs(block.sum(axis=1) - 1.0)
-    if off.max() > ROW_SUM_TOLERANCE:
-        row = int(np.argmax(off))
-        raise ValueError(
-            f"`proba` rows must sum to 1; row {first_row + row} sums to {block[row].sum():.6g}. "
-            "Divide each row by its sum if that is what you mean."
-        )

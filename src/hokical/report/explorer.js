@@ -58,7 +58,7 @@ function redrawOnNewWidth() {
 document.getElementById("pair").append(...[figures.before, figures.after].filter(Boolean));
 document.getElementById("risk").append(figures.risk);
 controls.hidden = false;
-document.getElementById("legend").hidden = false;
+for (const id of ["legend", "by-class"]) document.getElementById(id).hidden = false;
 controls.addEventListener("change", () => {
   document.getElementById("status").textContent = draw();
 });

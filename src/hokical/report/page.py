@@ -14,7 +14,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from hokical.report.parts import classes_html, facts_html, notes_html, table_html, tiles_html
+from hokical.report.parts import facts_html, notes_html, table_html, tiles_html
 
 #: In the order of their dependencies.
 _SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
@@ -36,7 +36,6 @@ def render_page(data: dict[str, Any]) -> str:
         tiles=tiles_html(data),
         table=table_html(data),
         notes=notes_html(data),
-        classes=classes_html(data),
         method_options=_options({m["name"]: m["label"] for m in data["methods"]}, data["chosen"]),
         bin_options=_options({count: count for count in data["bin_counts"]}, 15),
         facts=facts_html(data),

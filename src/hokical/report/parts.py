@@ -30,16 +30,6 @@ def table_html(data: dict[str, Any]) -> str:
     return f"<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>"
 
 
-def classes_html(data: dict[str, Any]) -> str:
-    """The rows of the table of classes for the headline's method; the script shows others."""
-    classes = next(m for m in data["methods"] if m["name"] == data["chosen"])["classes"]
-    return "\n".join(
-        f'<tr><th scope="row">{row["label"]}</th><td>{row["n"]:,}</td><td>{row["says"]:.1%}</td>'
-        f"<td>{row['right']:.1%}</td><td>{'off' if row['flagged'] else ''}</td></tr>"
-        for row in classes["rows"]
-    )
-
-
 def notes_html(data: dict[str, Any]) -> str:
     """The notes under the table, by method; empty if there are none."""
     notes = [(method["label"], note) for method in data["methods"] for note in method["notes"]]
