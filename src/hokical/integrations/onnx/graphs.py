@@ -90,6 +90,14 @@ def graphs_within(node: Any) -> Iterator[Any]:
                 yield graph
 
 
+def every_node(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Nodes, and those of the graphs within them."""
+    for node in nodes:
+        yield node
+        for graph in graphs_within(node):
+            yield from every_node(graph.node)
+
+
 def names_used(node: Any) -> Iterator[str]:
     """The tensors that a node needs, and those that the graphs within it mention."""
     yield from node.input

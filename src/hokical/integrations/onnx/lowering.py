@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.integrations.onnx.graphs import Graph, graphs_within, infer_types
+from hokical.integrations.onnx.graphs import Graph, every_node, infer_types
 from hokical.integrations.onnx.package import onnx_module
 
 _FLOAT, _DOUBLE = 1, 11
@@ -66,14 +65,6 @@ def use_float32(graph: Graph) -> None:
         if node.op_type == "Cast" and kinds.get(node.input[0]) == kinds.get(node.output[0]):
             node.op_type = "Identity"
             del node.attribute[:]
-
-
-def every_node(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Nodes, and those of the graphs within them."""
-    for node in nodes:
-        yield node
-        for graph in graphs_within(node):
-            yield from every_node(graph.node)
 
 
 def _narrow(array: NDArray[Any]) -> NDArray[Any]:

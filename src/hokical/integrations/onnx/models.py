@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hokical.integrations.onnx.graphs import graphs_within
+from hokical.integrations.onnx.graphs import every_node, graphs_within
 from hokical.integrations.onnx.package import onnx_module
 from hokical.integrations.onnx.planning import DEFAULT_OPSET, OLDEST_OPSET
 from hokical.integrations.onnx.writing import check_size
@@ -107,18 +107,13 @@ def _name_default_domain(model: Any) -> None:
 
 def _graphs(nodes: Iterable[Any]) -> Iterator[Any]:
     """The graphs within nodes, at any depth."""
-    for node in nodes:
-        for graph in graphs_within(node):
-            yield graph
-            yield from _graphs(graph.node)
+    return (graph for node in every_node(nodes) for graph in graphs_within(node))
 
 
 def _nodes(model: Any) -> Iterator[Any]:
     """Every node of the model, of graphs within nodes and of functions."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        yield from nodes
-        for graph in _graphs(nodes):
-            yield from graph.node
+        yield from every_node(nodes)
 
 
 def _tensors(model: Any) -> Iterator[Any]:

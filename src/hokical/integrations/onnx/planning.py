@@ -84,10 +84,7 @@ def make_plan(
             f"`calibrator` must be one of hokical's; got {type(calibrator).__name__}. "
             "`hokical.load` reads a saved one."
         )
-    if not hasattr(calibrator, "rule_"):
-        from sklearn.utils.validation import check_is_fitted
-
-        check_is_fitted(calibrator, "rule_")
+    calibrator.check_fitted()
     rule = calibrator.rule_
     check_opset(opset)
     _check_choice("input_dtype", input_dtype, ("float16", "float32", "float64"))
