@@ -1,23 +1,15 @@
-"""CalibrationMonitor: predictions in, verdicts out."""
+"""`CalibrationMonitor`: predictions in, verdicts out."""
 
 from __future__ import annotations
 
-import math
-import os
-import threading
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from hokical.calibrators import Calibrator
-from hokical.calibrators.catalog import find_rule
-from hokical.core.files import lock_file, write_text_atomically
 from hokical.core.logits import as_logits
-from hokical.core.storage import CalibratorFileError, read_document, write_document
-from hokical.core.types import BoolArray, IntArray
-from hokical.core.version import VERSION
+from hokical.core.types import BoolArray
 from hokical.metrics.checks import Examples
 from hokical.monitoring.arrivals import (
     as_classes,
@@ -27,24 +19,19 @@ from hokical.monitoring.arrivals import (
     has_no_rows,
 )
 from hokical.monitoring.drift import allowances
-from hokical.monitoring.export import append_json_line, json_line, prometheus_text
-from hokical.monitoring.inputs import InputDrift, input_drift
 from hokical.monitoring.reference import Reference, as_reference
-from hokical.monitoring.stamp import Stamp
 from hokical.monitoring.state import MonitorOptions, MonitorState
-from hokical.monitoring.status import CalibrationDrift, Status, window_numbers
-from hokical.monitoring.verdict import verdict
+from hokical.monitoring.watching import WatchedStream, split_dense
 from hokical.monitoring.windows import Window
 
 if TYPE_CHECKING:  # it needs scikit-learn
     from hokical.dense import Dense
 
-_KIND = "CalibrationMonitor"
 #: Batches that are remembered.
 _BATCHES = 10_000
 
 
-class CalibrationMonitor:
+class CalibrationMonitor(WatchedStream):
     """Watch the confidence of a model in service.
 
     Feed it predictions as they arrive, in batches of any size: results do not depend on how the
@@ -93,12 +80,6 @@ class CalibrationMonitor:
     over-confident by about 6 points since label 2,801
     """
 
-    _calibrator: Calibrator | None = None
-    _dense: Dense | None = None
-    _stamp: Stamp | None = None
-    #: One for all monitors, so that monitors can be copied, and merged without a deadlock.
-    _lock = threading.RLock()
-
     def __init__(
         self,
         reference: Calibrator | Reference | None,
@@ -135,7 +116,7 @@ class CalibrationMonitor:
         others are better, because a calibrator looks better on what it was fitted to. Options are
         those of the class.
         """
-        own, dense = _split_dense(calibrator)
+        own, dense = split_dense(calibrator)
         if dense is not None:
             logits, labels = dense.draw_positions(logits, labels)
         n_bins = options.get("n_bins", 15)
@@ -247,137 +228,6 @@ class CalibrationMonitor:
                 )
         return self
 
-    @property
-    def options(self) -> MonitorOptions:
-        """The options the monitor was made with."""
-        return self._state.options
-
-    @property
-    def calibrator(self) -> Calibrator | None:
-        """The calibrator that is watched, if known."""
-        return self._calibrator
-
-    @property
-    def n(self) -> int:
-        """Labelled examples so far."""
-        return self._state.n
-
-    def status(self) -> Status:
-        """The status up to the newest example."""
-        with self._lock:
-            options, state = self.options, self._state
-            window, seen = state.labelled.total(), state.inputs.total()
-            inputs, classes = self._input_drift(seen), state.classes.table(state.class_test()[1])
-            return Status(
-                model=options.model,
-                n=state.n,
-                n_observed=state.n_observed,
-                replicas=state.replicas,
-                window=str(options.window),
-                time=state.time,
-                ece_since_start=math.nan if state.sums is None else state.sums.ece(),
-                calibration=CalibrationDrift(
-                    state.reading().log_e, 1.0 / options.delta, state.alarm()
-                ),
-                inputs=inputs,
-                n_seen=0 if seen is None else int(seen[:-2].sum()),
-                n_unlike=int(seen[-2]) if seen is not None and seen[-1] else None,
-                classes=classes,
-                verdict=verdict(state, window, inputs, classes),
-                **window_numbers(window, options.interval_delta),
-            )
-
-    def merge(self, *others: CalibrationMonitor) -> CalibrationMonitor:
-        """One reading of several replicas, each with its own stream; none is changed.
-
-        Sums add and evidence multiplies, to the bit the same in any order. A window of examples
-        holds the last of *each* replica, one of time those of that time. The result can be saved,
-        merged and exported, but not fed: feed the replicas.
-
-        An alarm of a replica stays. An alarm that only all together give is of the moment: it may
-        be gone when they are merged again later.
-        """
-        for other in others:
-            self._check_mergeable(other)
-        monitors = (self, *others)
-        stamp = next((each._stamp for each in monitors if each._stamp is not None), None)
-        with self._lock:
-            state = MonitorState.merge([each._state for each in monitors])
-        return self._from_parts(self.reference, state, stamp, self._calibrator)
-
-    def to_json_line(self) -> str:
-        """The status as one line of JSON, without the line's end."""
-        return json_line(self.status())
-
-    def append_json_line(self, path: str | os.PathLike[str]) -> None:
-        """Append the status to a file of JSON lines, whole or not at all."""
-        append_json_line(path, self.status())
-
-    def to_prometheus(self) -> str:
-        """The status in Prometheus' text format, with the label `model`."""
-        return prometheus_text([self.status()])
-
-    def write_prometheus(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_prometheus` to a file (for a textfile collector), atomically."""
-        write_text_atomically(path, self.to_prometheus())
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the monitor to a JSON file, atomically; `load` continues from it.
-
-        Of the calibrator only a stamp is stored, to recognize it.
-        """
-        parts = {"reference": self.reference, "state": self._state, "stamp": self._stamp}
-        with self._lock:
-            write_document(path, {"kind": _KIND, "library_version": VERSION, **parts})
-
-    @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], calibrator: Calibrator | Dense | None = None
-    ) -> CalibrationMonitor:
-        """A monitor as `save` left it; pass the calibrator again to feed logits.
-
-        Any calibrator but the one it was made with is refused. Where several processes load,
-        update and save one file, hold `CalibrationMonitor.lock(path)` meanwhile.
-        """
-        document = read_document(path, find_rule)
-        if document.get("kind") != _KIND or not isinstance(document.get("state"), MonitorState):
-            raise CalibratorFileError(
-                f"{path} does not hold a {_KIND}. For a calibrator use `hokical.load`."
-            )
-        monitor = cls._from_parts(
-            document.get("reference"), document["state"], document.get("stamp")
-        )
-        if calibrator is not None:
-            monitor._watch(calibrator)
-        return monitor
-
-    @staticmethod
-    def lock(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
-        """Hold a lock on a monitor's file, after other processes that do (none on Windows).
-
-        `with CalibrationMonitor.lock(path): CalibrationMonitor.load(path).update(...).save(path)`
-        """
-        return lock_file(f"{os.fspath(path)}.lock", wait=True)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(model={self.options.model!r}, n={self.n})"
-
-    def _input_drift(self, seen: IntArray | None) -> InputDrift | None:
-        if seen is None or self.reference is None or seen[:-2].sum() < self.options.min_labels:
-            return None
-        return input_drift(seen[:-2], self.reference.weight, self.options.delta)
-
-    def _watch(self, given: Calibrator | Dense) -> None:
-        """Watch a calibrator, unless it is another than before."""
-        calibrator, dense = _split_dense(given)
-        stamp = Stamp.of(calibrator)
-        if self._stamp not in (None, stamp):
-            raise ValueError(
-                f"`calibrator` must be the one that this monitor was made with ({self._stamp}); "
-                f"got {stamp}. Pass that one, or make a new monitor for the new calibrator."
-            )
-        self._calibrator, self._dense, self._stamp = calibrator, dense, stamp
-
     def _require_calibrator(self) -> Calibrator:
         if self._calibrator is None:
             raise ValueError(
@@ -392,38 +242,3 @@ class CalibrationMonitor:
                 f"a merged monitor of {self._state.replicas} replicas cannot be fed. Feed the "
                 "replicas and merge again."
             )
-
-    def _check_mergeable(self, other: object) -> None:
-        if not isinstance(other, CalibrationMonitor):
-            raise TypeError(f"`merge` takes monitors; got {other!r}.")
-        known = self._stamp is not None and other._stamp is not None
-        pairs = {
-            "options": (self.options, other.options),
-            "calibrator": (self._stamp, other._stamp if known else self._stamp),
-            "reference": tuple(each._state.evidence.allowance.tolist() for each in (self, other)),
-        }
-        for what, (own, others) in pairs.items():
-            if own != others:
-                raise ValueError(
-                    f"monitors must have the same {what} to be merged; got {str(own)[:200]} and "
-                    f"{str(others)[:200]}. Make each with the same calibrator, or the same "
-                    "`Reference`, and with the same options."
-                )
-
-    @classmethod
-    def _from_parts(
-        cls,
-        reference: Reference | None,
-        state: MonitorState,
-        stamp: Stamp | None,
-        calibrator: Calibrator | None = None,
-    ) -> CalibrationMonitor:
-        monitor = cls.__new__(cls)
-        monitor.reference, monitor._state = reference, state
-        monitor._stamp, monitor._calibrator = stamp, calibrator
-        return monitor
-
-
-def _split_dense(given: Calibrator | Dense) -> tuple[Calibrator, Dense | None]:
-    """The calibrator of rows, and the `Dense` that it is in, if any."""
-    return (given, None) if isinstance(given, Calibrator) else (given.fitted_calibrator(), given)
