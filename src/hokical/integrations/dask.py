@@ -126,7 +126,7 @@ class DaskPartition(Partition):
 
 def _reduce_tree(results: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
     """Combine delayed results in their order, a few at a time, and compute the last."""
-    join = import_dask().delayed(_combine, pure=True)
+    join = import_dask().delayed(reduce, pure=True)
     while len(results) > 1:
         groups = [results[i : i + _FAN_IN] for i in range(0, len(results), _FAN_IN)]
         results = [join(combine, group) for group in groups]
@@ -183,10 +183,6 @@ def _work_on(
 def _make(make: Callable[..., Any], *part: NDArray[Any]) -> Any:
     with threads(1):
         return make(*part)
-
-
-def _combine(combine: Callable[[Any, Any], Any], results: list[Any]) -> Any:
-    return reduce(combine, results)
 
 
 def _predict(block: NDArray[Any], calibrator: Calibrator, what: What) -> NDArray[Any]:

@@ -143,12 +143,8 @@ def summary(
         only if classes * n_bins <= 20,000.
     predicted : array-like of shape (n,), optional
         The labels that were given, as column indices: adds `classes`, see `class_table`.
-    n_bins : int
-        Bins of the binned metrics.
-    coverage : float
-        Share kept by `selective_risk`.
-    clip : float
-        As in `log_loss`.
+    n_bins, coverage, clip
+        As in `ece`, `selective_risk` and `log_loss`.
     delta : float
         Probability that an interval or a bound fails, strictly between 0 and 1. With weights there
         are no bounds, as the proofs do not allow them.
@@ -226,14 +222,10 @@ def summarize_sums(
     Parameters
     ----------
     sums : MetricSums
-    full : FullSums, optional
-        Adds `brier_full`, `log_loss_full` and `classwise_ece`.
-    classes : ClassSums, optional
-        Adds `classes`.
-    coverage, delta : float
-        As in `summary`.
-    clip : float
-        As in the sums.
+    full, classes : FullSums and ClassSums, optional
+        Add `brier_full`, `log_loss_full` and `classwise_ece`, and the table of `classes`.
+    coverage, clip, delta : float
+        As in `summary`; `clip` is that of the sums.
 
     Examples
     --------
@@ -359,17 +351,11 @@ def estimate(
 def proven_bounds(values: dict[str, float], n: int, options: SummaryOptions) -> dict[str, float]:
     """Every bound on the calibration error, from `ece` and `brier` of n independent examples."""
     error, brier = min(values["ece"], 1.0), min(values["brier"], 1.0)
-    uses_brier: tuple[Method, ...] = ("mcdiarmid", "bousquet")
+    given = (error, n, options.n_bins, options.delta)
+    with_brier: tuple[Method, ...] = ("mcdiarmid", "bousquet")
     return {
-        method: calibration_bound(
-            error,
-            n,
-            options.n_bins,
-            options.delta,
-            method=method,
-            brier=brier if method in uses_brier else None,
-        )
-        for method in get_args(Method)
+        name: calibration_bound(*given, method=name, brier=brier if name in with_brier else None)
+        for name in get_args(Method)
     }
 
 

@@ -72,13 +72,14 @@ class MetricSums:
         rows = as_examples(confidence, correct, sample_weight)
         weight = rows.filled_weight()
         losses = top_losses(rows.confidence, rows.correct, clip)
+        cell = rows.correct * N_LEVELS + confidence_level(rows.confidence) if levels else None
         return cls(
             rows.n_rows,
             rows.weight is not None,
             BinnedSums.from_examples(
                 rows.confidence, rows.correct, n_bins=n_bins, sample_weight=rows.weight
             ),
-            _level_weights(rows, weight) if levels else None,
+            None if cell is None else sum_by(cell, weight, 2 * N_LEVELS).reshape(2, N_LEVELS),
             float((weight * losses).sum()),
         )
 
@@ -166,12 +167,6 @@ class FullSums:
         """See `classwise_ece`."""
         gap = gap_from_words(self.correct, self.words)
         return float(gap_norm(gap, self.weight, norm).mean())
-
-
-def _level_weights(rows: Examples, weight: FloatArray) -> FloatArray:
-    """Weight of the wrong and of the right examples at each level, (2, N_LEVELS)."""
-    cell = rows.correct * N_LEVELS + confidence_level(rows.confidence)
-    return sum_by(cell, weight, 2 * N_LEVELS).reshape(2, N_LEVELS)
 
 
 def _class_sums(

@@ -54,11 +54,9 @@ class Frame:
             )
         names = (*self.rule.numbers(), *self.rule.indices())
         numbers = {name: arrays[_legal(name)] for name in names}
-        loaded = self.rule.with_numbers(
-            {name: array if array.ndim else float(array) for name, array in numbers.items()}
-        )
+        plain = {name: array if array.ndim else float(array) for name, array in numbers.items()}
         try:
-            _check(loaded)
+            loaded = self.rule.with_numbers(plain, check=True)
         except ValueError as error:
             raise ValueError(f"the numbers are not those of a fit: {error}") from error
         if loaded.n_classes not in (None, self.n_classes):
@@ -86,13 +84,3 @@ def _structure(record: Any, prefix: str = "") -> Iterator[str]:
             yield from _structure(value, f"{name}.")
         elif value is None or isinstance(value, (str, int)):
             yield f"{name}={value}"
-
-
-def _check(record: Any) -> None:
-    """Let a record and those in it check their numbers."""
-    for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
-        if dataclasses.is_dataclass(value):
-            _check(value)
-    if hasattr(record, "__post_init__"):
-        record.__post_init__()

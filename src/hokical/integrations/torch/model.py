@@ -122,7 +122,8 @@ class CalibratedModel(nn.Module):
             self.get_logits(self.model(transform(first), *others, **kwargs))
             for transform in self.transforms
         ]
-        return {"transformed": classes_last(torch.stack(views), _after(self.class_axis))}
+        axis = self.class_axis + (self.class_axis >= 0)  # there is one more in front of all
+        return {"transformed": classes_last(torch.stack(views), axis)}
 
     @torch.no_grad()
     def predict_or_abstain(
@@ -210,11 +211,6 @@ class CalibratedModel(nn.Module):
     def fitted(self) -> Calibrator | None:
         """The calibrator this was made with, to be saved; None once a state dict was loaded."""
         return self.calibrator.fitted
-
-
-def _after(class_axis: int) -> int:
-    """The same axis with one more in front of all."""
-    return class_axis + 1 if class_axis >= 0 else class_axis
 
 
 def _checked_transforms(

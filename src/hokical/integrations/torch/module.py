@@ -175,9 +175,5 @@ def as_module(calibrator: Calibrator) -> CalibratorModule:
             f"`calibrator` must be a fitted calibrator; got {type(calibrator).__name__}. Make one "
             'with `hokical.make("hoki").fit(logits, labels)`.'
         )
-    if not hasattr(calibrator, "rule_"):
-        raise ValueError(
-            f"`calibrator` must be fitted; this {type(calibrator).__name__} is not fitted yet. "
-            "Call `fit(logits, labels)` first."
-        )
+    calibrator.check_fitted()
     return CalibratorModule(calibrator)
