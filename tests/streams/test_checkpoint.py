@@ -241,3 +241,10 @@ def test_a_file_is_no_checkpoint(examples, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is a file, not a checkpoint"):
         fit(make("temps"), from_arrays(*examples), checkpoint=tmp_path / "c")
     assert (tmp_path / "c").read_text() == "thesis"
+
+
+@pytest.mark.parametrize("text", ["{", "5", "[1]"])
+def test_a_checkpoint_whose_note_is_damaged(text: str, examples, tmp_path: Path) -> None:
+    (tmp_path / "about.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"about\.json cannot be read"):
+        fit(make("temps"), from_arrays(*examples), checkpoint=tmp_path)

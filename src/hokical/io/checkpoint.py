@@ -111,7 +111,10 @@ class FolderJournal:
                 )
             write_text_atomically(about, json.dumps(ours, indent=1) + "\n")
             return
-        theirs = _parse(about)
+        try:
+            theirs = dict(json.loads(about.read_text(encoding="utf-8")))
+        except (OSError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{about} cannot be read: {error}.") from error
         changed = sorted(key for key in ours | theirs if ours.get(key) != theirs.get(key))
         if changed:
             key = changed[0]
@@ -152,14 +155,6 @@ class FolderJournal:
                 f"{path} cannot be read: {error} Delete the folder to start over."
             ) from error
         return index, rows, state
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}.") from error
-    return dict(found)
 
 
 def source_identity(source: ChunkSource) -> dict[str, Any]:

@@ -37,9 +37,10 @@ def _open_named(path: Path, delimiter: str, header: list[str], wanted: Wanted) -
     first = _read_row(path, delimiter, 1)
     _check_width(path, header, first)
     words = {*layout.kept.values(), *([] if layout.split is None else [layout.split])}
-    label = "" if layout.labels is None else first[layout.labels : layout.labels + 1]
-    if layout.labels is not None and (wanted.unlabelled or _is_word(list(label))):
-        words.add(layout.labels)
+    if layout.labels is not None:
+        label = "".join(first[layout.labels : layout.labels + 1])  # a short row has none
+        if wanted.unlabelled or (label.strip() and not _is_number(label)):
+            words.add(layout.labels)
     text = _read_words(path, delimiter, sorted(words)) if words else {}
     numeric = [*layout.logits, layout.labels, layout.weights]
     numbers = [column for column in numeric if column is not None and column not in words]
@@ -69,12 +70,7 @@ def _read_numbers(
         raise DataFileError(path, f"expected {_KIND}; found a header and 0 rows.", "Add rows.")
     try:
         return np.loadtxt(
-            lines,
-            delimiter=delimiter,
-            usecols=columns,
-            quotechar='"',
-            comments=None,
-            ndmin=2,
+            lines, delimiter=delimiter, usecols=columns, quotechar='"', comments=None, ndmin=2
         )
     except ValueError as error:
         raise _bad_cell(path, str(error)) from error
@@ -135,10 +131,6 @@ def _read_line(path: Path, number: int) -> str:
     with open_text(path) as stream:
         lines = (line for line in stream if line.strip())
         return next(islice(lines, number, None), "")
-
-
-def _is_word(cells: list[str]) -> bool:
-    return any(cell.strip() and not _is_number(cell) for cell in cells)
 
 
 def _is_number(cell: str) -> bool:

@@ -177,10 +177,7 @@ def _name_arrays(path: Path, content: object) -> Arrays:
 
 
 def _pair(path: Path, pair: Any, prefix: str) -> dict[str, NDArray[Any]]:
-    return {
-        f"{prefix}logits": _build(path, pair[0]),
-        f"{prefix}labels": _build(path, pair[1]),
-    }
+    return {f"{prefix}logits": _build(path, pair[0]), f"{prefix}labels": _build(path, pair[1])}
 
 
 def _build(path: Path, value: object) -> NDArray[Any]:

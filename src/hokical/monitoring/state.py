@@ -117,9 +117,8 @@ class MonitorState:
         if window.timed and alarm.since_time is not None:
             since = int(alarm.since_time // window.pane)
         elif not window.timed and self.merged is None and alarm.since is not None:
-            since = (alarm.since - 1) // int(
-                window.pane
-            )  # merged panes are counted from the newest
+            # Merged panes are counted from the newest.
+            since = (alarm.since - 1) // int(window.pane)
         recent = None if since is None else self.labelled.total(since)
         return self.labelled.total() if recent is None else recent
 

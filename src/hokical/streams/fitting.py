@@ -32,11 +32,10 @@ def fit(
     spool: bool = False,
     progress: bool | None = None,
 ) -> Estimator:
-    """Fit a calibrator on a source; with a checkpoint, a fit that is killed can go on.
+    """Fit a calibrator on a source, and return it; with a checkpoint, a killed fit can go on.
 
     Parameters
     ----------
-    calibrator : BaseCalibrator
     source : ChunkSource, path, pyarrow Dataset or Table, or chunks
         Chunks are (logits, labels) or (logits, labels, sample_weight), in a sequence, an iterator,
         or a function that returns one. See `from_arrays`, `from_chunks` and `open_source`.
@@ -55,10 +54,6 @@ def fit(
         passes can use it. Needs as much disk as the chunks have bytes.
     progress : bool, optional
         Show a progress bar for every pass; None shows one on a terminal once a second has passed.
-
-    Returns
-    -------
-    calibrator : the same, fitted
 
     Examples
     --------

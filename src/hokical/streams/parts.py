@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,8 @@ class PartTask:
         if done is not None:
             return done
         rows, total = 0, 0.0
-        with replace_file(job.output) as stream, _writer(stream, self._schema(stamp)) as writer:
+        make_writer = partial(parquet_library(job.output).ParquetWriter, write_page_checksum=True)
+        with replace_file(job.output) as stream, make_writer(stream, self._schema(stamp)) as writer:
             for batch in self._batches(job.input, writer.schema):
                 writer.write_batch(batch)
                 rows += batch.num_rows
@@ -163,10 +164,6 @@ def apply_parts(
     for job in todo:
         job.output.parent.mkdir(parents=True, exist_ok=True)
     return list(map(task, todo) if run is None else run(task, todo))
-
-
-def _writer(stream: Any, schema: Any) -> Any:
-    return parquet_library(Path("output")).ParquetWriter(stream, schema, write_page_checksum=True)
 
 
 def _read_finished(path: Path, stamp: str) -> PartResult | None:

@@ -32,7 +32,6 @@ def predict(
 
     Parameters
     ----------
-    calibrator : a fitted Calibrator
     source : ChunkSource, path, pyarrow Dataset or Table, or chunks
         Chunks with logits alone are enough.
     what : {"confidence", "labels", "proba"}
@@ -72,7 +71,7 @@ def predict_to(
     *,
     what: What = "confidence",
 ) -> int:
-    """Write what a calibrator predicts for every row of a source to a `.npy` file, in order.
+    """Write predictions for all rows of a source to a `.npy` file, in order; return their number.
 
     The file appears under its name when it is complete. Until then the results are beside it, in
     `NAME.part`, with a note of how many rows are done: after a crash, the same call goes on from
@@ -81,15 +80,9 @@ def predict_to(
 
     Parameters
     ----------
-    calibrator : a fitted Calibrator
-    source : ChunkSource, path, pyarrow Dataset or Table, or chunks
+    source, what
+        As in `predict`; the array is (n,), or (n, classes) for probabilities.
     path : path that ends in .npy
-    what : {"confidence", "labels", "proba"}
-        Numbers (n,), class indices (n,), or probabilities (n, classes).
-
-    Returns
-    -------
-    n_rows : how many rows were written in all
 
     Examples
     --------
@@ -137,12 +130,13 @@ class _Writer:
         rows = self._rows_done()
         if not rows:  # a note that outlived its file says nothing about a new one
             self._remove_notes()
+        source = self.source
+        if not source.identified:  # by no file: compared with the rows of the earlier call
+            source = WitnessedSource(source, self.hashes)
         with self.part.open("r+b" if rows else "wb") as stream:
             stream.truncate(self._position(rows))
             stream.seek(self._position(rows))
-            for found in predict_chunks(
-                self.calibrator, self._identified_source(), self.what, rows
-            ):
+            for found in predict_chunks(self.calibrator, source, self.what, rows):
                 stream.write(np.ascontiguousarray(found, self.dtype).data)
                 rows += len(found)
                 self._keep(stream, rows)
@@ -158,10 +152,6 @@ class _Writer:
         self.note.unlink(missing_ok=True)
         self.hashes.unlink(missing_ok=True)
         remove_leftovers(self.note.parent, glob.escape(self.note.name))
-
-    def _identified_source(self) -> ChunkSource:
-        """Rows that no file identifies, compared with those of the earlier call."""
-        return self.source if self.source.identified else WitnessedSource(self.source, self.hashes)
 
     def _rows_done(self) -> int:
         """Rows of an earlier call that was cut short, if it was the same one."""
