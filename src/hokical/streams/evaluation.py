@@ -30,21 +30,17 @@ def evaluate(
 ) -> Summary:
     """All metrics and bounds of a calibrator on examples that do not fit into memory.
 
+    There are no intervals. Binned metrics, accuracy and the Brier score are exact; what depends on
+    the order of all confidences (AUROC, AURC, risk, equal-mass ECE, KS, smooth ECE) is read from
+    counts at levels of confidence, fine near 0 and 1 (`hokical.metrics.levels`).
+
     Parameters
     ----------
-    calibrator : a fitted Calibrator
     source : ChunkSource, path, pyarrow Dataset or Table, or chunks with labels
     n_bins, coverage, delta
         As in `hokical.metrics.summary`.
     full : bool
         Also score the probabilities of all classes.
-
-    Returns
-    -------
-    summary : Summary
-        Without intervals. Binned metrics, accuracy and the Brier score are exact; what depends on
-        the order of all confidences (AUROC, AURC, risk, equal-mass ECE, KS, smooth ECE) is read
-        from counts at levels of confidence, fine near 0 and 1 (`hokical.metrics.levels`).
 
     Examples
     --------
