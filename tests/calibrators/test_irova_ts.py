@@ -165,7 +165,7 @@ def test_blocks_and_threads_change_nothing() -> None:
 def test_all_right_or_all_wrong_is_said_aloud(target: str) -> None:
     logits, _ = synthetic_logits(60, 5, seed=2)
     labels = logits.argmax(axis=1) if target == "right" else logits.argmin(axis=1)
-    with pytest.warns(ConvergenceWarning, match="IsotonicOneVsAllTS did not converge: .* temperature"):
+    with pytest.warns(ConvergenceWarning, match="OneVsAllTS did not converge: .* temperature"):
         cal = IsotonicOneVsAllTS().fit(logits, labels)
     assert not cal.converged_
     assert cal.message_
