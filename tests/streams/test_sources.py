@@ -319,3 +319,10 @@ def write_parquet(folder, examples, *, n_files, listed=False):
             columns = {f"logit_{k}": logits[rows, k] for k in range(logits.shape[1])}
         table = arrow.table(columns | {"label": labels[rows]})
         parquet.write_table(table, folder / f"part-{i}.parquet", row_group_size=200)
+
+
+def test_labels_of_a_format_that_cannot_be_mapped(tmp_path) -> None:
+    np.save(tmp_path / "logits.npy", np.eye(3))
+    (tmp_path / "labels.csv").write_text("label\n0\n1\n2\n")
+    with pytest.raises(DataFileError, match=r"labels\.csv: .* Zarr stores; found csv"):
+        open_source(tmp_path / "logits.npy", labels=tmp_path / "labels.csv")

@@ -9,12 +9,10 @@ import numpy as np
 
 from hokical.dense.positions import MASKS
 from hokical.io.errors import DataFileError
-from hokical.io.lazy import Arrays
 from hokical.io.names import FileSplit, find_name
 from hokical.io.numpy_files import PackedArray
 from hokical.io.opening import map_file
 from hokical.io.reading import Location, find_arrays, is_top_k
-from hokical.io.sniff import find_format
 
 
 def open_dense(
@@ -54,7 +52,7 @@ def open_part(
     where: Path, split: FileSplit, labels: Location | None
 ) -> tuple[dict[str, Any], FileSplit | None]:
     """`open_dense`, and which part was chosen, None where a file has no parts."""
-    found = find_arrays(where, split, labels, _map_file)
+    found = find_arrays(where, split, labels, map_file)
     if is_top_k(found.names.logits):  # their columns are ranks, not classes
         raise DataFileError(
             where,
@@ -69,17 +67,6 @@ def open_part(
     }
     given = {name: _sliceable(array) for name, array in arrays.items() if array is not None}
     return given, found.names.part
-
-
-def _map_file(path: Path) -> Arrays:
-    kind = "zarr" if path.is_dir() else find_format(path)
-    if kind not in ("zarr", "npy", "npz"):
-        raise DataFileError(
-            path,
-            f"dense logits are read from .npz and .npy files and Zarr stores; found {kind}.",
-            "Save them with `np.savez(path, logits=..., labels=...)`.",
-        )
-    return map_file(path)
 
 
 def _sliceable(array: Any) -> Any:

@@ -92,7 +92,14 @@ def map_file(path: Path) -> Arrays:
     """The arrays of a `.npy` or `.npz` file or of a Zarr store by name, left on disk."""
     if path.is_dir():
         return open_zarr(path)
-    return open_npy(path) if find_format(path) == "npy" else map_npz(path)
+    kind = find_format(path)
+    if kind not in ("npy", "npz"):
+        raise DataFileError(
+            path,
+            f"arrays are mapped from .npz and .npy files and Zarr stores; found {kind}.",
+            "Save them with `np.savez(path, logits=..., labels=...)`.",
+        )
+    return open_npy(path) if kind == "npy" else map_npz(path)
 
 
 def _map_arrays(path: Path, split: FileSplit, labels: Location | None) -> ChunkSource:
