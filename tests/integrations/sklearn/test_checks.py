@@ -53,8 +53,8 @@ def adapted(kind: type[BaseCalibrator]) -> type[BaseCalibrator]:
 def calibrators() -> Iterator[BaseCalibrator]:
     """Every method that needs logits and labels alone; ReCal cannot be fitted without more.
 
-    Those for two classes are left out, as the checks have any number of columns. The ODIR fits go on
-    until nine digits are settled.
+    Those for two classes are left out, as the checks have any number of columns. The ODIR fits go
+    on until nine digits are settled.
     """
     for name in methods_from_logits(n_classes=3):
         yield make(name, **({"tol": 1e-13} if name.endswith("odir") else {}))
