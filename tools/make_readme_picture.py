@@ -1,33 +1,58 @@
-"""Draw the picture of the README from the shipped logits: reliability before and after.
+"""Draw the picture of the README: a CIFAR-10 ResNet-110 before and after the default method.
 
     python tools/make_readme_picture.py docs/reliability.png
 
-Needs matplotlib (the extra `plot`).
+Needs matplotlib (the extra `plot`) and the logits of `suite/`.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from hokical import compare
 from hokical.core.bins import bin_edges, bin_index, sum_by
-from hokical.demo import demo_logits
-from hokical.report.comparison import MethodResult
+from hokical.report.results import MethodResult
 
+SUITE = Path(__file__).parents[1] / "suite"
+CLASSES = ("plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 N_BINS = 15
-TITLES = {"uncalibrated": "as the network has it", "hoki": "after Hoki().fit"}
+TITLES = {"uncalibrated": "as the network has it", "auto": "after hokical.auto"}
+BEFORE, AFTER = "#dd8452", "#4c72b0"
 
 
 def main(path: str) -> None:
-    results = compare(*demo_logits(), list(TITLES)).results
-    figure, axes = plt.subplots(1, 2, figsize=(9, 4.3), sharey=True, layout="constrained")
-    for axis, result in zip(axes, results, strict=True):
+    with np.load(SUITE / "cifar10_resnet110.npz") as stored:
+        val, test = (
+            (stored[f"{part}_logits"], stored[f"{part}_labels"]) for part in ("val", "test")
+        )
+    results = compare(val, test, list(TITLES), n_resamples=0).results
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
+    for axis, result in zip(axes[:2], results, strict=True):
         draw(axis, result)
     axes[0].set_ylabel("how often it is right")
-    figure.savefig(path, dpi=120)
+    draw_classes(axes[2], results, test[0].argmax(axis=1))
+    figure.savefig(path, dpi=110)
+
+
+def draw_classes(axis: plt.Axes, results: tuple[MethodResult, ...], labels: np.ndarray) -> None:
+    """What rows of each label say, before and after, less how often they are right."""
+    for result, colour, shift in zip(results, (BEFORE, AFTER), (-0.2, 0.2), strict=True):
+        gaps = [
+            100 * (result.confidence[labels == k].mean() - result.correct[labels == k].mean())
+            for k in range(len(CLASSES))
+        ]
+        places = np.arange(len(CLASSES)) + shift
+        axis.barh(places, gaps, height=0.4, color=colour, label=TITLES[result.name])
+    axis.set_yticks(range(len(CLASSES)), CLASSES)
+    axis.invert_yaxis()
+    axis.axvline(0.0, color="0.3", linewidth=1)
+    axis.set(xlabel="points")
+    axis.set_title("for every label: says less is right", fontsize=11)
+    axis.legend(loc="lower right", frameon=False)
 
 
 def draw(axis: plt.Axes, result: MethodResult) -> None:
@@ -40,8 +65,8 @@ def draw(axis: plt.Axes, result: MethodResult) -> None:
     left = bin_edges(N_BINS)[:-1][kept]
     width = 1.0 / N_BINS
     shape = {"width": width, "align": "edge", "edgecolor": "white"}
-    axis.bar(left, accuracy, color="#4c72b0", label="right", **shape)
-    gap = {"bottom": accuracy, "color": "#dd8452", "alpha": 0.6, "label": "gap"}
+    axis.bar(left, accuracy, color=AFTER, label="right", **shape)
+    gap = {"bottom": accuracy, "color": BEFORE, "alpha": 0.6, "label": "gap"}
     axis.bar(left, said - accuracy, **gap, **shape)
     axis.plot([0, 1], [0, 1], color="0.3", linewidth=1, linestyle="--", label="honest")
     axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="how sure it says it is")
