@@ -34,4 +34,4 @@ def methods(as_json: Json = False) -> None:
     show_table("Calibration methods", shown)
     binary = [info.name for info in known if info.binary_only]
     say(f"For two classes only: {', '.join(binary)}.")
-    say("With `--method auto`, fit chooses among temps, ets, profile and hoki on held-out folds.")
+    say("Without `--method`, fit takes auto: uncalibrated, temps and structured, averaged.")
