@@ -219,13 +219,13 @@ def test_processes_change_no_score(suite_folder: Path, tmp_path: Path) -> None:
     alone = run_quick(suite_folder, tmp_path / "one", methods=methods)
     beside = run_quick(suite_folder, tmp_path / "two", methods=methods, jobs=2)
     for key, result in alone.found.items():
-        # A process that has compiled kernels sums in another order: equal to rounding.
+        # A process that has compiled kernels integrates at other nodes, to the errors they state.
         for name, expected in result.scores.items():
             found = beside.found[key].scores[name]
             both = zip(astuple(found), astuple(expected), strict=True)
             pairs = [pair for pair in both if pair != (None, None)]
             one, other = zip(*pairs, strict=True)
-            assert one == pytest.approx(other, rel=1e-12, abs=1e-14, nan_ok=True)
+            assert one == pytest.approx(other, rel=1e-6, abs=1e-7, nan_ok=True)
         assert (result.n_parallel, beside.found[key].n_parallel) == (1, 2)
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks and
 def in_child(work: Callable[[], None]) -> int:
     """The exit status of a child process that does the work; 0 if nothing was raised."""
     with warnings.catch_warnings():  # about forks beside threads: the child only touches files
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")
         child = os.fork()
     if child == 0:
         try:

@@ -89,7 +89,7 @@ def part_of(array: np.ndarray | None, start: int, stop: int) -> np.ndarray | Non
 def test_the_noise_chosen_in_passes_is_that_in_memory(
     weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_FROM", 0)
+    monkeypatch.setattr("hokical.fitting.noise_in_passes._MOST_LOGITS", 0)
     monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_ROWS", 200)
     data = examples(3000, weighted)
     pieces = Pieces(*data, 700)

@@ -85,7 +85,8 @@ def killed_predictions(rng: Generator, folder: Path) -> str:
         assert kills < 60, "no progress between kills"
     expected = make("uncalibrated").fit(victims.LOGITS, victims.LABELS)
     found = np.load(folder / "p.npy")
-    assert np.array_equal(found, expected.predict_confidence(victims.LOGITS)), "other rows"
+    right = expected.predict_confidence(victims.LOGITS)
+    assert np.allclose(found, right, rtol=1e-12), "other rows"  # a process sums in its own order
     assert [path.name for path in folder.iterdir() if "lock" not in path.name] == ["p.npy"]
     return f"resumed after {min(kills, 5)}{'+' if kills >= 5 else ''} kills"
 
@@ -101,9 +102,9 @@ def killed_parts(rng: Generator, folder: Path) -> str:
     rows = [parquet.read_table(path)["confidence"] for path in sorted((folder / "out").iterdir())]
     expected = make("uncalibrated").fit(victims.LOGITS, victims.LABELS)
     found = np.concatenate([column.to_numpy() for column in rows])
-    assert np.array_equal(found, expected.predict_confidence(victims.LOGITS)), (
-        "rows lost or doubled"
-    )
+    right = expected.predict_confidence(victims.LOGITS)
+    assert found.shape == right.shape, "rows lost or doubled"
+    assert np.allclose(found, right, rtol=1e-12), "other rows"
     return f"resumed after {min(kills, 5)}{'+' if kills >= 5 else ''} kills"
 
 

@@ -59,9 +59,8 @@ def from_probabilities(
 
     Examples
     --------
-    >>> from_probabilities([[0.25, 0.75], [0.0, 1.0]]).round(1)
-    array([[  -1.4,   -0.3],
-           [-744.4,    0. ]])
+    >>> from_probabilities([[0.25, 0.75], [0.0, 1.0]]).round(1).tolist()
+    [[-1.4, -0.3], [-744.4, 0.0]]
     >>> from_probabilities([0.75, 1.0], zeros="impossible").round(1)
     array([[-1.4, -0.3],
            [-inf,  0. ]])

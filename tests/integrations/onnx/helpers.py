@@ -63,7 +63,7 @@ def from_rule(rule: Rule, n_classes: int) -> Calibrator:
     """A calibrator that answers by a rule."""
     document = {"method": rule.name, "rule": rule, "n_classes": n_classes}
     return FittedCalibrator(
-        document | dict.fromkeys(("fit_scores", "held_out_scores", "neighbours"))
+        document | dict.fromkeys(("fit_scores", "held_out_scores", "neighbours", "support"))
     )
 
 
