@@ -98,6 +98,7 @@ def test_labels_are_kept_or_not(keep):
     cal = AutoCalibrator(keep_labels=keep).fit(logits, labels)
     proba = cal.predict_proba(logits)
     expected = logits.argmax(axis=1) if keep else proba.argmax(axis=1)
+    assert cal.preserves_labels == keep
     np.testing.assert_array_equal(cal.predict(logits), expected)
     np.testing.assert_allclose(
         cal.predict_confidence(logits), proba[np.arange(labels.size), expected], rtol=1e-12
@@ -201,6 +202,23 @@ def test_folds_share_every_class_evenly(labels, n_folds, seed):
     for label in range(4):
         counts = np.bincount(fold[np.array(labels) == label], minlength=n_folds)
         assert counts.max() - counts.min() <= 1
+
+
+def test_ties_are_labelled_and_can_be_wrong():
+    """The label of a tie is the first class; here the other is right nine times in ten."""
+    labels = (np.random.default_rng(0).random(1000) < 0.9).astype(int)
+    logits = hokical.from_probabilities(np.tile([0.5, 0.5], (1000, 1)))
+    proba = hokical.auto(logits, labels).predict_proba(logits[:1])
+    assert proba[0, 1] == pytest.approx(labels.mean(), abs=0.02)
+
+
+def test_one_class_alone_teaches_nothing():
+    logits, _ = softmax_world(100)
+    for rows in (logits, hokical.TopK.from_logits(logits, 3)):
+        cal = hokical.auto(rows, np.ones(100, int))
+        assert "every example is of class 1" in cal.reason_
+    few = hokical.TopK.from_logits(logits[:5], 3)
+    assert "too few" in hokical.auto(few, np.arange(5)).reason_
 
 
 def test_best_classes_alone_give_a_profile():

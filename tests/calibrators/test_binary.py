@@ -201,3 +201,11 @@ def test_venn_abers_is_the_package_of_its_authors() -> None:
     merged, _ = theirs.predict_proba(pairs[300:])
     ours = VennAbers().fit(scores[:300], labels[:300]).predict_proba(scores[300:])
     np.testing.assert_allclose(ours, merged, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [PlattScaling, BetaCalibration])
+@pytest.mark.parametrize("score", [7.7, 3.0, -2.3, 1e3])
+def test_a_constant_score_gets_the_base_rate(kind: type, score: float) -> None:
+    labels = (np.random.default_rng(0).random(1000) < 0.1).astype(int)
+    cal = kind().fit(np.full(1000, score), labels)
+    assert cal.predict_proba([score])[0, 1] == pytest.approx(labels.mean(), abs=2e-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,9 +37,7 @@ def _softmax(logits: FloatArray) -> FloatArray:
 
 def _probmetrics(name: str) -> Callable[[Any], FloatArray]:
     def run(experiment: Any) -> FloatArray:
-        from probmetrics.calibrators import get_calibrator  # type: ignore[import-untyped]
-
-        calibrator = get_calibrator(name)
+        calibrator = import_module("probmetrics.calibrators").get_calibrator(name)
         calibrator.fit(_softmax(experiment.val_logits), experiment.val_labels)
         return np.asarray(calibrator.predict_proba(_softmax(experiment.test_logits)))
 

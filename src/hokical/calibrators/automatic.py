@@ -12,7 +12,7 @@ from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.calibrators.profile import StabilityProfile
 from hokical.core.bins import check_count
 from hokical.core.topk import TopK
-from hokical.core.types import FloatArray
+from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.core.warn import warn_user
 from hokical.fitting.averaging import HeldOut, hold_out
 from hokical.fitting.floor import choose_base, choose_floor, has_zeros
@@ -67,7 +67,7 @@ class AutoCalibrator(BaseCalibrator):
     shares_ : weight of every candidate by name
     held_out_log_loss_ : mean log loss on held-out examples by name, "average" among them
     weights_, structured_, profile_ : the parts of the rule
-    converged_ : whether all fits converged
+    converged_ : whether the structured fit converged
 
     Notes
     -----
@@ -86,7 +86,6 @@ class AutoCalibrator(BaseCalibrator):
     """
 
     rule_kind = AutoRule
-    preserves_labels = True
     accepts_top_k = True
     fits_floor = False  # structured scaling has one; the classifier's own get one below
     title = "Automatic choice"
@@ -109,23 +108,19 @@ class AutoCalibrator(BaseCalibrator):
             )
         check_count(self.cv, name="cv", least=2)
 
-    def _count_scores(self, *args: Any) -> Any:
-        return super()._count_scores(*args) if self.keep_labels else None
+    @property
+    def preserves_labels(self) -> bool:  # type: ignore[override]
+        return bool(self.keep_labels)
 
     def _fit(self, examples: Partition) -> Fit:
         block = examples.gather(type(self).__name__).without_weightless()
         if isinstance(block.logits, TopK):
             return self._fit_best_classes(block)
         counted, n_examples = count_possible(block)
-        wrong = int(np.count_nonzero(counted.true_margins))
-        if wrong == 0:
-            return _keep_own(counted, "without a mistake, nothing tells how sure is too sure")
-        if counted.labels.size < FEWEST_EXAMPLES:
-            return _keep_own(
-                counted,
-                f"{counted.labels.size} examples are too few to tell what is better (at least "
-                f"{FEWEST_EXAMPLES})",
-            )
+        own = counted.logits.on_host(counted.logits.labels)
+        hopeless = _find_hopeless(own == counted.labels, counted.labels)
+        if hopeless:
+            return _keep_own(counted, hopeless)
         floor, base = choose_base(counted)
         fit = fit_structured(
             counted,
@@ -155,6 +150,9 @@ class AutoCalibrator(BaseCalibrator):
 
     def _fit_best_classes(self, block: Block) -> Fit:
         """A profile, or the classifier's own confidence where that is not clearly worse."""
+        hopeless = _find_hopeless(block.correct, block.labels)
+        if hopeless:
+            return _keep_own(None, hopeless)
         rule, converged = _fit_profile(block)
         truth = block.correct
         own = _chance_of(UncalibratedRule(), block, truth)
@@ -189,6 +187,20 @@ def auto(
     True
     """
     return AutoCalibrator(**options).fit(logits, labels, sample_weight)
+
+
+def _find_hopeless(correct: BoolArray, labels: IntArray) -> str:
+    """Why nothing can be learned from the examples; "" if something can."""
+    if labels.size < FEWEST_EXAMPLES:
+        return (
+            f"{labels.size} examples are too few to tell what is better (at least "
+            f"{FEWEST_EXAMPLES})"
+        )
+    if correct.all():
+        return "without a mistake, nothing tells how sure is too sure"
+    if (labels == labels[0]).all():
+        return f"every example is of class {labels[0]}, so nothing tells how likely the others are"
+    return ""
 
 
 def _keep_own(

@@ -32,8 +32,13 @@ def load_examples(
 ) -> LabelledRows:
     """Logits and labels of a file, with a message about the part used, and about weights."""
     wanted = wanted or hokical.io.Wanted()
-    names = getattr(options.get("fitted_by"), "beside", {}).get("classes", ())
-    wanted = replace(wanted, classes=wanted.classes or tuple(names))  # in the order of the fit
+    names = tuple(getattr(options.get("fitted_by"), "beside", {}).get("classes", ()))
+    if names and wanted.classes and set(wanted.classes) != set(names):
+        raise typer.BadParameter(
+            f"`--classes` must name the classes of the fit, {', '.join(names)}; got "
+            f"{', '.join(wanted.classes)}. Leave it out: the calibrator knows them."
+        )
+    wanted = replace(wanted, classes=names or wanted.classes)  # in the order of the fit
     try:
         with spinner(f"Reading {path.name}"):
             examples = hokical.io.read_examples(

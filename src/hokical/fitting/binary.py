@@ -25,6 +25,8 @@ MAX_ITER = 200
 _RIDGE = 1e-10
 #: Features that vary less than this are constant.
 _LEAST_SPREAD = 1e-90
+#: So are those that vary by rounding alone, relative to their size.
+_ROUNDING_SPREAD = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,12 @@ def fit_logistic(
         float(np.sqrt(np.average((column - centre) ** 2, weights=examples.weights)))
         for column, centre in zip(features, centres, strict=True)
     ]
-    useful = [k for k, spread in enumerate(spreads) if spread > _LEAST_SPREAD]
+    sizes = [float(np.abs(column).max()) for column in features]
+    useful = [
+        k
+        for k, spread in enumerate(spreads)
+        if spread > max(_LEAST_SPREAD, _ROUNDING_SPREAD * sizes[k])
+    ]
     columns = {k: (features[k] - centres[k]) / spreads[k] for k in useful}
     best: tuple[FloatArray, Minimum] | None = None
     for size in range(len(useful), -1, -1):

@@ -72,7 +72,7 @@ def newton_direction(point: SmoothPoint, tol: float) -> tuple[FloatArray, bool]:
     residual = -point.gradient
     direction = np.zeros_like(residual)
     search = point.precondition(residual)
-    size = first = float(np.vdot(residual, search))
+    size = first = max(float(np.vdot(residual, search)), 0.0)
     wanted = max(first * min(0.25, first**0.5), 0.01 * tol)
     for _ in range(MAX_CG_STEPS):
         if size <= wanted:
