@@ -77,7 +77,7 @@ def _facts(fitted: FittedCalibrator) -> dict[str, Any]:
         "learned": _learned(fitted),
         "guarantee": _guarantee(fitted),
         "reference": info.reference,
-        "written by": f"hokical {fitted.library_version}",
+        "saved with": f"hokical {fitted.library_version}",
     }
 
 
