@@ -6,10 +6,8 @@ the group `hokical.calibrators`, which is searched for names that are not known 
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from hokical.core.storage import is_storable
@@ -104,6 +102,8 @@ def suggest(name: Any) -> str:
     >>> suggest("isotonic")
     ' Did you mean irm or irova_ts?'
     """
+    import difflib
+
     wanted = _letters(str(name))
     alike = [method for method, (_, kind) in BUILT_IN.items() if wanted and wanted in kind.lower()]
     alike = alike or difflib.get_close_matches(str(name).lower(), [*method_names(), *AUTOMATIC], 2)
@@ -122,5 +122,7 @@ def find_rule(record: str) -> None:
 
 @cache
 def _find_entry_points() -> None:
+    from importlib.metadata import entry_points  # it takes as long as all rules together
+
     for entry in entry_points(group=GROUP):
         register(entry.load())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,7 +39,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Temporary files of the same target that a killed process left behind are removed.
     """
     target = Path(os.path.realpath(path))  # a link stays a link
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:_SUFFIX_LENGTH]}")
+    temporary = target.with_name(f".{target.name}.{os.urandom(_SUFFIX_LENGTH // 2).hex()}")
     remove_leftovers(target.parent, glob.escape(target.name))
     try:
         with _naming(path, temporary):

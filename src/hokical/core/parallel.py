@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _PREFIX = "hokical-worker"
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
@@ -59,6 +62,8 @@ def for_row_blocks(work: Callable[[slice], None], n_rows: int, rows_per_block: i
         for block in blocks:
             work(block)
         return
+    from concurrent.futures import wait  # loads `logging`, which one block does without
+
     futures = [_pool(workers).submit(work, block) for block in blocks]
     try:
         for future in futures:
@@ -75,6 +80,8 @@ def _pool(workers: int) -> ThreadPoolExecutor:
 
     A forked child has none of its parent's threads, so pools are per process.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     key = (os.getpid(), workers)
     with _lock:
         if key not in _pools:

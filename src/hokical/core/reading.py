@@ -21,6 +21,8 @@ _STREAMS = (
 
 def to_numpy(data: Any, name: str) -> NDArray[Any]:
     """An array-like as a NumPy array, without a copy where possible."""
+    if type(data) is np.ndarray:  # what follows would load `np.ma`
+        return data
     if data is None:
         raise TypeError(f"`{name}` must be an array; got None.")
     if isinstance(data, np.ma.MaskedArray):

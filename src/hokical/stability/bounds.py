@@ -21,7 +21,6 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.polynomial.legendre import leggauss
 
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import FARTHEST
@@ -212,7 +211,7 @@ def _taken(logits: TopK, width: float) -> FloatArray:
 @cache
 def _graded_rule() -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on [0, 1], with pieces that halve towards 0."""
-    x, w = leggauss(_ORDER)
+    x, w = np.polynomial.legendre.leggauss(_ORDER)
     ends = np.concatenate([[0.0], 0.5 ** np.arange(_HALVINGS, -1, -1)])
     length = np.diff(ends)[:, None]
     return (ends[:-1, None] + length * (0.5 * (x + 1.0))).ravel(), (length * (0.5 * w)).ravel()

@@ -19,7 +19,6 @@ of a distribution are off by 1e-6 at most.
 from __future__ import annotations
 
 import numpy as np
-from numpy.polynomial.legendre import leggauss
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
@@ -212,7 +211,7 @@ def _fall(margins: Array, last: Array, xp: Namespace) -> Array:
 @memoize
 def _unit_rule(order: int, panels: int) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre nodes and weights on [0, 1], cut into equal panels."""
-    x, w = leggauss(order)
+    x, w = np.polynomial.legendre.leggauss(order)
     places = (np.arange(panels)[:, None] + 0.5 * (x + 1.0)) / panels
     return places.ravel(), np.tile(0.5 * w / panels, panels)
 
