@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from hokical.demo import demo_logits
-
 Data = tuple[np.ndarray, np.ndarray]
 Scores = dict[str, float]
 
@@ -41,7 +39,7 @@ class LogitSet:
 
 
 def read_sets(folders: list[Path]) -> list[LogitSet]:
-    """Every .npz with `test_logits` and `test_labels`, and perhaps `val_*`, and the demo's set.
+    """Every .npz with `test_logits` and `test_labels`, and perhaps `val_*`.
 
     Files NAME_val.npz and NAME_test.npz are parts of one set.
     """
@@ -51,9 +49,7 @@ def read_sets(folders: list[Path]) -> list[LogitSet]:
             keys = [key for key in file if key.endswith(("_logits", "_labels"))]
             name = path.stem.removesuffix("_val").removesuffix("_test")
             found.setdefault(name, {}).update({key: file[key] for key in keys})
-    sets = [_as_set(name, parts) for name, parts in found.items() if "test_logits" in parts]
-    (val, test) = demo_logits()
-    return [*sets, LogitSet("demo (MNIST)", val, test)]
+    return [_as_set(name, parts) for name, parts in found.items() if "test_logits" in parts]
 
 
 def _as_set(name: str, parts: dict[str, np.ndarray]) -> LogitSet:

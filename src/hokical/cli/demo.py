@@ -10,7 +10,7 @@ import typer
 import hokical
 from hokical.cli.options import Json
 from hokical.cli.scores import show_comparison
-from hokical.demo import demo_logits
+from hokical.demo import DEMO_CLASSES, demo_logits
 
 
 def demo(
@@ -24,5 +24,6 @@ def demo(
     wanted = None if no_report else report
     if wanted is not None:
         hokical.io.check_output(wanted)
-    title = "A small network on MNIST, 10,000 test digits"
-    show_comparison(hokical.compare(*demo_logits()), title, wanted, as_json=as_json)
+    title = "ResNet-110 on CIFAR-10, 10,000 test images"
+    comparison = hokical.compare(*demo_logits(), title=title)
+    show_comparison(comparison, title, wanted, as_json=as_json, classes=DEMO_CLASSES)
