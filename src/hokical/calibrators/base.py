@@ -68,6 +68,8 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
     accepts_top_k: ClassVar[bool]
     needs_views: ClassVar[bool]
     binary_only: ClassVar[bool] = False
+    #: Whether `_fit` needs a single pass over the examples.
+    fits_in_one_pass: bool = True
     #: Whether a floor for probabilities of 0 is fitted first, see `hokical.from_probabilities`.
     fits_floor: ClassVar[bool] = True
 
@@ -79,18 +81,12 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
                     setattr(cls, name, getattr(cls.rule_kind, name))
 
     def fit(self, logits: Any, labels: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from validation logits and labels.
+        """Learn from validation logits (n, classes) and labels (n,), which are column indices.
 
-        Parameters
-        ----------
-        logits : array of shape (n, classes), or TopK
-            The classifier's scores on examples it was not trained on, in an array of any library,
-            which stays on its device. -inf marks an impossible class. For files, chunks and
-            iterators use `hokical.streams.fit`.
-        labels : array-like of shape (n,)
-            The true class of each example, as a column index.
-        sample_weight : array-like of shape (n,), optional
-            Weight of each example; 2 is the same as passing it twice.
+        `logits` are the classifier's scores on examples it was not trained on, an array of any
+        library, which stays on its device, or a `TopK`; -inf marks an impossible class. For files,
+        chunks and iterators use `hokical.streams.fit`. `sample_weight` (n,) says how often each
+        example counts.
         """
         return self._learn_from(self.fit_partition, logits, labels, sample_weight)
 
@@ -118,7 +114,7 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
                 f"`{self.name}` takes two classes; got {examples.n_classes}. For more use "
                 "`structured` or `auto`."
             )
-        if not self._fits_in_one_pass():
+        if not self.fits_in_one_pass:
             examples.require_passes(type(self).__name__)
         self.__dict__.pop("rule_", None)  # an interrupted fit leaves no half-fitted state
         scored = ScoredPartition(examples, self._count_scores)
@@ -135,10 +131,6 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""
-
-    def _fits_in_one_pass(self) -> bool:
-        """Whether `_fit` needs a single pass over the examples."""
-        return True
 
     def _fit(self, examples: Partition) -> Fit:
         """Learn the rule."""

@@ -42,16 +42,9 @@ class PlattScaling(_Logistic):
 
     For two classes. Fitted by least log loss on Platt's targets, (n1 + 1) / (n1 + 2) for the n1
     examples of class 1 and 1 / (n0 + 2) for the n0 of class 0. So there always is a best fit, also
-    where the classes are separated or only one was seen. The slope can be negative.
+    where the classes are separated or only one was seen. After `fit`: `slope_`, which can be
+    negative, and `intercept_`; `log_loss_` (nats), `n_iter_`, `converged_` and `message_`.
 
-    Attributes
-    ----------
-    slope_, intercept_ : of the log-odds of class 1
-    log_loss_ : mean log loss (nats) on the validation set
-    n_iter_, converged_, message_ : how the fit ended
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import PlattScaling
     >>> rng = np.random.default_rng(0)
@@ -79,18 +72,10 @@ class PlattScaling(_Logistic):
 class BetaCalibration(_Logistic):
     """Log-odds rise log p - fall log(1 - p) + intercept of the probability p of class 1.
 
-    For two classes. `rise` and `fall` are not negative, so that the answer rises with p: the best
-    fit under this condition, by least log loss on Platt's targets (see `PlattScaling`). With both
-    at 1 and intercept 0 nothing changes.
+    For two classes. `rise_` and `fall_` are not negative, so that the answer rises with p: the best
+    fit under this condition, by least log loss on Platt's targets. With both at 1 and `intercept_`
+    0 nothing changes. Other attributes are those of `PlattScaling`.
 
-    Attributes
-    ----------
-    rise_, fall_, intercept_ : a, b and c of the paper
-    log_loss_ : mean log loss (nats) on the validation set
-    n_iter_, converged_, message_ : how the fit ended
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical import from_probabilities
     >>> from hokical.calibrators import BetaCalibration
@@ -122,15 +107,9 @@ class VennAbers(BaseCalibrator):
     For two classes. One of the two probabilities of class 1, (p0, p1), is perfectly calibrated if
     examples are exchangeable, whatever the scores. `predict_proba` merges them to
     p1 / (1 - p0 + p1), and `predict_interval` gives both ends for the predicted label: (p0, p1) for
-    class 1 and (1 - p1, 1 - p0) for class 0. No class gets probability 0.
+    class 1 and (1 - p1, 1 - p0) for class 0. No class gets probability 0. After `fit`: `knots_`
+    (k,), the scores at which a probability changes; `lower_` and `upper_` (k + 1,), p0 and p1.
 
-    Attributes
-    ----------
-    knots_ : (k,), scores at which a probability changes
-    lower_, upper_ : (k + 1,), p0 and p1 between them
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import VennAbers
     >>> rng = np.random.default_rng(0)

@@ -59,11 +59,9 @@ class Calibrator:
     def predict(self, logits: Any) -> Array:
         """Labels (n,): the classifier's own where the method preserves labels.
 
-        Parameters
-        ----------
-        logits : array of shape (n, classes), or TopK
-            Of any library (NumPy, torch, JAX, CuPy, Dask); the answer has the same library and
-            device. Files, chunks and iterators go through `hokical.streams`.
+        `logits` (n, classes) is an array of any library (NumPy, torch, JAX, CuPy, Dask), or a
+        `TopK`; the answer has the same library and device. Files, chunks and iterators go through
+        `hokical.streams`.
         """
         return self.answer("labels", logits)
 
@@ -123,14 +121,9 @@ class Calibrator:
     def certify(self, logits: Any, labels: Any) -> Self:
         """Count how often the calibrated confidence is right on examples used for nothing else.
 
-        `predict_or_abstain` and `predict_interval` then use these counts, until the next fit.
-
-        Parameters
-        ----------
-        logits : array of shape (n, classes)
-            The classifier's scores on examples that neither it nor this calibrator was fitted on.
-        labels : array-like of shape (n,)
-            The true class of each example.
+        `logits` (n, classes) and `labels` (n,) are of examples that neither the classifier nor this
+        calibrator was fitted on. `predict_or_abstain` and `predict_interval` then use these counts,
+        until the next fit.
         """
         data = self._checked_logits(logits)
         truth = as_labels(labels, data.n_rows, data.n_classes)
@@ -148,24 +141,9 @@ class Calibrator:
 
         With probability 1 - delta over the examples it was tested on, the error rate among
         accepted examples of the same kind is at most `risk`. After `fit` alone the threshold is on
-        the classifier's own softmax score, after `certify` on the calibrated confidence.
+        the classifier's own softmax score, after `certify` on the calibrated confidence. If nothing
+        can be accepted, `accepted` is False everywhere and `guarantee` says why.
 
-        Parameters
-        ----------
-        logits : array of shape (n, classes)
-        risk : float
-            The largest error rate among accepted examples.
-        delta : float
-            The probability, over the examples of the fit or of `certify`, that it is exceeded.
-
-        Returns
-        -------
-        prediction : SelectivePrediction
-            `labels`, `confidence`, `accepted` and the threshold. If nothing can be accepted,
-            `accepted` is False everywhere and `guarantee` says why.
-
-        Examples
-        --------
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
         >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
@@ -197,24 +175,13 @@ class Calibrator:
         The examples of the fit, or of `certify`, are divided into groups of neighbouring scores;
         the interval misses the true accuracy of the example's group with probability at most
         `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside, the
-        interval is extended to it.
+        interval is extended to it. Venn-Abers prediction has an interval of its own for the label's
+        probability, without a `delta`, which is given until `certify` is called.
 
-        Venn-Abers prediction has an interval of its own for the label's probability, without a
-        `delta`, which is given until `certify` is called.
-
-        Parameters
-        ----------
-        logits : array of shape (n, classes)
-        delta : float
-            The probability that an interval misses its group's accuracy.
-
-        Examples
-        --------
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
         >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
-        >>> interval = Hoki().fit(val_logits, val_labels).predict_interval(test_logits)
-        >>> interval.shape
+        >>> Hoki().fit(val_logits, val_labels).predict_interval(test_logits).shape
         (10000, 2)
         """
         delta = check_chance("delta", delta)

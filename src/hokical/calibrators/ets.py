@@ -18,43 +18,22 @@ class EnsembleTemperatureScaling(BaseCalibrator):
 
     p = w_1 softmax(z/T) + w_2 softmax(z) + w_3 uniform, with non-negative weights that sum to 1.
     The order of the classes is preserved. The uniform part is over the possible classes (logit
-    above -inf).
+    above -inf). Zhang et al. fit T first, as if it stood alone, and then the weights; here all are
+    fitted together, so the loss on the validation set is at most theirs.
 
-    Zhang et al. fit T first, as if it stood alone, and then the weights; here all are fitted
-    together, so the loss on the validation set is at most theirs.
+    `loss` is "mse", the squared distance to the one-hot truth, as in the paper, or "log", the log
+    loss. `bounds` limits T as in `TemperatureScaling`; `max_iter` the steps of each search for it.
 
-    Parameters
-    ----------
-    loss : {"mse", "log"}
-        The loss to minimise: the squared distance to the one-hot truth, as in the paper, or the log
-        loss.
-    bounds : (float, float)
-        Smallest and largest temperature allowed, as in `TemperatureScaling`.
-    max_iter : int
-        Maximum number of steps of each search for the temperature. There are up to eight: one for
-        the temperature alone, and one from each start.
+    After `fit`: `temperature_`, meaningless where its weight is 0; `weights_` (3,), in the order
+    above; `loss_`, the mean on the validation set; `n_iter_`, the passes over it in all searches;
+    `converged_` and `message_`, how the search that found the solution ended.
 
-    Attributes
-    ----------
-    temperature_ : T; meaningless where its weight is 0
-    weights_ : (3,), of the scaled softmax, the plain softmax and the uniform distribution
-    loss_ : the mean loss on the validation set: log loss in nats, or the Brier score summed over
-        classes
-    n_iter_ : passes over the validation set, in all searches
-    converged_, message_ : how the search that found the solution ended
-
-    Notes
-    -----
     The loss has several local minima in T. They are searched on a grid of about 15 temperatures,
     from a nearly uniform to a nearly one-hot softmax, on 500 or more evenly spaced examples (on all
     if there are few, or if no temperature gets a weight), and the best three are refined on all
     examples. A minimum narrower than the grid, or seen only on examples left out, can be missed.
+    Memory: about 20 float64 per example, and for less than a million logits twice their size.
 
-    Memory beyond the input: blocks of 2 MB float64, about 8 MB per thread; for less than a million
-    logits all margins and exponentials in float64 (up to 16 MB); and about 20 float64 per example.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import EnsembleTemperatureScaling
     >>> rng = np.random.default_rng(0)
@@ -68,6 +47,7 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     """
 
     rule_kind = EnsembleRule
+    fits_in_one_pass = False
     title = "Ensemble temperature scaling"
     reference = (
         "Zhang, Kailkhura, Han: Mix-n-Match: Ensemble and Compositional Methods for Uncertainty "
@@ -91,9 +71,6 @@ class EnsembleTemperatureScaling(BaseCalibrator):
             raise ValueError(f'`loss` must be "mse" or "log"; got {self.loss!r}.')
         check_bounds(self.bounds)
         check_count(self.max_iter, name="max_iter")
-
-    def _fits_in_one_pass(self) -> bool:
-        return False
 
     def _fit(self, examples: Partition) -> Fit:
         counted = count_examples(examples, type(self).__name__)

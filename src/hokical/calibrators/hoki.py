@@ -218,7 +218,8 @@ class Hoki(BaseCalibrator):
     def _chooses_noise(self) -> bool:
         return isinstance(self.noise, str) and self.noise == "auto"
 
-    def _fits_in_one_pass(self) -> bool:
+    @property
+    def fits_in_one_pass(self) -> bool:  # type: ignore[override]
         return not self._chooses_noise()
 
     def _fit(self, examples: Partition) -> Fit:

@@ -20,7 +20,7 @@ class IsotonicMulticlass(BaseCalibrator):
     compared as float32, so values within a relative difference of 6e-8 count as equal. Between two
     steps the function is linear in the log-probability; outside the validation data it is constant.
     It is never 0 or 1: m entries that are never of their class say 1 / (m + 2), and m that always
-    are (m + 1) / (m + 2).
+    are (m + 1) / (m + 2). A class that is masked in a row (-inf) is left out of the fit and gets 0.
 
     The order of the classes is preserved. Classes can share a step of the function; the authors
     separate them by 1e-9 times the probability, which is lost in float32 and lets labels change.
@@ -28,23 +28,10 @@ class IsotonicMulticlass(BaseCalibrator):
     kept at least one part in a million below it. So the most likely class is the classifier's
     label, in float32 too.
 
-    Parameters
-    ----------
-    normalize : bool
-        False gives the authors' variant, in which rows are not normalised: each entry is the fitted
-        probability of its class by itself, and rows of `predict_proba` do not sum to 1.
+    `normalize=False` gives the authors' variant, in which rows of `predict_proba` do not sum to 1:
+    each entry is the fitted probability of its class by itself. After `fit`: `knots_` and `values_`
+    (k,), increasing log-probabilities and the function there. Memory: about 50 bytes per example.
 
-    Attributes
-    ----------
-    knots_, values_ : (k,), the fitted function: increasing log-probabilities, and the values there
-
-    Notes
-    -----
-    Memory: one sorted chunk per thread, and about 50 bytes per example. A class that is masked in a
-    row (-inf) is left out of the fit and gets 0.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import IsotonicMulticlass
     >>> rng = np.random.default_rng(0)

@@ -27,31 +27,14 @@ class IsotonicOneVsAllTS(BaseCalibrator):
     the order of their probabilities (1e-9 of which is added, as in the authors' code).
 
     No function is 0 or 1: of n examples, one more could be of any class, so the lowest value is
-    1 / (n + 2) / classes; and m entries that are all of the class say (m + 1) / (m + 2).
+    1 / (n + 2) / classes; and m entries that are all of the class say (m + 1) / (m + 2). A class
+    that is masked in a row (-inf) is left out of the fit and gets 0.
 
-    Parameters
-    ----------
-    bounds : (float, float)
-        Smallest and largest temperature allowed, as in `TemperatureScaling`.
-    max_iter : int
-        Maximum number of passes over the validation set for the temperature.
+    `bounds` and `max_iter` are those of `TemperatureScaling`. After `fit`: `temperature_`;
+    `knots_` and `values_`, the functions of all classes, concatenated, of which class c has the
+    knots `offsets_[c]` to `offsets_[c + 1]`; and of the temperature `n_iter_`, `converged_` and
+    `message_`.
 
-    Attributes
-    ----------
-    temperature_ : of the temperature scaling
-    knots_, values_ : the functions of all classes, concatenated: log-probabilities, increasing
-        within a class, and the values there
-    offsets_ : (classes + 1,), class c has the knots offsets_[c] to offsets_[c + 1]
-    absent_classes_ : classes without a validation example
-    n_iter_, converged_, message_ : how the fit of the temperature ended
-
-    Notes
-    -----
-    A class that is masked in a row (-inf) is left out of the fit and gets 0. Memory: a block of
-    columns at a time, and for `predict_proba` twice the size of float32 logits.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import IsotonicOneVsAllTS
     >>> rng = np.random.default_rng(0)

@@ -34,7 +34,8 @@ class StabilityProfile(BaseCalibrator):
     The temperature is fitted as by `temps`. Then the log-odds that a label is right are modelled as
     those of the scaled softmax plus a linear correction in log gamma and log(1 - gamma), where
     gamma is the probability that the label survives Gaussian noise, at several widths. A penalty
-    shrinks the correction towards 0, which is temperature scaling. Labels are never changed.
+    shrinks the correction towards 0, which is temperature scaling. Labels are never changed, and
+    `predict_proba` divides what the label leaves in the proportions of the scaled softmax.
 
     By default no single penalty is chosen: the corrections at penalties from 1000 to 0.1, and no
     correction, are averaged by their leave-one-out log loss plus the standard error of their gain
@@ -48,7 +49,7 @@ class StabilityProfile(BaseCalibrator):
     penalty : "auto" or float
         "auto" averages over penalties as above. A number is used as the only penalty: half of it
         times the sum of squared coefficients of standardised features is added to the sum of the
-        examples' log losses. inf is temperature scaling.
+        examples' log losses. inf is temperature scaling. `sample_weight` counts examples here.
     max_iter : int
         Maximum number of Newton steps at each penalty.
 
@@ -56,24 +57,15 @@ class StabilityProfile(BaseCalibrator):
     ----------
     temperature_ : as of temperature scaling; 1 if the validation set has no mistake to learn from
     widths_ : (W,), the scales of the noise in logits: `widths` times the temperature
-    intercept_ : the constant of the correction
-    coef_ : (1 + 2 W,), the correction's coefficients: of the scaled softmax's log-odds, then of
-        log gamma and log(1 - gamma) at each width
+    intercept_, coef_ : of the correction; `coef_` (1 + 2 W,) is of the scaled softmax's log-odds,
+        then of log gamma and log(1 - gamma) at each width
     range_ : (2,), the smallest and largest correction on the validation set; others are clipped
     familiar_ : Familiar, the distribution of the features on the validation set: for features
         farther out, the correction fades towards the scaled softmax
     penalties_, shares_, loo_log_loss_ : (K,), the penalties tried, inf first; their weights in the
         average; and their mean leave-one-out log loss (nats) of the confidence
     penalty_ : the penalty with the largest weight
-    n_iter_, converged_ : how the fits ended
-    message_ : what was chosen, and how the fits ended, in words
-
-    Notes
-    -----
-    `sample_weight` counts examples: with weights that sum to 10 the correction is shrunk as if
-    there were ten examples.
-
-    `predict_proba` divides what the label leaves in the proportions of the scaled softmax.
+    n_iter_, converged_, message_ : how the fits ended, and what was chosen, in words
 
     Examples
     --------
@@ -88,6 +80,7 @@ class StabilityProfile(BaseCalibrator):
     """
 
     rule_kind = ProfileRule
+    fits_in_one_pass = False
     title = "Stability profile (temperature scaling and label stability at several widths)"
     reference = "hokical: label stability at several widths over temperature scaling"
     cost = "temperature scaling, then three stability passes and a regression on 7 features"
@@ -107,9 +100,6 @@ class StabilityProfile(BaseCalibrator):
         check_widths(self.widths)
         check_penalty(self.penalty)
         check_count(self.max_iter, name="max_iter")
-
-    def _fits_in_one_pass(self) -> bool:
-        return False
 
     def _fit(self, examples: Partition) -> Fit:
         """Fit the temperature in passes, then the link on features held in memory."""

@@ -14,31 +14,16 @@ class TemperatureScaling(BaseCalibrator):
     """Divide all logits by one temperature, chosen by maximum likelihood.
 
     The most likely class is preserved. The fit sums in float64, whatever the precision of the
-    logits, and uses Newton's method with safeguards on the log of the temperature.
+    logits, and uses Newton's method with safeguards on the log of the temperature, with at most
+    `max_iter` passes over the validation set.
 
-    Parameters
-    ----------
-    bounds : (float, float)
-        Smallest and largest temperature allowed. A validation set on which every label is right
-        has its optimum at temperature 0, one on which labels are worse than chance at infinity;
-        the fit then ends at a bound, with `converged_` False and a warning.
-    max_iter : int
-        Maximum number of passes over the validation set.
+    `bounds` are the smallest and the largest temperature allowed. A validation set on which every
+    label is right has its optimum at temperature 0, one on which labels are worse than chance at
+    infinity; the fit then ends at a bound, with `converged_` False and a warning.
 
-    Attributes
-    ----------
-    temperature_ : above 1 for an overconfident classifier
-    log_loss_ : mean log loss (nats) on the validation set at that temperature
-    n_iter_, converged_ : how the fit ended
-    message_ : the same in words
+    After `fit`: `temperature_`, above 1 for an overconfident classifier; `log_loss_`, its mean log
+    loss (nats) on the validation set; `n_iter_`, `converged_` and `message_`, how the fit ended.
 
-    Notes
-    -----
-    Memory beyond the input: blocks of 2 MB float64, about 6 MB per thread; for less than a million
-    logits all margins in float64 (up to 8 MB); and a few float64 per example.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import TemperatureScaling
     >>> rng = np.random.default_rng(0)
@@ -50,6 +35,7 @@ class TemperatureScaling(BaseCalibrator):
     """
 
     rule_kind = TemperatureRule
+    fits_in_one_pass = False
     title = "Temperature scaling"
     reference = (
         "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML 2017, "
@@ -64,9 +50,6 @@ class TemperatureScaling(BaseCalibrator):
     def _check_parameters(self) -> None:
         check_bounds(self.bounds)
         check_count(self.max_iter, name="max_iter")
-
-    def _fits_in_one_pass(self) -> bool:
-        return False
 
     def _fit(self, examples: Partition) -> Fit:
         bounds = check_bounds(self.bounds)

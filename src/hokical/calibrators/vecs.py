@@ -19,9 +19,7 @@ class VectorScaling(BaseCalibrator):
 
     Guo et al. scale raw logits, so that a constant added to all logits of an example changes the
     probabilities, although the softmax is the same. Here p is the softmax of the logits, so
-    constants do not matter.
-
-    The objective is
+    constants do not matter. The objective is
 
         mean log loss + ridge/2 * sum_k (min(T, u)^2 (scale_k - 1/T)^2 + bias_k^2).
 
@@ -31,38 +29,20 @@ class VectorScaling(BaseCalibrator):
     they do not change the meaning of the penalty. T is searched between 1e-5 u and 1e30 u; where
     the log loss decreases down to the first, T is 1, kept within a factor of 1000 of u.
 
-    Parameters
-    ----------
-    ridge : float, above 0
-        Weight of the penalty, which shrinks towards temperature scaling. The default is negligible
-        wherever the data determine the parameters. Without it an optimum need not exist: the bias
-        of a class that never occurs in the validation set would go to minus infinity. It also makes
-        the biases sum to 0.
-    max_iter : int
-        Maximum number of steps of the solver.
+    `ridge`, above 0, shrinks towards temperature scaling. The default is negligible wherever the
+    data determine the parameters. Without it an optimum need not exist: the bias of a class that
+    never occurs in the validation set would go to minus infinity. `max_iter` limits the steps.
 
-    Attributes
-    ----------
-    scale_, bias_ : (n_classes,)
-    log_loss_ : mean log loss (nats) on the validation set, without the penalty
-    n_iter_, converged_ : how the fit ended
-    message_ : the same in words
+    After `fit`: `scale_` and `bias_` (n_classes,), the biases summing to 0; `log_loss_`, the mean
+    log loss (nats) on the validation set without the penalty; `n_iter_`, `converged_`, `message_`.
 
-    Notes
-    -----
     If a class is perfectly separated from all others, as on a validation set without mistakes, the
     likelihood has no finite optimum, and only the ridge limits the scale. This is detected by a
     class's part of the penalty being at least its loss, its own mean log loss against all other
     classes. Then `converged_` is False, with a warning. A class that does not occur in the
     validation set is not a reason for it: it gets a probability near 0, and the other classes are
-    fitted as if it did not exist.
+    fitted as if it did not exist. Memory: four Hessians of (2 classes)^2 float64.
 
-    Memory beyond the input, whatever the number of examples: four Hessians of (2 classes)^2
-    float64 up to 1000 classes (128 MB there), about 10 MB of blocks per thread, and for less than
-    a million logits all margins in float64, twice (up to 16 MB).
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import VectorScaling
     >>> rng = np.random.default_rng(0)
@@ -75,6 +55,7 @@ class VectorScaling(BaseCalibrator):
     """
 
     rule_kind = VectorRule
+    fits_in_one_pass = False
     title = "Vector scaling"
     reference = (
         "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML 2017, "
@@ -89,9 +70,6 @@ class VectorScaling(BaseCalibrator):
     def _check_parameters(self) -> None:
         check_count(self.max_iter, name="max_iter")
         check_positive("ridge", self.ridge, "Use 1e-8 for a negligible penalty.")
-
-    def _fits_in_one_pass(self) -> bool:
-        return False
 
     def _fit(self, examples: Partition) -> Fit:
         counted = count_examples(examples, type(self).__name__)
