@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hokical import calibration_bound, metrics
 from hokical.metrics import resample
 from hokical.metrics.checks import Predictions, as_examples
-from hokical.metrics.losses import full_losses, full_squares
 from hokical.metrics.resample import Resampler
 from hokical.metrics.statistics import BlockSums, class_cells, top_statistics
+from hokical.metrics.sums import full_losses, full_squares
 
 from . import twins
 

@@ -22,8 +22,8 @@ from hokical.core.types import FloatArray
 from hokical.dense.positions import DenseBatch
 from hokical.metrics.binned_sums import debiased_root, gap_norm
 from hokical.metrics.classes import ClassTable, gap_p_values, holm
-from hokical.metrics.losses import top_losses
 from hokical.metrics.summaries import Summary, estimate, proven_bounds
+from hokical.metrics.sums import top_losses
 
 #: Draws of items that are in memory at once.
 _DRAWS = 4_000_000

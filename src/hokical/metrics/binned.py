@@ -26,31 +26,17 @@ def ece(
     norm: float = 1,
     sample_weight: Any = None,
 ) -> float:
-    """Expected calibration error: how far confidence is from accuracy, averaged over bins.
+    """Expected calibration error, in [0, 1]: the gap of confidence and accuracy, by bins.
 
-    Parameters
-    ----------
-    confidence : array-like of shape (n,)
-        The probability, in [0, 1], that each predicted label is right.
-    correct : array-like of shape (n,)
-        Whether it was: booleans, or 0 and 1.
-    n_bins : int
-        Number of bins J.
-    bins : {"width", "mass"}
-        "width": [j/J, (j+1)/J), the last closed. "mass": about equal weight in each; equal
-        confidences share a bin.
-    norm : float
-        1, 2, inf or any exponent of at least 1: how the bins' gaps are averaged.
-    sample_weight : array-like of shape (n,), optional
-        How often each example counts; 2 is the same as passing it twice.
+    `confidence` (n,) is the probability, in [0, 1], that each predicted label is right, and
+    `correct` (n,) whether it was: booleans, or 0 and 1. `sample_weight` (n,) says how often each
+    example counts; 2 is the same as passing it twice. Without weights the result does not depend on
+    the order of the rows, to the bit.
 
-    Returns
-    -------
-    error : float
-        In [0, 1]. Unweighted, it does not depend on the order of the rows, to the bit.
+    With `bins="width"` the J = `n_bins` bins are [j/J, (j+1)/J), the last closed; "mass" puts about
+    equal weight in each, and equal confidences in one. `norm`, any exponent of at least 1 or inf,
+    says how the bins' gaps are averaged.
 
-    Examples
-    --------
     >>> round(ece([0.9, 0.9, 0.6, 1.0], [True, False, True, True]), 6)
     0.3
     >>> round(ece([0.9, 0.9, 0.6, 1.0], [True, False, True, True], norm=2), 6)
@@ -90,16 +76,10 @@ def debiased_ece(
     """The 2-norm calibration error without the bias that sampling adds (Kumar et al., 2019).
 
     sum_j w_j/W [gap_j^2 - acc_j (1 - acc_j)/(w_j - 1)]. The noise of a bin with one example cannot
-    be estimated; it adds 0. Weights are read as numbers of examples.
+    be estimated; it adds 0. Weights are read as numbers of examples. The result is the root, on the
+    scale of `ece(norm=2)`, or 0 if the estimate is negative; `squared=True` gives the estimate
+    itself, which is negative about half the time for a perfect model.
 
-    Parameters
-    ----------
-    squared : bool
-        False: the root, on the scale of `ece(norm=2)`, or 0 if the estimate is negative.
-        True: the estimate itself, which is negative about half the time for a perfect model.
-
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.uniform(size=2000)
     >>> correct = rng.uniform(size=2000) < confidence  # a perfect model
@@ -119,22 +99,13 @@ def classwise_ece(
     norm: float = 1,
     sample_weight: Any = None,
 ) -> float:
-    """Mean over the classes of the ECE of (proba[:, k], labels == k).
+    """Mean over the classes of the ECE of (proba[:, k], labels == k); options as in `ece`.
 
-    All classes count alike, even one that never occurs. With many classes most probabilities are
-    near 0, and so is this mean: compare it only between models of the same classes.
+    `proba` (n, classes) has rows that sum to 1 (within 1e-2, for float16) and are not rescaled;
+    `labels` (n,) are column indices. All classes count alike, even one that never occurs. With many
+    classes most probabilities are near 0, and so is this mean: compare it only between models of
+    the same classes.
 
-    Parameters
-    ----------
-    proba : array-like of shape (n, classes)
-        Rows that sum to 1 (within 1e-2, for float16); they are not rescaled.
-    labels : array-like of shape (n,)
-        The true class of each row, as a column index.
-    n_bins, bins, norm, sample_weight
-        As in `ece`.
-
-    Examples
-    --------
     >>> round(classwise_ece([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]], [0, 1, 1]), 6)
     0.3
     """

@@ -18,12 +18,9 @@ from hokical.core.bins import bin_index, check_count, sum_by
 from hokical.core.storage import storable
 from hokical.core.types import FloatArray, IntArray
 from hokical.metrics.checks import Examples, as_examples, check_norm
-from hokical.metrics.equal_mass import mass_index
 from hokical.metrics.exact import exact_sums, total
 
 Bins = Literal["width", "mass"]
-
-_SUMS = ("count", "weight", "correct", "confidence_words", "square_words", "error_words")
 
 
 @storable("binned-sums")
@@ -32,21 +29,11 @@ class BinnedSums:
     """Per-bin sums of (confidence, correct): all that binned metrics need, and they add up.
 
     The sums of a stream's batches, or of many workers, add up to the sums of the whole. Unweighted
-    (or with integer weights) they do so to the bit, in any order; see `exact.py`.
+    (or with integer weights) they do so to the bit, in any order; see `exact.py`. `count`, `weight`
+    and `correct` (J,) are the rows of each bin, their weight and that of the correct ones; the
+    `_words` (3, J) are sums of confidence, of its square, and of (correct - confidence)^2, in three
+    words each. Bins of `scheme` "mass" depend on the data, so their sums do not add up.
 
-    Attributes
-    ----------
-    count : (J,) int64
-        Rows in each bin.
-    weight, correct : (J,) float64
-        Sum of their weights, and of the weights of the correct ones.
-    confidence_words, square_words, error_words : (3, J) float64
-        Sums of confidence, of its square, and of (correct - confidence)^2, in three words each.
-    scheme : {"width", "mass"}
-        How the bins were cut. Equal-mass bins depend on the data, so their sums do not add up.
-
-    Examples
-    --------
     >>> morning = BinnedSums.from_examples([0.9, 0.8], [True, False], n_bins=10)
     >>> evening = BinnedSums.from_examples([0.85, 0.3], [True, True], n_bins=10)
     >>> day = morning + evening
@@ -65,12 +52,10 @@ class BinnedSums:
     scheme: Bins = "width"
 
     def __post_init__(self) -> None:
-        for name in _SUMS:
+        for name, array in list(vars(self).items())[:-1]:
             shape = (3, self.n_bins) if name.endswith("_words") else (self.n_bins,)
-            if getattr(self, name).shape != shape:
-                raise ValueError(
-                    f"`{name}` must have shape {shape}; got {getattr(self, name).shape}."
-                )
+            if array.shape != shape:
+                raise ValueError(f"`{name}` must have shape {shape}; got {array.shape}.")
 
     @classmethod
     def from_examples(
@@ -109,7 +94,8 @@ class BinnedSums:
                 "binned sums must have the same `n_bins` to be added; got "
                 f"{self.n_bins} and {other.n_bins}."
             )
-        return BinnedSums(*(getattr(self, name) + getattr(other, name) for name in _SUMS))
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return BinnedSums(*(own + more for own, more in list(pairs)[:-1]))
 
     def __repr__(self) -> str:
         size = f"n_bins={self.n_bins}, total_weight={self.total_weight:g}"
@@ -235,6 +221,23 @@ def _bin_examples(examples: Examples, n_bins: int, bins: str) -> IntArray:
     if bins == "mass":
         return mass_index(examples.confidence, n_bins, examples.weight)
     raise ValueError(f"`bins` must be one of ['width', 'mass']; got {bins!r}.")
+
+
+def mass_index(confidence: FloatArray, n_bins: int, weight: FloatArray | None = None) -> IntArray:
+    """Bin of each confidence: floor(n_bins * share of the weight below it, half its own included).
+
+    Ties are never split, so the bins do not depend on the order of the rows; where many examples
+    share one confidence, neighbouring bins stay empty.
+
+    >>> mass_index(np.array([0.9, 0.1, 0.2, 0.8, 0.8, 0.8]), 3)
+    array([2, 0, 0, 1, 1, 1])
+    """
+    values, place = np.unique(confidence, return_inverse=True)
+    own = sum_by(place, np.ones_like(confidence) if weight is None else weight, values.shape[0])
+    upto = np.cumsum(own)
+    middle = upto - own + upto  # doubled: an integer if the weights are
+    index = np.floor_divide(n_bins * middle, 2.0 * upto[-1]).astype(np.int64)
+    return np.asarray(np.minimum(index, n_bins - 1)[place])
 
 
 def _ratio(top: FloatArray, bottom: FloatArray) -> FloatArray:

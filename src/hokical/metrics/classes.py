@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -108,8 +108,8 @@ class ClassSums:
     def __add__(self, other: object) -> ClassSums:
         if not isinstance(other, ClassSums):
             return NotImplemented
-        names = [field.name for field in fields(self)]
-        return ClassSums(*(getattr(self, name) + getattr(other, name) for name in names))
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return ClassSums(*(own + more for own, more in pairs))
 
     def table(self, *, ece: float, delta: float = 0.05) -> ClassTable:
         """The table, given the top-label ECE."""
@@ -131,19 +131,11 @@ def class_table(
 ) -> ClassTable:
     """For each predicted label: how many rows, what they say and how often they are right.
 
-    Parameters
-    ----------
-    confidence : array-like of shape (n,)
-        The probability that each predicted label is right.
-    predicted, labels : array-like of shape (n,)
-        The labels that were given and the true ones, as column indices.
-    delta : float
-        The chance that any class is flagged if all are calibrated. A class is flagged if it is
-        certainly off by more than 5 points, and by more than twice the top-label ECE.
-    sample_weight : array-like of shape (n,), optional
+    `confidence` (n,) is the probability that each predicted label is right; `predicted` and
+    `labels` (n,) are the labels that were given and the true ones, as column indices. `delta` is
+    the chance that any class is flagged if all are calibrated. A class is flagged if it is
+    certainly off by more than 5 points, and by more than twice the top-label ECE.
 
-    Examples
-    --------
     A model trained on balanced classes, used where few are positive:
 
     >>> rng = np.random.default_rng(0)

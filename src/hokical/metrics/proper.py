@@ -21,7 +21,7 @@ from hokical.metrics.chunked import (
     sum_examples,
     sum_predictions,
 )
-from hokical.metrics.losses import full_losses, full_squares, top_losses
+from hokical.metrics.sums import full_losses, full_squares, top_losses
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,9 @@ def log_loss(
 ) -> float:
     """Mean of -log(probability given to what happened, right or wrong), in nats.
 
-    Parameters
-    ----------
-    clip : float
-        Probabilities are raised to at least this. By default they are not, and a label that was
-        certain and wrong makes the result inf. scikit-learn uses 2.2e-16.
+    Probabilities are raised to at least `clip`. By default they are not, and a label that was
+    certain and wrong makes the result inf. scikit-learn uses 2.2e-16.
 
-    Examples
-    --------
     >>> round(log_loss([0.9, 0.6], [True, False]), 6)
     0.510826
     >>> log_loss([0.9, 1.0], [True, False])

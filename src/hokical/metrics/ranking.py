@@ -44,18 +44,9 @@ def selective_risk(
 ) -> Any:
     """Share of wrong answers among the most confident `coverage` of the examples.
 
-    Parameters
-    ----------
-    coverage : float or array-like
-        Share to keep, above 0 and at most 1. The example at the cut counts partly, so the risk is
-        continuous in the coverage.
+    `coverage` is a share above 0 and at most 1, or several of them, which give an array. The
+    example at the cut counts partly, so the risk is continuous in the coverage.
 
-    Returns
-    -------
-    risk : float, or (len(coverage),) float64
-
-    Examples
-    --------
     >>> selective_risk([0.9, 0.8, 0.7, 0.6], [True, True, False, False], coverage=0.5)
     0.0
     >>> selective_risk([0.9, 0.8, 0.7, 0.6], [True, True, False, False], coverage=[0.8, 1.0])

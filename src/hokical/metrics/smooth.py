@@ -35,17 +35,11 @@ def smooth_ece(
 ) -> float:
     """Smooth calibration error, at its own bandwidth or at a given one.
 
-    The grid has 64 cells per bandwidth (at most 2^18 in all), so the result is accurate to about
-    1e-5 relative, or 2e-6 absolute if that is more.
+    The `bandwidth` is the standard deviation s of the kernel, above 0; by default the one that
+    equals its own error, which makes the result continuous in the confidences. The grid has 64
+    cells per bandwidth (at most 2^18 in all), so the result is accurate to about 1e-5 relative, or
+    2e-6 absolute if that is more.
 
-    Parameters
-    ----------
-    bandwidth : float, optional
-        Standard deviation s of the kernel, above 0. By default the one that equals its own error,
-        which makes the result continuous in the confidences.
-
-    Examples
-    --------
     >>> round(smooth_ece([0.9, 0.9, 0.9, 0.9], [True, True, True, False]), 4)
     0.15
     """

@@ -15,11 +15,11 @@ from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray, IntArray
 from hokical.metrics.binned_sums import debiased_root, gap_norm
 from hokical.metrics.checks import Predictions
-from hokical.metrics.losses import top_losses
 from hokical.metrics.proper import bin_refinement
 from hokical.metrics.ranked import RankedExamples, row_dot, run_starts
 from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
 from hokical.metrics.smooth import grid_masses, ks_distance, own_bandwidth
+from hokical.metrics.sums import top_losses
 
 
 def top_statistics(

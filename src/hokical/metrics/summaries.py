@@ -24,14 +24,13 @@ from hokical.metrics.checks import (
 )
 from hokical.metrics.chunked import is_chunked, sum_examples
 from hokical.metrics.classes import ClassSums, ClassTable
-from hokical.metrics.losses import full_losses, full_squares, top_losses
 from hokical.metrics.proper import split_sums
 from hokical.metrics.ranked import RankedExamples
 from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
 from hokical.metrics.resample import Resampler
 from hokical.metrics.smooth import cells_for, ks_distance, smooth_ece
 from hokical.metrics.statistics import BlockSums, class_cells, top_statistics
-from hokical.metrics.sums import FullSums, MetricSums
+from hokical.metrics.sums import FullSums, MetricSums, full_losses, full_squares, top_losses
 
 #: Blocks x classes x bins up to which the classwise ECE gets an interval: 160 MB.
 CLASSWISE_CELLS = 20_000_000
@@ -134,27 +133,16 @@ def summary(
 ) -> Summary:
     """All metrics, their bootstrap intervals, and bounds on the true calibration error.
 
-    Parameters
-    ----------
-    confidence, correct, sample_weight : array-like of shape (n,)
-        As in `ece`. The bootstrap draws rows with their weights.
-    proba, labels : array-like of shape (n, classes) and (n,), optional
-        If given, adds `brier_full`, `log_loss_full` and `classwise_ece`. The last gets an interval
-        only if classes * n_bins <= 20,000.
-    predicted : array-like of shape (n,), optional
-        The labels that were given, as column indices: adds `classes`, see `class_table`.
-    n_bins, coverage, clip
-        As in `ece`, `selective_risk` and `log_loss`.
-    delta : float
-        Probability that an interval or a bound fails, strictly between 0 and 1. With weights there
-        are no bounds, as the proofs do not allow them.
-    n_resamples : int, optional
-        1000 unless given; 0 for no intervals, which chunks do not have.
-    seed : int
-        The same seed gives the same intervals, whatever the order of the rows.
+    `confidence`, `correct` and `sample_weight` (n,) are as in `ece`; the bootstrap draws rows with
+    their weights. `proba` (n, classes) and `labels` (n,) add `brier_full`, `log_loss_full` and
+    `classwise_ece`, the last with an interval only if classes * n_bins <= 20,000. `predicted` (n,),
+    the labels that were given as column indices, adds `classes`, see `class_table`. `n_bins`,
+    `coverage` and `clip` are as in `ece`, `selective_risk` and `log_loss`.
 
-    Notes
-    -----
+    `delta` is the probability that an interval or a bound fails. With weights there are no bounds,
+    as the proofs do not allow them. `n_resamples` is 1000 unless given; 0 for no intervals, which
+    chunks do not have. The same `seed` gives the same intervals, whatever the order of the rows.
+
     Intervals are "basic": the resamples reflected at the value. The calibration error of a sample
     is biased upwards, that of a resample twice, and the reflection removes the bias; so does
     `corrected`, the reflected median. The correction is too small near perfect calibration, and the
@@ -162,12 +150,6 @@ def summary(
     resampled. With 500 to 10,000 examples, 95 % intervals held a true ECE of 0, 0.01, 0.03 and 0.08
     in 94 to 97, 92 to 99, 92 to 96 and 91 to 93 % of trials. The bounds are proven.
 
-    Returns
-    -------
-    result : Summary
-
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.uniform(0.5, 1.0, size=1000)
     >>> result = summary(confidence, rng.uniform(size=1000) < confidence, n_resamples=100)
@@ -219,16 +201,9 @@ def summarize_sums(
 ) -> Summary:
     """The summary of a stream from its sums: all metrics and bounds, without intervals.
 
-    Parameters
-    ----------
-    sums : MetricSums
-    full, classes : FullSums and ClassSums, optional
-        Add `brier_full`, `log_loss_full` and `classwise_ece`, and the table of `classes`.
-    coverage, clip, delta : float
-        As in `summary`; `clip` is that of the sums.
+    `full` adds `brier_full`, `log_loss_full` and `classwise_ece`, `classes` the table of classes;
+    `coverage`, `clip` (that of the sums) and `delta` are as in `summary`.
 
-    Examples
-    --------
     >>> chunks = [([0.9, 0.8], [True, False]), ([0.7, 0.6], [True, True])]
     >>> first, second = (MetricSums.from_examples(*chunk) for chunk in chunks)
     >>> summarize_sums(first + second)["accuracy"].value

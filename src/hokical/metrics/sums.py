@@ -10,38 +10,28 @@ equal-mass bin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.blocks import row_slices
-from hokical.core.types import FloatArray
+from hokical.core.types import BoolArray, FloatArray
 from hokical.metrics.binned_sums import BinnedSums, gap_from_words, gap_norm
 from hokical.metrics.checks import Examples, Predictions, as_examples, as_predictions
 from hokical.metrics.exact import exact_sums
 from hokical.metrics.levels import N_LEVELS, confidence_level, level_confidence
-from hokical.metrics.losses import full_losses, full_squares, top_losses
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MetricSums:
     """Sums over (confidence, correct); see the module. They add with `+`.
 
-    Attributes
-    ----------
-    n_rows : int
-        Rows of a weight above 0.
-    weighted : bool
-    binned : BinnedSums
-    levels : (2, N_LEVELS) float64 or None
-        Weight of the wrong and of the right examples at each level of confidence.
-    losses : float
-        Sum of the log losses.
+    `n_rows` counts rows of a weight above 0; `levels` (2, N_LEVELS), or None, is the weight of the
+    wrong and of the right examples at each level of confidence; `losses` sums the log losses.
 
-    Examples
-    --------
     >>> morning = MetricSums.from_examples([0.9, 0.8], [True, False])
     >>> evening = MetricSums.from_examples([0.85, 0.3], [True, True])
     >>> (morning + evening).n_rows
@@ -152,8 +142,8 @@ class FullSums:
     def __add__(self, other: object) -> FullSums:
         if not isinstance(other, FullSums):
             return NotImplemented
-        names = [field.name for field in fields(self)]
-        return FullSums(*(getattr(self, name) + getattr(other, name) for name in names))
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return FullSums(*(own + more for own, more in pairs))
 
     def brier(self) -> float:
         """See `brier_full`."""
@@ -186,3 +176,32 @@ def _class_sums(
         words += exact_sums(cell.ravel(), proba.ravel(), size, spread)
     shape = (n_classes, n_bins)
     return weights.reshape(shape), hits.reshape(shape), words.reshape(3, *shape)
+
+
+def top_losses(confidence: FloatArray, correct: BoolArray, clip: float) -> FloatArray:
+    """-log(probability of what happened) per example, (n,)."""
+    with np.errstate(divide="ignore"):
+        # log1p keeps digits of 1 - confidence that a subtraction would round away.
+        losses = np.where(correct, -np.log(confidence), -np.log1p(-confidence))
+    return np.minimum(losses, _loss_limit(clip))
+
+
+def full_losses(data: Predictions, clip: float) -> FloatArray:
+    """-log(probability of the true class) per example, (n,)."""
+    chance = data.proba[np.arange(data.n_rows), data.labels].astype(np.float64)
+    with np.errstate(divide="ignore"):
+        return np.minimum(-np.log(chance), _loss_limit(clip))
+
+
+def full_squares(data: Predictions) -> FloatArray:
+    """Sum over classes of (proba - 1{label})^2 per example, (n,)."""
+    out = np.empty(data.n_rows)
+    for rows in row_slices(data.n_rows, data.n_classes):
+        block = data.proba[rows].astype(np.float64)
+        block[np.arange(block.shape[0]), data.labels[rows]] -= 1.0
+        out[rows] = np.einsum("ij,ij->i", block, block)
+    return out
+
+
+def _loss_limit(clip: float) -> float:
+    return math.inf if clip == 0.0 else -math.log(clip)

@@ -28,7 +28,7 @@ from hokical.core.types import IntArray
 from hokical.core.warn import FitDataWarning, warn_user
 from hokical.metrics import summary
 from hokical.metrics.checks import Predictions
-from hokical.metrics.losses import full_losses, full_squares, top_losses
+from hokical.metrics.sums import full_losses, full_squares, top_losses
 from hokical.report.entrants import choose_entrants, is_fitted
 from hokical.report.provenance import Provenance, data_facts, library_versions
 from hokical.report.results import MethodResult
