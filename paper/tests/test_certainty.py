@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hokical_paper import certainty
 from hokical_paper.cache import Cache
-from hokical_paper.certainty import divisions_of, run_cuts
+from hokical_paper.certainty import run_cuts, takes_part
 from hokical_paper.certainty_tables import certainty_table, cuts_note, ranks_table
 from hokical_paper.claims import all_claims, claims_table
 from hokical_paper.contests import Cuts, is_lowest, mean_share, score_of, share_of
@@ -54,12 +54,28 @@ def test_every_division_is_run_once(cuts: Cuts, ran: tuple[Path, Path, Results])
     assert first != second != ran[2].score(suite.pairs[0], "temps", "ece")
 
 
-def test_costly_methods_have_fewer_divisions(ran: tuple[Path, Path, Results]) -> None:
+def test_what_takes_part_in_new_divisions(ran: tuple[Path, Path, Results]) -> None:
     pair = open_suite(ran[0]).pairs[0]
-    assert divisions_of(pair, "temps") == 20
-    assert divisions_of(pair, "ms_odir") == divisions_of(pair, "auto") == 5
-    assert divisions_of(pair, "recal") == 0
-    assert divisions_of(pair, "auto", 3) == 3
+    assert takes_part(pair, "ms_odir", slow=False)
+    assert not takes_part(pair, "recal", slow=True)
+    for n_classes in (100, 1000):
+        large = replace(pair, entry={**pair.entry, "n_classes": n_classes})
+        assert takes_part(large, "auto", slow=False)
+        assert not takes_part(large, "ms_odir", slow=False)
+        assert takes_part(large, "ms_odir", slow=True)
+
+
+def test_a_stopped_run_is_used_as_it_is(cuts: Cuts, ran: tuple[Path, Path, Results]) -> None:
+    suite, store = open_suite(ran[0]), Cache(ran[1])
+    before = set(ran[1].iterdir())
+    found = run_cuts(suite, store, n_cuts=3, jobs=1, stored_only=True)
+    assert {(r.pair, r.cut, r.method) for r in found} == set(cuts.found)
+    assert set(ran[1].iterdir()) == before
+
+
+def test_methods_with_fewer_divisions_are_named(cuts: Cuts) -> None:
+    found = {key: r for key, r in cuts.found.items() if key != ("mnist_lenet5", 1, "ets")}
+    assert "2 times; fewer times: ets (1, on 1 pair);" in cuts_note(Cuts(found, cuts.pairs))
 
 
 def test_tables_stand_on_the_divisions(cuts: Cuts, results: Results) -> None:

@@ -58,6 +58,7 @@ def swap(row: np.ndarray) -> None:
         ("probs", swap, r"probabilities must descend; row 7 has \["),
         ("probs", lambda row: row.__imul__(1.5 / row.sum()), "exceed 1 in sum; row 7 has 1\\.[45]"),
         ("probs", lambda row: row.fill(np.nan), r"must lie in \[0, 1\]; row 7"),
+        ("probs", lambda row: row.fill(0.0), r"must be above 0; row 7"),
         ("classes", lambda row: row.fill(2), r"each class once; row 7 has \[2, 2, 2\]"),
         ("classes", lambda row: row.__iadd__(90), r"classes must be in 0..7; row 7"),
         ("labels", lambda row: row.fill(-1), "labels must be in 0..7; row 7 has -1"),
@@ -78,11 +79,31 @@ def test_missing_labels_are_refused(tmp_path: Path) -> None:
     arrays["labels"] = arrays["labels"][:-5]
     with pytest.raises(DataFileError, match=r"each of 240 rows; got \(235,\); row 235 is the"):
         TopKFile(save(tmp_path / "short.npz", arrays)).read(N_CLASSES)
+    arrays["labels"] = np.where(np.arange(240) == 9, np.nan, 0.0)
+    with pytest.raises(DataFileError, match="`labels` must be integers; row 9 has nan"):
+        TopKFile(save(tmp_path / "nan.npz", arrays)).read(N_CLASSES)
     del arrays["labels"]
     with pytest.raises(DataFileError, match="expected an array 'labels'; found probs, classes"):
         TopKFile(save(tmp_path / "none.npz", arrays)).read(N_CLASSES)
     with pytest.raises(DataFileError, match="expected an array 'net/probs'"):
         TopKFile(tmp_path / "none.npz", "net").read(N_CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("probs", lambda a: a.astype(str), "`probs` must be floats; got <U"),
+        ("classes", lambda a: a.astype(float), "`classes` must be integers; got float64"),
+    ],
+)
+def test_wrong_types_are_refused(tmp_path: Path, name: str, change: Any, message: str) -> None:
+    arrays = export()
+    arrays[name] = change(arrays[name])
+    with pytest.raises(DataFileError, match=message):
+        TopKFile(save(tmp_path / "top.npz", arrays)).read(N_CLASSES)
+    one = {key: value[:1] for key, value in export().items()}
+    with pytest.raises(DataFileError, match="at least two rows"):
+        TopKFile(save(tmp_path / "one.npz", one)).read(N_CLASSES)
 
 
 def test_rows_are_shuffled_and_all_there(pair: Pair) -> None:

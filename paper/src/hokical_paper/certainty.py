@@ -8,45 +8,61 @@ measured on each division.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from hokical_paper.cache import Cache
-from hokical_paper.methods import AUTO, METHODS, RECAL, SLOW, SLOW_FROM, why_absent
+from hokical_paper.methods import EXACT, METHODS, OWN_METHODS, RECAL, SLOW, why_absent
 from hokical_paper.results import Result
 from hokical_paper.running import Cell, run_cells
 from hokical_paper.suite import Pair, Suite
 
 #: Divisions of each pair.
 N_CUTS = 20
-#: Divisions for what costs most: pairs with a thousand classes, and hokical's methods that are
-#: beside the claims. The methods of SLOW have them up to fifty classes, and none beyond.
-FEW_CUTS = 5
-_FEW = ("profile", "structured", AUTO)
-_SLOW_UP_TO = 50
+#: The methods of SLOW are run up to so many classes, beyond only if asked for.
+SLOW_UP_TO = 50
+#: hokical's own methods, except exact Hoki.
+_BESIDE = tuple(name for name in OWN_METHODS if name != EXACT)
 
 
 def run_cuts(
-    suite: Suite, cache: Cache, *, n_cuts: int = N_CUTS, jobs: int | None = None,
+    suite: Suite,
+    cache: Cache,
+    *,
+    n_cuts: int = N_CUTS,
+    slow: bool = False,
+    jobs: int | None = None,
+    device: str | None = None,
+    stored_only: bool = False,
     progress: bool | None = None,
-) -> list[Result]:  # fmt: skip
-    """The result of every method on every division, seed by seed; each is stored when computed."""
-    cells = list(_cells(suite, n_cuts))
-    return list(run_cells(suite, cells, cache, jobs=jobs, progress=progress))
+) -> list[Result]:
+    """The result of every method on every division; each is stored when it is computed.
+
+    `slow` runs the matrix methods on pairs of many classes, too. `device` is that of `run_suite`;
+    `stored_only` computes nothing and returns what is stored.
+    """
+    cells = list(_cells(suite, n_cuts, slow))
+    return list(
+        run_cells(
+            suite, cells, cache,
+            jobs=jobs, device=device, progress=progress, stored_only=stored_only,
+        )
+    )  # fmt: skip
 
 
-def _cells(suite: Suite, n_cuts: int) -> Iterator[Cell]:
-    """Seed by seed, so that a run that is stopped has complete divisions."""
-    for cut in range(n_cuts):
-        for pair in suite.pairs:
-            for method in METHODS:
-                if cut < divisions_of(pair, method, n_cuts):
-                    yield pair, method, cut
+def _cells(suite: Suite, n_cuts: int, slow: bool) -> Iterator[Cell]:
+    """Seed by seed, so that a run that is stopped has complete divisions.
+
+    The methods that no claim is about come last.
+    """
+    claimed = [name for name in METHODS if name not in _BESIDE]
+    for methods in (claimed, [name for name in METHODS if name in _BESIDE]):
+        for cut, pair, method in product(range(n_cuts), suite.pairs, methods):
+            if takes_part(pair, method, slow=slow):
+                yield pair, method, cut
 
 
-def divisions_of(pair: Pair, method: str, n_cuts: int = N_CUTS) -> int:
-    """On how many divisions of a pair a method is run."""
-    if method == RECAL or why_absent(pair, method, slow=False):
-        return 0  # ReCal needs the images of the new validation set
-    if method in SLOW:
-        return min(FEW_CUTS, n_cuts) if pair.n_classes <= _SLOW_UP_TO else 0
-    is_few = method in _FEW or pair.n_classes >= SLOW_FROM
-    return min(FEW_CUTS, n_cuts) if is_few else n_cuts
+def takes_part(pair: Pair, method: str, *, slow: bool) -> bool:
+    """Whether a method is run on new divisions of a pair."""
+    if method == RECAL or why_absent(pair, method, slow=slow):
+        return False  # ReCal needs the images of the new validation set
+    return slow or method not in SLOW or pair.n_classes <= SLOW_UP_TO

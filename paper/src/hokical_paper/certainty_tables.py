@@ -27,8 +27,8 @@ def cuts_note(cuts: Cuts) -> str:
     """How many divisions there are, and which methods are not in all of them."""
     counts = sorted({len(cuts.seeds(pair)) for pair in cuts.pairs})
     sizes = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    fewer = [title_of(name) for name in (*RIVALS[SAMPLED], *OWN_METHODS) if _is_partial(cuts, name)]
-    some = f"; on some of them only: {', '.join(fewer)}" if fewer else ""
+    fewer = [text for m in (*RIVALS[SAMPLED], *OWN_METHODS) if (text := _divisions_of(cuts, m))]
+    some = f"; fewer times: {', '.join(fewer)}" if fewer else ""
     ran = {method for _, _, method in cuts.found}
     none = [title_of(name) for name in RIVALS[SAMPLED] if name not in ran]
     some += f"; on none: {', '.join(none)}" if none else ""
@@ -39,10 +39,15 @@ def cuts_note(cuts: Cuts) -> str:
     )
 
 
-def _is_partial(cuts: Cuts, method: str) -> bool:
-    """Whether a method was run on some divisions of a pair, but not on all."""
+def _divisions_of(cuts: Cuts, method: str) -> str:
+    """A method that was run on some divisions of a pair, but not on all, with their number."""
     ran = [[(p, seed, method) in cuts.found for seed in cuts.seeds(p)] for p in cuts.pairs]
-    return any(any(row) and not all(row) for row in ran)
+    parts = [sum(row) for row in ran if any(row) and not all(row)]
+    if not parts:
+        return ""
+    least, most = min(parts), max(parts)
+    times = f"{least}" if least == most else f"{least} to {most}"
+    return f"{title_of(method)} ({times}, on {len(parts)} {'pair' if len(parts) == 1 else 'pairs'})"
 
 
 def certainty_table(cuts: Cuts, results: Results) -> Table:

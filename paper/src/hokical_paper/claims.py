@@ -18,6 +18,7 @@ from hokical_paper.contests import (
     mean_share,
     score_of,
 )
+from hokical_paper.devices import device_notes
 from hokical_paper.methods import EXACT, PAPER_METHODS, SAMPLED, title_of
 from hokical_paper.published import BIN_COUNTS, CLAIM, published_rows
 from hokical_paper.results import Results
@@ -62,6 +63,7 @@ def claims_table(cuts: Cuts, results: Results) -> Table:
         "other scores). Bins of equal width and smooth ECE do not see errors inside a cluster of "
         "confidences: where they say so, but bins of equal mass or the Brier score do not, a claim "
         "holds only for the metric.",
+        *device_notes(cuts.found.values()),
     )
     columns = ("paper", "own divisions", "new divisions", "on one seed", "verdict")
     title = "The paper's claims over many divisions"

@@ -15,6 +15,7 @@ from hokical_paper.cli_certainty import certainty, docs
 from hokical_paper.cli_networks import add_network_commands
 from hokical_paper.cli_options import (
     CacheFolder,
+    FitDevice,
     Jobs,
     PairFilter,
     Slow,
@@ -80,6 +81,7 @@ def tables(
     pairs: PairFilter = None,
     slow: Slow = False,
     jobs: Jobs = None,
+    device: FitDevice = None,
     resamples: Resamples = 200,
 ) -> None:
     """Run what is not cached and show the tables, our results next to the paper's."""
@@ -92,7 +94,7 @@ def tables(
             raise typer.BadParameter(f"no table {name!r}; choose from {', '.join(known)}.")
     if out is not None and style is Format.terminal:
         raise typer.BadParameter("-o writes files: choose --format markdown, csv or html.")
-    results = _run(folder, cache, pairs, slow, jobs, resamples)
+    results = _run(folder, cache, pairs, slow, jobs, device, resamples)
     found = {name: known[name](results) for name in names} if names else all_tables(results)
     if intervals and style in (Format.terminal, Format.markdown):
         found = {name: table.with_intervals() for name, table in found.items()}
@@ -114,6 +116,7 @@ def figures(
     pairs: PairFilter = None,
     slow: Slow = False,
     jobs: Jobs = None,
+    device: FitDevice = None,
     resamples: Resamples = 200,
 ) -> None:
     """Run what is not cached and draw the paper's figures."""
@@ -122,7 +125,7 @@ def figures(
     from hokical_paper.output import draw_all, write_figures
 
     require_matplotlib()
-    results = _run(folder, cache, pairs, slow, jobs, resamples)
+    results = _run(folder, cache, pairs, slow, jobs, device, resamples)
     list_files(write_figures(draw_all(results, Cache(cache).folder), out))
 
 
@@ -136,6 +139,7 @@ def run_all(
     pairs: PairFilter = None,
     slow: Slow = False,
     jobs: Jobs = None,
+    device: FitDevice = None,
     resamples: Resamples = 200,
 ) -> None:
     """Write every table, figure and finding, and one HTML page with all of them."""
@@ -146,7 +150,7 @@ def run_all(
     from hokical_paper.tables import builders
 
     require_matplotlib()
-    results = _run(folder, cache, pairs, slow, jobs, resamples)
+    results = _run(folder, cache, pairs, slow, jobs, device, resamples)
     written = write_everything(results, out, Cache(cache).folder)
     show_tables({name: builders()[name](results) for name in ("ece", "wins")})
     for text in findings(results):
@@ -161,13 +165,18 @@ def _run(
     pairs: str | None,
     slow: bool,
     jobs: int | None,
+    device: str | None,
     resamples: int,
 ) -> Results:
     from hokical_paper.cache import Cache
+    from hokical_paper.devices import check_device
     from hokical_paper.running import run_suite
 
+    check_device(device)
     opened = open_pairs(folder, pairs)
-    return run_suite(opened, Cache(cache), slow=slow, jobs=jobs, n_resamples=resamples)
+    return run_suite(
+        opened, Cache(cache), slow=slow, jobs=jobs, device=device, n_resamples=resamples
+    )
 
 
 for _command in (certainty, docs, study):

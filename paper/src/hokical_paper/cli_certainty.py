@@ -9,8 +9,10 @@ import typer
 
 from hokical_paper.cli_options import (
     CacheFolder,
+    FitDevice,
     Jobs,
     PairFilter,
+    Slow,
     SuiteFolder,
     list_files,
     open_pairs,
@@ -22,13 +24,16 @@ def certainty(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the tables.")] = Path(
         "paper-results"
     ),
-    divisions: Annotated[
-        int, typer.Option(min=2, help="Divisions of each pair; the costly part has fewer.")
-    ] = 20,
+    divisions: Annotated[int, typer.Option(min=2, help="Divisions of each pair.")] = 20,
+    stored: Annotated[
+        bool, typer.Option("--stored", help="Compute no division; use those of a stopped run.")
+    ] = False,
     folder: SuiteFolder = None,
     cache: CacheFolder = None,
     pairs: PairFilter = None,
+    slow: Slow = False,
     jobs: Jobs = None,
+    device: FitDevice = None,
 ) -> None:
     """Divide every pair's examples anew, many times: how certain are the paper's claims?"""
     from hokical_paper.cache import Cache
@@ -36,13 +41,19 @@ def certainty(
     from hokical_paper.certainty_tables import certainty_table, ranks_table
     from hokical_paper.claims import claims_table
     from hokical_paper.contests import Cuts
+    from hokical_paper.devices import check_device
     from hokical_paper.output import write_tables
     from hokical_paper.running import run_suite
     from hokical_paper.stored import RESULTS, store_results
 
+    check_device(device)
     opened, store = open_pairs(folder, pairs), Cache(cache)
-    results = run_suite(opened, store, jobs=jobs)
-    cuts = Cuts.of(run_cuts(opened, store, n_cuts=divisions, jobs=jobs), opened.names)
+    results = run_suite(opened, store, slow=slow, jobs=jobs, device=device)
+    found = run_cuts(
+        opened, store,
+        n_cuts=divisions, slow=slow, jobs=jobs, device=device, stored_only=stored,
+    )  # fmt: skip
+    cuts = Cuts.of(found, opened.names)
     tables = {
         "claims": claims_table(cuts, results),
         "certainty": certainty_table(cuts, results),

@@ -22,11 +22,16 @@ CacheFolder = Annotated[
 ]
 PairFilter = Annotated[str | None, typer.Option("--pairs", help="Only these, comma-separated.")]
 Slow = Annotated[
-    bool, typer.Option("--slow", help="Also run what takes minutes: ms_odir on 1000 classes.")
+    bool,
+    typer.Option("--slow", help="Also run what takes minutes: matrix methods on many classes."),
 ]
 Jobs = Annotated[
     int | None,
     typer.Option(min=1, help="Processes; default: one per CPU. 1 measures times most accurately."),
+]
+FitDevice = Annotated[
+    str | None,
+    typer.Option("--device", help="Fit matrix methods on this device of PyTorch, such as cuda."),
 ]
 
 

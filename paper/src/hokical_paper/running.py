@@ -19,6 +19,7 @@ from hokical import threads
 from hokical.core.parallel import thread_count
 from hokical.core.progress import progress_bar
 from hokical_paper.cache import Cache
+from hokical_paper.devices import ON_DEVICE, move_to_fit
 from hokical_paper.experiments import N_RESAMPLES, run_method
 from hokical_paper.methods import INPUT, METHODS, MIXED, SAMPLED, why_absent
 from hokical_paper.pair_data import PairData
@@ -42,6 +43,7 @@ class Task(NamedTuple):
     cache: str
     n_resamples: int
     workers: int
+    device: str | None
     cut: int | None = None
 
 
@@ -52,6 +54,7 @@ def run_suite(
     methods: list[str] | None = None,
     slow: bool = False,
     jobs: int | None = None,
+    device: str | None = None,
     n_resamples: int = N_RESAMPLES,
     progress: bool | None = None,
 ) -> Results:
@@ -68,6 +71,8 @@ def run_suite(
     jobs : int, optional
         Worker processes with one thread each. None uses one per CPU; 1 uses this process. It
         affects the measured times, but no other result.
+    device : str, optional
+        A device of PyTorch, such as "cuda", for the fits that are mostly matrix products.
     n_resamples : int
         Number of bootstrap resamples for the intervals.
     progress : bool, optional
@@ -83,7 +88,9 @@ def run_suite(
         else:
             cells.append((pair, method, None))
     cells.sort(key=_expected_cost, reverse=True)
-    done = run_cells(suite, cells, cache, jobs=jobs, n_resamples=n_resamples, progress=progress)
+    done = run_cells(
+        suite, cells, cache, jobs=jobs, device=device, n_resamples=n_resamples, progress=progress
+    )
     found = {(result.pair, result.method): result for result in done}
     shown = tuple(name for name in names if name not in (INPUT, MIXED))
     return Results(suite, found, absent, shown)
@@ -95,21 +102,26 @@ def run_cells(
     cache: Cache,
     *,
     jobs: int | None = None,
+    device: str | None = None,
     n_resamples: int = 0,
     progress: bool | None = None,
+    stored_only: bool = False,
 ) -> Iterator[Result]:
-    """The result of each cell: those in the cache first, then the others as they are computed."""
+    """The result of each cell: those in the cache first, then the others as they are computed.
+
+    With `stored_only` nothing is computed.
+    """
     cache.prepare()
     missing: list[Cell] = []
     for pair, method, cut in cells:
         known = cache.get(pair, method, n_resamples, cut)
-        if known is None:
-            missing.append((pair, method, cut))
-        else:
+        if known is not None:
             yield known
+        elif not stored_only:
+            missing.append((pair, method, cut))
     workers = max(1, min(thread_count() if jobs is None else jobs, len(missing)))
     folders = (str(suite.folder.resolve()), str(cache.folder.resolve()))
-    settings = (folders[1], n_resamples, workers)
+    settings = (folders[1], n_resamples, workers, device)
     tasks = [Task(folders[0], pair.name, name, *settings, cut) for pair, name, cut in missing]
     with progress_bar("The paper's experiments", len(tasks), progress) as advance:
         for result in map(compute, tasks) if workers == 1 else _in_processes(tasks, workers):
@@ -126,8 +138,12 @@ def compute(task: Task) -> Result:
     """Run one task on one thread and store its result."""
     pair = _open(task.suite)[task.pair]
     with threads(1), threadpool_limits(1):
-        data = _load(task.suite, task.pair, task.cut)
+        data, device = _load(task.suite, task.pair, task.cut), None
+        if task.device is not None and task.method in ON_DEVICE:
+            data, device = move_to_fit(data, task.device)
         result = run_method(pair, data, task.method, n_resamples=task.n_resamples)
+    if device is not None:
+        result = replace(result, facts={**result.facts, "device": device})
     result = replace(result, n_parallel=task.workers)
     Cache(task.cache).put(pair, result, task.n_resamples)
     return result

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from hokical import Gaussian, Uniform
+from hokical_paper.devices import device_notes
 from hokical_paper.input_tables import input_table
 from hokical_paper.method_columns import (
     OURS,
@@ -93,7 +94,8 @@ def time_table(results: Results) -> Table:
     def ours(result: Result) -> Cell:
         return number(result.fit_seconds, 3)
 
-    most = max((result.n_parallel for result in results.found.values()), default=1)
+    on_cpu = [result for result in results.found.values() if not result.facts.get("device")]
+    most = max((result.n_parallel for result in on_cpu), default=1)
     load = "nothing else running" if most == 1 else f"up to {most} fits in parallel"
     notes = (
         f"Ours: CPU time of one thread, {load}; the better of two runs for fits below 2 s. Paper: "
@@ -101,6 +103,7 @@ def time_table(results: Results) -> Table:
         "hoki sampled is the fit alone, with its noise given; hoki exact includes the choice of "
         "the noise.",
         *_recal_note(results),
+        *device_notes(results.found.values()),
     )
     methods = tuple(name for name in results.methods if name != "uncalibrated")
     return _by_method(

@@ -61,27 +61,49 @@ def check_top_k(path: Path, arrays: Arrays, n_classes: int) -> None:
         raise DataFileError(
             path,
             f"`labels` must have one entry for each of {probs.shape[0]} rows; got {labels.shape}; "
-            f"row {min(labels.size, probs.shape[0])} is the first without its pair.",
+            f"row {min(labels.size, probs.shape[0])} is the first without a label or scores.",
             "Save the label of every row.",
         )
+    if probs.shape[0] < 2:
+        raise DataFileError(
+            path, f"must have at least two rows, one to fit on and one to test on; "
+            f"got {probs.shape[0]}.", "Save more examples.",
+        )  # fmt: skip
+    if probs.dtype.kind != "f":
+        raise DataFileError(
+            path, f"`probs` must be floats; got {probs.dtype}.", "Convert them and save again."
+        )
     for name in ("classes", "labels"):
-        if arrays[name].dtype.kind not in "iu":
-            raise DataFileError(path, f"`{name}` must be integers; got {arrays[name].dtype}.")
+        _check_integers(path, name, arrays[name])
     values = probs.astype(np.float64)
     sums, ranked = values.sum(axis=1), np.sort(classes, axis=1)
-    _refuse(path, ~((values >= 0.0) & (values <= 1.0 + _ROUNDING)).all(axis=1),
-            "probabilities must lie in [0, 1]", values)  # fmt: skip
-    _refuse(path, (np.diff(values, axis=1) > 0.0).any(axis=1),
-            "probabilities must descend", values)  # fmt: skip
-    _refuse(path, sums > 1.0 + _ROUNDING, "probabilities must not exceed 1 in sum", sums)
-    _refuse(path, (ranked[:, 1:] == ranked[:, :-1]).any(axis=1),
-            "a row must have each class once", classes)  # fmt: skip
-    _refuse(path, ((classes < 0) | (classes >= n_classes)).any(axis=1),
-            f"classes must be in 0..{n_classes - 1}", classes)  # fmt: skip
-    _refuse(path, (labels < 0) | (labels >= n_classes),
-            f"labels must be in 0..{n_classes - 1}", labels)  # fmt: skip
+    rules = [
+        (~((values >= 0.0) & (values <= 1.0 + _ROUNDING)).all(axis=1),
+         "probabilities must lie in [0, 1]", values),
+        ((np.diff(values, axis=1) > 0.0).any(axis=1), "probabilities must descend", values),
+        (values[:, 0] == 0.0, "the best probability must be above 0", values),
+        (sums > 1.0 + _ROUNDING, "probabilities must not exceed 1 in sum", sums),
+        ((ranked[:, 1:] == ranked[:, :-1]).any(axis=1),
+         "a row must have each class once", classes),
+        (((classes < 0) | (classes >= n_classes)).any(axis=1),
+         f"classes must be in 0..{n_classes - 1}", classes),
+        ((labels < 0) | (labels >= n_classes), f"labels must be in 0..{n_classes - 1}", labels),
+    ]  # fmt: skip
+    for wrong, rule, shown in rules:
+        _refuse(path, wrong, rule, shown)
     with report_damage(path, "probabilities over all classes"):
         top_k_logits(probs, classes, n_classes)
+
+
+def _check_integers(path: Path, name: str, values: NDArray[Any]) -> None:
+    """Refuse other types; a missing label is often a NaN, and then the row is named."""
+    if values.dtype.kind == "f":
+        rows = values.reshape(values.shape[0], -1)
+        _refuse(path, (rows != np.floor(rows)).any(axis=1), f"`{name}` must be integers", values)
+    if values.dtype.kind not in "iu":
+        raise DataFileError(
+            path, f"`{name}` must be integers; got {values.dtype}.", "Convert them and save again."
+        )
 
 
 def _refuse(path: Path, wrong: Any, rule: str, values: NDArray[Any]) -> None:
