@@ -210,7 +210,7 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """The estimator of a document from `read_calibrator`."""
+        """The estimator of a file's checked contents."""
         estimator = cls(**document["parameters"])
         rule: Rule = document["rule"]
         found = Fit(rule.core, document["report"], neighbours=document["neighbours"])

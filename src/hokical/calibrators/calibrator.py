@@ -13,14 +13,14 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.calibrators.documents import write_calibrator
 from hokical.core.arrays import Array, backend_of, float64_scope, give_back
 from hokical.core.conversion import as_two_columns
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
-from hokical.core.storage import fingerprint
+from hokical.core.storage import fingerprint, write_document
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray, IntArray
+from hokical.core.version import VERSION
 from hokical.core.views import Views
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.neighbours import NeighbourTable, accuracy_intervals
@@ -217,11 +217,11 @@ class Calibrator:
         `beside` holds plain values to store in the file for the caller's own use.
         """
         self.check_fitted()
-        body = self._document()
-        write_calibrator(path, body if beside is None else body | {"beside": beside})
+        own = {} if beside is None else {"beside": beside}
+        write_document(path, {"library_version": VERSION, **self._document(), **own})
 
     def _document(self) -> dict[str, Any]:
-        """The contents of a file, see `hokical.calibrators.documents`."""
+        """The contents of a file."""
         return {
             "method": self.name,
             "n_classes": self.n_classes_,

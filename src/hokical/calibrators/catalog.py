@@ -66,8 +66,8 @@ def method_names() -> list[str]:
     return [*BUILT_IN, *_registered]
 
 
-def load_estimator_class(name: Any) -> type[Any]:
-    """The estimator class of a method."""
+def load_estimator_class(name: Any, argument: str = "name") -> type[Any]:
+    """The estimator class of a method; an error names the `argument` that held the name."""
     if isinstance(name, str):
         name = find_method(name)
         if name in BUILT_IN or name in AUTOMATIC:
@@ -79,7 +79,7 @@ def load_estimator_class(name: Any) -> type[Any]:
         if name in _registered:
             return _registered[name]
     raise ValueError(
-        f"`name` must be one of {[*method_names(), *AUTOMATIC]}; got {name!r}.{suggest(name)}"
+        f"`{argument}` must be one of {[*method_names(), *AUTOMATIC]}; got {name!r}.{suggest(name)}"
     )
 
 

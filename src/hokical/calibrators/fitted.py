@@ -7,7 +7,14 @@ from typing import Any
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import find_rule, load_estimator_class
-from hokical.calibrators.documents import CalibratorFileError, read_calibrator
+from hokical.core.storage import CalibratorFileError, read_document
+from hokical.guarantees.neighbours import NeighbourTable
+from hokical.guarantees.score_table import ScoreTable
+from hokical.guarantees.support import Support
+from hokical.rules.base import Rule
+
+#: More classes than this mean a damaged file.
+_MOST_CLASSES = 1 << 31
 
 
 class FittedCalibrator(Calibrator):
@@ -35,6 +42,11 @@ class FittedCalibrator(Calibrator):
     def beside(self) -> dict[str, Any]:
         """Values stored in the file in addition to the calibrator."""
         return dict(self._body["beside"])
+
+    @property
+    def scores(self) -> str | None:
+        """What `hokical fit` was given, "logits" or "probabilities"; None if it is not known."""
+        return self.beside.get("scores")
 
     def estimator(self) -> Any:
         """The fitted scikit-learn estimator, which can be cloned and fitted further."""
@@ -72,4 +84,31 @@ def load(path: str | os.PathLike[str]) -> FittedCalibrator:
 
     It needs NumPy and array-api-compat alone: scikit-learn, SciPy and numba are not imported.
     """
-    return FittedCalibrator(read_calibrator(path, find_rule))
+    return FittedCalibrator(_read_document(path))
+
+
+def _read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The checked contents of a file; rules of other packages are looked for."""
+    document = read_document(path, find_rule)
+    kinds = {
+        "rule": Rule,
+        "method": str,
+        "n_classes": int,
+        "fit_scores": ScoreTable | None,
+        "held_out_scores": ScoreTable | None,
+        "neighbours": NeighbourTable | None,
+        "support": Support | None,
+        "parameters": dict,
+        "report": dict,
+        "beside": dict,
+    }
+    for name, kind in kinds.items():
+        value = document.setdefault(name, None)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise CalibratorFileError(f"{path} has no usable `{name}`; got {type(value).__name__}.")
+    n_classes, of_rule = document["n_classes"], document["rule"].n_classes
+    if not 2 <= n_classes < _MOST_CLASSES:
+        raise CalibratorFileError(f"{path} must be for at least 2 classes; got {n_classes}.")
+    if of_rule not in (None, n_classes):
+        raise CalibratorFileError(f"{path} is for {n_classes} classes, and its rule for {of_rule}.")
+    return document

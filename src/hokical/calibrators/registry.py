@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from sklearn.base import clone
+
 from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import load_estimator_class, method_names
+from hokical.calibrators.fitted import FittedCalibrator
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,33 @@ def make_seeded(name: str, seed: int, **parameters: Any) -> BaseCalibrator:
     if "random_state" in calibrator.get_params(deep=False):
         calibrator.set_params(random_state=seed)
     return calibrator
+
+
+def new_estimator(method: Any, *, argument: str = "method", **parameters: Any) -> BaseCalibrator:
+    """An unfitted calibrator for logits alone: by its name, or a copy of the one given."""
+    made: BaseCalibrator
+    if isinstance(method, str):
+        load_estimator_class(method, argument)
+        made = make(method, **parameters)
+    elif not isinstance(method, Calibrator):
+        raise TypeError(
+            f"`{argument}` must be a method's name or a calibrator; got {type(method).__name__}. "
+            'For example "hoki".'
+        )
+    elif parameters:
+        raise TypeError(
+            f"options {sorted(parameters)} go with a method's name; set them on the calibrator "
+            "itself."
+        )
+    else:
+        made = clone(method.estimator() if isinstance(method, FittedCalibrator) else method)
+    if made.needs_views:
+        raise ValueError(
+            f"`{argument}` cannot be {made.name}, which also needs logits of transformed inputs: "
+            "fit it with `hokical.Views(logits, transformed)`. A network takes it by "
+            "`CalibratedModel(model, calibrator, transforms=[...])`."
+        )
+    return made
 
 
 def table() -> list[MethodInfo]:

@@ -13,9 +13,10 @@ from sklearn.exceptions import NotFittedError
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.fitted import load
+from hokical.calibrators.registry import new_estimator
 from hokical.core.arrays import to_host
 from hokical.core.storage import CalibratorFileError
-from hokical.dense.fitting import fresh_calibrator, partition_for, without_witnesses
+from hokical.dense.fitting import partition_for, without_witnesses
 from hokical.dense.items import judge_items
 from hokical.dense.positions import DenseBatch, DenseOptions, check_options
 from hokical.dense.predicting import map_batches, predict_batch, select_batch
@@ -42,18 +43,15 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     class_axis : int
         The axis of the classes: -1 for (n, h, w, classes), 1 for (n, classes, h, w).
     ignore_label : int or several, optional
-        Positions whose label is one of these do not count: 255 in many segmentation sets, -100 for
-        tokens.
+        Positions with such a label do not count: 255 in many segmentation sets, -100 for tokens.
     max_positions_per_item : int, optional
         Fit on at most this many positions of each item (an entry of the first axis), chosen at
-        random from those that count. Some hundred pixels hold most of what an image has to say.
-    random_state : int
-        Seed of that choice. It depends on nothing but the seed and the item's number.
+        random from those that count, by the seed `random_state` and the item's number alone. Some
+        hundred pixels hold most of what an image has to say.
 
     Attributes
     ----------
-    calibrator_ : the fitted calibrator, for logits (positions, classes)
-    n_classes_ : number of classes
+    calibrator_ : the fitted calibrator, for logits (positions, classes) of `n_classes_`
     n_positions_, accuracy_ : of the fit; None with weights, or if the method may change labels
 
     Notes
@@ -73,10 +71,8 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     >>> logits = 3 * (rng.normal(size=(6, 4, 20, 20)) + 2 * np.moveaxis(np.eye(4)[labels], 3, 1))
     >>> labels[:, :2] = 255
     >>> cal = Dense(Hoki(), class_axis=1, ignore_label=255).fit(logits, labels)
-    >>> cal.predict_confidence(logits).shape
-    (6, 20, 20)
-    >>> cal.predict_proba(logits).shape
-    (6, 4, 20, 20)
+    >>> cal.predict_confidence(logits).shape, cal.predict_proba(logits).shape
+    ((6, 20, 20), (6, 4, 20, 20))
     """
 
     def __init__(
@@ -99,21 +95,17 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Learn from the positions that count.
 
-        Parameters
-        ----------
-        logits : array of shape (n, ..., classes), or with the classes on `class_axis`
-            NumPy, memory-mapped, Zarr or HDF5 arrays, or torch tensors, in any memory order. Or
-            batches: a list, a loader, a function that returns an iterator, or an iterator for
-            methods that need one pass. A batch is (logits, labels), (logits, labels,
-            sample_weight), or a mapping with these names and `mask`; batches may differ in shape.
-        labels : array of shape (n, ...)
-            The true class of each position. Left out where batches bring theirs.
-        mask : array of bool of shape (n, ...), optional
-            True where a position counts. Logits elsewhere may be anything.
-        sample_weight : array of shape (n, ...) or (n,), optional
-            How much each position counts, or each position of an item.
+        `logits` (n, ..., classes), or with the classes on `class_axis`, are a NumPy, memory-mapped,
+        Zarr or HDF5 array or a torch tensor, in any memory order; or batches: a list, a loader, a
+        function that returns an iterator, or an iterator for methods that need one pass. A batch is
+        (logits, labels), (logits, labels, sample_weight), or a mapping with these names and `mask`;
+        batches may differ in shape.
+
+        `labels` (n, ...) are the true classes; `mask` (n, ...) is True where a position counts, and
+        logits elsewhere may be anything; `sample_weight` (n, ...) or (n,) says how much each
+        position counts, or each position of an item. Batches bring their own.
         """
-        calibrator = fresh_calibrator(self.calibrator)
+        calibrator = new_estimator(self.calibrator, argument="calibrator")
         source = self._source(logits, labels, mask, sample_weight, self.max_positions_per_item)
         calibrator.fit_partition(partition_for(calibrator, source))
         table = calibrator.fit_scores_
@@ -154,17 +146,10 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Summary:
         """Every metric of the positions that count, with intervals and bounds by item.
 
-        Arrays are as in `fit`; of an iterator there are neither intervals nor bounds.
-
-        Parameters
-        ----------
-        max_positions_per_item : int, optional
-            Look at no more than this many positions of each item.
-        n_resamples : int
-            Bootstrap resamples of items, for the intervals of accuracy, confidence, Brier score,
-            log loss and binned errors; 0 for none.
-        **options
-            `n_bins`, `full`, `coverage` and `delta` of `hokical.streams.evaluate`.
+        Arrays are as in `fit`; of an iterator there are neither intervals nor bounds. At most
+        `max_positions_per_item` of each item are looked at. Items are resampled `n_resamples` times
+        for the intervals of accuracy, confidence, Brier score, log loss and binned errors.
+        `options` are `n_bins`, `full`, `coverage` and `delta` of `hokical.streams.evaluate`.
         """
         given = (logits, labels, mask, sample_weight)
         calibrator = self.fitted_calibrator()
@@ -205,8 +190,6 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         rows, such as `hokical.compare`; its methods can be fitted on more. Items in which no
         position counts are left out. Without labels the second is None.
 
-        Examples
-        --------
         >>> logits, labels = np.zeros((5, 8, 8, 3)), np.zeros((5, 8, 8), int)
         >>> rows, truth = Dense().draw_positions(logits, labels)
         >>> rows.shape, truth.shape
@@ -239,11 +222,11 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         promise = rule(np.zeros((1, calibrator.n_classes_)))  # the same whatever the logits
         return self._each(logits, mask, lambda batch: select_batch(batch, rule, promise))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, beside: dict[str, Any] | None = None) -> None:
         """Write the fitted calibrator and the options of this wrapper to a JSON file, atomically.
 
         `Dense.load` gives both back. For `hokical.load`, the command line or an export it is an
-        ordinary calibrator's file.
+        ordinary calibrator's file. `beside` is as in `Calibrator.save`.
         """
         options = self._options(self.max_positions_per_item)
         stored = {
@@ -252,7 +235,8 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             "max_positions_per_item": options.per_item,
             "random_state": options.seed,
         }
-        without_witnesses(self.fitted_calibrator()).save(path, beside={"dense": stored})
+        about = {**(beside or {}), "dense": stored}
+        without_witnesses(self.fitted_calibrator()).save(path, beside=about)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
-
-from sklearn.base import clone
 
 from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.fitted import FittedCalibrator
 from hokical.calibrators.hoki import Hoki
-from hokical.calibrators.registry import make
 from hokical.core.arrays import NUMPY, backend_of
 from hokical.fitting.partitions import InMemory, Partition
 from hokical.io.sources import ChunkSource
 from hokical.streams.partition import StreamedPartition
-
-
-def fresh_calibrator(calibrator: Any) -> BaseCalibrator:
-    """An unfitted calibrator like the one given, or of that name."""
-    made = make(calibrator) if isinstance(calibrator, str) else calibrator
-    if isinstance(made, FittedCalibrator):
-        made = made.estimator()
-    if not isinstance(made, BaseCalibrator) or made.needs_views:
-        raise TypeError(
-            "`calibrator` must be a calibrator that needs nothing but logits and labels, or the "
-            f"name of one; got {calibrator!r}."
-        )
-    fresh: BaseCalibrator = clone(made)
-    return fresh
 
 
 def without_witnesses(calibrator: Calibrator) -> Calibrator:

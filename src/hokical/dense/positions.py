@@ -26,12 +26,8 @@ MASKS = ("mask", "attention_mask")
 class DenseOptions:
     """How dense arrays are read, checked.
 
-    Attributes
-    ----------
-    class_axis : the axis of the classes
-    ignored : labels of positions that do not count
-    per_item : most positions taken of an item (an entry of the first axis), None for all
-    seed : of the choice among them
+    `ignored` are labels of positions that do not count; at most `per_item` positions of an item are
+    taken (None for all), by `seed`.
     """
 
     class_axis: int
@@ -68,12 +64,8 @@ def _as_integers(ignore_label: Any) -> tuple[int, ...]:
 class DenseBatch:
     """Dense logits and what goes with them; nothing of it has been looked at but the shapes.
 
-    Attributes
-    ----------
-    logits : the positions' shape, with the classes on the axis that `layout` says
-    labels, mask : the positions' shape, or None; a position counts where the mask is True
-    weights : the positions' shape, or one per item, or None
-    first_item : how many items there were before
+    `labels` and `mask` have the positions' shape, or are None; `weights` have it too, or are one
+    per item; `first_item` is how many items there were before.
     """
 
     logits: Any
@@ -204,12 +196,7 @@ class DenseBatch:
 
 
 def make_batch(
-    logits: Any,
-    labels: Any,
-    mask: Any,
-    weights: Any,
-    options: DenseOptions,
-    first_item: int = 0,
+    logits: Any, labels: Any, mask: Any, weights: Any, options: DenseOptions, first_item: int = 0
 ) -> DenseBatch:
     """Arrays as they came, with shapes that fit together."""
     logits, labels, mask, weights = map(as_sliceable, (logits, labels, mask, weights))

@@ -61,14 +61,10 @@ def from_dense(
 
     It goes where any source goes: `streams.fit`, with a checkpoint if need be, `streams.predict`,
     `streams.evaluate`. Nothing is flattened as a whole: slabs of the arrays are read one after the
-    other.
+    other. Arrays are those of `Dense.fit`, but labels may be missing; options are those of `Dense`.
+    Only with `max_positions_per_item=1` are rows independent examples, which give bounds and
+    guarantees.
 
-    `logits`, `labels`, `mask` and `sample_weight` are those of `Dense.fit`, but labels may be
-    missing. The options are those of `Dense`. Only with `max_positions_per_item=1` are rows
-    independent examples, which give bounds and guarantees.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> logits = np.zeros((2, 3, 4, 4))
     >>> labels = np.zeros((2, 4, 4), int)

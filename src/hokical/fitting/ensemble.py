@@ -8,7 +8,6 @@ under a = softmax(beta z): da_i/ds = a_i (m - x_i), and dm/ds = m - v.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,32 +28,22 @@ from hokical.fitting.likelihood import (
     moment_sums,
     row_dots,
 )
+from hokical.fitting.simplex import Bowl
 
 _TINY = 1e-300  # keeps the log of an impossible truth finite
 
 
 @dataclass(frozen=True, eq=False)
-class Quadratic:
+class Quadratic(Bowl):
     """A loss around weights w: by w alone, and by s = log beta."""
 
-    value: float
-    gradient: FloatArray  # (3,)
-    hessian: FloatArray  # (3, 3)
     slope: float
     curvature: float
     mixed: FloatArray  # (3,), derivative of the gradient by s
 
 
-class Slice(ABC):
-    """A loss at one temperature, as a function of the weights."""
-
-    @abstractmethod
-    def around(self, weights: FloatArray) -> Quadratic:
-        """Value and derivatives at the weights."""
-
-
 @dataclass(frozen=True, eq=False)
-class LogSlice(Slice):
+class LogSlice:
     """Mean log loss, summed over the examples for all weights anew."""
 
     parts: Parts[MixturePart]
@@ -91,7 +80,7 @@ class LogRows:
 
 
 @dataclass(frozen=True, eq=False)
-class SquareSlice(Slice):
+class SquareSlice:
     """Mean squared distance to the one-hot truth: w' gram w - 2 true' w + 1.
 
     `gram` (3, 3, 3) and `true` (3, 3) hold the value and the two derivatives by s along their
@@ -106,6 +95,10 @@ class SquareSlice(Slice):
         value, slope, curvature = ((pull - 2.0 * self.true) @ weights).tolist()
         gradient, mixed, _ = 2.0 * (pull - self.true)
         return Quadratic(1.0 + value, gradient, 2.0 * self.gram[0], slope, curvature, mixed)
+
+
+#: A loss at one temperature, as a function of the weights.
+Slice = LogSlice | SquareSlice
 
 
 class Mixture:

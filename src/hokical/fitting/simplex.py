@@ -15,15 +15,13 @@ GAIN = 1e-13
 WEIGHT_STEPS = 50
 
 
-class Bowl(Protocol):
+@dataclass(frozen=True, eq=False)
+class Bowl:
     """A convex loss around weights (3,)."""
 
-    @property
-    def value(self) -> float: ...
-    @property
-    def gradient(self) -> FloatArray: ...
-    @property
-    def hessian(self) -> FloatArray: ...
+    value: float
+    gradient: FloatArray  # (3,)
+    hessian: FloatArray  # (3, 3)
 
 
 class MixtureLoss(Protocol):
@@ -33,25 +31,18 @@ class MixtureLoss(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class LogBowl:
-    value: float
-    gradient: FloatArray
-    hessian: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
 class AverageLoss:
     """Mean log loss of an average: each part's chance of the truth (n, 3), and weights (n,)."""
 
     chances: FloatArray
     counts: FloatArray
 
-    def around(self, weights: FloatArray) -> LogBowl:
+    def around(self, weights: FloatArray) -> Bowl:
         mixed = self.chances @ weights
         relative = self.chances / mixed[:, None]
         counted = relative * self.counts[:, None]
         value = -float(np.sum(self.counts * np.log(mixed)))
-        return LogBowl(value, -counted.sum(axis=0), counted.T @ relative)
+        return Bowl(value, -counted.sum(axis=0), counted.T @ relative)
 
 
 def best_weights(at: MixtureLoss, start: FloatArray, *, gain: float = GAIN) -> FloatArray:

@@ -25,19 +25,12 @@ def chance_of_so_few(hits: Any, trials: Any, share: float) -> FloatArray:
 
 
 def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArray:
-    """Exact confidence intervals (..., 2) for the share behind `hits` of `trials`.
+    """Exact confidence intervals (..., 2) for the share behind `hits` of `trials`, 0 <= hits <=
+    trials.
 
     Whatever the true share is, the interval misses it with probability at most `delta`, at most
     half of that on either side. No trials give [0, 1].
 
-    Parameters
-    ----------
-    hits, trials : array-like of integers, 0 <= hits <= trials
-    delta : float
-        Strictly between 0 and 1.
-
-    Examples
-    --------
     >>> clopper_pearson(9, 10).round(4)
     array([0.555 , 0.9975])
     """

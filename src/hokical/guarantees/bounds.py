@@ -8,9 +8,8 @@ bound; the tests check their coverage by simulation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from numbers import Real
-from typing import Literal
+from typing import Literal, get_args
 
 from hokical.core.bins import check_count
 from hokical.guarantees.binomial import check_chance
@@ -32,34 +31,19 @@ def calibration_bound(
 ) -> float:
     """An upper bound on the true calibration error that holds with probability 1 - delta.
 
-    Parameters
-    ----------
-    ece : float
-        Equal-width ECE measured on `n` test examples that were not used to fit anything.
-    n : int
-        Number of test examples.
-    n_bins : int
-        Number of bins J of the ECE.
-    delta : float
-        Probability, over test sets, that the bound fails.
-    method : {"mcdiarmid", "bousquet", "union", "paper"}
-        - "mcdiarmid": ECE + sqrt(J/N) + sqrt(2 ln(1/delta)/N); with `brier` the first root
-          shrinks to sqrt(J brier/N).
-        - "bousquet": needs `brier`; the deviation term shrinks with it too. The tightest.
-        - "union": Hoeffding in every bin and a union over the bins.
-        - "paper": Theorem 2 as published. Its proof loses a factor of J in the union over bins and
-          uses too small a range in Hoeffding's inequality, so it is *not proven*; in practice it
-          is so wide that it holds.
-    brier : float, optional
-        Mean of (1{correct} - confidence)^2 on the same test examples. Uses part of `delta`.
+    `ece` is the equal-width ECE over `n_bins` bins J, measured on `n` test examples N that were not
+    used to fit anything; `delta` is the probability, over test sets, that the bound fails; `brier`,
+    the mean of (1{correct} - confidence)^2 on the same examples, uses part of it. No bound exceeds
+    1, as no calibration error does. The `method` is one of
 
-    Returns
-    -------
-    bound : float
-        At most 1, which the calibration error cannot exceed.
+    - "mcdiarmid": ECE + sqrt(J/N) + sqrt(2 ln(1/delta)/N); with `brier` the first root
+      shrinks to sqrt(J brier/N).
+    - "bousquet": needs `brier`; the deviation term shrinks with it too. The tightest.
+    - "union": Hoeffding in every bin and a union over the bins.
+    - "paper": Theorem 2 as published. Its proof loses a factor of J in the union over bins and
+      uses too small a range in Hoeffding's inequality, so it is *not proven*; in practice it
+      is so wide that it holds.
 
-    Examples
-    --------
     >>> round(calibration_bound(0.01, 10_000), 4)
     0.0732
     >>> round(calibration_bound(0.01, 10_000, method="bousquet", brier=0.05), 4)
@@ -71,57 +55,48 @@ def calibration_bound(
     n_bins = check_count(n_bins)
     if brier is not None:
         _check_share("brier", brier)
-    if method not in _METHODS:
-        raise ValueError(f"`method` must be one of {list(_METHODS)}; got {method!r}.")
-    return min(1.0, float(ece) + _METHODS[method](n, n_bins, delta, brier))
+    if method not in get_args(Method):
+        raise ValueError(f"`method` must be one of {list(get_args(Method))}; got {method!r}.")
+    if brier is not None and method in ("union", "paper"):
+        raise ValueError(f'`brier` cannot be used by method="{method}"; leave it out.')
+    if brier is None and method == "bousquet":
+        raise ValueError(
+            '`method="bousquet"` needs `brier`, the top-label Brier score; got None. Pass it, or '
+            'use `method="mcdiarmid"`.'
+        )
+    return min(1.0, float(ece) + _deviation(method, n, n_bins, delta, brier))
 
 
 def brier_upper_bound(brier: float, n: int, delta: float) -> float:
     """True mean squared error bounded with probability 1 - delta (Chernoff, by inverting KL)."""
     from scipy.optimize import brentq
+    from scipy.special import rel_entr
 
     budget = math.log(1.0 / delta) / n
     top = 1.0 - 1e-15
-    if brier >= top or _bernoulli_kl(brier, top) <= budget:
+
+    def excess(q: float) -> float:
+        return float(rel_entr(brier, q) + rel_entr(1.0 - brier, 1.0 - q)) - budget
+
+    if brier >= top or excess(top) <= 0.0:
         return 1.0
-    return float(brentq(lambda q: _bernoulli_kl(brier, q) - budget, brier, top, xtol=1e-12))
+    return float(brentq(excess, brier, top, xtol=1e-12))
 
 
-def _mcdiarmid(n: int, n_bins: int, delta: float, brier: float | None) -> float:
-    mean_square, rest = _spend_on_brier(n, delta, brier)
-    return math.sqrt(n_bins * mean_square / n) + math.sqrt(2.0 * math.log(1.0 / rest) / n)
-
-
-def _bousquet(n: int, n_bins: int, delta: float, brier: float | None) -> float:
-    if brier is None:
-        raise ValueError(
-            '`method="bousquet"` needs `brier`, the top-label Brier score; got None. Pass it, or '
-            'use `method="mcdiarmid"`.'
-        )
+def _deviation(method: Method, n: int, n_bins: int, delta: float, brier: float | None) -> float:
+    """How far the true error may lie above the measured one."""
+    if method == "union":
+        return (n_bins + 1) * math.sqrt(math.log(2.0 * n_bins / delta) / (2.0 * n))
+    if method == "paper":
+        return n_bins * math.sqrt(2.0 / n) * math.sqrt(2.0 * math.log(2.0) - math.log(delta))
     mean_square, rest = _spend_on_brier(n, delta, brier)
     expected = math.sqrt(n_bins * mean_square / n)
-    reach = 2.0  # |f - E f| for the functions f = sum_j +-D 1_j in [-1, 1]
     log_term = math.log(1.0 / rest)
+    if method == "mcdiarmid":
+        return expected + math.sqrt(2.0 * log_term / n)
+    reach = 2.0  # |f - E f| for the functions f = sum_j +-D 1_j in [-1, 1]
     spread = math.sqrt(2.0 * log_term * (mean_square + 2.0 * reach * expected) / n)
     return expected + spread + reach * log_term / (3.0 * n)
-
-
-def _union(n: int, n_bins: int, delta: float, brier: float | None) -> float:
-    _refuse_brier("union", brier)
-    return (n_bins + 1) * math.sqrt(math.log(2.0 * n_bins / delta) / (2.0 * n))
-
-
-def _paper(n: int, n_bins: int, delta: float, brier: float | None) -> float:
-    _refuse_brier("paper", brier)
-    return n_bins * math.sqrt(2.0 / n) * math.sqrt(2.0 * math.log(2.0) - math.log(delta))
-
-
-_METHODS: dict[str, Callable[[int, int, float, float | None], float]] = {
-    "mcdiarmid": _mcdiarmid,
-    "bousquet": _bousquet,
-    "union": _union,
-    "paper": _paper,
-}
 
 
 def _spend_on_brier(n: int, delta: float, brier: float | None) -> tuple[float, float]:
@@ -129,17 +104,6 @@ def _spend_on_brier(n: int, delta: float, brier: float | None) -> tuple[float, f
     if brier is None:
         return 1.0, delta
     return brier_upper_bound(brier, n, _BRIER_SHARE * delta), (1.0 - _BRIER_SHARE) * delta
-
-
-def _bernoulli_kl(p: float, q: float) -> float:
-    first = p * math.log(p / q) if p > 0.0 else 0.0
-    second = (1.0 - p) * math.log((1.0 - p) / (1.0 - q)) if p < 1.0 else 0.0
-    return first + second
-
-
-def _refuse_brier(method: str, brier: float | None) -> None:
-    if brier is not None:
-        raise ValueError(f'`brier` cannot be used by method="{method}"; leave it out.')
 
 
 def _check_share(name: str, value: float) -> None:

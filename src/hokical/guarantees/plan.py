@@ -25,13 +25,10 @@ _POINTS, _GOOD = 4000, 0.8
 class Plan:
     """What to expect of `certify` and `predict_or_abstain`.
 
-    Attributes
-    ----------
-    fewest : with fewer examples nothing can be accepted, even without a mistake
-    best : coverage of the best threshold, which only unlimited examples would find
-    examples : numbers of examples that were tried
-    coverage, nothing : for each of them the mean share of new examples that is accepted, and how
-        often nothing is
+    With fewer examples than `fewest` nothing can be accepted, even without a mistake. `best` is the
+    coverage of the best threshold, which only unlimited examples would find. For each of the
+    numbers of `examples` that were tried, `coverage` is the mean share of new examples that is
+    accepted, and `nothing` how often none is.
     """
 
     risk: float
@@ -73,23 +70,13 @@ def plan(
 ) -> Plan:
     """How many labelled examples `certify` needs, and how much will then be accepted.
 
-    Draws held-out examples of a calibrated classifier, applies the rule of `predict_or_abstain`,
-    and reports the share of new examples that it accepts. Examples of the fit are not counted.
+    Draws held-out examples of a calibrated classifier, applies the rule of `predict_or_abstain`
+    with `risk` and `delta`, and reports the share of new examples that it accepts, for each number
+    of `examples`. Examples of the fit are not counted. `accuracy` and `auroc` say how often the
+    classifier is right, and how well its confidence ranks right above wrong answers, from 0.5 (not
+    at all) to 1; `hokical evaluate` reports both. Instead of these two, `confidence` (m,) is the
+    calibrated confidence of your own examples, without labels.
 
-    Parameters
-    ----------
-    risk, delta : float
-        As in `predict_or_abstain`.
-    accuracy, auroc : float
-        How often the classifier is right, and how well its confidence ranks right above wrong
-        answers, from 0.5 (not at all) to 1; `hokical evaluate` reports both.
-    confidence : array-like of shape (m,), optional
-        Calibrated confidence of your own examples, without labels, instead of these two.
-    examples : sequence of int
-        Numbers of examples to try, rising.
-
-    Examples
-    --------
     >>> from hokical.guarantees import plan
     >>> found = plan(risk=0.05, accuracy=0.8, examples=(100, 1000), n_simulations=20)
     >>> found.coverage[0] < found.coverage[1] < found.best

@@ -19,17 +19,12 @@ from hokical.guarantees.scores import level_log_odds
 class SelectivePrediction:
     """Labels, and which of them to give as answers.
 
-    Attributes
-    ----------
-    labels : (n,) int64, for all examples, accepted or not; see `labels_or`
-    confidence : (n,) float64, the calibrated probability that each label is right
-    accepted : (n,) bool
-    risk, delta : as requested
-    threshold_log_odds : the smallest accepted score, as log-odds; inf if nothing is accepted
-    coverage : fraction of the examples behind the guarantee that the threshold accepts
-    certified_on : "fit" (the score is the classifier's own softmax) or "held-out" (it is the
-        calibrated confidence)
-    guarantee : what is guaranteed, in words; or why nothing could be accepted
+    `labels`, `confidence` and `accepted` (n,) are of all examples, accepted or not; see
+    `labels_or`. `threshold_log_odds` is the smallest accepted score, inf if nothing is accepted,
+    and `coverage` the fraction that it accepts of the examples behind the guarantee: those of the
+    "fit" (the score is the classifier's own softmax) or "held-out" ones (it is the calibrated
+    confidence), as `certified_on` says. `guarantee` is the promise in words, or why nothing could
+    be accepted.
     """
 
     labels: IntArray

@@ -75,11 +75,8 @@ BACKEND = DaskBackend()
 class DaskPartition(Partition):
     """Blocks of Dask arrays, worked on where they are.
 
-    Parameters
-    ----------
-    logits : Dask array of shape (n, classes)
-    labels, sample_weight : array of shape (n,), the weights optional
-        In chunks of any sizes, or in memory.
+    `logits` (n, classes) are a Dask array; `labels` and `sample_weight` (n,), or None, are in
+    chunks of any sizes, or in memory.
     """
 
     def __init__(self, logits: Any, labels: Any, sample_weight: Any = None) -> None:

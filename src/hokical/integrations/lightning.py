@@ -45,24 +45,11 @@ class CalibrationCallback(_Callback):  # type: ignore[misc]
     In a run over several processes each of them calibrates on its own share of the validation set,
     with a warning. To use all of it, run `trainer.validate` with one device afterwards.
 
-    Parameters
-    ----------
-    method : str or calibrator
-        As in `hokical.integrations.torch.calibrate`.
-    path : path, optional
-        Where to save the calibrator as JSON.
-    options
-        Of `calibrate`: `get_logits`, `class_axis`, `ignore_label`, ..., and of the method.
-
-    Attributes
-    ----------
-    calibrated : CalibratedModel, None before there is one
-    calibrator : the fitted calibrator, None before there is one
-
-    Examples
-    --------
-    A trainer takes it like any callback, `Trainer(callbacks=[callback])`; after `trainer.fit(...)`
-    `callback.calibrated.eval()(inputs)` gives logits, labels and confidence:
+    `method` and `options` are those of `hokical.integrations.torch.calibrate`; the calibrator is
+    saved as JSON to `path`, if there is one. `calibrated` (a CalibratedModel) and `calibrator` are
+    None before there is one. A trainer takes it like any callback, `Trainer(callbacks=[callback])`;
+    after `trainer.fit(...)` `callback.calibrated.eval()(inputs)` gives logits, labels and
+    confidence:
 
         callback = CalibrationCallback("hoki", path="cal.json")
     """

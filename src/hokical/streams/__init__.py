@@ -3,19 +3,6 @@
 Arrays go to the methods of a calibrator, Dask's included. Everything else goes through here: `fit`,
 with a checkpoint from which a killed fit goes on, `predict`, `predict_to` for results that do not
 fit into memory either, and `evaluate`.
-
->>> import numpy as np
->>> from hokical import Hoki
->>> from hokical.stability.noise import Gaussian
->>> from hokical.streams import fit, predict
->>> def batches():
-...     for seed in range(4):
-...         rng = np.random.default_rng(seed)
-...         labels = rng.integers(3, size=500)
-...         yield 3 * (rng.normal(size=(500, 3)) + 2 * np.eye(3)[labels]), labels
->>> cal = fit(Hoki(noise=Gaussian(4.0)), batches)
->>> [chunk.shape for chunk in predict(cal, batches)]
-[(500,), (500,), (500,), (500,)]
 """
 
 from hokical.io.checkpoint import CheckpointError

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.arrays import to_host
 from hokical.core.bins import check_count
-from hokical.fitting.partitions import Block
 from hokical.io.chunks import block_rows, reblock
 from hokical.io.opening import as_source
 from hokical.metrics.chunked import plus, sums_if_any
@@ -30,20 +29,12 @@ def evaluate(
 ) -> Summary:
     """All metrics and bounds of a calibrator on examples that do not fit into memory.
 
-    There are no intervals. Binned metrics, accuracy and the Brier score are exact; what depends on
-    the order of all confidences (AUROC, AURC, risk, equal-mass ECE, KS, smooth ECE) is read from
-    counts at levels of confidence, fine near 0 and 1 (`hokical.metrics.levels`).
+    `source` is as in `fit`; `full` also scores the probabilities of all classes; `n_bins`,
+    `coverage` and `delta` are as in `hokical.metrics.summary`. There are no intervals. Binned
+    metrics, accuracy and the Brier score are exact; what depends on the order of all confidences
+    (AUROC, AURC, risk, equal-mass ECE, KS, smooth ECE) is read from counts at levels of confidence,
+    fine near 0 and 1 (`hokical.metrics.levels`).
 
-    Parameters
-    ----------
-    source : ChunkSource, path, pyarrow Dataset or Table, or chunks with labels
-    n_bins, coverage, delta
-        As in `hokical.metrics.summary`.
-    full : bool
-        Also score the probabilities of all classes.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import make
     >>> from hokical.streams import evaluate, from_arrays
@@ -57,9 +48,7 @@ def evaluate(
     check_count(n_bins)
     calibrator.check_fitted()
     n_classes = calibrator.n_classes_
-    total: MetricSums | None = None
-    every: FullSums | None = None
-    classes: ClassSums | None = None
+    sums: list[Any] = [None, None, None]  # of the top label, of all classes, by predicted label
     first = 0
     chunks = as_source(source)
     for chunk in reblock(chunks.chunks(), block_rows(n_classes)):
@@ -67,21 +56,16 @@ def evaluate(
             block = check_block(chunk, first, n_classes)
         predicted = to_host(calibrator.predict(block.logits))
         confidence = to_host(calibrator.predict_confidence(block.logits))
-        columns = (confidence, predicted == block.labels, block.weights)
-        total = plus(total, sums_if_any(partial(MetricSums.from_examples, n_bins=n_bins), *columns))
+        rows = (confidence, predicted == block.labels, block.weights)
         by_class = partial(ClassSums.from_examples, predicted, n_classes=n_classes)
-        classes = plus(classes, sums_if_any(by_class, *columns))
+        more = [sums_if_any(partial(MetricSums.from_examples, n_bins=n_bins), *rows), None]
         if full:
-            every = plus(every, _full_sums(calibrator, block, n_bins))
+            proba = to_host(calibrator.predict_proba(block.logits))
+            every = partial(FullSums.from_predictions, n_bins=n_bins)
+            more[1] = sums_if_any(every, proba, block.labels, block.weights)
+        sums = list(map(plus, sums, [*more, sums_if_any(by_class, *rows)]))
         first += block.n_rows
-    if total is None:
+    if sums[0] is None:
         raise ValueError("a source must have at least one row that counts; got none.")
-    found = summarize_sums(total, every, classes, coverage=coverage, delta=delta)
+    found = summarize_sums(*sums, coverage=coverage, delta=delta)
     return found if chunks.independent else replace(found, bounds={})
-
-
-def _full_sums(calibrator: Calibrator, block: Block, n_bins: int) -> FullSums | None:
-    """Sums of a block's probabilities; None where no row counts."""
-    proba = to_host(calibrator.predict_proba(block.logits))
-    make = partial(FullSums.from_predictions, n_bins=n_bins)
-    return cast("FullSums | None", sums_if_any(make, proba, block.labels, block.weights))

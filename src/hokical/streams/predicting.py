@@ -30,15 +30,9 @@ def predict(
 ) -> Iterator[NDArray[Any]]:
     """What a calibrator predicts for a source: an array for every chunk, in order.
 
-    Parameters
-    ----------
-    source : ChunkSource, path, pyarrow Dataset or Table, or chunks
-        Chunks with logits alone are enough.
-    what : {"confidence", "labels", "proba"}
-        Numbers (rows,), class indices (rows,), or probabilities (rows, classes).
+    `source` is as in `fit`, but logits alone are enough. `what` is "confidence" (rows,), "labels"
+    (rows,) or "proba" (rows, classes).
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import make
     >>> from hokical.streams import predict
@@ -65,39 +59,23 @@ def predict_chunks(
 
 
 def predict_to(
-    calibrator: Calibrator,
-    source: Any,
-    path: str | os.PathLike[str],
-    *,
-    what: What = "confidence",
+    calibrator: Calibrator, source: Any, path: str | os.PathLike[str], *, what: What = "confidence"
 ) -> int:
     """Write predictions for all rows of a source to a `.npy` file, in order; return their number.
 
-    The file appears under its name when it is complete. Until then the results are beside it, in
-    `NAME.part`, with a note of how many rows are done: after a crash, the same call goes on from
-    there, and other data are refused. (An iterator must be given from its beginning again; the
-    rows that are done are skipped.)
+    `source` and `what` are as in `predict`. The file appears under its name when it is complete.
+    Until then the results are beside it, in `NAME.part`, with a note of how many rows are done:
+    after a crash, the same call goes on from there, and other data are refused. (An iterator must
+    be given from its beginning again; the rows that are done are skipped.)
 
-    Parameters
-    ----------
-    source, what
-        As in `predict`; the array is (n,), or (n, classes) for probabilities.
-    path : path that ends in .npy
-
-    Examples
-    --------
     >>> import tempfile, pathlib
     >>> import numpy as np
     >>> from hokical.calibrators import make
     >>> from hokical.streams import from_arrays, predict_to
-    >>> rng = np.random.default_rng(0)
-    >>> logits, labels = rng.normal(size=(1000, 3)), rng.integers(3, size=1000)
-    >>> cal = make("uncalibrated").fit(logits, labels)
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "confidence.npy"
-    >>> predict_to(cal, from_arrays(logits), path)
-    1000
-    >>> bool((np.load(path) == cal.predict_confidence(logits)).all())
-    True
+    >>> cal = make("uncalibrated").fit(np.eye(3), [0, 1, 2])
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "labels.npy"
+    >>> predict_to(cal, from_arrays(np.eye(3)), path, what="labels"), np.load(path).tolist()
+    (3, [0, 1, 2])
     """
     _check_what(what)
     target = Path(path)

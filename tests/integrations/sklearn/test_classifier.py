@@ -41,7 +41,7 @@ from hokical.calibrators import Hoki, make, methods_from_logits
 from hokical.calibrators.recal import ReCal
 from hokical.calibrators.temps import TemperatureScaling
 from hokical.integrations.sklearn.classifier import CalibratedClassifier
-from hokical.integrations.sklearn.held_out import HeldOut, label_on_top, resolution
+from hokical.integrations.sklearn.held_out import HeldOutScores, label_on_top, resolution
 from hokical.metrics import ece
 
 METHODS = methods_from_logits(3)
@@ -253,7 +253,9 @@ def test_a_class_with_one_example(method: str, estimator: BaseEstimator) -> None
 
 
 def test_held_out_scores_land_in_the_columns_of_their_classes() -> None:
-    part = HeldOut(np.array([4, 7]), np.array(["a", "c"]), np.array([[1.0, 2.0], [-5.0, 3.0]]))
+    part = HeldOutScores(
+        np.array([4, 7]), np.array(["a", "c"]), np.array([[1.0, 2.0], [-5.0, 3.0]])
+    )
     logits = part.logits(np.array(["a", "b", "c"]), -1.0)
     np.testing.assert_array_equal(logits, [[1.0, -np.inf, 2.0], [-1.0, -np.inf, 3.0]])
 
@@ -476,8 +478,8 @@ def test_an_estimator_without_weights_is_named(hard: tuple[np.ndarray, np.ndarra
     ("model", "words"),
     [
         (CalibratedClassifier(GaussianNB(), method="plat"), "`method` must be one of .*'plat'"),
-        (CalibratedClassifier(GaussianNB(), method="recal"), "needs only logits"),
-        (CalibratedClassifier(GaussianNB(), method=ReCal()), r"got ReCal\(\)"),
+        (CalibratedClassifier(GaussianNB(), method="recal"), "also needs logits of transformed"),
+        (CalibratedClassifier(GaussianNB(), method=ReCal()), "cannot be recal"),
         (CalibratedClassifier(GaussianNB(), cv="fit"), "`cv` must be a number of folds.*'fit'"),
         (CalibratedClassifier(LinearRegression()), r"`estimator` must .* got LinearRegression\(\)"),
         (

@@ -43,7 +43,8 @@ def attach(
 
     The classifier's outputs stay; `labels`, `confidence` and, as in `export`, `probabilities` are
     added, under `hokical_labels` and so on where the names are taken. The model keeps its opset;
-    one older than 13 is converted.
+    one older than 13 is converted. `path`, `precision`, `probabilities` and `support` are as in
+    `export`.
 
     Parameters
     ----------
@@ -52,36 +53,27 @@ def attach(
     calibrator : Calibrator
         Fitted on this classifier's scores. `recal` adds an input `transformed` (transforms, batch,
         classes).
-    path : path, optional
-        Where to write the result; the file is whole or not there at all.
     output : str, optional
         Name of the tensor with the scores, an output or any other. Not needed where only one output
         of floats (batch, classes) could be meant.
     class_axis : int, optional
         Where the classes are, if not in the last of two axes: 1 for maps (batch, classes, height,
         width). Labels and confidence have the other axes, in their order.
-    scores : {"logits", "probabilities"}
+    scores, zeros : {"logits", "probabilities"}, {"unlikely", "impossible"}
         What the tensor holds. Of probabilities the logarithm is calibrated, as by
-        `hokical.from_probabilities`.
-    zeros : {"unlikely", "impossible"}
-        What a probability of 0 means, as there; the same as when the calibrator was fitted.
-    precision, probabilities, support
-        As of `export`.
+        `hokical.from_probabilities`, with the `zeros` with which the calibrator was fitted.
 
     Examples
     --------
     >>> import numpy as np
     >>> from onnx import TensorProto, helper
-    >>> from hokical.calibrators import TemperatureScaling
+    >>> from hokical.calibrators import Uncalibrated
     >>> from hokical.integrations.onnx import attach
     >>> x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])
     >>> y = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 3])
     >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["scores"])], "net", [x], [y])
     >>> network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    >>> rng = np.random.default_rng(0)
-    >>> logits = rng.normal(size=(1000, 3))
-    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-    >>> both = attach(network, TemperatureScaling().fit(logits, labels))
+    >>> both = attach(network, Uncalibrated().fit(np.eye(3), [0, 1, 2]))
     >>> [item.name for item in both.graph.output]
     ['scores', 'labels', 'confidence', 'probabilities']
     """

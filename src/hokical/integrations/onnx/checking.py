@@ -46,24 +46,9 @@ class Check:
 def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state: int = 0) -> Check:
     """Run an exported or attached model on made-up input, and compare it with the calibrator.
 
-    Parameters
-    ----------
-    model : path or onnx.ModelProto
-        What `export` or `attach` gave.
-    calibrator : Calibrator
-        The one that was exported.
-    n_rows : int
-        Rows of logits; of an attached model, inputs of the network.
-    random_state : int
-        Seed of the input.
+    `n_rows` are rows of logits; of an attached model, inputs of the network. Raises `NotRunnable`
+    where onnxruntime cannot run the model, or no input can be made up for it.
 
-    Raises
-    ------
-    NotRunnable
-        Where onnxruntime cannot run the model, or no input can be made up for it.
-
-    Examples
-    --------
     >>> from hokical.calibrators import Uncalibrated
     >>> from hokical.integrations.onnx import check, export
     >>> cal = Uncalibrated().fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])

@@ -8,13 +8,7 @@ from typing import Any
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.version import VERSION
 from hokical.integrations.onnx.package import onnx_module
-from hokical.integrations.onnx.planning import (
-    DEFAULT_OPSET,
-    InputType,
-    Precision,
-    Shape,
-    make_plan,
-)
+from hokical.integrations.onnx.planning import DEFAULT_OPSET, InputType, Precision, Shape, make_plan
 from hokical.integrations.onnx.tracing import ScoresLayout, trace
 from hokical.integrations.onnx.writing import write_model
 
@@ -36,28 +30,13 @@ def export(
     (batch, classes), floats in float32, or in float64 where `input_dtype` is. Rows that Python
     would refuse (NaN, +inf, or -inf for every class) have NaN for confidence.
 
-    Parameters
-    ----------
-    calibrator : Calibrator
-        Any fitted calibrator, or what `hokical.load` gives.
-    path : path, optional
-        Where to write it; the file is whole or not there at all.
-    opset : int
-        Version of the operators, 13 or later.
-    input_dtype : {"float32", "float16", "float64"}
-        Of the logits.
-    precision : {"float64", "float32"}
-        What is computed with. float32 is for runtimes without float64; see the page on ONNX for
-        what it costs.
-    probabilities : bool, optional
-        Whether to give all probabilities too. None does where they are cheap: always, but for Hoki
-        with Gaussian or uniform noise.
-    support : bool
-        Whether to give `support` (batch,) bool too: which rows are like the examples of the fit
-        (`Calibrator.predict_support`).
+    The file is whole or not there at all. `opset` is the version of the operators, 13 or later;
+    `input_dtype` that of the logits; `precision` what is computed with: float32 is for runtimes
+    without float64, and the page on ONNX says what it costs. `probabilities=None` gives them where
+    they are cheap: always, but for Hoki with Gaussian or uniform noise. `support=True` adds
+    `support` (batch,) bool: which rows are like the examples of the fit
+    (`Calibrator.predict_support`).
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import TemperatureScaling
     >>> from hokical.integrations.onnx import export

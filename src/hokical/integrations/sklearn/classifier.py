@@ -22,13 +22,14 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from hokical.calibrators.base import BaseCalibrator
+from hokical.calibrators.registry import new_estimator
 from hokical.core.conversion import Zeros, check_zeros
 from hokical.core.labels import as_weights
 from hokical.core.types import AnyArray, FloatArray, IntArray
 from hokical.core.warn import warn_user
 from hokical.guarantees.selective import SelectivePrediction
 from hokical.integrations.sklearn.held_out import (
-    HeldOut,
+    HeldOutScores,
     check_estimator,
     check_examples,
     class_index,
@@ -36,7 +37,6 @@ from hokical.integrations.sklearn.held_out import (
     fit_clone,
     hold_out,
     label_on_top,
-    new_calibrator,
     read_scores,
     resolution,
     scores_are_decisions,
@@ -75,8 +75,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ----------
     classes_ : (classes,), the labels, in the order of the columns of `predict_proba`
     estimator_ : the estimator, fitted on all the data
-    calibrator_ : the calibrator, fitted on the held-out logits
-    n_calibration_ : number of held-out predictions that the calibrator was fitted on
+    calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions
     lowest_logit_ : logits are raised to this; -inf if they come from `decision_function`
     n_features_in_, feature_names_in_ : those of the estimator
 
@@ -100,14 +99,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     --------
     >>> from sklearn.datasets import load_wine
     >>> from sklearn.ensemble import RandomForestClassifier
-    >>> from hokical.integrations.sklearn.classifier import CalibratedClassifier
+    >>> from hokical import CalibratedClassifier
     >>> X, y = load_wine(return_X_y=True)
     >>> forest = RandomForestClassifier(20, random_state=0)
     >>> model = CalibratedClassifier(forest, method="temps").fit(X[::2], y[::2])
-    >>> model.predict_proba(X[1::2]).shape
-    (89, 3)
-    >>> bool(model.predict_confidence(X[1::2]).min() > 1 / 3)
-    True
+    >>> model.predict_proba(X[1::2]).shape, bool(model.predict_confidence(X[1::2]).min() > 1 / 3)
+    ((89, 3), True)
     """
 
     def __init__(
@@ -128,17 +125,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the estimator and calibrate it on held-out data.
 
-        Parameters
-        ----------
-        X : array-like, data frame, sparse matrix or list of shape (n, features)
-            Whatever the estimator takes.
-        y : array-like of shape (n,)
-            Labels: numbers or text.
-        sample_weight : array-like of shape (n,), optional
-            How much each example counts, for the estimator and for the calibrator.
+        `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse matrices,
+        lists. `y` (n,) are labels, numbers or text. `sample_weight` (n,) says how much each example
+        counts.
         """
         check_zeros(self.zeros)
-        calibrator = new_calibrator(self.method)
+        calibrator = new_estimator(self.method)
         X, labels = check_examples(self, X, y)
         weights = as_weights(sample_weight, labels.size)
         self.estimator_ = self._fit_estimator(X, labels, weights)
@@ -208,13 +200,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             )
         return fit_clone(self.estimator, X, y, weights)
 
-    def _hold_out(self, X: Any, y: AnyArray, weights: FloatArray | None) -> list[HeldOut]:
+    def _hold_out(self, X: Any, y: AnyArray, weights: FloatArray | None) -> list[HeldOutScores]:
         """Scores of examples that the model giving them has not seen, one part per fold."""
         # Examples of weight 0 are not used, not even for the smallest probability seen.
         counts = np.ones(y.size, np.bool_) if weights is None else weights > 0.0
         if self._prefit:
             rows = np.flatnonzero(counts)
-            return [HeldOut(rows, self.classes_, read_scores(self.estimator_, X)[rows])]
+            return [HeldOutScores(rows, self.classes_, read_scores(self.estimator_, X)[rows])]
         splits = [(train, test[counts[test]]) for train, test in self._splits(X, y)]
         parts = Parallel(n_jobs=self.n_jobs)(
             delayed(hold_out)(self.estimator, X, y, weights, train, test) for train, test in splits
@@ -236,7 +228,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def _calibrate(
         self,
         calibrator: BaseCalibrator,
-        parts: list[HeldOut],
+        parts: list[HeldOutScores],
         truth: IntArray,
         weights: FloatArray | None,
     ) -> None:

@@ -17,9 +17,6 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import has_fit_parameter
 
-from hokical.calibrators.base import BaseCalibrator
-from hokical.calibrators.catalog import find_method, suggest
-from hokical.calibrators.registry import make, methods_from_logits
 from hokical.core.conversion import from_binary_scores, from_probabilities
 from hokical.core.reading import to_numpy
 from hokical.core.types import AnyArray, BoolArray, FloatArray, IntArray
@@ -30,7 +27,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
+class HeldOutScores:
     """Scores (rows, known) of the held-out `rows` by a model of the classes `known`."""
 
     rows: IntArray
@@ -45,22 +42,17 @@ class HeldOut:
 
 
 def hold_out(
-    estimator: Any,
-    X: Any,
-    y: AnyArray,
-    weights: FloatArray | None,
-    train: IntArray,
-    test: IntArray,
-) -> HeldOut:
+    estimator: Any, X: Any, y: AnyArray, weights: FloatArray | None, train: IntArray, test: IntArray
+) -> HeldOutScores:
     """Fit on `train`, and score the rows of `test` whose class occurs there."""
     known = np.unique(y[train])
     rows = test[np.isin(y[test], known)]
     if known.size < 2 or not rows.size:
-        return HeldOut(rows[:0], known, np.empty((0, known.size)))
+        return HeldOutScores(rows[:0], known, np.empty((0, known.size)))
     X_train, y_train = _safe_split(estimator, X, y, train)
     X_test, _ = _safe_split(estimator, X, y, rows, train)
     fitted = fit_clone(estimator, X_train, y_train, None if weights is None else weights[train])
-    return HeldOut(rows, classes_of(fitted), read_scores(fitted, X_test))
+    return HeldOutScores(rows, classes_of(fitted), read_scores(fitted, X_test))
 
 
 def read_scores(estimator: Any, X: Any) -> FloatArray:
@@ -131,20 +123,6 @@ def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
     seen = min(float(np.min(part, initial=0.0, where=np.isfinite(part))) for part in scores)
     half = min(seen, -math.log(n_classes)) - math.log(2.0)
     return max(half, math.log(np.finfo(np.float64).eps))
-
-
-def new_calibrator(method: Any) -> BaseCalibrator:
-    """An unfitted calibrator, from a name or from a calibrator."""
-    allowed = [*methods_from_logits(), "auto"]
-    if isinstance(method, BaseCalibrator) and not method.needs_views:
-        fresh: BaseCalibrator = clone(method)
-        return fresh
-    if isinstance(method, str) and find_method(method) in allowed:
-        return make(method)
-    raise ValueError(
-        f"`method` must be one of {allowed}, or a calibrator that needs only logits; got "
-        f"{method!r}.{suggest(method)}"
-    )
 
 
 def check_examples(owner: Any, X: Any, y: Any) -> tuple[Any, AnyArray]:
@@ -236,7 +214,7 @@ def weight_keyword(estimator: Any) -> str | None:
     return inner and f"{name}__{inner}"
 
 
-def warn_of_lost_rows(parts: Sequence[HeldOut], n_held_out: int) -> None:
+def warn_of_lost_rows(parts: Sequence[HeldOutScores], n_held_out: int) -> None:
     """Warn if folds could not score some of their examples; raise if none is left."""
     n_kept = sum(part.rows.size for part in parts)
     message = (

@@ -25,10 +25,7 @@ Wanted = What | Literal["support"]
 
 
 def answers(
-    frame: Frame,
-    wanted: Sequence[Wanted],
-    numbers: Sequence[Tensor],
-    inputs: Sequence[Tensor],
+    frame: Frame, wanted: Sequence[Wanted], numbers: Sequence[Tensor], inputs: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """Each answer that is wanted, with the leading shape of the logits (..., classes).
 

@@ -31,27 +31,13 @@ def collect_logits(
     In evaluation mode and without gradients; every part of the network has its own mode back
     afterwards, also after an error.
 
-    Parameters
-    ----------
-    model : nn.Module
-    loader : iterable of batches
-        (inputs, labels), or more inputs with the labels last; or mappings with "labels", whose
-        other entries are the network's keyword arguments.
-    device : optional
-        Where the inputs are sent: by default to where the network is.
-    dtype : torch.dtype, optional
-        What the logits are kept as; float16 takes half the room. By default as they come.
-    progress : bool, optional
-        Show a progress bar; None means: if stderr is a terminal.
-    get_logits : callable, optional
-        From what the network returns to the logits; see `CalibratedModel`.
-    class_axis : int
-        Where the classes are. Images and tokens are flattened: each position is a row.
-    ignore_label : int, optional
-        Positions with this label are left out, for example -100 or 255.
+    `loader` gives batches: (inputs, labels), or more inputs with the labels last; or mappings with
+    "labels", whose other entries are the network's keyword arguments. Inputs are sent to `device`,
+    by default where the network is; logits are kept as `dtype`, by default as they come.
+    `get_logits` and `class_axis` are as in `CalibratedModel`: images and tokens are flattened, each
+    position a row, without those labelled `ignore_label`, say -100 or 255. `progress` shows a
+    progress bar; None means: if stderr is a terminal.
 
-    Examples
-    --------
     >>> import torch
     >>> from hokical.integrations.torch import collect_logits
     >>> network = torch.nn.Linear(4, 3)
@@ -95,25 +81,13 @@ def calibrate(
 ) -> CalibratedModel:
     """Collect validation logits, fit a calibrator, and return the network with it.
 
-    Parameters
-    ----------
-    model : nn.Module
-    val_loader : iterable of batches
-        Of examples that the network was not trained on; see `collect_logits`.
-    method : str or calibrator
-        A name (`hokical methods` lists them), with `options` for it; or a calibrator, of which a
-        copy is fitted. "auto" chooses among four.
-    device, dtype, progress, get_logits, class_axis, ignore_label
-        As in `collect_logits` and `CalibratedModel`.
+    `val_loader` has examples that the network was not trained on. `method` is a name (`hokical
+    methods` lists them), with `options` for it; or a calibrator, of which a copy is fitted. The
+    other arguments are those of `collect_logits`.
 
-    Returns
-    -------
-    CalibratedModel
-        Its `fitted` is the calibrator: `fitted.save("cal.json")`. The network has the modes it
-        came with: call `.eval()` before predicting, as below, or dropout stays on.
+    The result's `fitted` is the calibrator: `fitted.save("cal.json")`. The network has the modes it
+    came with: call `.eval()` before predicting, as below, or dropout stays on.
 
-    Examples
-    --------
     >>> import torch
     >>> from hokical.integrations.torch import calibrate
     >>> _ = torch.manual_seed(0)
@@ -128,13 +102,9 @@ def calibrate(
     >>> calibrated(inputs[:4]).confidence.shape
     torch.Size([4])
     """
-    estimator = _new_estimator(method, options)
-    if estimator.needs_views:
-        raise ValueError(
-            f"`calibrate` cannot fit {estimator.name}, which also needs logits of transformed "
-            "inputs: fit it with `hokical.Views(logits, transformed)`, then use "
-            "`CalibratedModel(model, calibrator, transforms=[...])`."
-        )
+    from hokical.calibrators.registry import new_estimator  # with scikit-learn, not needed before
+
+    estimator = new_estimator(method, **options)
     axes: set[int] = set()
 
     def pick(output: Any) -> Tensor:
@@ -156,27 +126,6 @@ def calibrate(
     if axes != {2}:  # positions of one item are not independent, and prove nothing
         estimator.fit_scores_ = estimator.neighbours_ = None
     return CalibratedModel(model, estimator, get_logits=get_logits, class_axis=class_axis)
-
-
-def _new_estimator(method: Any, options: dict[str, Any]) -> Any:
-    """What is to be fitted; scikit-learn is not needed before."""
-    from sklearn.base import clone
-
-    from hokical.calibrators.fitted import FittedCalibrator
-    from hokical.calibrators.registry import make
-
-    if isinstance(method, str):
-        return make(method, **options)
-    if not isinstance(method, Calibrator):
-        raise TypeError(
-            "`method` must be a method's name or a calibrator; got "
-            f'{type(method).__name__}. For example `calibrate(model, loader, "hoki")`.'
-        )
-    if options:
-        raise TypeError(
-            f"options {sorted(options)} go with a method's name; set them on the calibrator itself."
-        )
-    return clone(method.estimator() if isinstance(method, FittedCalibrator) else method)
 
 
 def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -42,6 +42,7 @@ class CalibratedModel(nn.Module):
         mode, device, gradients are as ever. A network in training mode therefore stays in it:
         call `.eval()` before predicting.
     calibrator : a fitted calibrator, or a CalibratorModule
+        It goes to where the logits are; `fitted` is the calibrator itself, for `fitted.save(...)`.
     class_axis : int
         Where the classes are in the logits: -1 for (n, classes) and (n, tokens, classes), 1 for
         (n, classes, height, width).
@@ -55,11 +56,6 @@ class CalibratedModel(nn.Module):
         Return a plain tuple instead of a `CalibratedOutput`, so that an exported program can be
         loaded where hokical is not installed.
 
-    Attributes
-    ----------
-    model, calibrator : the two modules; the calibrator goes to where the logits are
-    fitted : the calibrator this was made with, for `fitted.save(...)`
-
     Examples
     --------
     >>> import torch
@@ -69,11 +65,9 @@ class CalibratedModel(nn.Module):
     >>> labels = torch.randint(3, (500,))
     >>> inputs = torch.nn.functional.one_hot(labels, 3) + 0.7 * torch.randn(500, 3)
     >>> network = torch.nn.Linear(3, 3)
-    >>> _ = torch.nn.init.eye_(network.weight)
     >>> with torch.no_grad():
     ...     cal = Hoki().fit(5 * network(inputs), labels)
-    >>> calibrated = CalibratedModel(network, cal).eval()
-    >>> output = calibrated(inputs[:4])
+    >>> output = CalibratedModel(network, cal).eval()(inputs[:4])
     >>> output.logits.shape, output.labels.shape, output.confidence.shape
     (torch.Size([4, 3]), torch.Size([4]), torch.Size([4]))
     """
