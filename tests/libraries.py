@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -68,6 +68,39 @@ def _jax() -> Library:
     )
 
 
+def _torch_cuda() -> Library:
+    torch = import_module("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA device")
+    return Library(
+        "torch",
+        lambda array: torch.from_numpy(array).cuda(),
+        lambda tensor: tensor.cpu().numpy(),
+        lambda tensor: torch.is_tensor(tensor) and tensor.is_cuda,
+    )
+
+
+def _jax_cuda() -> Library:
+    jax = import_module("jax")
+    devices = [device for device in jax.devices() if device.platform == "gpu"]
+    if not devices:
+        pytest.skip("jax has no CUDA device")
+    return replace(
+        _jax(),
+        make=lambda array: jax.device_put(array, devices[0]),
+        owns=lambda array: isinstance(array, jax.Array) and array.devices() == {devices[0]},
+    )
+
+
+def _cupy() -> Library:
+    cupy = import_module("cupy")
+    if not cupy.cuda.is_available():
+        pytest.skip("cupy has no CUDA device")
+    return Library(
+        "cupy", cupy.asarray, cupy.asnumpy, lambda array: isinstance(array, cupy.ndarray)
+    )
+
+
 _MAKERS = {
     "numpy": _numpy,
     "array_api_strict": _strict,
@@ -76,11 +109,14 @@ _MAKERS = {
     "jax": _jax,
 }
 NAMES = list(_MAKERS)
+_ON_DEVICES = {"torch cuda": _torch_cuda, "jax cuda": _jax_cuda, "cupy": _cupy}
+#: Libraries on a GPU, for the walks that must hold there too.
+DEVICES = list(_ON_DEVICES)
 
 
 def get_library(name: str) -> Library:
-    """A library by name, or a skip where it is not installed."""
+    """A library by name, or a skip where it is not installed or has no device."""
     package = name.split()[0]
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    return _MAKERS[name]()
+    return (_MAKERS | _ON_DEVICES)[name]()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,3 +113,31 @@ def test_names_are_taken_once() -> None:
     assert catalog.register(kind) is kind
     with pytest.raises(ValueError, match="is taken"):
         catalog.register(type("Other", (kind,), {}))
+
+
+def test_another_package_brings_it_to_the_command_line_and_to_load(
+    fitted: Any, data: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    """A process that knows the method by its entry point alone."""
+    (tmp_path / "hedge_package.py").write_text(example())
+    about = tmp_path / "hedge_package-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hedge-package\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{catalog.GROUP}]\nhedge = hedge_package:Hedge\n")
+    np.savez(tmp_path / "val.npz", logits=data[0], labels=data[1])
+    program = (
+        "import sys, hokical; from hokical.cli import main; sys.argv[0] = 'hokical'\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code\n"
+        "print('share', hokical.load('cal.json').share_)"
+    )
+    words = ["fit", "val.npz", "--method", "hedge", "-o", "cal.json"]
+    run = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert float(run.stdout.split("share ")[1]) == pytest.approx(fitted.share_, rel=1e-12)
