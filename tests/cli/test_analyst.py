@@ -128,7 +128,15 @@ def test_show_tells_what_is_inside(fitted: Path) -> None:
     assert "3: cat, dog, bird" in found.out
     assert "150 examples" in found.out
     assert f"{hokical.load(fitted).rule_.temperature:.5g}" in found.out
-    curve = hokical_command("show", fitted, "--json").json["curve"]
+    values = hokical_command("show", fitted, "--json").json
+    known = hokical.load(fitted)
+    assert values["learned"] == {"temperature": known.rule_.temperature}
+    assert (values["method"], values["title"]) == ("temps", "Temperature scaling")
+    assert (values["n_classes"], values["classes"]) == (3, list(NAMES))
+    assert (values["examples"], values["scores"]) == (150, "logits")
+    assert values["accuracy"] == pytest.approx(known.fit_scores_.accuracy)
+    assert (values["guarantee"]["risk"], values["guarantee"]["delta"]) == (0.05, 0.1)
+    curve = values["curve"]
     assert sum(row["examples"] for row in curve) == 150
     assert [row["score"] for row in curve] == sorted(row["score"] for row in curve)
 
@@ -140,6 +148,11 @@ def test_show_of_other_methods(tmp_path: Path, method: str) -> None:
     cal.save(tmp_path / "cal.json")
     found = hokical_command("show", tmp_path / "cal.json")
     assert found.code == 0, found.err
+    learned = hokical_command("show", tmp_path / "cal.json", "--json").json["learned"]
+    if method == "hoki":
+        assert learned["noise"] == cal.noise_.to_dict()
+    if method == "vecs":
+        assert np.shape(learned["scale"]) == (3,)
     if method == "auto":
         assert cal.reason_ in found.out
     if method == "hoki":

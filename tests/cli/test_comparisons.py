@@ -34,8 +34,18 @@ def test_compare_prints_every_format(data: Path, form: str) -> None:
     if form == "csv":
         rows = list(csv.DictReader(io.StringIO(found.out)))
         assert [row["title"] for row in rows] == ["Uncalibrated softmax", "Temperature scaling"]
+        assert [row["difference_against"] for row in rows] == ["temps", ""]
+        ends = [float(rows[0][f"difference_{end}"]) for end in ("low", "value", "high")]
+        assert ends == sorted(ends)
+        losses = [float(row["log_loss_full"]) for row in rows]
+        assert ends[1] == pytest.approx(losses[0] - losses[1])
+        assert rows[0]["difference_metric"] == "log_loss_full"
+        assert rows[0]["difference_verdict"] in ("better", "worse", "no clear difference")
     elif form == "json":
-        assert json.loads(found.out)["subject"] == "temps"
+        whole = json.loads(found.out)
+        assert whole["subject"] == "temps"
+        assert {"value", "low", "high", "p_value", "verdict"} <= set(whole["differences"][0])
+        assert "calibration error" in whole["headline"]
     else:
         assert "Temperature scaling (temps)" in found.out
         assert found.out.count("\n") == {"markdown": 4, "latex": 8}[form]

@@ -76,8 +76,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "csv header only": (b"logit_0,logit_1,label\n", "0 rows"),
     "csv ragged": (b"a,b,label\n1,2,0\n1,2\n", "columns changed"),
     "csv long row": (b"a,b,label\n1,2,0\n1,2,0,9\n", "columns changed"),
-    "csv words": (b"a,b,label\n1,2,0\n1,x,0\n", "could not convert"),
-    "csv gap": (b"a,b,label\n1,,0\n", "could not convert"),
+    "csv words": (b"a,b,label\n1,2,0\n1,x,0\n", "row 1, column `b`; found 'x'"),
+    "csv gap": (b"a,b,label\n1,,0\n", "row 0, column `b`; found an empty cell"),
     "csv twice": (b"a,a,label\n1,2,0\n", "`a` twice"),
     "csv id": (b"id,cat,dog,label\n1,2,3,0\n", "`id` beside others"),
     "csv probabilities": (b"prob_0,prob_1,label\n0.5,0.5,0\n", "from_probabilities"),
@@ -93,7 +93,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "csv decimal comma": (b"a;b;label\n1,5;2,5;0\n", "with a decimal point"),
     "csv decimal and comma": (b"a,b,label\n1,5,2,5,0\n", "found 5.*with a decimal point"),
     "csv row names": (b"a,b,label\nx,1,2,0\n", "expected 3 cells in a row"),
-    "csv text cell": (b"a,b,label\n1,cat,0\n", "Write a number in that cell"),
+    "csv text cell": (b"a,b,label\n1,cat,0\n", "Write a number there"),
     "csv split": (b"a,b,label,split\n1,2,0,north\n", "val or test"),
 }
 

@@ -25,6 +25,7 @@ from hokical.core.progress import track
 
 if TYPE_CHECKING:
     from hokical.calibrators import Calibrator
+    from hokical.calibrators.fitted import FittedCalibrator
     from hokical.dense import Dense
     from hokical.io import LabelledRows
 
@@ -73,7 +74,8 @@ def apply(
         str | None,
         typer.Option(help="For a folder: address of a Dask scheduler, e.g. tcp://host:8786."),
     ] = None,
-    probabilities: opt.Probabilities = False,
+    probabilities: opt.Scores = None,
+    zeros: opt.Zeros = None,
     binary_score: opt.BinaryScore = None,
     classes: opt.Classes = None,
     split: opt.Split = opt.Part.test,
@@ -95,29 +97,32 @@ def apply(
     array `mask` is 0, results are -1 and NaN.
     """
     dense = dense_options(logits, class_axis, ignore_label, scheduler=scheduler)
-    if dense is None and (scheduler is not None or in_many_files(logits)):
-        if risk is not None or keep is not None:
-            raise typer.BadParameter("--risk and --keep work on one file, not on a folder.")
-        choose_scores(probabilities, binary_score, classes, on_folders=True)
-        _apply_to_parts(calibrator, logits, output, proba, split, scheduler, as_json)
+    in_parts = dense is None and (scheduler is not None or in_many_files(logits))
+    if in_parts and (risk is not None or keep is not None):
+        raise typer.BadParameter("--risk and --keep work on one file, not on a folder.")
+    fitted = load_calibrator(calibrator)
+    scores = (probabilities, binary_score, classes, zeros, keep)
+    wanted = choose_scores(*scores, fitted=fitted, on_maps=dense is not None, on_folders=in_parts)
+    if in_parts:
+        _apply_to_parts(fitted, logits, output, proba, split, scheduler, as_json)
         return
-    wanted = choose_scores(probabilities, binary_score, classes, keep, on_maps=dense is not None)
     suffix = ".npz" if dense else (".npz", *hokical.io.writing.TABLES)
     hokical.io.check_output(output, suffix=suffix)
-    fitted = load_calibrator(calibrator)
     model: Calibrator | Dense = fitted
     if dense is None:
         examples = load_examples(logits, split, need_labels=False, fitted_by=fitted, wanted=wanted)
         rows = examples.logits
         if risk is not None:
-            warn_of_own_examples(fitted, rows, logits)
+            warn_of_own_examples(fitted, logits, examples.part, rows)
         step = max(_PART_SIZE // rows.n_columns, 1)
         starts = range(0, rows.n_rows, step)
         given: list[dict[str, Any]] = [{"logits": rows.part(slice(i, i + step))} for i in starts]
     else:
         if risk is not None and fitted.held_out_scores_ is None:
             raise typer.BadParameter(_NOT_CERTIFIED, param_hint="--risk")
-        arrays = load_dense(logits, split, need_labels=False)
+        arrays, part = load_dense(logits, split, need_labels=False)
+        if risk is not None:
+            warn_of_own_examples(fitted, logits, part)
         given = [{name: arrays[name] for name in ("logits", "mask") if name in arrays}]
         model = hokical.Dense(fitted, **dense)
     if risk is not None:
@@ -176,7 +181,7 @@ def _predict(
 
 
 def _apply_to_parts(
-    calibrator: Path,
+    fitted: FittedCalibrator,
     logits: Path,
     output: Path,
     proba: bool,
@@ -189,9 +194,9 @@ def _apply_to_parts(
         raise typer.BadParameter(
             f"{output}: results of a folder, {logits}, go into a folder, not an .npz."
         )
-    fitted = load_calibrator(calibrator)
     jobs = hokical.streams.plan_parts(logits, output)
-    task = hokical.streams.PartTask(fitted, proba=proba, split=split.literal)
+    names = tuple(fitted.beside.get("classes", ()))
+    task = hokical.streams.PartTask(fitted, proba=proba, split=split.literal, classes=names)
     with spinner(f"Applying {fitted.name} to {len(jobs)} files"), _cluster(scheduler) as run:
         results = hokical.streams.apply_parts(task, jobs, run)
     rows = sum(result.n_rows for result in results)

@@ -49,6 +49,7 @@ def compare(
     val_labels: Annotated[Path | None, typer.Option(help="File with VAL's labels.")] = None,
     test_labels: Annotated[Path | None, typer.Option(help="File with TEST's labels.")] = None,
     probabilities: opt.Probabilities = False,
+    zeros: opt.Zeros = None,
     binary_score: opt.BinaryScore = None,
     classes: opt.Classes = None,
     as_json: opt.Json = False,
@@ -58,7 +59,7 @@ def compare(
     names = _names(methods if subject is None or methods == "all" else f"{methods},{subject}")
     if report is not None:
         hokical.io.check_output(report)
-    wanted = choose_scores(probabilities, binary_score, classes)
+    wanted = choose_scores(probabilities, binary_score, classes, zeros)
     fitted_on, tested_on = _load_both(val, test, val_labels, test_labels, wanted)
     found = hokical.compare(
         fitted_on.pair,

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 import hokical
-from hokical.cli.options import Part
+from hokical.cli.options import Part, Zero
 from hokical.cli.show import say, warn
 from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
-    from hokical.calibrators import Calibrator
     from hokical.calibrators.fitted import FittedCalibrator
     from hokical.core.logits import Logits
     from hokical.io import DataFileError, LabelledRows, Wanted
+    from hokical.io.names import FileSplit
     from hokical.streams import ChunkSource
+
+#: What `fit` stores beside a calibrator, each where it is known.
+_BESIDE = {
+    "examples": int,
+    "accuracy": float,
+    "classes": list,
+    "scores": str,
+    "binary_score": str,
+    "zeros": str,
+    "data": str,
+}
 
 
 def load_examples(
@@ -32,13 +42,6 @@ def load_examples(
 ) -> LabelledRows:
     """Logits and labels of a file, with a message about the part used, and about weights."""
     wanted = wanted or hokical.io.Wanted()
-    names = tuple(getattr(options.get("fitted_by"), "beside", {}).get("classes", ()))
-    if names and wanted.classes and set(wanted.classes) != set(names):
-        raise typer.BadParameter(
-            f"`--classes` must name the classes of the fit, {', '.join(names)}; got "
-            f"{', '.join(wanted.classes)}. Leave it out: the calibrator knows them."
-        )
-    wanted = replace(wanted, classes=names or wanted.classes)  # in the order of the fit
     try:
         with spinner(f"Reading {path.name}"):
             examples = hokical.io.read_examples(
@@ -65,28 +68,62 @@ def _say_doubt(examples: LabelledRows, wanted: Wanted) -> None:
 
 
 def choose_scores(
-    probabilities: bool,
+    probabilities: bool | None,
     binary_score: str | None,
     classes: str | None,
+    zeros: Zero | None,
     keep: str | None = "none",
+    *,
+    fitted: FittedCalibrator | None = None,
     **others: bool,
 ) -> Wanted:
-    """What the options say about the scores of a file; `others` do not go with them."""
+    """What the options, or else the fit, say of the scores of a file; not with any of `others`."""
     names, kept = (
         tuple(name.strip() for name in (text or "").split(",") if name.strip())
         for text in (classes, "" if keep == "none" else keep)
     )
-    for other, given in others.items():
-        if given and (probabilities or binary_score or names):
-            raise typer.BadParameter(
-                "--probabilities, --binary-score and --classes work on one file of scores "
-                f"(n, classes), not {other.replace('_', ' ')}."
-            )
-    if binary_score and names and len(names) != 2:
+    if binary_score and len(names) not in (0, 2):
         raise typer.BadParameter(
             f"must name 2 classes with --binary-score; got {len(names)}.", param_hint="--classes"
         )
-    return hokical.io.Wanted(probabilities, binary_score, names, None if keep is None else kept)
+    known = {} if fitted is None else fitted.beside
+    said = None if probabilities is None else "probabilities" if probabilities else "logits"
+    column = binary_score or known.get("binary_score")
+    wanted = hokical.io.Wanted(
+        probabilities=_choose("--", said, known.get("scores"), "logits") == "probabilities",
+        binary_score=None if column == "none" else column,
+        classes=_choose_classes(names, tuple(known.get("classes", ()))),
+        keep=None if keep is None else kept,
+        zeros=_choose("--zeros ", zeros and zeros.value, known.get("zeros"), "unlikely"),
+    )
+    for other, given in others.items():
+        if given and (wanted.probabilities or wanted.binary_score or names):
+            raise typer.BadParameter(
+                "--probabilities, --binary-score and --classes, given here or in the fit, work on "
+                f"one file of scores (n, classes), not {other.replace('_', ' ')}."
+            )
+    if zeros and not wanted.probabilities:
+        raise typer.BadParameter("only goes with --probabilities.", param_hint="--zeros")
+    if wanted.probabilities and not said:
+        say("Scores are read as probabilities, as in the fit; if they are not, add --logits.")
+    return wanted
+
+
+def _choose(option: str, said: str | None, known: str | None, default: str) -> Any:
+    """What the user says, with a warning if the fit had something else; else what it had."""
+    if said and known and said != known:
+        warn(f"{option}{said} does not match the fit of the calibrator, which had {known}.")
+    return said or known or default
+
+
+def _choose_classes(given: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
+    """The classes in the order of the fit."""
+    if given and known and set(given) != set(known):
+        raise typer.BadParameter(
+            f"`--classes` must name the classes of the fit, {', '.join(known)}; got "
+            f"{', '.join(given)}. Leave it out: the calibrator knows them."
+        )
+    return known or given
 
 
 def _dense_error(path: Path, part: Part) -> DataFileError | None:
@@ -105,12 +142,14 @@ def _dense_error(path: Path, part: Part) -> DataFileError | None:
     )
 
 
-def open_parts(path: Path, part: Part, labels: Path | None) -> ChunkSource:
-    """A source that is read in parts, with a message about weights."""
-    source = hokical.streams.open_source(path, split=part.literal, labels=labels)
+def open_parts(
+    path: Path, part: Part, labels: Path | None, classes: tuple[str, ...] = ()
+) -> tuple[ChunkSource, FileSplit | None]:
+    """A source that is read in parts, with a message about weights; which part of a table it is."""
+    source = hokical.streams.open_source(path, split=part.literal, labels=labels, classes=classes)
     if source.first_chunk().weights is not None:
         say_weighted(path)
-    return source
+    return source, part.literal if source.n_rows is None else None
 
 
 def say_weighted(path: Path) -> None:
@@ -126,11 +165,18 @@ def in_many_files(path: Path) -> bool:
 def read_calibrator(path: Path) -> FittedCalibrator:
     """A saved calibrator; DataFileError if the file cannot be read."""
     try:
-        return hokical.load(path)
+        found = hokical.load(path)
     except OSError as error:
         raise hokical.io.DataFileError(
             path, f"expected a calibrator file; cannot be read: {error.strerror}.", "See `fit`."
         ) from error
+    beside = found.beside
+    usable = all(isinstance(value, _BESIDE.get(name, object)) for name, value in beside.items())
+    usable &= beside.get("scores", "logits") in ("logits", "probabilities")
+    usable &= beside.get("zeros", "unlikely") in tuple(Zero)
+    if not usable or not all(isinstance(name, str) for name in beside.get("classes", ())):
+        raise hokical.CalibratorFileError(f"{path} has unusable facts about its fit. Fit again.")
+    return found
 
 
 def load_calibrator(path: Path) -> FittedCalibrator:
@@ -140,11 +186,22 @@ def load_calibrator(path: Path) -> FittedCalibrator:
     return calibrator
 
 
-def warn_of_own_examples(calibrator: Calibrator, logits: Logits, path: Path) -> None:
-    """Tell if rows are those that the calibrator was fitted on."""
+def sketch(path: Path, part: str | None) -> str:
+    """A hash by which a file or folder, or a part of it, is known again without reading it all."""
+    files = [path] if path.is_file() else hokical.io.opening.files_read(path)
+    return hokical.io.identities.sketch_files(files, str(part))
+
+
+def warn_of_own_examples(
+    calibrator: FittedCalibrator, path: Path, part: str | None, logits: Logits | None = None
+) -> None:
+    """Tell if a file, or its rows, are those that the calibrator was fitted on."""
+    own = calibrator.beside.get("data") == sketch(path, part)
     support, table = calibrator.support_, calibrator.fit_scores_
-    as_many = table is None or table.total == logits.n_rows
-    if support is not None and as_many and support.is_of(logits):
+    if not own and logits is not None and support is not None:
+        as_many = table is None or table.total == logits.n_rows
+        own = as_many and support.is_of(logits)
+    if own:
         warn(
             f"{path.name} holds the examples that the calibrator was fitted on, so it looks better "
             "than it is. Use other examples."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,6 +13,9 @@ import hokical
 from hokical.cli.data import say_weighted
 from hokical.cli.options import Part
 from hokical.cli.show import say
+
+if TYPE_CHECKING:
+    from hokical.io.names import FileSplit
 
 _NEEDS_AXIS = (
     "needs --class-axis, the axis of the classes: 1 for (n, classes, h, w), -1 for (n, tokens, "
@@ -51,8 +54,8 @@ def dense_options(
 
 def load_dense(
     path: Path, split: Part, labels: Path | None = None, *, need_labels: bool = True
-) -> dict[str, Any]:
-    """The arrays of a file, left on disk, as the keyword arguments of `Dense.fit`."""
+) -> tuple[dict[str, Any], FileSplit | None]:
+    """The arrays of a file, left on disk, as the keyword arguments of `Dense.fit`; the part."""
     arrays, part = hokical.dense.open_part(path, split.literal, labels)
     if part is not None:
         shape = tuple(arrays["logits"].shape)
@@ -63,7 +66,7 @@ def load_dense(
         )
     if need_labels and "sample_weight" in arrays:
         say_weighted(path)
-    return arrays
+    return arrays, part
 
 
 @contextmanager

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hokical.guarantees.score_table import ScoreTable
 
 _GROUPS, _WIDTH = 8, 30
+#: Arrays with more numbers are not listed.
+_LONGEST = 1000
 
 
 def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
@@ -30,10 +32,7 @@ def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
         names = ("score", "right", "examples")
         show_json(facts | {"curve": [dict(zip(names, row, strict=True)) for row in curve]})
         return
-    lines: dict[str, str] = {}
-    for name, value in facts.items():
-        lines |= value if name == "learned" else {name: value} if value else {}
-    show_facts(lines)
+    show_facts({name: text for name, text in _lines(facts, _learned(fitted)).items() if text})
     if not curve:
         return
     source = "calibrated confidence" if fitted.held_out_scores_ else "softmax before calibration"
@@ -61,35 +60,66 @@ def curve_rows(counts: ScoreTable) -> list[tuple[float, float, int]]:
 
 
 def _facts(fitted: FittedCalibrator) -> dict[str, Any]:
+    """What is inside as values, None where it is not known."""
     info = hokical.calibrators.catalog.load_estimator_class(fitted.name)
-    names = fitted.beside.get("classes", ())
-    shown = f": {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}" if names else ""
     counts, known = fitted.fit_scores_, fitted.beside
     if counts is not None:
-        known = {"examples": counts.total, "accuracy": counts.accuracy}
+        known |= {"examples": counts.total, "accuracy": counts.accuracy}
+    stored = ("classes", "scores", "binary_score", "zeros", "examples", "accuracy")
     return {
-        "method": f"{info.title} ({fitted.name})",
-        "classes": f"{fitted.n_classes_}{shown}",
-        "fitted on": f"{known['examples']:,} examples, {known['accuracy']:.1%} right"
-        if "examples" in known
-        else None,
-        "chosen": getattr(fitted, "reason_", None),
-        "learned": _learned(fitted),
+        "method": fitted.name,
+        "title": info.title,
+        "n_classes": fitted.n_classes_,
+        **{name: known.get(name) for name in stored},
+        "reason": getattr(fitted, "reason_", None),
+        "learned": {name: _values(value) for name, value in _learned(fitted).items()},
         "guarantee": _guarantee(fitted),
         "reference": info.reference,
-        "saved with": f"hokical {fitted.library_version}",
+        "library_version": fitted.library_version,
     }
 
 
-def _learned(fitted: FittedCalibrator) -> dict[str, str]:
-    """The numbers of the rule; of long arrays the shape, of records in it the single numbers."""
-    weights = getattr(fitted, "weights_", None)
-    values = fitted.rule_.own_fields() | ({} if weights is None else {"weights": weights})
-    words = {name: _in_words(value) for name, value in values.items() if value is not None}
-    return {name: text for name, text in words.items() if text}
+def _lines(facts: dict[str, Any], learned: dict[str, Any]) -> dict[str, str | None]:
+    """The same in words."""
+    names, scores, n = facts["classes"] or (), facts["scores"], facts["examples"]
+    shown = f": {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}" if names else ""
+    if facts["binary_score"]:
+        scores = f"{scores}, of class 1 in `{facts['binary_score']}`"
+    if facts["zeros"] == "impossible":
+        scores = f"{scores}; classes with 0 are impossible"
+    return {
+        "method": f"{facts['title']} ({facts['method']})",
+        "classes": f"{facts['n_classes']}{shown}",
+        "scores": scores,
+        "fitted on": f"{n:,} examples, {facts['accuracy']:.1%} right" if n else None,
+        "chosen": facts["reason"],
+        **{name: _in_words(value) for name, value in learned.items()},
+        "guarantee": facts["guarantee"]["text"],
+        "reference": facts["reference"],
+        "saved with": f"hokical {facts['library_version']}",
+    }
+
+
+def _learned(fitted: FittedCalibrator) -> dict[str, Any]:
+    """The numbers of the rule."""
+    found = fitted.rule_.own_fields() | {"weights": getattr(fitted, "weights_", None)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _values(value: Any) -> Any:
+    """Plain numbers, strings, lists and dicts; of long arrays the shape."""
+    if hasattr(value, "family"):  # a noise
+        return value.to_dict()
+    value = vars(value) if is_dataclass(value) else value
+    if isinstance(value, dict):
+        return {name: _values(each) for name, each in value.items()}
+    if isinstance(value, np.ndarray) and value.size > _LONGEST:
+        return {"shape": list(value.shape)}
+    return [_values(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _in_words(value: Any) -> str:
+    """Numbers; of long arrays the shape, of records in a rule the single numbers."""
     if is_dataclass(value) and not hasattr(value, "family"):  # a noise says itself what it is
         value = {name: each for name, each in vars(value).items() if isinstance(each, float)}
     if isinstance(value, dict):
@@ -101,8 +131,11 @@ def _in_words(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def _guarantee(fitted: FittedCalibrator) -> str:
+def _guarantee(fitted: FittedCalibrator) -> dict[str, Any]:
+    """The promise of `apply --risk` at its usual numbers, or why there is none."""
     try:
-        return fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_))).guarantee
+        found = fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)))
     except (TypeError, ValueError) as error:
-        return str(error)
+        return {"text": str(error)}
+    names = ("risk", "delta", "threshold", "coverage", "certified_on")
+    return {name: getattr(found, name) for name in names} | {"text": found.guarantee}

@@ -71,7 +71,8 @@ def evaluate(
     resamples: opt.Resamples = 1000,
     seed: opt.Seed = 0,
     labels: opt.Labels = None,
-    probabilities: opt.Probabilities = False,
+    probabilities: opt.Scores = None,
+    zeros: opt.Zeros = None,
     binary_score: opt.BinaryScore = None,
     classes: opt.Classes = None,
     split: opt.Split = opt.Part.test,
@@ -89,21 +90,26 @@ def evaluate(
     fitted = None if calibrator is None else load_calibrator(calibrator)
     options: dict[str, Any] = {"n_bins": bins, "full": full}
     in_parts = dense is not None or in_many_files(logits)
-    wanted = choose_scores(probabilities, binary_score, classes, on_maps_or_folders=in_parts)
+    scores = (probabilities, binary_score, classes, zeros)
+    wanted = choose_scores(*scores, fitted=fitted, on_maps_or_folders=in_parts)
+    rows = None
     with check_arrays(logits) if in_parts else nullcontext():
         if dense is not None:
             options["n_resamples"] = resamples
-            plain, measure = _judge_dense(load_dense(logits, split, labels), dense, options)
-        elif in_many_files(logits):
-            plain, measure = _judge_parts(open_parts(logits, split, labels), options)
+            arrays, part = load_dense(logits, split, labels)
+            plain, measure = _judge_dense(arrays, dense, options)
+        elif in_parts:
+            source, part = open_parts(logits, split, labels, wanted.classes)
+            plain, measure = _judge_parts(source, options)
         else:
             examples = load_examples(
                 logits, split, labels, weighted=True, fitted_by=fitted, wanted=wanted
             )
-            if fitted is not None:
-                warn_of_own_examples(fitted, examples.logits, logits)
+            rows, part = examples.logits, examples.part
             options |= {"n_resamples": resamples, "seed": seed}
             plain, measure = _judge_examples(examples, **options)
+        if fitted is not None:
+            warn_of_own_examples(fitted, logits, part, rows)
         summaries: dict[str, Summary] = {}
         for judged in (plain, *([] if fitted is None else [fitted])):
             with spinner(f"Measuring {judged.name}"):

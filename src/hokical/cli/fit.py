@@ -12,7 +12,14 @@ import typer
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.data import check_method, choose_scores, in_many_files, load_examples, open_parts
+from hokical.cli.data import (
+    check_method,
+    choose_scores,
+    in_many_files,
+    load_examples,
+    open_parts,
+    sketch,
+)
 from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.show import check_options, show_facts, show_json
 from hokical.cli.spinner import spinner
@@ -42,6 +49,7 @@ def fit(
     seed: opt.Seed = 0,
     labels: opt.Labels = None,
     probabilities: opt.Probabilities = False,
+    zeros: opt.Zeros = None,
     binary_score: opt.BinaryScore = None,
     classes: opt.Classes = None,
     split: opt.Split = opt.Part.val,
@@ -61,23 +69,24 @@ def fit(
         val, class_axis, ignore_label, max_positions_per_item, checkpoint=checkpoint
     )
     in_parts = checkpoint is not None or in_many_files(val)
-    wanted = choose_scores(
-        probabilities, binary_score, classes, on_maps=dense is not None, in_parts=in_parts
-    )
-    beside = None
+    scores = (probabilities, binary_score, classes, zeros)
+    wanted = choose_scores(*scores, on_maps=dense is not None, in_parts=in_parts)
+    about = {"scores": "probabilities" if wanted.probabilities else "logits"}
+    about |= {"zeros": wanted.zeros} if wanted.probabilities else {}
+    about |= {"binary_score": wanted.binary_score} if wanted.binary_score else {}
     if dense is not None:
         model = hokical.Dense(calibrator, **dense, random_state=seed)
-        arrays = load_dense(val, split, labels)
+        arrays, part = load_dense(val, split, labels)
         with check_arrays(val):
             seconds = _time(lambda: model.fit(**arrays))
-        model.save(output)
+        model.save(output, beside=about | {"data": sketch(val, part)})
         counts = {"examples": model.n_positions_, "accuracy": model.accuracy_}
         _show(model.calibrator_, counts, seconds, output, as_json, unit="positions")
         return
     if in_parts:
-        source = open_parts(val, split, labels)
+        source, part = open_parts(val, split, labels)
         seconds = _time(lambda: hokical.streams.fit(calibrator, source, checkpoint=checkpoint))
-        counts = _count_scores(calibrator, source.n_rows)
+        counts, names = _count_scores(calibrator, source.n_rows), source.classes
     else:
         examples = load_examples(val, split, labels, weighted=True, wanted=wanted)
         # The choice of noise has its own progress bar.
@@ -86,7 +95,9 @@ def fit(
             seconds = _time(lambda: calibrator.fit(*examples.pair, examples.weights))
         right = float((examples.logits.labels == examples.labels).mean())
         counts = {"examples": examples.logits.n_rows, "accuracy": right}
-        beside = {**counts, "classes": list(examples.classes)}
+        names, part = examples.classes, examples.part
+    known = {name: value for name, value in counts.items() if value is not None}
+    beside = {**known, **about, "classes": list(names), "data": sketch(val, part)}
     calibrator.save(output, beside=beside)
     _show(calibrator, counts, seconds, output, as_json)
 

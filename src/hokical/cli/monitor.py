@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from contextlib import nullcontext
@@ -12,12 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.text import Text
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.data import choose_scores, load_calibrator, load_examples
+from hokical.cli.data import (
+    choose_scores,
+    load_calibrator,
+    load_examples,
+    sketch,
+    warn_of_own_examples,
+)
 from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.show import check_options, interval, new_table, show_facts, show_json, show_table
 from hokical.cli.spinner import spinner
@@ -81,7 +87,8 @@ def monitor(
     ] = 0.05,
     model: Annotated[str, typer.Option(help="Name of the model in exports.")] = "model",
     labels: opt.Labels = None,
-    probabilities: opt.Probabilities = False,
+    probabilities: opt.Scores = None,
+    zeros: opt.Zeros = None,
     binary_score: opt.BinaryScore = None,
     classes: opt.Classes = None,
     split: opt.Split = opt.Part.test,
@@ -100,7 +107,8 @@ def monitor(
             hokical.io.check_output(output)
     fitted = load_calibrator(calibrator)
     dense = dense_options(logits, class_axis, ignore_label, timestamp=timestamp)
-    plain = choose_scores(probabilities, binary_score, classes, on_maps=dense is not None)
+    scores = (probabilities, binary_score, classes, zeros)
+    plain = choose_scores(*scores, fitted=fitted, on_maps=dense is not None)
     wanted = replace(plain, keep=(timestamp,) if timestamp else (), unlabelled=True)
     read = partial(_read_rows, fitted=fitted, dense=dense)
     options = {"window": _read_window(window), "n_bins": bins, "delta": delta, "model": model}
@@ -112,22 +120,22 @@ def monitor(
         else:
             known = None if reference is None else read(reference, opt.Part.val, None, plain, 0)
             watching = _new_monitor(fitted, known, options)
-        if not watching.note_batch(_digest(logits, labels, split)) and not again:
-            raise hokical.io.DataFileError(
-                logits, "was counted before.", "If it is to count once more, add --again."
-            )
         seed = watching.status().n_observed  # another position of each map at every run
         rows = read(logits, split, labels, wanted, seed)
+        warn_of_own_examples(fitted, logits, rows.part, rows.logits if dense is None else None)
         times = None if timestamp is None else rows.kept[timestamp]
+        batch = sketch(logits, rows.part) if dense else _digest(rows, times)
+        _note(watching, batch, rows, logits, observed=observed, again=again)
         with spinner(f"Watching {fitted.name}"), check_options("--timestamp or --state"):
             watching.update_logits(*rows.pair, times, observed=observed)
+        watching.class_names = rows.classes or watching.class_names
         if state is not None:  # first: counts must not be lost, a status can be made again
             watching.save(state)
     if log is not None:
         watching.append_json_line(log)
     if prometheus is not None:
         watching.write_prometheus(prometheus)
-    _show(watching.status(), rows.classes, as_json)
+    _show(watching.status(), as_json)
 
 
 def _read_window(text: str) -> int | timedelta:
@@ -142,15 +150,33 @@ def _read_window(text: str) -> int | timedelta:
     return timedelta(seconds=number * _SECONDS[unit]) if unit else number
 
 
-def _digest(logits: Path, labels: Path | None, split: opt.Part) -> str:
-    """A digest of the contents of files, whatever their names."""
-    digest = hashlib.sha256(split.encode())
-    for path in (logits, labels):
-        for file in [] if path is None else [path, *sorted(path.rglob("*"))]:
-            if file.is_file():
-                with file.open("rb") as stream:
-                    digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()[:32]
+def _digest(rows: LabelledRows, times: Any) -> str:
+    """A digest of scores and times, whatever the file and its format."""
+    parts = [rows.logits.values, *([] if times is None else [times.astype(np.str_)])]
+    return "".join(map(hokical.io.identities.hash_array, parts))
+
+
+def _note(
+    watching: CalibrationMonitor,
+    batch: str,
+    rows: LabelledRows,
+    path: Path,
+    *,
+    observed: bool,
+    again: bool,
+) -> None:
+    """Refuse rows that were counted before among the inputs, or labels that were."""
+    labelled = rows.labels is not None and bool((rows.labels >= 0).any())
+    if observed and not labelled:
+        raise hokical.io.DataFileError(path, "expected labels, with --observed; found none.")
+    new = watching.note_batch(batch) or observed
+    new &= not labelled or watching.note_batch(f"labels of {batch}")
+    if not new and not again:
+        raise hokical.io.DataFileError(
+            path,
+            "was counted before, labels too." if observed else "was counted before.",
+            "If only its labels are new, add --observed; if it is to count once more, --again.",
+        )
 
 
 def _read_rows(
@@ -166,13 +192,13 @@ def _read_rows(
     """The rows of a file; of maps one position per item."""
     if dense is None:
         return load_examples(path, split, labels, wanted=wanted, fitted_by=fitted)
-    arrays = load_dense(path, split, labels, need_labels=not wanted.unlabelled)
+    arrays, part = load_dense(path, split, labels, need_labels=not wanted.unlabelled)
     with check_arrays(path):
         model = hokical.Dense(fitted, **dense, random_state=seed)
         rows, truth = model.draw_positions(
             arrays["logits"], arrays.get("labels"), mask=arrays.get("mask")
         )
-        return hokical.io.LabelledRows(as_logits(rows, fitted_by=fitted), truth, None)
+        return hokical.io.LabelledRows(as_logits(rows, fitted_by=fitted), truth, part)
 
 
 def _new_monitor(
@@ -189,14 +215,14 @@ def _new_monitor(
         return hokical.CalibrationMonitor.from_validation(fitted, *known.pair, **options)
 
 
-def _show(status: Status, names: tuple[str, ...], as_json: bool) -> None:
+def _show(status: Status, as_json: bool) -> None:
     """The status, and the exit code of an alarm."""
     if as_json:
         show_json(status.to_dict())
     else:
         show_facts(_facts(status))
         if status.classes:
-            _show_classes(status, names)
+            _show_classes(status)
     if status.alarmed:
         raise typer.Exit(ALARM)
 
@@ -220,13 +246,12 @@ def _facts(status: Status) -> dict[str, str]:
     }
 
 
-def _show_classes(status: Status, names: tuple[str, ...]) -> None:
+def _show_classes(status: Status) -> None:
     """The classes with most evidence against them: says / is right / how many."""
     table = new_table(["rows labelled", "says", "is right", "rows", ""])
     for each in status.classes[:_SHOWN]:
         shares = [f"{share:.1%}" if each.n else _DASH for share in (each.says, each.right)]
-        name = names[each.label] if names else str(each.label)
         alarm = "" if each.alarm is None else f"{each.alarm.direction}-confident"
-        table.add_row(Text(name), *shares, f"{each.n:,}", alarm)
+        table.add_row(Text(each.name), *shares, f"{each.n:,}", alarm)
     more = len(status.classes) - _SHOWN
     show_table("", table, *(["and more classes; see --json"] if more > 0 else []))

@@ -41,9 +41,28 @@ Labels = Annotated[
 Probabilities = Annotated[
     bool, typer.Option("--probabilities", help="The scores are probabilities, not logits.")
 ]
+#: The same where a calibrator may know.
+Scores = Annotated[
+    bool | None,
+    typer.Option(
+        "--probabilities/--logits",
+        show_default=False,
+        help="What the scores are: as in the fit, else logits.",
+    ),
+]
+#: What a probability of 0 means, see `hokical.from_probabilities`.
+Zero = StrEnum("Zero", ["unlikely", "impossible"])
+Zeros = Annotated[
+    Zero | None,
+    typer.Option(
+        metavar="WORD",
+        show_default="unlikely",
+        help="What a probability of 0 means: unlikely or impossible.",
+    ),
+]
 BinaryScore = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="One column has the score of class 1 of two."),
+    typer.Option(metavar="COLUMN", help="The column with the score of class 1 of two; or none."),
 ]
 Classes = Annotated[
     str | None,

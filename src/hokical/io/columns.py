@@ -94,8 +94,8 @@ def find_columns(
         logits, labels = [], labels or 0
     elif wanted.binary_score is not None:
         logits = [_find_column(path, index, wanted.binary_score, "--binary-score")]
-    elif named and set(named) <= set(index):
-        logits = [index[name] for name in named]
+    elif set(named) & set(index):
+        logits = [_find_column(path, index, name, "--classes") for name in wanted.classes]
     else:
         logits = _logit_columns(path, rest, wanted)
     if wanted.keep == ALL:
@@ -119,7 +119,11 @@ def _find_column(path: Path, index: dict[str, int], name: str, option: str) -> i
     if normalize(name) in index:
         return index[normalize(name)]
     raise DataFileError(
-        path, f"expected a column `{name}`, named by {option}; found {', '.join(index)}."
+        path,
+        f"expected a column `{name}`, named by {option}; found {', '.join(index)}.",
+        f"Check the name; a fit knows it too ({option} none: no such column)."
+        if option == "--binary-score"
+        else "Check the name.",
     )
 
 
@@ -140,6 +144,8 @@ def _logit_columns(path: Path, rest: dict[str, int], wanted: Wanted) -> list[int
         return _numbered_columns(path, rest, _NUMBERED)
     if not wanted.probabilities and all(_names_probability(name) for name in rest):
         raise probabilities_error(path, list(rest))
+    if len(rest) == 1 and next(iter(rest)) not in _ROW_NUMBERS:
+        return list(rest.values())  # of lists, or see `one_score_error`
     doubtful = next((name for name in rest if _is_no_logit(name, wanted)), None)
     if doubtful is not None:
         raise DataFileError(
@@ -149,6 +155,15 @@ def _logit_columns(path: Path, rest: dict[str, int], wanted: Wanted) -> list[int
             "which columns are the classes: --classes cat,dog,...",
         )
     return list(rest.values())
+
+
+def one_score_error(path: Path, name: str) -> DataFileError:
+    """For a table with one column of scores, if it is not said what it is."""
+    return DataFileError(
+        path,
+        f"expected {_WANTED}; found one column of scores, `{name}`.",
+        f"If it is the score of class 1 of two, add --binary-score {name}.",
+    )
 
 
 def _is_no_logit(name: str, wanted: Wanted) -> bool:

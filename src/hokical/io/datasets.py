@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hokical.io.names import PARTS, FileSplit, normalize
 from hokical.io.parquet import KIND, parquet_library, table_rows
 from hokical.io.reading import tidy_labels
 from hokical.io.sources import ChunkSource
+from hokical.io.wanted import Wanted
 
 #: How a dataset is called in errors.
 _DATASET = Path("pyarrow dataset")
@@ -33,12 +35,17 @@ class TableSource(ChunkSource):
         All columns. One called `sample_weight`, `weight` or `weights` says how much a row counts.
     split : {"val", "test"}
         Which rows, where a column `split` distinguishes them.
+    classes : tuple of str
+        Columns of these names, in this order, are the logits.
     """
 
-    def __init__(self, path: Path, names: Sequence[str], split: FileSplit) -> None:
+    def __init__(
+        self, path: Path, names: Sequence[str], split: FileSplit, classes: tuple[str, ...]
+    ) -> None:
         self.split = split
         self._names = list(names)
-        self._layout = find_columns(path, self._names)
+        self._layout = find_columns(path, self._names, Wanted(classes=classes))
+        self.classes = self._layout.classes
 
     @property
     def _columns(self) -> list[str]:
@@ -64,11 +71,13 @@ class ParquetSource(TableSource):
 
     identified = True
 
-    def __init__(self, files: Sequence[Any], *, split: FileSplit = "val") -> None:
+    def __init__(
+        self, files: Sequence[Any], *, split: FileSplit = "val", classes: tuple[str, ...] = ()
+    ) -> None:
         self.files = [Path(file) for file in files]
         if not self.files:
             raise ValueError("`files` must name at least one Parquet file; got none.")
-        super().__init__(self.files[0], _column_names(self.files[0]), split)
+        super().__init__(self.files[0], _column_names(self.files[0]), split, classes)
         if self._layout.split is None:
             self.n_rows = sum(_row_count(file) for file in self.files)
 
@@ -76,7 +85,8 @@ class ParquetSource(TableSource):
         return read_ahead(self._from_row(start))
 
     def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
-        return ((file, ParquetSource([file], split=self.split)) for file in self.files)
+        one = partial(ParquetSource, split=self.split, classes=self.classes)
+        return ((file, one([file])) for file in self.files)
 
     def identity(self) -> dict[str, Any]:
         about = [file_identity(file) for file in self.files]
@@ -112,18 +122,25 @@ class ParquetSource(TableSource):
 class DatasetSource(TableSource):
     """Rows of a pyarrow Dataset, with its filter and the columns of its partitions, or a Table."""
 
-    def __init__(self, data: Any, *, split: FileSplit = "val", path: Path | None = None) -> None:
+    def __init__(
+        self,
+        data: Any,
+        *,
+        split: FileSplit = "val",
+        path: Path | None = None,
+        classes: tuple[str, ...] = (),
+    ) -> None:
         self.path = path
         arrow = import_module("pyarrow.dataset")
         if not isinstance(data, arrow.Dataset):
             data = arrow.dataset(_as_table(data))
         self.dataset = data
-        super().__init__(path or _DATASET, data.schema.names, split)
+        super().__init__(path or _DATASET, data.schema.names, split, classes)
         if self._layout.split is None:
             self.n_rows = int(data.count_rows())
 
     @classmethod
-    def from_folder(cls, folder: Path, files: list[Path], split: FileSplit) -> DatasetSource:
+    def from_folder(cls, folder: Path, files: list[Path], **options: Any) -> DatasetSource:
         """The Parquet files of a folder whose subfolders are called `name=value`."""
         parquet_library(folder)
         dataset = import_module("pyarrow.dataset").dataset(
@@ -132,7 +149,7 @@ class DatasetSource(TableSource):
             partitioning="hive",
             partition_base_dir=str(folder),
         )
-        return cls(dataset, split=split, path=folder)
+        return cls(dataset, path=folder, **options)
 
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
         return read_ahead(skip_rows(self._all(), start))

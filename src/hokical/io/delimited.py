@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.io.columns import TableRows, find_columns, split_rows
+from hokical.io.columns import TableRows, find_columns, one_score_error, split_rows
 from hokical.io.compressed import open_text
 from hokical.io.errors import DataFileError, report_damage
 from hokical.io.lazy import NAMELESS, Arrays
@@ -26,7 +26,7 @@ def open_csv(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
         delimiter, first = _read_first_line(path)
         if all(_is_number(cell) for cell in first):
             skip = int(_numbers_columns(first, _read_row(path, delimiter, 1)))
-            return {NAMELESS: _read_numbers(path, delimiter, skip=skip, columns=None)}
+            return {NAMELESS: _read_numbers(path, delimiter, [], skip=skip)}
         return _open_named(path, delimiter, first, wanted)
 
 
@@ -34,6 +34,8 @@ def _open_named(path: Path, delimiter: str, header: list[str], wanted: Wanted) -
     if len(header) < 2 and not header[0].isidentifier():
         raise DataFileError(path, f"expected {_KIND}; found other text.", "Name another file.")
     layout = find_columns(path, header, wanted)
+    if len(layout.logits) == 1 and wanted.binary_score is None:
+        raise one_score_error(path, header[layout.logits[0]])
     first = _read_row(path, delimiter, 1)
     _check_width(path, header, first)
     words = {*layout.kept.values(), *([] if layout.split is None else [layout.split])}
@@ -48,7 +50,7 @@ def _open_named(path: Path, delimiter: str, header: list[str], wanted: Wanted) -
     columns = numbers if len(numbers) < len(header) else None
     values = np.empty((0, 0))
     if numbers:
-        values = _read_numbers(path, delimiter, skip=1, columns=columns)
+        values = _read_numbers(path, delimiter, header, skip=1, columns=columns)
     position = {c: i for i, c in enumerate(numbers if columns else range(len(header)))}
     labels, weights = (
         None if column is None else text[column] if column in words else values[:, position[column]]
@@ -62,7 +64,7 @@ def _open_named(path: Path, delimiter: str, header: list[str], wanted: Wanted) -
 
 
 def _read_numbers(
-    path: Path, delimiter: str, *, skip: int, columns: list[int] | None
+    path: Path, delimiter: str, header: list[str], *, skip: int, columns: list[int] | None = None
 ) -> NDArray[Any]:
     with open_text(path) as stream:
         lines = [line for line in stream if line.strip()][skip:]
@@ -73,18 +75,27 @@ def _read_numbers(
             lines, delimiter=delimiter, usecols=columns, quotechar='"', comments=None, ndmin=2
         )
     except ValueError as error:
-        raise _bad_cell(path, str(error)) from error
+        raise _bad_cell(path, str(error), header) from error
 
 
-def _bad_cell(path: Path, reason: str) -> DataFileError:
-    """What NumPy says of a cell or row, with the remedy that fits it."""
-    if "could not convert" not in reason:
+def _bad_cell(path: Path, reason: str, header: list[str]) -> DataFileError:
+    """What NumPy says of a cell or row, in words and with the remedy that fits it."""
+    found = re.fullmatch(
+        r"could not convert string (.*) to \w+ at row (\d+), column (\d+)\.", reason
+    )
+    if found is None:
+        short = reason.split(";")[0].rstrip(".")
         remedy = "Give every row as many cells as the first."
-    elif re.search(r"'[-+]?\d+,\d+", reason):
+        return DataFileError(path, f"expected {_KIND}; {short}.", remedy)
+    cell, row, column = found[1], found[2], int(found[3]) - 1
+    name = f"`{header[column]}`" if header else str(column)
+    shown = "an empty cell" if cell == "''" else cell
+    remedy = "Write a number there, or drop the row or column."
+    if re.match(r"'[-+]?\d+,\d+", cell):
         remedy = "Write numbers with a decimal point, not a comma."
-    else:
-        remedy = "Write a number in that cell, or drop its column or row."
-    return DataFileError(path, f"expected {_KIND}; {reason.rstrip('.')}.", remedy)
+    return DataFileError(
+        path, f"expected a number in row {row}, column {name}; found {shown}.", remedy
+    )
 
 
 def _check_width(path: Path, header: list[str], row: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ import numpy as np
 
 from hokical.core.arrays import Array, to_host
 from hokical.io.chunks import Chunk, block_rows
+
+#: Bytes at either end of a file that a sketch takes in.
+_LOOKED_AT = 1 << 16
 
 
 def array_identity(array: Any) -> dict[str, Any] | None:
@@ -40,12 +43,35 @@ def folder_identity(path: Path) -> dict[str, Any]:
     return {"path": str(path), "files": len(about), "state": hash_of(a.encode() for a in about)}
 
 
+def sketch_files(files: Iterable[Path], about: str = "") -> str:
+    """A hash of the files' sizes, beginnings and ends, by which they are known again.
+
+    The ends of .npz and Parquet files hold checksums or statistics of everything before.
+    """
+
+    def pieces() -> Iterator[bytes]:
+        yield about.encode()
+        for file in sorted(filter(Path.is_file, files)):
+            with file.open("rb") as stream:
+                yield stream.read(_LOOKED_AT)
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(max(size - _LOOKED_AT, 0))
+                yield stream.read() + size.to_bytes(8)
+
+    return hash_of(pieces())
+
+
 def hash_of(parts: Iterable[bytes]) -> str:
     """A hash of bytes, however they are cut."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         digest.update(part)
     return digest.hexdigest()
+
+
+def hash_array(array: Array) -> str:
+    """A hash of all numbers of an array, in any library, and of their type and shape."""
+    return hash_of([f"{array.dtype} {array.shape} ".encode(), _bytes(array)])
 
 
 def hash_chunk(chunk: Chunk) -> str:

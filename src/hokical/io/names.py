@@ -122,7 +122,9 @@ def _no_logits(
     return DataFileError(
         path,
         f"expected an array `{wanted}` or `{split}_{wanted}`; found {_list(names)}.",
-        "Rename the array.",
+        "Rename the array."
+        if wanted in (*LOGITS, *PROBABILITIES)
+        else "Name it with --binary-score, or say --binary-score none for a score per class.",
     )
 
 

@@ -19,6 +19,7 @@ from hokical.io.reading import Location, find_arrays, labels_beside, read_exampl
 from hokical.io.sniff import find_format
 from hokical.io.sources import ArraySource, ChunkSource, from_arrays, from_chunks
 from hokical.io.stores import open_zarr
+from hokical.io.wanted import Wanted
 
 _WILD = frozenset("*?[")
 #: What marks the folder of a Zarr array or group.
@@ -41,7 +42,11 @@ def as_source(data: Any) -> ChunkSource:
 
 
 def open_source(
-    data: Any, *, split: FileSplit = "val", labels: Location | None = None
+    data: Any,
+    *,
+    split: FileSplit = "val",
+    labels: Location | None = None,
+    classes: tuple[str, ...] = (),
 ) -> ChunkSource:
     """A source that reads a file, or all files of a folder, a chunk at a time.
 
@@ -57,6 +62,8 @@ def open_source(
         Which part, if a file has parts.
     labels : path, optional
         Another file with the labels (for `.npy`, `.npz` and Zarr).
+    classes : tuple of str
+        Columns of a table with these names, in this order, are the logits.
 
     Examples
     --------
@@ -68,23 +75,24 @@ def open_source(
     >>> open_source(folder / "val_logits.npy").n_rows
     10
     """
+    options: dict[str, Any] = {"split": split, "classes": classes}
     if library_of(data) == "pyarrow":
-        return DatasetSource(data, split=split)
+        return DatasetSource(data, **options)
     if not isinstance(data, (str, os.PathLike)):
-        return ParquetSource(data, split=split)
+        return ParquetSource(data, **options)
     path = Path(data)
     if is_pattern(path):
-        return ParquetSource(matching_files(path), split=split)
+        return ParquetSource(matching_files(path), **options)
     if is_zarr(path):
         return _map_arrays(path, split, labels)
     if path.is_dir():
-        return _open_folder(path, split)
+        return _open_folder(path, **options)
     kind = find_format(path)
     if kind == "parquet":
-        return ParquetSource([path], split=split)
+        return ParquetSource([path], **options)
     if kind in ("npy", "npz"):
         return _map_arrays(path, split, labels)
-    found = read_examples(path, split=split, labels=labels)
+    found = read_examples(path, split=split, labels=labels, wanted=Wanted(classes=classes))
     return ArraySource(found.logits.values, found.labels, found.weights, path=path)
 
 
@@ -110,15 +118,15 @@ def _map_arrays(path: Path, split: FileSplit, labels: Location | None) -> ChunkS
     return ArraySource(found.logits, truth, found.weights, path=path)
 
 
-def _open_folder(path: Path, split: FileSplit) -> ChunkSource:
+def _open_folder(path: Path, **options: Any) -> ChunkSource:
     files = parquet_files(path)
     if not files:
         raise DataFileError(
             path, "expected a folder of .parquet files or a Zarr store; found neither."
         )
     if any("=" in part for part in files[0].relative_to(path).parts[:-1]):
-        return DatasetSource.from_folder(path, files, split)
-    return ParquetSource(files, split=split)
+        return DatasetSource.from_folder(path, files, **options)
+    return ParquetSource(files, **options)
 
 
 def files_read(path: Path) -> Iterator[Path]:

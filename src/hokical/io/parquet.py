@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.io.columns import ColumnLayout, TableRows, find_columns, split_rows
+from hokical.io.columns import ColumnLayout, TableRows, find_columns, one_score_error, split_rows
 from hokical.io.errors import DataFileError, import_reader, report_damage
 from hokical.io.lazy import Arrays
 from hokical.io.wanted import LOGITS_AND_LABELS, Wanted
@@ -28,6 +28,10 @@ def open_parquet(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
         stored = parquet.ParquetFile(path, page_checksum_verification=True)
         names = stored.schema_arrow.names
         layout = find_columns(path, names, wanted)
+        if len(layout.logits) == 1 and wanted.binary_score is None:
+            only = stored.schema_arrow.field(layout.logits[0])
+            if "list" not in str(only.type):
+                raise one_score_error(path, only.name)
         table = stored.read(columns=[names[index] for index in layout.all()])
         return split_rows(path, table_rows(path, table, layout, names), wanted.array)
 

@@ -34,6 +34,8 @@ class ChunkSource(ABC):
     identified: bool = False
     #: The file or folder to name in errors, if there is one.
     path: Path | None = None
+    #: Names of the classes, where the source has them.
+    classes: tuple[str, ...] = ()
 
     @abstractmethod
     def chunks(self, start: int = 0) -> Iterator[Chunk]:

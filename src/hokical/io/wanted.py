@@ -56,6 +56,11 @@ class Wanted:
         """The logits that are meant by the scores of a file."""
         if self.binary_score is not None and scores.ndim == 2 and scores.shape[1] == 1:
             scores = scores[:, 0]
+        elif self.binary_score is None and len(scores.shape) == 1 and not self.probabilities:
+            raise ValueError(
+                f"`{name}` must be 2-D (n, classes); got shape {scores.shape}. If it is the score "
+                f"of class 1 of two, add `--binary-score {name}`."
+            )
         if self.probabilities:
             return from_probabilities(scores, zeros=self.zeros, name=name)
         return scores if self.binary_score is None else from_binary_scores(scores, name=name)
@@ -100,8 +105,9 @@ def encode_labels(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
     if -1 in found:
         row = found.index(-1)
         shown = ", ".join(classes[:6]) + (", ..." if len(classes) > 6 else "")
+        got = repr(str(labels[row])) if has_label(labels[row : row + 1])[0] else "an empty cell"
         raise ValueError(
-            f"`labels` must be names of classes ({shown}); got {str(labels[row])!r} in row "
-            f"{row}. Fix or drop the row."
+            f"`labels` must be names of classes ({shown}); got {got} in row {row}. Fix or drop the "
+            "row."
         )
     return np.array(found, np.int64)

@@ -8,7 +8,7 @@ union over the classes, a false alarm about any class is ever raised with probab
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -32,7 +32,7 @@ class ClassStatus:
     """Rows of the window with one predicted label: how many, confidence, accuracy; and the test.
 
     `says` and `right` are NaN if there are none. An alarm stays; its `since` and `n` count rows of
-    this label.
+    this label. `name` is that of the class, or its number.
     """
 
     label: int
@@ -41,6 +41,7 @@ class ClassStatus:
     right: float
     log_e: float
     alarm: Alarm | None
+    name: str = ""
 
 
 @storable("monitor-label-tally")
@@ -101,8 +102,8 @@ class ClassWatch:
             both.tests[label] = _read(test) if known is None else _read(known) + _read(test)
         return both
 
-    def table(self, delta: float) -> tuple[ClassStatus, ...]:
-        """The classes to show; `delta` is that of a single class."""
+    def table(self, delta: float, names: Sequence[str] = ()) -> tuple[ClassStatus, ...]:
+        """The classes to show, with their names; `delta` is that of a single class."""
         total = self.window.total()
         known = {} if total is None else dict(zip(total.labels.tolist(), total.sums, strict=True))
         found = []
@@ -110,7 +111,8 @@ class ClassWatch:
             n, right, units = map(int, known.get(label, (0, 0, 0)))
             says, share = (units / _UNITS / n, right / n) if n else (math.nan, math.nan)
             alarm = test.alarm if isinstance(test, Evidence) else test.alarm_now(delta)
-            found.append(ClassStatus(label, n, says, share, _read(test).log_e, alarm))
+            name = names[label] if label < len(names) else str(label)
+            found.append(ClassStatus(label, n, says, share, _read(test).log_e, alarm, name))
         found.sort(key=lambda each: (each.alarm is None, -each.log_e, each.label))
         return tuple(found[:_SHOWN])
 

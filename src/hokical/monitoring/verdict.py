@@ -58,7 +58,7 @@ def verdict(
     off = [each for each in alarms if each.n and abs(each.says - each.right) > tolerance]
     if not off:
         return Verdict(whole.kind, f"{whole.text}; a class was off, not so in the window")
-    text = f"rows labelled {off[0].label} say {off[0].says:.0%}, are right {off[0].right:.0%}"
+    text = f"rows labelled {off[0].name} say {off[0].says:.0%}, are right {off[0].right:.0%}"
     text += f" ({len(off) - 1} more off)" if len(off) > 1 else ""
     if whole.kind in ("over-confident", "under-confident"):
         return Verdict(whole.kind, f"{whole.text}; {text}")

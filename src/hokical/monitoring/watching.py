@@ -36,6 +36,8 @@ class WatchedStream:
     _calibrator: Calibrator | None = None
     _dense: Dense | None = None
     _stamp: Stamp | None = None
+    #: Names of the classes for people, where known; a loaded calibrator may know them.
+    class_names: tuple[str, ...] = ()
     #: One for all monitors, so that monitors can be copied, and merged without a deadlock.
     _lock = threading.RLock()
 
@@ -59,7 +61,8 @@ class WatchedStream:
         with self._lock:
             options, state = self.options, self._state
             window, seen = state.labelled.total(), state.inputs.total()
-            inputs, classes = self._input_drift(seen), state.classes.table(state.class_test()[1])
+            inputs = self._input_drift(seen)
+            classes = state.classes.table(state.class_test()[1], self.class_names)
             return Status(
                 model=options.model,
                 n=state.n,
@@ -95,7 +98,9 @@ class WatchedStream:
         stamp = next((each._stamp for each in monitors if each._stamp is not None), None)
         with self._lock:
             state = MonitorState.merge([each._state for each in monitors])
-        return self._from_parts(self.reference, state, stamp, self._calibrator)
+        merged = self._from_parts(self.reference, state, stamp, self._calibrator)
+        merged.class_names = self.class_names
+        return merged
 
     def to_json_line(self) -> str:
         """The status as one line of JSON, without the line's end."""
@@ -169,6 +174,8 @@ class WatchedStream:
                 f"got {stamp}. Pass that one, or make a new monitor for the new calibrator."
             )
         self._calibrator, self._dense, self._stamp = calibrator, dense, stamp
+        known = getattr(calibrator, "beside", {}).get("classes", ())
+        self.class_names = tuple(map(str, known)) or self.class_names
 
     def _check_mergeable(self, other: object) -> None:
         if not isinstance(other, WatchedStream):

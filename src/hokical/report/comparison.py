@@ -91,6 +91,7 @@ class Comparison(Tables):
         return {
             "title": self.title,
             "subject": self.subject,
+            "headline": self.headline(),
             "methods": [result.to_dict() for result in self.results],
             "differences": [asdict(found) for found in self.differences()],
             "skipped": self.skipped,

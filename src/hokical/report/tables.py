@@ -116,7 +116,10 @@ class Tables:
         return min(self.results, key=lambda result: result.score(score))
 
     def to_csv(self) -> str:
-        """One line per method: every metric with the ends of its interval, unrounded."""
+        """One line per method: every metric and its interval, the difference to the subject.
+
+        Numbers are not rounded.
+        """
         rows, out = self._flat_rows(), io.StringIO()
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -166,11 +169,17 @@ class Tables:
 
     def _flat_rows(self) -> list[dict[str, Any]]:
         rows = []
+        verdicts = {found.method: found for found in self.differences()}
         for result in self.results:
             row: dict[str, Any] = {"method": result.name, "title": result.title}
             for name, found in result.summary.estimates.items():
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
             row["true_ece_below"] = result.summary.bounds["bousquet"]
+            against = verdicts.get(result.name)
+            row |= {
+                f"difference_{field}": "" if against is None else getattr(against, field)
+                for field in ("against", "metric", "value", "low", "high", "p_value", "verdict")
+            }
             rows.append(row | {"fit_seconds": result.fit_seconds})
         return rows
 

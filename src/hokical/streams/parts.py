@@ -56,6 +56,8 @@ class PartTask:
     calibrator: Calibrator
     proba: bool = False
     split: FileSplit = "test"
+    #: Columns of these names, in this order, are the logits.
+    classes: tuple[str, ...] = ()
 
     def __call__(self, job: PartJob) -> PartResult:
         stamp = self._stamp(job)
@@ -75,7 +77,7 @@ class PartTask:
     def _batches(self, file: Path, schema: Any) -> Iterator[Any]:
         arrow = import_module("pyarrow")
         first = 0
-        for chunk in ParquetSource([file], split=self.split).chunks():
+        for chunk in ParquetSource([file], split=self.split, classes=self.classes).chunks():
             if not chunk.n_rows:
                 continue
             with report_file(file), report_rows(first):
@@ -109,7 +111,7 @@ class PartTask:
             "input": file_identity(job.input),
             "proba": self.proba,
             "split": self.split,
-        }
+        } | ({"classes": self.classes} if self.classes else {})
         return json.dumps(known, sort_keys=True)
 
 

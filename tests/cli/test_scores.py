@@ -1,0 +1,237 @@
+"""The kind of scores that a calibrator knows, its own examples, rows that were counted before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical.core.storage import CalibratorFileError
+from tests.cli.test_cli import Result, hokical_command, one_line
+from tests.conftest import synthetic_logits
+
+OWN = "holds the examples that the calibrator was fitted on"
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def table(path: Path, seed: int, *, n_classes: int = 3) -> Path:
+    """Probabilities by column, or the probability of class 1 of two in a column `risk`."""
+    logits, labels = synthetic_logits(120, n_classes, seed=seed)
+    proba = softmax(logits)
+    names = ["risk"] if n_classes == 2 else [f"p_{k}" for k in range(n_classes)]
+    columns = proba[:, 1:] if n_classes == 2 else proba
+    lines = [",".join([*names, "label"])]
+    lines += [
+        ",".join(map(repr, [*row, y]))
+        for row, y in zip(columns.tolist(), labels.tolist(), strict=True)
+    ]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def fit(tmp_path: Path, *options: object, n_classes: int = 3) -> Path:
+    val, path = table(tmp_path / "val.csv", 1, n_classes=n_classes), tmp_path / "cal.json"
+    done = hokical_command("fit", val, "--method", "temps", "-o", path, *options)
+    assert done.code == 0, done.err
+    return path
+
+
+@pytest.mark.parametrize("command", ["apply", "evaluate", "monitor"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_commands_read_scores_as_the_fit_did(tmp_path: Path, command: str, n_classes: int) -> None:
+    binary = ["--binary-score", "risk"] if n_classes == 2 else []
+    cal = fit(tmp_path, "--probabilities", *binary, n_classes=n_classes)
+    new, out = table(tmp_path / "new.csv", 2, n_classes=n_classes), tmp_path / "out.npz"
+    assert hokical.load(cal).scores == "probabilities"
+    words = {
+        "apply": ["apply", cal, new, "-o", out],
+        "evaluate": ["evaluate", new, "--calibrator", cal, "--resamples", 0],
+        "monitor": ["monitor", cal, new, "--reference", tmp_path / "val.csv"],
+    }[command]
+    told = hokical_command(*words, "--probabilities", *binary, "--json")
+    silent = hokical_command(*words, "--json")
+    assert told.json == silent.json
+    assert (told.err, "as in the fit" in silent.err) == ("", True)
+    if command == "apply":
+        logits, _ = synthetic_logits(120, n_classes, seed=2)
+        with np.load(out) as found:
+            expected = hokical.load(cal).predict_confidence(logits)
+            np.testing.assert_allclose(found["confidence"], expected, rtol=1e-9)
+        wrong = hokical_command(*words, "--logits", "--strict")
+        assert wrong.code == (1 if n_classes == 2 else 2)  # columns p_0, p_1, ... are no logits
+        assert "--logits does not match the fit" in wrong.err
+
+
+def test_a_calibrator_of_probabilities_takes_no_folder_of_logits(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    cal, folder = fit(tmp_path, "--probabilities"), tmp_path / "folder"
+    folder.mkdir()
+    found = hokical_command("apply", cal, folder, "-o", tmp_path / "out")
+    assert "given here or in the fit" in one_line(found)
+
+
+def test_zeros_of_probabilities(tmp_path: Path) -> None:
+    proba = np.array([[0.7, 0.3, 0.0], [0.2, 0.8, 0.0], [0.1, 0.3, 0.6], [0.4, 0.3, 0.3]] * 20)
+    np.savez(tmp_path / "p.npz", probabilities=proba, labels=[0, 1, 2, 1] * 20)
+    found = {}
+    for word in ("unlikely", "impossible"):
+        cal, out = tmp_path / f"{word}.json", tmp_path / f"{word}.npz"
+        data = (tmp_path / "p.npz", "-o")
+        hokical_command("fit", *data, cal, "--method", "temps", "--probabilities", "--zeros", word)
+        assert hokical_command("apply", cal, *data, out, "--proba").code == 0
+        with np.load(out) as arrays:
+            found[word] = arrays["probabilities"][:2, 2]
+    assert (found["impossible"] == 0.0).all()
+    assert hokical.load(tmp_path / "impossible.json").beside["zeros"] == "impossible"
+    alone = hokical_command("fit", *data, cal, "--zeros", "impossible")
+    assert "only goes with --probabilities" in one_line(alone)
+
+
+def test_old_files_know_nothing_of_their_scores(tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(120, 3, seed=1)
+    path = tmp_path / "cal.json"
+    hokical.make("temps").fit(logits, labels).save(path)
+    assert hokical.load(path).scores is None
+    new, out = table(tmp_path / "new.csv", 2), tmp_path / "out.csv"
+    found = hokical_command("apply", path, new, "-o", out, "--probabilities")
+    assert (found.code, found.err) == (0, "")
+
+
+@pytest.mark.parametrize("about", [{"classes": 3}, {"classes": [1]}, {"scores": "odds"}])
+def test_forged_facts_are_refused(tmp_path: Path, about: dict[str, object]) -> None:
+    logits, labels = synthetic_logits(120, 3, seed=1)
+    path = tmp_path / "cal.json"
+    hokical.make("temps").fit(logits, labels).save(path, beside=about)
+    assert "unusable facts" in one_line(hokical_command("show", path))
+
+
+def test_classes_of_a_folder_are_found_in_the_order_of_the_fit(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    logits, labels = synthetic_logits(120, 3, seed=1)
+    names, found = ["cat", "dog", "bird"], []
+    for order in ([0, 1, 2], [2, 0, 1]):
+        folder = tmp_path / f"in{order[0]}"
+        folder.mkdir()
+        columns = {names[k]: logits[:, k] for k in order} | {"label": labels}
+        pq.write_table(pa.table(columns), folder / "a.parquet")
+        cal = tmp_path / "cal.json"
+        if not found:
+            assert hokical_command("fit", folder, "-o", cal, "--method", "vecs").code == 0
+        out = tmp_path / f"out{order[0]}"
+        assert hokical_command("apply", cal, folder, "-o", out).code == 0
+        found.append(pq.read_table(out / "a.parquet"))
+        judged = hokical_command("evaluate", folder, "--calibrator", cal, "--json").json
+        assert judged["vecs"]["estimates"]["accuracy"]["value"] > 0.5
+    assert found[0].equals(found[1])
+
+
+def monitor(tmp_path: Path, *words: object) -> Result:
+    state = ("--state", tmp_path / "m.json", "--reference", tmp_path / "val.npz", "--json")
+    return hokical_command("monitor", tmp_path / "cal.json", *words, *state)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Path:
+    for name, seed in (("val", 1), ("new", 2)):
+        logits, labels = synthetic_logits(300, 3, seed=seed)
+        np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
+        np.save(tmp_path / f"{name}_logits.npy", logits)
+    hokical_command("fit", tmp_path / "val.npz", "-o", tmp_path / "cal.json", "--method", "temps")
+    np.save(tmp_path / "later.npy", labels)
+    return tmp_path / "new_logits.npy"
+
+
+def test_labels_that_come_later_count_once(tmp_path: Path, watched: Path) -> None:
+    first = monitor(tmp_path, watched).json
+    assert (first["n"], first["n_observed"]) == (0, 300)
+    assert "add --observed" in one_line(monitor(tmp_path, watched))
+    assert "found none" in one_line(monitor(tmp_path, watched, "--observed"))
+    shutil.copy(tmp_path / "later.npy", tmp_path / "new_labels.npy")  # found by itself
+    second = monitor(tmp_path, watched, "--observed").json
+    assert (second["n"], second["n_observed"]) == (300, 300)
+    for again in (
+        (watched, "--observed"),
+        (watched, "--labels", tmp_path / "later.npy", "--observed"),
+        (tmp_path / "new.npz", "--observed"),  # the same rows in another format
+        (tmp_path / "new.npz",),
+    ):
+        assert "was counted before" in one_line(monitor(tmp_path, *again))
+    assert monitor(tmp_path, watched, "--observed", "--again").json["n"] == 600
+
+
+def test_labelled_rows_are_not_counted_again_as_observed(tmp_path: Path, watched: Path) -> None:
+    assert monitor(tmp_path, tmp_path / "new.npz").json["n"] == 300
+    later = (watched, "--labels", tmp_path / "later.npy", "--observed")
+    assert "labels too" in one_line(monitor(tmp_path, *later))
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("name", ["val.npz", "val_logits.npy", "copy.npz"])
+def test_own_examples_are_noticed(tmp_path: Path, name: str) -> None:
+    shutil.copy(tmp_path / "val.npz", tmp_path / "copy.npz")
+    np.save(tmp_path / "val_labels.npy", np.load(tmp_path / "val.npz")["labels"])
+    for words in (
+        ("monitor", tmp_path / "cal.json", tmp_path / name, "--reference", tmp_path / "val.npz"),
+        ("evaluate", tmp_path / name, "--calibrator", tmp_path / "cal.json", "--resamples", 0),
+        ("apply", tmp_path / "cal.json", tmp_path / name, "-o", tmp_path / "o.npz", "--risk", 0.2),
+    ):
+        found = hokical_command(*words, "--strict")
+        assert found.code == 1
+        assert found.err.count(OWN) == 1
+        other = [str(word).replace(name, "new.npz") for word in words]
+        if "--reference" not in words or name != "val.npz":
+            assert OWN not in hokical_command(*other, "--strict").err
+
+
+@pytest.mark.parametrize("told", ["fit", "monitor"])
+def test_the_verdict_names_the_class(tmp_path: Path, told: str) -> None:
+    labels = np.arange(900) % 3
+    logits = np.where(np.eye(3)[labels] > 0, 3.0, 0.0)
+    wrong = np.where((labels == 1) & (np.arange(900) % 2 > 0), 0, labels)  # half of the dogs
+    np.savez(tmp_path / "val.npz", logits=logits, labels=np.roll(labels, 1))
+    np.savez(tmp_path / "new.npz", logits=logits, labels=wrong)
+    names, cal = ["--classes", "cat,dog,bird"], tmp_path / "cal.json"
+    words = ["fit", tmp_path / "val.npz", "--method", "uncalibrated", "-o", cal]
+    assert hokical_command(*words, *(names if told == "fit" else [])).code == 0
+    words = ["monitor", cal, tmp_path / "new.npz", "--reference", tmp_path / "new.npz"]
+    log = tmp_path / "log.jsonl"
+    found = hokical_command(*words, "--log", log, *(names if told == "monitor" else []))
+    assert found.code == 3
+    assert "rows labelled dog say" in found.out
+    status = json.loads(log.read_text())
+    assert "rows labelled dog say" in status["verdict"]["text"]
+    assert (status["classes"][0]["label"], status["classes"][0]["name"]) == (1, "dog")
+
+
+def test_own_maps_and_folders_are_noticed(tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(400, 3, seed=1)
+    maps = np.moveaxis(logits.reshape(20, 20, 3), -1, 1)
+    np.savez(tmp_path / "maps.npz", logits=maps, labels=labels.reshape(20, 20))
+    cal, axis = tmp_path / "cal.json", ("--class-axis", 1)
+    hokical_command("fit", tmp_path / "maps.npz", "-o", cal, "--method", "temps", *axis)
+    judged = ("evaluate", tmp_path / "maps.npz", "--calibrator", cal, "--resamples", 0, *axis)
+    assert OWN in hokical_command(*judged).err
+    np.savez(tmp_path / "maps.npz", logits=maps[::-1], labels=labels.reshape(20, 20)[::-1])
+    assert OWN not in hokical_command(*judged).err
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    columns = {f"logit_{k}": logits[:, k] for k in range(3)}
+    pq.write_table(pa.table(columns | {"label": labels}), folder / "a.parquet")
+    hokical_command("fit", folder, "-o", cal, "--method", "temps")
+    assert OWN in hokical_command("evaluate", folder, "--calibrator", cal).err
+
+
+def test_the_file_stays_small(tmp_path: Path) -> None:
+    beside = json.loads(fit(tmp_path, "--probabilities").read_text())["beside"]
+    assert set(beside) == {"examples", "accuracy", "classes", "scores", "zeros", "data"}
+    with pytest.raises(CalibratorFileError):
+        hokical.load(tmp_path / "val.csv")
