@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Room that an entry of a legend needs, in inches.
-_ENTRY = 1.75
+#: Room that an entry of a legend needs, in inches: across and down.
+_ENTRY, _LINE = 1.75, 0.22
 
 
 def make_panels(
@@ -21,7 +21,7 @@ def make_panels(
 
     columns = 2 if n == 4 and columns == 3 else min(n, columns)
     rows = -(-n // columns)
-    size = (max(width * columns, 2 * _ENTRY), height * rows)
+    size = (max(width * columns, 3 * _ENTRY), height * rows)
     figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     panels = list(grid.flat)
     for ax in panels[n:]:
@@ -40,6 +40,9 @@ def add_legend(figure: Figure, panels: list[Axes], n: int) -> None:
 
 
 def legend_below(figure: Figure, handles: list[Any], labels: list[str]) -> None:
-    """A legend below all panels, in as many columns as fit."""
-    columns = max(1, min(len(labels), int(figure.get_figwidth() / _ENTRY)))
+    """A legend below all panels, in as few lines as fit; the figure grows by its height."""
+    most = max(1, int(figure.get_figwidth() / _ENTRY))
+    lines = -(-len(labels) // most)
+    figure.set_figheight(figure.get_figheight() + _LINE * lines)
+    columns = -(-len(labels) // lines)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)

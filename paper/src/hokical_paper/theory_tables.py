@@ -116,6 +116,7 @@ def draw_bounds(results: Results) -> Figure:
     right.plot(ends, ends, color="black", label="error")
     right.set(yscale="log", title="Exact Hoki on the suite's pairs")
     right.set(xlabel="error on held-out examples", ylabel="bound")
+    right.locator_params(axis="x", nbins=5)
     add_legend(figure, [left], 1)
     return figure
 

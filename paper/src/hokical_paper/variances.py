@@ -32,7 +32,7 @@ def draw_panel(results: Results, pair: Pair, ax: Axes) -> None:
         shown = known[method] if method in inside else None
         _draw_point(ax, method, shown, floor)
     ax.set(yscale="log", title=pair.title)
-    ax.set_xlabel("variance of confidence (higher is more informative)")
+    ax.set_xlabel("variance (higher is more informative)")
     ax.set_ylabel("ECE (lower is better)")
     ax.locator_params(axis="x", nbins=5)
     if inside:
