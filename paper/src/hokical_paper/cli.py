@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from hokical.cli.main import EXIT_CODES
-from hokical.cli.options import Json, Resamples
+from hokical.cli.options import Json
 from hokical.cli.show import new_table, say, show_json, show_table
 from hokical_paper.cli_certainty import certainty, docs
 from hokical_paper.cli_networks import add_network_commands
 from hokical_paper.cli_options import (
-    CacheFolder,
-    FitDevice,
-    Jobs,
-    PairFilter,
-    Slow,
+    RunOptions,
     SuiteFolder,
+    add_run_options,
     list_files,
     open_pairs,
     show_tables,
 )
 from hokical_paper.cli_study import study
-
-if TYPE_CHECKING:
-    from hokical_paper.results import Results
 
 app = typer.Typer(
     help="The paper's experiments: logit suite, tables, figures, networks.",
@@ -65,6 +59,7 @@ def suite(folder: SuiteFolder = None, as_json: Json = False) -> None:
 
 
 @app.command(epilog=EXIT_CODES)
+@add_run_options
 def tables(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Tables; default: all.")
@@ -76,13 +71,8 @@ def tables(
     intervals: Annotated[
         bool, typer.Option("--intervals", help="Add rows of 95 % intervals (CSV always has them).")
     ] = False,
-    folder: SuiteFolder = None,
-    cache: CacheFolder = None,
-    pairs: PairFilter = None,
-    slow: Slow = False,
-    jobs: Jobs = None,
-    device: FitDevice = None,
-    resamples: Resamples = 200,
+    *,
+    run: RunOptions,
 ) -> None:
     """Run what is not cached and show the tables, our results next to the paper's."""
     from hokical_paper.output import TEXTS, write_tables
@@ -94,7 +84,7 @@ def tables(
             raise typer.BadParameter(f"no table {name!r}; choose from {', '.join(known)}.")
     if out is not None and style is Format.terminal:
         raise typer.BadParameter("-o writes files: choose --format markdown, csv or html.")
-    results = _run(folder, cache, pairs, slow, jobs, device, resamples)
+    results = run.run()
     found = {name: known[name](results) for name in names} if names else all_tables(results)
     if intervals and style in (Format.terminal, Format.markdown):
         found = {name: table.with_intervals() for name, table in found.items()}
@@ -107,76 +97,46 @@ def tables(
 
 
 @app.command(epilog=EXIT_CODES)
+@add_run_options
 def figures(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the PNG files.")] = Path(
         "paper-results"
     ),
-    folder: SuiteFolder = None,
-    cache: CacheFolder = None,
-    pairs: PairFilter = None,
-    slow: Slow = False,
-    jobs: Jobs = None,
-    device: FitDevice = None,
-    resamples: Resamples = 200,
+    *,
+    run: RunOptions,
 ) -> None:
     """Run what is not cached and draw the paper's figures."""
-    from hokical_paper.cache import Cache
     from hokical_paper.figures import require_matplotlib
     from hokical_paper.output import draw_all, write_figures
 
     require_matplotlib()
-    results = _run(folder, cache, pairs, slow, jobs, device, resamples)
-    list_files(write_figures(draw_all(results, Cache(cache).folder), out))
+    results = run.run()
+    list_files(write_figures(draw_all(results, run.store.folder), out))
 
 
 @app.command("all", epilog=EXIT_CODES)
+@add_run_options
 def run_all(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for all files.")] = Path(
         "paper-results"
     ),
-    folder: SuiteFolder = None,
-    cache: CacheFolder = None,
-    pairs: PairFilter = None,
-    slow: Slow = False,
-    jobs: Jobs = None,
-    device: FitDevice = None,
-    resamples: Resamples = 200,
+    *,
+    run: RunOptions,
 ) -> None:
     """Write every table, figure and finding, and one HTML page with all of them."""
-    from hokical_paper.cache import Cache
     from hokical_paper.figures import require_matplotlib
     from hokical_paper.findings import findings
     from hokical_paper.output import write_everything
     from hokical_paper.tables import builders
 
     require_matplotlib()
-    results = _run(folder, cache, pairs, slow, jobs, device, resamples)
-    written = write_everything(results, out, Cache(cache).folder)
+    results = run.run()
+    written = write_everything(results, out, run.store.folder)
     show_tables({name: builders()[name](results) for name in ("ece", "wins")})
     for text in findings(results):
         typer.echo(f"- {text}")
     page = (out / "index.html").resolve()
     say(f"{len(written)} files written to {out.resolve()}; start with {page}")
-
-
-def _run(
-    folder: Path | None,
-    cache: Path | None,
-    pairs: str | None,
-    slow: bool,
-    jobs: int | None,
-    device: str | None,
-    resamples: int,
-) -> Results:
-    from hokical_paper.cache import Cache
-    from hokical_paper.devices import check_device
-    from hokical_paper.running import run_suite
-
-    check_device(device)
-    opened = open_pairs(folder, pairs)
-    return run_suite(
-        opened, Cache(cache), slow=slow, jobs=jobs, device=device, n_resamples=resamples
-    )
 
 
 for _command in (certainty, docs, study):

@@ -7,19 +7,10 @@ from typing import Annotated
 
 import typer
 
-from hokical_paper.cli_options import (
-    CacheFolder,
-    FitDevice,
-    Jobs,
-    PairFilter,
-    Slow,
-    SuiteFolder,
-    list_files,
-    open_pairs,
-    show_tables,
-)
+from hokical_paper.cli_options import RunOptions, add_run_options, list_files, show_tables
 
 
+@add_run_options
 def certainty(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the tables.")] = Path(
         "paper-results"
@@ -28,32 +19,23 @@ def certainty(
     stored: Annotated[
         bool, typer.Option("--stored", help="Compute no division; use those of a stopped run.")
     ] = False,
-    folder: SuiteFolder = None,
-    cache: CacheFolder = None,
-    pairs: PairFilter = None,
-    slow: Slow = False,
-    jobs: Jobs = None,
-    device: FitDevice = None,
+    *,
+    run: RunOptions,
 ) -> None:
     """Divide every pair's examples anew, many times: how certain are the paper's claims?"""
-    from hokical_paper.cache import Cache
     from hokical_paper.certainty import run_cuts
     from hokical_paper.certainty_tables import certainty_table, ranks_table
     from hokical_paper.claims import claims_table
     from hokical_paper.contests import Cuts
-    from hokical_paper.devices import check_device
     from hokical_paper.output import write_tables
-    from hokical_paper.running import run_suite
     from hokical_paper.stored import RESULTS, store_results
 
-    check_device(device)
-    opened, store = open_pairs(folder, pairs), Cache(cache)
-    results = run_suite(opened, store, slow=slow, jobs=jobs, device=device)
+    results = run.run()
     found = run_cuts(
-        opened, store,
-        n_cuts=divisions, slow=slow, jobs=jobs, device=device, stored_only=stored,
+        results.suite, run.store,
+        n_cuts=divisions, slow=run.slow, jobs=run.jobs, device=run.device, stored_only=stored,
     )  # fmt: skip
-    cuts = Cuts.of(found, opened.names)
+    cuts = Cuts.of(found, results.suite.names)
     tables = {
         "claims": claims_table(cuts, results),
         "certainty": certainty_table(cuts, results),

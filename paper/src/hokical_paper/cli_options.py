@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hokical.cli.options import Resamples
 from hokical.cli.show import say, show_table
 
 if TYPE_CHECKING:
+    from hokical_paper.cache import Cache
+    from hokical_paper.results import Results
     from hokical_paper.suite import Suite
     from hokical_paper.table_data import Table
 
@@ -33,6 +40,61 @@ FitDevice = Annotated[
     str | None,
     typer.Option("--device", help="Fit matrix methods on this device of PyTorch, such as cuda."),
 ]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of every command that runs experiments."""
+
+    folder: SuiteFolder = None
+    cache: CacheFolder = None
+    pairs: PairFilter = None
+    slow: Slow = False
+    jobs: Jobs = None
+    device: FitDevice = None
+    resamples: Resamples = 200
+
+    @property
+    def store(self) -> Cache:
+        from hokical_paper.cache import Cache
+
+        return Cache(self.cache)
+
+    def open(self) -> Suite:
+        """The suite, after a check of the device."""
+        from hokical_paper.devices import check_device
+
+        check_device(self.device)
+        return open_pairs(self.folder, self.pairs)
+
+    def run(self) -> Results:
+        """Every method on the pairs' own division; what is stored is not computed again."""
+        from hokical_paper.running import run_suite
+
+        return run_suite(
+            self.open(), self.store,
+            slow=self.slow, jobs=self.jobs, device=self.device, n_resamples=self.resamples,
+        )  # fmt: skip
+
+
+def add_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of `RunOptions` to a command, which gets them as its argument `run`.
+
+    Typer reads options from a function's signature, so the two signatures are joined.
+    """
+    common = inspect.signature(RunOptions, eval_str=True).parameters
+    own = inspect.signature(command, eval_str=True)
+    kept = {name: parameter for name, parameter in own.parameters.items() if name != "run"}
+
+    @wraps(command)
+    def wrapped(**given: Any) -> None:
+        run = RunOptions(**{name: given.pop(name) for name in common})
+        command(**given, run=run)
+
+    joined = {**kept, **common}
+    wrapped.__annotations__ = {name: item.annotation for name, item in joined.items()}
+    wrapped.__signature__ = own.replace(parameters=list(joined.values()))  # type: ignore[attr-defined]
+    return wrapped
 
 
 def open_pairs(folder: Path | None, pairs: str | None) -> Suite:

@@ -204,11 +204,18 @@ def _infinite_losses(results: Results) -> Iterator[str]:
 
 
 def _missing_results(results: Results) -> Iterator[str]:
-    """Which methods were not run, and on which pairs: wins on these pairs mean less."""
-    for method in results.methods:
-        pairs = [pair.name for pair in results.suite.pairs if results.get(pair, method) is None]
-        if pairs:
-            yield f"{title_of(method)} is missing on {_count(pairs)}: {', '.join(pairs)}."
+    """Which methods were not run on which pairs, and why: wins on these pairs mean less."""
+    missing: dict[tuple[str, str], list[str]] = {}
+    for pair in results.suite.pairs:
+        for method in results.methods:
+            if results.get(pair, method) is None:
+                missing.setdefault((method, results.reason(pair, method)), []).append(pair.name)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for (method, reason), pairs in missing.items():
+        alike.setdefault((reason, *pairs), []).append(title_of(method))
+    for (reason, *pairs), methods in alike.items():
+        listed = f"{_count(pairs)} ({', '.join(pairs)})"
+        yield f"Missing on {listed}: {', '.join(methods)}; {reason}."
 
 
 def _count(pairs: Sequence[object]) -> str:
