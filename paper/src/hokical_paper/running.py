@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -160,7 +161,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """A process pool whose processes have ended when the block is left, also by an exception."""
     before = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")  # forks of a threaded process may hang
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_reset_sigint)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
     try:
         with _exit_on_sigterm():
             yield pool
@@ -185,9 +186,20 @@ def _exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _reset_sigint() -> None:
-    """Ctrl-C reaches all processes of a terminal; the workers should end without a traceback."""
+def _start_worker() -> None:
+    """End without a traceback at Ctrl-C, which reaches all processes, and whenever the parent ends.
+
+    A parent that is killed cannot tell its workers, which would wait for tasks forever.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @lru_cache(maxsize=1)
