@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.guarantees.binomial import chance_of_so_few
-from hokical.guarantees.risk import choose_threshold, starting_levels
 from hokical.guarantees.score_table import ScoreTable
 from hokical.guarantees.scores import LEVELS, score_levels
+from hokical.guarantees.selective import choose_threshold, starting_levels
 
 DELTA = 0.1
 #: Mean and deviation of the true log-odds, and what the score multiplies them by.

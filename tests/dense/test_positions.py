@@ -13,8 +13,8 @@ from numpy.testing import assert_array_equal
 
 from hokical import load
 from hokical.calibrators import make
-from hokical.dense import Dense, choice, from_dense
-from hokical.dense.layout import slabs
+from hokical.dense import Dense, from_dense
+from hokical.dense.layout import choose_positions, slabs
 from hokical.io import chunks
 from hokical.streams import evaluate, fit, from_arrays
 
@@ -119,7 +119,7 @@ def key_of(seed: int, item: int, place: int) -> int:
 )
 def test_those_of_the_smallest_keys_are_taken(shape, most, seed, first_item) -> None:
     counting = np.random.default_rng(seed).random(shape) < 0.6
-    found = choice.choose_positions(counting, most, seed, first_item)
+    found = choose_positions(counting, most, seed, first_item)
     for item, (row, chosen) in enumerate(zip(counting, found, strict=True), first_item):
         ranked = sorted(np.flatnonzero(row), key=lambda place, i=item: key_of(seed, i, int(place)))
         taken = ranked if row.size <= most else ranked[:most]

@@ -24,9 +24,7 @@ from hokical.core.logits import as_logits
 from hokical.core.storage import CalibratorFileError, read_document, write_document
 from hokical.guarantees import clopper_pearson
 from hokical.guarantees.binomial import chance_of_so_few
-from hokical.guarantees.neighbours import accuracy_intervals, group_of_level
-from hokical.guarantees.risk import choose_threshold, fewest_examples, starting_levels
-from hokical.guarantees.score_table import ScoreTable
+from hokical.guarantees.score_table import ScoreTable, accuracy_intervals, group_of_level
 from hokical.guarantees.scores import (
     LEVELS,
     confidence_log_odds,
@@ -35,6 +33,7 @@ from hokical.guarantees.scores import (
     level_log_odds,
     score_levels,
 )
+from hokical.guarantees.selective import choose_threshold, fewest_examples, starting_levels
 from tests.conftest import synthetic_logits
 
 TEMPERATURE = 3.0

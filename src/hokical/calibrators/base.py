@@ -4,8 +4,6 @@ A method implements `_fit`, which learns the rule from a partition of examples. 
 is here and in `Calibrator`: validation, prediction, guarantees, saving.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -27,8 +25,7 @@ from hokical.fitting.floor import FlooredPartition
 from hokical.fitting.hopeless import warn_about_examples
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.fitting.scored import ScoredPartition
-from hokical.guarantees.neighbours import NeighbourTable
-from hokical.guarantees.score_table import ScoreTable, can_be_counts
+from hokical.guarantees.score_table import NeighbourTable, ScoreTable, can_be_counts
 from hokical.guarantees.scores import doubtful_levels
 from hokical.guarantees.support import Support
 from hokical.rules.base import Rule
@@ -104,7 +101,7 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         if lazy is not None:
             return learn(lazy)
         with float64_scope(logits):
-            return learn(InMemory(self._checked_block(logits, labels, sample_weight, fitted_by)))
+            return learn(InMemory(self._check_block(logits, labels, sample_weight, fitted_by)))
 
     def fit_partition(self, examples: Partition) -> Self:
         """Learn from examples that need not be in memory; `hokical.streams.fit` makes them."""
@@ -156,7 +153,7 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         self.classes_ = np.arange(n_classes)
         self.rule_ = found.rule
 
-    def _checked_block(
+    def _check_block(
         self, logits: Any, labels: Any, sample_weight: Any, fitted_by: Any = None
     ) -> Block:
         data = self._acceptable(logits, fitted_by)  # first: its errors point to `hokical.streams`

@@ -4,8 +4,6 @@ They take 1-D scores of class 1 (log-odds, or any score that rises with the chan
 logits (n, 2). Probabilities go through `hokical.from_probabilities`, 1-D or two columns.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -5,8 +5,6 @@ too (`hokical.calibrators.base`). Both predict here: input is checked once, pass
 the answer is converted to the library of the input.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any, Literal, Self
 
@@ -23,16 +21,20 @@ from hokical.core.types import FloatArray, IntArray
 from hokical.core.version import VERSION
 from hokical.core.views import Views
 from hokical.guarantees.binomial import check_chance
-from hokical.guarantees.neighbours import NeighbourTable, accuracy_intervals
-from hokical.guarantees.risk import Evidence, choose_threshold, starting_levels
-from hokical.guarantees.score_table import ScoreTable
+from hokical.guarantees.score_table import NeighbourTable, ScoreTable, accuracy_intervals
 from hokical.guarantees.scores import (
     confidence_log_odds,
     doubtful_levels,
     label_log_odds,
     score_levels,
 )
-from hokical.guarantees.selective import SelectivePrediction, selective_prediction
+from hokical.guarantees.selective import (
+    Evidence,
+    SelectivePrediction,
+    choose_threshold,
+    selective_prediction,
+    starting_levels,
+)
 from hokical.guarantees.support import Support
 from hokical.rules.answering import What, answer
 from hokical.rules.base import Rule
@@ -104,7 +106,7 @@ class Calibrator:
         confidence if no class is hidden.
         """
         if isinstance(logits, TopK):
-            data = self._checked_logits(logits)
+            data = self._check_logits(logits)
             if isinstance(data, TopK):
                 return self.rule_.confidence_bounds(data)
         confidence = self.predict_confidence(logits)
@@ -112,7 +114,7 @@ class Calibrator:
 
     def score(self, logits: Any, labels: Any, sample_weight: Any = None) -> float:
         """The negative Brier score of the confidence: larger is better, 0 is perfect."""
-        data = self._checked_logits(logits)
+        data = self._check_logits(logits)
         truth = as_labels(labels, data.n_rows, data.n_classes)
         weights = as_weights(sample_weight, data.n_rows)
         error = self._on_host("confidence", data) - (self._on_host("labels", data) == truth)
@@ -125,9 +127,9 @@ class Calibrator:
         calibrator was fitted on. `predict_or_abstain` and `predict_interval` then use these counts,
         until the next fit.
         """
-        data = self._checked_logits(logits)
+        data = self._check_logits(logits)
         truth = as_labels(labels, data.n_rows, data.n_classes)
-        forms = _served(data)
+        forms = _serving_forms(data)
         scores = [confidence_log_odds(self._on_host("confidence", form)) for form in forms]
         wrong = np.any([self._on_host("labels", form) != truth for form in forms], axis=0)
         level = doubtful_levels(scores, wrong, data.on_host(data.top))
@@ -153,7 +155,7 @@ class Calibrator:
         (True, True)
         """
         risk, delta = check_chance("risk", risk), check_chance("delta", delta)
-        data = self._checked_logits(logits)
+        data = self._check_logits(logits)
         source, table = self._evidence("predict_or_abstain")
         confidence = self._on_host("confidence", data)
         starts = starting_levels(risk, source)
@@ -167,7 +169,7 @@ class Calibrator:
             certified_on=source,
             n_starts=starts.size,
         )
-        return found.mapped(lambda array: give_back(array, logits))
+        return found.map_arrays(lambda array: give_back(array, logits))
 
     def predict_interval(self, logits: Any, *, delta: float = 0.05) -> Array:
         """A confidence interval (n, 2) for the accuracy of labels with a similar score.
@@ -185,7 +187,7 @@ class Calibrator:
         (10000, 2)
         """
         delta = check_chance("delta", delta)
-        data = self._checked_logits(logits)
+        data = self._check_logits(logits)
         own = None
         if self.held_out_scores_ is None:
             own = self.rule_.beside(data).label_interval(data)
@@ -255,7 +257,7 @@ class Calibrator:
             return lazy
         given = logits.given if isinstance(logits, Views) else logits
         with float64_scope(given):
-            data = self._checked_logits(logits)
+            data = self._check_logits(logits)
             if what == "support":
                 return give_back(self.known_support.holds(data), given)
             return give_back(answer(self.rule_, what, data), given)
@@ -276,7 +278,7 @@ class Calibrator:
         with data.backend.in_float64():
             return data.on_host(answer(self.rule_, what, data))
 
-    def _checked_logits(self, logits: Any) -> Logits:
+    def _check_logits(self, logits: Any) -> Logits:
         self.check_fitted()
         given = as_two_columns(logits) if self.rule_.binary_only else logits
         return acceptable(self.rule_, as_logits(given, fitted_by=self))
@@ -315,7 +317,7 @@ def acceptable(method: Any, logits: Logits) -> Logits:
     return logits.with_every_class(method.name, "Use temps, ets, hoki or profile")
 
 
-def _served(logits: Logits) -> list[Logits]:
+def _serving_forms(logits: Logits) -> list[Logits]:
     """The rows as they are, and as float32 if they are wider: confidence may have steps."""
     values = logits.values
     plain = type(logits) is Logits and logits.is_numpy and values.dtype == np.float64

@@ -4,8 +4,6 @@ A method of another package is declared with `hokical.calibrators.register`, or 
 the group `hokical.calibrators`, which is searched for names that are not known here.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Ensemble temperature scaling: a mixture of three softmaxes (Zhang et al., 2020)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from hokical.calibrators.base import BaseCalibrator, Fit

@@ -1,15 +1,12 @@
 """Calibrators loaded from files: they predict without the libraries needed for fitting."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import find_rule, load_estimator_class
 from hokical.core.storage import CalibratorFileError, read_document
-from hokical.guarantees.neighbours import NeighbourTable
-from hokical.guarantees.score_table import ScoreTable
+from hokical.guarantees.score_table import NeighbourTable, ScoreTable
 from hokical.guarantees.support import Support
 from hokical.rules.base import Rule
 

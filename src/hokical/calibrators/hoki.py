@@ -184,7 +184,7 @@ class Hoki(BaseCalibrator):
     def stability(self, logits: Any) -> Array:
         """Label stability (n,) under the fitted noise, rounded to the levels of the rule."""
         with float64_scope(logits):
-            data = self._checked_logits(logits)
+            data = self._check_logits(logits)
             level = by_blocks(self.rule_.beside(data).level, data)
             return give_back(level / float(self.rule_.levels), logits)
 
@@ -193,7 +193,7 @@ class Hoki(BaseCalibrator):
     ) -> SufficiencyGap:
         """Both sides of Theorem 1 per bin, on given data."""
         with float64_scope(logits):
-            block = self._checked_block(self._checked_logits(logits), labels, sample_weight)
+            block = self._check_block(self._check_logits(logits), labels, sample_weight)
             level = per_row(self.rule_.beside(block.logits).level, block.logits)
         return measure_sufficiency(
             self._on_host("confidence", block.logits),

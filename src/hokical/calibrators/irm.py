@@ -1,7 +1,5 @@
 """Isotonic regression on all classes pooled, order-preserving (Zhang, Kailkhura, Han, 2020)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hokical.calibrators.base import BaseCalibrator, Fit

@@ -1,7 +1,5 @@
 """Temperature scaling, then isotonic regression one class against all (Zhang et al., 2020)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hokical.calibrators.base import BaseCalibrator, Fit

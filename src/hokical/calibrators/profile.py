@@ -1,7 +1,5 @@
 """The stability profile: temperature scaling, corrected by label stability at several widths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
@@ -105,7 +103,9 @@ class StabilityProfile(BaseCalibrator):
         """Fit the temperature in passes, then the link on features held in memory."""
         who = type(self).__name__
         found = best_temperature(count_examples(examples, who), tol=_TOLERANCE)
-        (mistakes,) = examples.total(_count_mistakes)
+        (mistakes,) = examples.total(
+            lambda block: (np.array([np.count_nonzero(block.counting & ~block.correct)]),)
+        )
         # Without a mistake the temperature is not determined.
         temperature = found.temperature if mistakes[0] else 1.0
         widths = temperature * check_widths(self.widths)
@@ -171,10 +171,6 @@ def check_penalty(penalty: Any) -> None:
             f'`penalty` must be "auto" or a number above 0 (inf for temperature scaling); got '
             f"{penalty!r}."
         )
-
-
-def _count_mistakes(block: Block) -> State:
-    return (np.array([np.count_nonzero(block.counting & ~block.correct)]),)
 
 
 def _features_of_block(block: Block, temperature: float, widths: FloatArray) -> State:

@@ -1,7 +1,5 @@
 """ReCal: recursive calibration by lossy label-invariant transformations (Jang et al., 2020)."""
 
-from __future__ import annotations
-
 from numbers import Real
 from typing import Any
 
@@ -11,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
 from hokical.core.portable import uniform_draws
-from hokical.core.types import IntArray
 from hokical.core.views import Views
 from hokical.core.warn import warn_user
 from hokical.fitting.impossible import warn_about_impossible
@@ -122,9 +119,9 @@ class ReCal(BaseCalibrator):
         views = block.logits
         if not isinstance(views, Views):
             raise TypeError("ReCal needs `hokical.Views(logits, transformed)`; got logits alone.")
-        picks = _pick_transformations(
-            draw_seed(self.random_state), int(self.max_iter), views.n_transforms
-        )
+        # The transformation of each step, the same on every machine.
+        uniform = uniform_draws(draw_seed(self.random_state), (int(self.max_iter), 1))[:, 0]
+        picks = (uniform * views.n_transforms).astype(np.int64)
         recursion = Recursion(views, block, int(self.n_bins))
         ending = recursion.run(picks, float(self.tol), bool(self.stop_when_worse))
         if ending == "limit":
@@ -146,9 +143,3 @@ class ReCal(BaseCalibrator):
             "ending": ending,
         }
         return Fit(rule, report)
-
-
-def _pick_transformations(seed: int, n_picks: int, n_transforms: int) -> IntArray:
-    """The transformation of each step, (n_picks,), the same on every machine."""
-    uniform = uniform_draws(seed, (n_picks, 1))[:, 0]
-    return np.asarray((uniform * n_transforms).astype(np.int64))

@@ -1,7 +1,5 @@
 """Methods by name, with their metadata."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

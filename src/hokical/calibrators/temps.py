@@ -1,7 +1,5 @@
 """Temperature scaling: one number that divides all logits (Guo et al., 2017)."""
 
-from __future__ import annotations
-
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
 from hokical.fitting.partitions import Partition

@@ -1,7 +1,5 @@
 """No calibration: the plain softmax, as a baseline."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hokical.calibrators.base import BaseCalibrator, Fit

@@ -1,7 +1,5 @@
 """Vector scaling: one scale and one bias per class (Guo et al., 2017)."""
 
-from __future__ import annotations
-
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count, check_positive
 from hokical.core.types import IntArray

@@ -35,7 +35,7 @@ class Backend:
     def namespace(self, array: Array) -> Namespace:
         return array_namespace(array)
 
-    def checked(self, array: Array, name: str) -> Array:
+    def check(self, array: Array, name: str) -> Array:
         """Return the array, or raise an error with the argument's name if it cannot be used."""
         return array
 

@@ -244,7 +244,7 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
         if array.dtype == object:
             array = _numbers_from_objects(array, name)
     else:
-        array = backend.checked(logits, name)
+        array = backend.check(logits, name)
         host = backend.host_view(array)
         if host is not None:  # NumPy's kernels are the fastest
             array, backend = host, NUMPY

@@ -32,7 +32,7 @@ def to_numpy(data: Any, name: str) -> NDArray[Any]:
         return np.asarray(data) if isinstance(data, np.matrix) else data
     backend = backend_of(data)
     if backend is not None:
-        return backend.to_host(backend.checked(data, name))
+        return backend.to_host(backend.check(data, name))
     if library_of(data) == "scipy" and hasattr(data, "toarray"):
         raise TypeError(
             f"`{name}` must be dense; got a sparse {type(data).__name__}. Sparse data was passed, "

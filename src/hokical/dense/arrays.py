@@ -4,8 +4,6 @@ Slabs of files, and of arrays that NumPy can view or must copy, are NumPy arrays
 device, or with a gradient to keep, stay what they are.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Dense`: any calibrator, for outputs with a prediction per pixel or token."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,11 +14,16 @@ from hokical.calibrators.fitted import load
 from hokical.calibrators.registry import new_estimator
 from hokical.core.arrays import to_host
 from hokical.core.storage import CalibratorFileError
-from hokical.dense.fitting import partition_for, without_witnesses
 from hokical.dense.items import judge_items
 from hokical.dense.positions import DenseBatch, DenseOptions, check_options
 from hokical.dense.predicting import map_batches, predict_batch, select_batch
-from hokical.dense.sources import check_labelled, item_batches, make_source
+from hokical.dense.sources import (
+    check_labelled,
+    item_batches,
+    make_source,
+    partition_for,
+    without_witnesses,
+)
 from hokical.io.sources import ChunkSource
 from hokical.metrics.summaries import Summary
 from hokical.rules.answering import What

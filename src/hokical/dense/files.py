@@ -1,7 +1,5 @@
 """Dense arrays in files, left on disk until a slab of them is wanted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +55,9 @@ def open_part(
         "mask": None if mask is None else found.arrays[mask],
         "sample_weight": found.weights,
     }
-    given = {name: _sliceable(array) for name, array in arrays.items() if array is not None}
+    given = {  # a compressed array can be sliced by its first axis only
+        name: np.asarray(array[:]) if isinstance(array, PackedArray) else array
+        for name, array in arrays.items()
+        if array is not None
+    }
     return given, found.names.part
-
-
-def _sliceable(array: Any) -> Any:
-    """An array that can be sliced along every axis; a compressed one only by its first."""
-    return np.asarray(array[:]) if isinstance(array, PackedArray) else array

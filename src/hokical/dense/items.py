@@ -7,8 +7,6 @@ which is all that the proofs of the bounds need (`docs/bounds.md`), with the mea
 (sum_j |G_nj|)^2 in place of the Brier score.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which positions count, and their logits, labels and weights as rows, a slab at a time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,8 +12,14 @@ from hokical.core.bins import check_count
 from hokical.core.reading import to_numpy
 from hokical.core.types import BoolArray
 from hokical.dense.arrays import class_rows, first_bad_row, fit_rows
-from hokical.dense.choice import choose_positions
-from hokical.dense.layout import DenseLayout, Index, check_like_positions, find_layout, slabs
+from hokical.dense.layout import (
+    DenseLayout,
+    Index,
+    check_like_positions,
+    choose_positions,
+    find_layout,
+    slabs,
+)
 from hokical.io.chunks import Chunk, as_sliceable, block_rows
 
 #: What a mask is called in files and batches, the most usual first.
@@ -96,7 +100,7 @@ class DenseBatch:
         positions, limit = self.layout.positions, block_rows(self.layout.n_classes)
         if self.options.per_item is None:
             for index in slabs(positions, limit):
-                yield index, self._counting(index)
+                yield index, self._find_counting(index)
             return
         step = max(1, limit // max(1, math.prod(positions[1:])))
         for first in range(0, self.n_items, step):  # whole items, as many as make a slab
@@ -138,7 +142,7 @@ class DenseBatch:
             "give `mask` with False there; -inf alone is allowed, for an impossible class."
         )
 
-    def _counting(self, index: Index) -> BoolArray | None:
+    def _find_counting(self, index: Index) -> BoolArray | None:
         """Which positions of a slab are neither masked nor ignored; None for all."""
         keep = None if self.mask is None else check_mask(self.mask[index])
         if self.options.ignored and self.labels is not None:
@@ -150,7 +154,7 @@ class DenseBatch:
         """Which positions (items, ...) are taken, at most `most` of each item."""
         lengths = self.layout.positions[1:]
         shape = (items.stop - items.start, *lengths)
-        keep = self._counting((items, *(slice(0, length) for length in lengths)))
+        keep = self._find_counting((items, *(slice(0, length) for length in lengths)))
         counting = np.ones(shape, np.bool_) if keep is None else keep
         flat = counting.reshape(shape[0], math.prod(lengths))
         first_item = self.first_item + items.start

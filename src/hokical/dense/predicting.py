@@ -1,7 +1,5 @@
 """Predictions that keep the shape of dense logits, computed a slab at a time."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any

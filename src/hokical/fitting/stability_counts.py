@@ -9,8 +9,7 @@ import numpy as np
 from hokical.core.bins import bin_index
 from hokical.core.blocks import per_row
 from hokical.fitting.partitions import Block, Partition, State
-from hokical.guarantees.neighbours import NeighbourTable
-from hokical.guarantees.score_table import can_be_counts
+from hokical.guarantees.score_table import NeighbourTable, can_be_counts
 from hokical.rules.hoki import HokiRule
 from hokical.stability import gumbel
 from hokical.stability.table import StabilityTable

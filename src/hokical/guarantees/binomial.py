@@ -1,7 +1,5 @@
 """Exact binomial tests and confidence intervals."""
 
-from __future__ import annotations
-
 from numbers import Real
 from typing import Any
 

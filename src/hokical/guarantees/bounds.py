@@ -5,8 +5,6 @@ the measured ECE replaces expectations by means over N test examples. `docs/boun
 bound; the tests check their coverage by simulation.
 """
 
-from __future__ import annotations
-
 import math
 from numbers import Real
 from typing import Literal, get_args

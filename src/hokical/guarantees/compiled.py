@@ -1,7 +1,5 @@
 """The compiled form of the classifier's own scores; the portable one is its reference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

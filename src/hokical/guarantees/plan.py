@@ -1,7 +1,5 @@
 """How many labelled examples a guarantee needs, and what it will then accept, by simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +10,9 @@ from hokical.core.bins import check_count
 from hokical.core.progress import track
 from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import check_chance
-from hokical.guarantees.risk import choose_threshold, fewest_examples, starting_levels
 from hokical.guarantees.score_table import ScoreTable
 from hokical.guarantees.scores import confidence_log_odds, score_levels
+from hokical.guarantees.selective import choose_threshold, fewest_examples, starting_levels
 
 SIZES = (100, 200, 500, 1000, 2000, 5000, 10_000)
 #: Points that stand for a distribution; the share of the best coverage that is good enough.
@@ -83,7 +81,9 @@ def plan(
     True
     """
     risk, delta = check_chance("risk", risk), check_chance("delta", delta)
-    scores = np.sort(_modelled(accuracy, auroc) if confidence is None else _given(confidence))
+    scores = np.sort(
+        _model_log_odds(accuracy, auroc) if confidence is None else _read_log_odds(confidence)
+    )
     wrong, level = 1.0 / (1.0 + np.exp(scores)), score_levels(scores)
     starts = starting_levels(risk, "held-out")
     rng = np.random.default_rng(random_state)
@@ -105,7 +105,7 @@ def plan(
     )
 
 
-def _given(confidence: Any) -> FloatArray:
+def _read_log_odds(confidence: Any) -> FloatArray:
     values = np.asarray(confidence, np.float64)
     if values.ndim != 1 or not values.size or not ((values >= 0.0) & (values <= 1.0)).all():
         raise ValueError(
@@ -115,7 +115,7 @@ def _given(confidence: Any) -> FloatArray:
     return np.clip(confidence_log_odds(values), -700.0, 700.0)
 
 
-def _modelled(accuracy: float, auroc: float) -> FloatArray:
+def _model_log_odds(accuracy: float, auroc: float) -> FloatArray:
     """Log-odds (points,) from a normal distribution with this accuracy and AUROC."""
     from scipy.optimize import brentq
     from scipy.special import expit, ndtri

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +12,13 @@ from numpy.typing import NDArray
 from hokical.core.bins import sum_by
 from hokical.core.storage import storable
 from hokical.core.types import FloatArray, IntArray
+from hokical.guarantees.binomial import clopper_pearson
 from hokical.guarantees.scores import LEVELS
 
 #: Integers up to here are exact in float64.
 _EXACT = 2.0**53
+#: No table has more levels than this.
+_MOST_LEVELS = 1 << 24
 
 
 class LevelCounts:
@@ -23,23 +27,54 @@ class LevelCounts:
     Stored and pickled are the occupied levels only: most are empty.
     """
 
+    #: How many levels all tables of the kind have; None if that is stored with each.
+    n_levels: ClassVar[int | None] = None
+
     def __post_init__(self) -> None:
-        check_counts(type(self)._stored_as, *vars(self).values())  # type: ignore[attr-defined]
+        """Two arrays of integers of one length, 0 <= part <= count."""
+        name, (count, part) = type(self)._stored_as, vars(self).values()  # type: ignore[attr-defined]
+        arrays = isinstance(count, np.ndarray) and isinstance(part, np.ndarray)
+        if not arrays or {count.dtype.kind, part.dtype.kind} != {"i"} or count.shape != part.shape:
+            raise ValueError(f"`{name}` must hold two arrays of integers of one length.")
+        if ((part < 0) | (part > count)).any():
+            raise ValueError(f"`{name}` must have counts of which a part lies between 0 and all.")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_stored, (self.to_stored(),)  # type: ignore[attr-defined]
+        return type(self).from_stored, (self.to_stored(),)
 
     def to_stored(self) -> dict[str, Any]:
         """The levels that hold examples, as arrays (occupied,)."""
         count, _ = vars(self).values()
         level = np.flatnonzero(count).astype(np.int64)
-        return {"level": level} | {name: array[level] for name, array in vars(self).items()}
+        whole = {} if self.n_levels else {"levels": count.size}
+        return whole | {"level": level} | {name: a[level] for name, a in vars(self).items()}
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        """The inverse of `to_stored`; raises ValueError if the numbers cannot be counts."""
+        levels = cls.n_levels or int(stored["levels"])
+        names = ("level", *(field.name for field in fields(cls)))  # type: ignore[arg-type]
+        level, count, part = (np.asarray(stored[name]) for name in names)
+        if not 1 <= levels <= _MOST_LEVELS:
+            raise ValueError(f"a table must have from 1 to {_MOST_LEVELS} levels; got {levels}")
+        kinds = {array.dtype.kind for array in (level, count, part)}
+        if kinds != {"i"} or level.ndim != 1 or not level.shape == count.shape == part.shape:
+            raise ValueError(
+                "a table of counts must hold three 1-D arrays of integers of one length"
+            )
+        if level.size and (level[0] < 0 or level[-1] >= levels or (np.diff(level) <= 0).any()):
+            raise ValueError(f"levels of a table must rise from 0 to {levels - 1} at most")
+        whole = np.zeros((2, levels), np.int64)
+        whole[:, level] = count, part
+        return cls(*whole)
 
 
 @storable("scores")
 @dataclass(frozen=True, eq=False)
 class ScoreTable(LevelCounts):
     """`count` and `wrong`, each (LEVELS,) int64, from the lowest level of the score up."""
+
+    n_levels: ClassVar[int | None] = LEVELS
 
     count: IntArray
     wrong: IntArray
@@ -66,44 +101,54 @@ class ScoreTable(LevelCounts):
     def __add__(self, other: ScoreTable) -> ScoreTable:
         return ScoreTable(self.count + other.count, self.wrong + other.wrong)
 
-    @classmethod
-    def from_stored(cls, stored: dict[str, Any]) -> ScoreTable:
-        """The inverse of `to_stored`; raises ValueError if the numbers cannot be counts."""
-        return cls(*spread_counts(stored, LEVELS, ("count", "wrong")))
-
-
-#: No table has more levels than this.
-_MOST_LEVELS = 1 << 24
-
-
-def spread_counts(
-    stored: dict[str, Any], levels: int, names: tuple[str, str]
-) -> tuple[IntArray, IntArray]:
-    """Counts of all levels, (levels,) each, from those of the occupied ones; checked."""
-    level, count, part = (np.asarray(stored[name]) for name in ("level", *names))
-    if not 1 <= levels <= _MOST_LEVELS:
-        raise ValueError(f"a table must have from 1 to {_MOST_LEVELS} levels; got {levels}")
-    kinds = {array.dtype.kind for array in (level, count, part)}
-    if kinds != {"i"} or level.ndim != 1 or not level.shape == count.shape == part.shape:
-        raise ValueError("a table of counts must hold three 1-D arrays of integers of one length")
-    if level.size and (level[0] < 0 or level[-1] >= levels or (np.diff(level) <= 0).any()):
-        raise ValueError(f"levels of a table must rise from 0 to {levels - 1} at most")
-    whole, some = np.zeros(levels, np.int64), np.zeros(levels, np.int64)
-    whole[level], some[level] = count, part
-    return whole, some
-
-
-def check_counts(name: str, count: Any, part: Any) -> None:
-    """Two arrays of integers of one length, 0 <= part <= count."""
-    arrays = isinstance(count, np.ndarray) and isinstance(part, np.ndarray)
-    if not arrays or count.dtype.kind != "i" or part.dtype.kind != "i" or count.shape != part.shape:
-        raise ValueError(f"`{name}` must hold two arrays of integers of one length.")
-    if ((part < 0) | (part > count)).any():
-        raise ValueError(f"`{name}` must have counts of which a part lies between 0 and all.")
-
 
 def can_be_counts(weights: FloatArray | None) -> bool:
     """Whether weights are integers, so that what they count can be binomial."""
     if weights is None:
         return True
     return bool((weights == np.rint(weights)).all() and weights.sum() < _EXACT)
+
+
+@storable("neighbours")
+@dataclass(frozen=True, eq=False)
+class NeighbourTable(LevelCounts):
+    """The number of examples at each level of a score, and how many of them are right."""
+
+    count: IntArray
+    correct: IntArray
+
+
+def group_of_level(count: IntArray) -> IntArray:
+    """Divide levels into groups of neighbours with at least n^(2/3) examples each, (levels,).
+
+    About n^(1/3) groups: both the width of a group and that of its interval shrink as n grows.
+    The groups depend on the scores, never on the labels, and levels are not split.
+    """
+    reached = np.cumsum(count)
+    total = int(reached[-1])
+    size = math.ceil(total ** (2.0 / 3.0))
+    last_levels: list[int] = []
+    done = 0
+    while total - done >= 2 * size:
+        last_levels.append(int(np.searchsorted(reached, done + size)))
+        done = int(reached[last_levels[-1]])
+    if last_levels and total - done < size:
+        last_levels.pop()
+    return np.searchsorted(np.array(last_levels, np.int64), np.arange(count.size))
+
+
+def accuracy_intervals(
+    count: IntArray, correct: IntArray, wanted: IntArray, delta: float, *, doubt: int = 0
+) -> FloatArray:
+    """Clopper-Pearson interval (n, 2) of the group that each `wanted` level (n,) belongs to.
+
+    Where a level within `doubt` of it belongs to another group, the interval covers both.
+    """
+    group = group_of_level(count)
+    hits, trials = (
+        sum_by(group, part.astype(np.float64), int(group[-1]) + 1) for part in (correct, count)
+    )
+    found = clopper_pearson(hits, trials, delta=delta)
+    first, last = (group[np.clip(wanted + k, 0, group.size - 1)] for k in (-doubt, doubt))
+    low, high = (np.stack([found[first, k], found[last, k]]) for k in (0, 1))
+    return np.stack([low.min(axis=0), high.max(axis=0)], axis=1)

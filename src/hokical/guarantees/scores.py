@@ -5,8 +5,6 @@ it, so the same levels suit logits of any scale. Because they do not depend on d
 are valid, and their tables can be added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """JAX arrays: computed in float64 where they are, also while JAX traces them."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any

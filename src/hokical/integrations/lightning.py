@@ -1,7 +1,5 @@
 """Calibration at the end of a Lightning run, by `lightning` or `pytorch_lightning`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

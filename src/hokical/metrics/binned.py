@@ -3,8 +3,6 @@
 The classwise error judges the probabilities of all classes (Kull et al., 2019).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -14,7 +12,8 @@ from hokical.core.bins import check_count
 from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import Bins, debiased_root, debiased_square, gap_norm, gap_sums
 from hokical.metrics.checks import Examples, Predictions, as_predictions, check_norm
-from hokical.metrics.chunked import is_chunked, read_gaps, sum_predictions
+from hokical.metrics.chunked import is_chunked, read_gaps, sum_chunks
+from hokical.metrics.sums import FullSums
 
 
 def ece(
@@ -117,7 +116,8 @@ def classwise_ece(
         raise ValueError(
             f'`bins` must be "width" for chunks, as equal-mass bins need all rows; got {bins!r}.'
         )
-    return sum_predictions(proba, labels, sample_weight, n_bins=n_bins).classwise_ece(norm)
+    columns = (proba, labels, sample_weight)
+    return sum_chunks(FullSums.from_predictions, *columns, n_bins=n_bins).classwise_ece(norm)
 
 
 def class_errors(data: Predictions, n_bins: int, bins: Bins, norm: float) -> FloatArray:

@@ -1,7 +1,5 @@
 """The input of every metric is read and checked here, and nowhere else."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

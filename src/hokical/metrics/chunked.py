@@ -6,11 +6,9 @@ argument: `ece(chunks, n_bins=10)`. Dask arrays are passed as arrays are. Both b
 up, see `sums`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,15 +18,17 @@ from hokical.core.reading import to_numpy
 from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import BinnedSums, Bins, gap_sums
 from hokical.metrics.checks import Examples, as_examples
-from hokical.metrics.sums import FullSums, MetricSums
+from hokical.metrics.sums import MetricSums
 
+Sums = TypeVar("Sums")
 _ARRAYS = ("__array__", "__dlpack__", "shape")
 
 
 def read_examples(confidence: Any, correct: Any, sample_weight: Any) -> Examples:
     """The examples; those of chunks at levels of confidence, see `levels.py`."""
     if is_chunked(confidence):
-        return sum_examples(confidence, correct, sample_weight).rounded_examples()
+        columns = (confidence, correct, sample_weight)
+        return sum_chunks(MetricSums.from_examples, *columns).rounded_examples()
     return as_examples(confidence, correct, sample_weight)
 
 
@@ -38,7 +38,8 @@ def read_bins(
     """Per-bin sums; equal-mass bins of chunks come from the levels."""
     columns = (confidence, correct, sample_weight)
     if is_chunked(confidence) and bins == "width":
-        return sum_examples(*columns, n_bins=check_count(n_bins), levels=False).binned
+        limits = {"n_bins": check_count(n_bins), "levels": False}
+        return sum_chunks(MetricSums.from_examples, *columns, **limits).binned
     if is_chunked(confidence):
         rows = read_examples(*columns)
         columns = (rows.confidence, rows.correct, rows.weight)
@@ -57,23 +58,13 @@ def read_gaps(
     return gap_sums(as_examples(confidence, correct, sample_weight), check_count(n_bins), bins)
 
 
-def sum_examples(confidence: Any, correct: Any, sample_weight: Any, **options: Any) -> MetricSums:
-    """Sums of chunks, or of Dask arrays, with the options of `MetricSums.from_examples`."""
-    make = partial(MetricSums.from_examples, **options)
-    found: MetricSums = _sum_chunks(make, confidence, (correct, sample_weight))
-    return found
-
-
-def sum_predictions(proba: Any, labels: Any, sample_weight: Any, **options: Any) -> FullSums:
-    """The same of (proba, labels), with the options of `FullSums.from_predictions`."""
-    make = partial(FullSums.from_predictions, **options)
-    found: FullSums = _sum_chunks(make, proba, (labels, sample_weight))
-    return found
-
-
-def _sum_chunks(make: Callable[..., Any], data: Any, others: tuple[Any, ...]) -> Any:
-    """The sums `make(...)` of all chunks; of Dask arrays, computed where their blocks are."""
-    make_if_any = partial(sums_if_any, make)
+def sum_chunks(
+    make: Callable[..., Sums], data: Any, second: Any, sample_weight: Any, **options: Any
+) -> Sums:
+    """The sums `make(..., **options)` of chunks, or of Dask arrays, where their blocks are."""
+    found: Sums | None
+    others = (second, sample_weight)
+    make_if_any = partial(sums_if_any, partial(make, **options))
     backend = backend_of(data)
     if backend is not None and backend.is_lazy:
         found = backend.reduce_rows(make_if_any, plus, (data, *others))

@@ -7,8 +7,6 @@ exact in float64 up to 2^35 examples in one group; beyond that, or with fraction
 right to rounding but may depend on the order.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from hokical.core.types import FloatArray, IntArray

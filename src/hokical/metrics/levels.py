@@ -10,8 +10,6 @@ So d is off by at most 2^-11 of itself (0.05 %) and by at most 2^-19 (2e-6). 1 -
 c >= 1/2, and bits are shifted instead of taking a logarithm: levels are the same on every machine.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from hokical.core.types import FloatArray, IntArray

@@ -4,8 +4,6 @@ Top-label functions take (confidence, correct); `_full` ones take (proba, labels
 class.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +12,8 @@ import numpy as np
 from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import BinnedSums, Bins
 from hokical.metrics.checks import as_examples, as_predictions, check_clip
-from hokical.metrics.chunked import (
-    is_chunked,
-    is_lazy,
-    read_bins,
-    sum_examples,
-    sum_predictions,
-)
-from hokical.metrics.sums import full_losses, full_squares, top_losses
+from hokical.metrics.chunked import is_chunked, is_lazy, read_bins, sum_chunks
+from hokical.metrics.sums import FullSums, MetricSums, full_losses, full_squares, top_losses
 
 
 @dataclass(frozen=True)
@@ -78,8 +70,8 @@ def log_loss(
     """
     check_clip(clip)
     if is_chunked(confidence):
-        sums = sum_examples(confidence, correct, sample_weight, clip=clip, levels=False)
-        return sums.log_loss()
+        columns = (confidence, correct, sample_weight)
+        return sum_chunks(MetricSums.from_examples, *columns, clip=clip, levels=False).log_loss()
     examples = as_examples(confidence, correct, sample_weight)
     return examples.mean(top_losses(examples.confidence, examples.correct, clip))
 
@@ -91,7 +83,7 @@ def brier_full(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> 
     0.14
     """
     if is_chunked(proba):
-        return sum_predictions(proba, labels, sample_weight).brier()
+        return sum_chunks(FullSums.from_predictions, proba, labels, sample_weight).brier()
     data = as_predictions(proba, labels, sample_weight)
     return data.mean(full_squares(data))
 
@@ -106,7 +98,8 @@ def log_loss_full(
     """
     check_clip(clip)
     if is_chunked(proba):
-        return sum_predictions(proba, labels, sample_weight, clip=clip).log_loss()
+        columns = (proba, labels, sample_weight)
+        return sum_chunks(FullSums.from_predictions, *columns, clip=clip).log_loss()
     data = as_predictions(proba, labels, sample_weight)
     return data.mean(full_losses(data, clip))
 

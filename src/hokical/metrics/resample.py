@@ -16,7 +16,7 @@ import numpy as np
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray, IntArray
 from hokical.metrics.checks import Examples
-from hokical.metrics.ranked import RankedExamples, run_starts
+from hokical.metrics.ranking import RankedExamples, run_starts
 
 #: About how many counts a batch of resamples holds: small enough for the cache.
 _BATCH = 1 << 18

@@ -10,8 +10,6 @@ exp(-(pi k s)^2 / 2), however many reflections that takes. So residuals are put 
 shared by its two nearest cells), and one cosine transform is inverted per bandwidth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +18,7 @@ from scipy.fft import dct, idct
 
 from hokical.core.types import FloatArray
 from hokical.metrics.checks import check_inside
-from hokical.metrics.ranked import RankedExamples, rank, run_starts
+from hokical.metrics.ranking import RankedExamples, rank, run_starts
 
 _LEAST_CELLS, _MOST_CELLS = 1 << 12, 1 << 18
 _MAX_STEPS = 60

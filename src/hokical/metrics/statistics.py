@@ -4,8 +4,6 @@ Sums here are plain float64; the tests compare them with the public functions un
 weights.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -16,19 +14,20 @@ from hokical.core.types import FloatArray, IntArray
 from hokical.metrics.binned_sums import debiased_root, gap_norm
 from hokical.metrics.checks import Predictions
 from hokical.metrics.proper import bin_refinement
-from hokical.metrics.ranked import RankedExamples, row_dot, run_starts
-from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
+from hokical.metrics.ranking import (
+    RankedExamples,
+    area_under_risk,
+    area_under_roc,
+    risk_at,
+    row_dot,
+    run_starts,
+)
 from hokical.metrics.smooth import grid_masses, ks_distance, own_bandwidth
 from hokical.metrics.sums import top_losses
 
 
 def top_statistics(
-    ranked: RankedExamples,
-    *,
-    n_bins: int,
-    coverage: float,
-    clip: float,
-    cells: int,
+    ranked: RankedExamples, *, n_bins: int, coverage: float, clip: float, cells: int
 ) -> dict[str, FloatArray]:
     """All top-label metrics: smooth ECE on a grid of `cells`."""
     return {

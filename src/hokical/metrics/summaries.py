@@ -1,7 +1,5 @@
 """All metrics at once, with bootstrap intervals and the bounds on the true calibration error."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
@@ -22,11 +20,10 @@ from hokical.metrics.checks import (
     check_clip,
     check_inside,
 )
-from hokical.metrics.chunked import is_chunked, sum_examples
+from hokical.metrics.chunked import is_chunked, sum_chunks
 from hokical.metrics.classes import ClassSums, ClassTable
 from hokical.metrics.proper import split_sums
-from hokical.metrics.ranked import RankedExamples
-from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
+from hokical.metrics.ranking import RankedExamples, area_under_risk, area_under_roc, risk_at
 from hokical.metrics.resample import Resampler
 from hokical.metrics.smooth import cells_for, ks_distance, smooth_ece
 from hokical.metrics.statistics import BlockSums, class_cells, top_statistics
@@ -159,7 +156,7 @@ def summary(
     limits: dict[str, Any] = {"n_bins": check_count(n_bins), "clip": check_clip(clip)}
     if is_chunked(confidence):
         _refuse_for_chunks(n_resamples, proba=proba, labels=labels, predicted=predicted, seed=seed)
-        total = sum_examples(confidence, correct, sample_weight, **limits)
+        total = sum_chunks(MetricSums.from_examples, confidence, correct, sample_weight, **limits)
         return summarize_sums(total, coverage=coverage, clip=clip, delta=delta)
     n_resamples = 1000 if n_resamples is None else n_resamples
     options = SummaryOptions(n_bins, coverage, clip, delta, n_resamples, seed)

@@ -1,7 +1,5 @@
 """Chunks of a stream as checked blocks, and all of them in memory for the methods that need it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every metric of a calibrator on a source, in one pass."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Fits on data that do not fit into memory: a checkpoint, a progress bar, chunks that come once."""
 
-from __future__ import annotations
-
 import os
 from contextlib import nullcontext
 from typing import Any, TypeVar

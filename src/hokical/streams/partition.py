@@ -1,7 +1,5 @@
 """A source as a partition: its blocks one after the other, with a journal of what is done."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from hokical.core.memory import check_memory

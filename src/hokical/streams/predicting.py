@@ -1,7 +1,5 @@
 """Predictions for every row of a source: chunk by chunk, or into a file that survives a crash."""
 
-from __future__ import annotations
-
 import glob
 import io
 import json

@@ -62,13 +62,13 @@ def test_what_torch_cannot_compute_with_is_refused() -> None:
     with pytest.raises(TypeError, match=r"must be dense; got a nested tensor. Use `.to_padded"):
         as_logits(nested)
     with pytest.raises(TypeError, match=r"got a quantised tensor. Use `.dequantize\(\)`"):
-        BACKEND.checked(Elsewhere(is_quantized=True), "logits")
+        BACKEND.check(Elsewhere(is_quantized=True), "logits")
     with pytest.raises(TypeError, match=r"floating point; got dtype torch\.bool"):
         as_logits(torch.zeros(2, 3, dtype=torch.bool, device="meta"))
     with pytest.raises(TypeError, match=r"a device with float64; got mps. Pass `.cpu\(\)`"):
-        BACKEND.checked(Elsewhere(), "logits")
+        BACKEND.check(Elsewhere(), "logits")
     labels = Elsewhere(floating=False)
-    assert BACKEND.checked(labels, "labels") is labels
+    assert BACKEND.check(labels, "labels") is labels
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """A calibrator behind an exported classifier: one file gives its outputs, labels and confidence."""
 
-from __future__ import annotations
-
 import os
 from typing import Any, Literal
 
@@ -19,7 +17,7 @@ from hokical.integrations.onnx.models import (
     shape_in_words,
 )
 from hokical.integrations.onnx.package import onnx_module
-from hokical.integrations.onnx.planning import Plan, Precision, Shape, make_plan
+from hokical.integrations.onnx.planning import ExportPlan, Precision, Shape, make_plan
 from hokical.integrations.onnx.tracing import ScoresLayout, trace
 from hokical.integrations.onnx.writing import write_model
 
@@ -104,7 +102,7 @@ def attach(
     return whole
 
 
-def _append(whole: Any, plan: Plan, found: Scores, layout: ScoresLayout) -> None:
+def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -> None:
     """Put the calibrator's nodes, constants and outputs into the model."""
     prefix = free_prefix(whole)
     public = {"logits": found.name}
@@ -128,7 +126,7 @@ def _append(whole: Any, plan: Plan, found: Scores, layout: ScoresLayout) -> None
         shape = lengths if name == "probabilities" else [lengths[k] for k in layout.order[:-1]]
         whole.graph.output.append(plan.value_info(public[name], shape, plan.dtype_of(name)))
     whole.graph.node.extend(graph.nodes)
-    whole.graph.initializer.extend(graph.stored())
+    whole.graph.initializer.extend(graph.tensors())
 
 
 def _check_axis(found: Scores, class_axis: int | None, n_classes: int) -> tuple[int, int]:

@@ -3,8 +3,6 @@
 A rule's answer written against the array API becomes ONNX operators by being computed with them.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

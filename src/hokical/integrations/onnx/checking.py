@@ -1,7 +1,5 @@
 """Running what was exported, and comparing it with Python."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A calibrator as an ONNX graph of its own: logits in, labels and confidence out."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

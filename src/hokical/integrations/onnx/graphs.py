@@ -36,7 +36,7 @@ class Graph:
             opset=next(item.version for item in model.opset_import if item.domain == ""),
         )
 
-    def stored(self) -> list[Any]:
+    def tensors(self) -> list[Any]:
         """The constants as tensors."""
         from_array = onnx_module("onnx.numpy_helper").from_array
         return [from_array(array, name) for name, array in self.constants.items()]
@@ -44,7 +44,7 @@ class Graph:
     def model(self, outputs: Iterable[Any], name: str = "calibrator") -> Any:
         """A model with these outputs, each a name with a type or without."""
         helper = onnx_module("onnx.helper")
-        body = helper.make_graph(self.nodes, name, self.inputs, list(outputs), self.stored())
+        body = helper.make_graph(self.nodes, name, self.inputs, list(outputs), self.tensors())
         imports = [helper.make_opsetid("", self.opset)]
         return helper.make_model(
             body, opset_imports=imports, ir_version=helper.find_min_ir_version_for(imports)

@@ -1,7 +1,5 @@
 """Traced graphs in older operators, and in float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

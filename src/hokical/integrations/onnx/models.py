@@ -1,7 +1,5 @@
 """Reading other people's models: their opset, their names, the tensor that holds the scores."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -70,22 +68,18 @@ def _modernize(model: Any) -> Any:
             f"{found}. Install a newer `onnx`, or export the model again with an older opset."
         )
     elif found < OLDEST_OPSET:
-        model = _convert(model, found)
+        try:
+            model = onnx_module("onnx.version_converter").convert_version(model, DEFAULT_OPSET)
+        except RuntimeError as error:
+            raise ValueError(
+                f"`model` must have opset {OLDEST_OPSET} or later; it has {found} and cannot be "
+                f"converted: {error}. Export it again with a newer opset."
+            ) from error
     needed = onnx_module("onnx.helper").find_min_ir_version_for(
         [item for item in model.opset_import if item.domain == ""]
     )
     model.ir_version = max(model.ir_version, needed)
     return model
-
-
-def _convert(model: Any, found: int) -> Any:
-    try:
-        return onnx_module("onnx.version_converter").convert_version(model, DEFAULT_OPSET)
-    except RuntimeError as error:
-        raise ValueError(
-            f"`model` must have opset {OLDEST_OPSET} or later; it has {found} and cannot be "
-            f"converted: {error}. Export it again with a newer opset."
-        ) from error
 
 
 def _name_default_domain(model: Any) -> None:
@@ -153,7 +147,12 @@ def find_scores(model: Any, output: str | None, class_axis: int | None, n_classe
     rank = 2 if class_axis is None else None
     candidates = [known[name] for name in outputs if name in known]
     shaped = [item for item in candidates if _has_axis(item, rank, axis)]
-    fitting = [item for item in shaped if _may_hold(item, axis, n_classes)]
+    lengths = [None if item.shape is None else item.shape[axis] for item in shaped]
+    fitting = [
+        item
+        for item, length in zip(shaped, lengths, strict=True)
+        if not isinstance(length, int) or length == n_classes
+    ]
     if not fitting and len(shaped) == 1:
         return shaped[0]  # whoever asked compares the classes, and says what is wrong
     if len(fitting) != 1:
@@ -213,11 +212,6 @@ def _has_axis(scores: Scores, rank: int | None, axis: int) -> bool:
         return True
     length = len(scores.shape)
     return length == rank if rank is not None else -length <= axis < length and length >= 2
-
-
-def _may_hold(scores: Scores, axis: int, n_classes: int) -> bool:
-    length = None if scores.shape is None else scores.shape[axis]
-    return not isinstance(length, int) or length == n_classes
 
 
 def _names(graph: Any) -> set[str]:

@@ -6,8 +6,6 @@ and searches by comparing everything with everything. Here they are plain operat
 handles an empty batch, and no axis but the batch is ever empty. All else is ndonnx's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from inspect import isfunction
@@ -35,21 +33,21 @@ def __getattr__(name: str) -> Any:
         return found
 
     def call(*args: Any, **options: Any) -> Any:
-        named = {name: _traced(value) for name, value in options.items()}
-        return found(*map(_traced, args), **named)
+        named = {name: _as_traced(value) for name, value in options.items()}
+        return found(*map(_as_traced, args), **named)
 
     return call
 
 
-def _traced(given: Any) -> Any:
+def _as_traced(given: Any) -> Any:
     """NumPy arrays, those in lists too, as constants of the graph."""
     if isinstance(given, (np.ndarray, np.generic)):
         return ndx.asarray(given)
-    return type(given)(map(_traced, given)) if isinstance(given, (list, tuple)) else given
+    return type(given)(map(_as_traced, given)) if isinstance(given, (list, tuple)) else given
 
 
 def _var(x: Array) -> Any:
-    return _traced(x).unwrap_spox()
+    return _as_traced(x).unwrap_spox()
 
 
 def max(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
@@ -64,12 +62,12 @@ def min(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
 
 def any(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
     """Whether one along an axis holds."""
-    return max(ndx.astype(_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
+    return max(ndx.astype(_as_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
 
 
 def all(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
     """Whether every one along an axis holds."""
-    return min(ndx.astype(_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
+    return min(ndx.astype(_as_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
 
 
 def _reduce(reduce: Callable[..., Any], x: Array, axis: int, keepdims: bool) -> Array:
@@ -79,7 +77,7 @@ def _reduce(reduce: Callable[..., Any], x: Array, axis: int, keepdims: bool) -> 
 
 
 def isfinite(x: Array, /) -> Array:
-    return ndx.abs(_traced(x)) < inf
+    return ndx.abs(_as_traced(x)) < inf
 
 
 def matmul(x1: Array, x2: Array, /) -> Array:
@@ -119,20 +117,20 @@ def searchsorted(
     Many are searched by bisection: steps are powers of two, the same for all, so there is no loop.
     """
 
-    def reached(edge: Array) -> Array:
-        return _traced(edge) <= values if side == "right" else _traced(edge) < values
+    def is_reached(edge: Array) -> Array:
+        return _as_traced(edge) <= values if side == "right" else _as_traced(edge) < values
 
     edges: FloatArray = x1 if isinstance(x1, np.ndarray) else x1.unwrap_numpy()
-    values = _traced(x2)
+    values = _as_traced(x2)
     if edges.size <= _FEW:
         values = values[..., None]
-        return ndx.sum(ndx.astype(reached(edges), ndx.int64), axis=-1)
+        return ndx.sum(ndx.astype(is_reached(edges), ndx.int64), axis=-1)
     step = 1 << (edges.size.bit_length() - 1)
     padded = np.full(2 * step, inf)
     padded[1 : 1 + edges.size] = edges
-    found = ndx.astype(reached(padded[step]), ndx.int64) * step
+    found = ndx.astype(is_reached(padded[step]), ndx.int64) * step
     while step > 1:
         step //= 2
         trial = found + step
-        found = ndx.where(reached(take(padded, trial)), trial, found)
-    return ndx.minimum(found, _traced(np.array(edges.size)))
+        found = ndx.where(is_reached(take(padded, trial)), trial, found)
+    return ndx.minimum(found, _as_traced(np.array(edges.size)))

@@ -1,7 +1,5 @@
 """The modules of the extra `onnx`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hokical.core.optional import import_optional

@@ -1,7 +1,5 @@
 """What `export` and `attach` were asked for, checked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,7 +23,7 @@ MOST_NUMBERS = 1 << 24
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExportPlan:
     """A rule, and how it is to be written."""
 
     rule: Rule
@@ -77,7 +75,7 @@ def make_plan(
     precision: str,
     probabilities: bool | None,
     support: bool,
-) -> Plan:
+) -> ExportPlan:
     """Check the options of `export` and `attach`."""
     if not isinstance(calibrator, Calibrator):
         raise TypeError(
@@ -98,7 +96,7 @@ def make_plan(
     wanted = rule.cheap_proba if probabilities is None else bool(probabilities)
     classes, dtype = calibrator.n_classes_, np.dtype(input_dtype)
     known = calibrator.known_support if support else None
-    return Plan(rule, classes, int(opset), dtype, np.dtype(precision), wanted, known)
+    return ExportPlan(rule, classes, int(opset), dtype, np.dtype(precision), wanted, known)
 
 
 def check_opset(opset: Any) -> None:

@@ -1,7 +1,5 @@
 """Traced graphs made small: constants computed, repetitions and detours left out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A rule as a graph: its answers, computed with arrays that record what is done to them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from hokical.integrations.onnx.backend import BACKEND
 from hokical.integrations.onnx.graphs import Graph
 from hokical.integrations.onnx.lowering import use_float32, use_opset
 from hokical.integrations.onnx.package import onnx_module
-from hokical.integrations.onnx.planning import Plan
+from hokical.integrations.onnx.planning import ExportPlan
 from hokical.integrations.onnx.simplify import fold_constants, simplify
 from hokical.rules.answering import What, answer_unchecked
 
@@ -49,7 +47,7 @@ class ScoresLayout:
         return [k for k in range(len(self.shape)) if k != self.axis] + [self.axis]
 
 
-def trace(plan: Plan, layout: ScoresLayout) -> Graph:
+def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
     """A graph from `logits`, and `transformed` where the rule needs it, to the plan's outputs."""
     ndx = onnx_module("ndonnx")
     with _quick_constants():
@@ -77,7 +75,7 @@ def _quick_constants() -> Iterator[None]:
 
 
 def _answers(
-    plan: Plan, layout: ScoresLayout, scores: Array, transformed: Array | None
+    plan: ExportPlan, layout: ScoresLayout, scores: Array, transformed: Array | None
 ) -> dict[str, Any]:
     """The outputs, in the shape of the scores."""
     xp = BACKEND.namespace(scores)

@@ -1,7 +1,5 @@
 """Models checked, and written so that a crash leaves the old file or the new one."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

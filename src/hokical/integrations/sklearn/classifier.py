@@ -6,8 +6,6 @@ estimator alone. The price: it has seen more data than the models of the folds, 
 tends to be slightly too low rather than too high.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

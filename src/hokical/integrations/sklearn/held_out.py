@@ -1,7 +1,5 @@
 """Scores of a scikit-learn estimator for held-out data, as logits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 records the tensor operations alone, as `torch.export` does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -68,14 +66,14 @@ def __getattr__(name: str) -> Answers:
 
 def _data(frame: Frame, logits: Tensor, transformed: Tensor | None = None) -> Logits:
     """The logits as rows (n, classes), with those of transformed inputs."""
-    own = _unchecked(logits.reshape(-1, frame.n_classes))
+    own = _as_logits(logits.reshape(-1, frame.n_classes))
     if transformed is None:
         return own
     views = transformed.reshape(frame.n_transforms, -1, frame.n_classes)
-    return Views.of(own, tuple(_unchecked(view) for view in views))
+    return Views.of(own, tuple(_as_logits(view) for view in views))
 
 
-def _unchecked(values: Tensor) -> Logits:
+def _as_logits(values: Tensor) -> Logits:
     """Logits of which the shape (n, classes) alone is known."""
     wide = values if values.is_floating_point() else values.double()
     return Logits(wide, wide.amax(dim=1).double(), BACKEND)

@@ -1,7 +1,5 @@
 """Validation logits from a network and a data loader, and a calibrated network from both."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,9 +8,16 @@ from torch import Tensor, nn
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.progress import progress_bar
-from hokical.integrations.torch.batches import device_of, evaluating, split_batch, to_device
+from hokical.integrations.torch.batches import (
+    GetLogits,
+    classes_last,
+    device_of,
+    evaluation_mode,
+    find_logits,
+    split_batch,
+    to_device,
+)
 from hokical.integrations.torch.model import CalibratedModel
-from hokical.integrations.torch.outputs import GetLogits, classes_last, find_logits
 
 
 def collect_logits(
@@ -51,7 +56,7 @@ def collect_logits(
     total = len(loader) if hasattr(loader, "__len__") else 0
     parts: list[tuple[Tensor, Tensor]] = []
     with (
-        evaluating(model),
+        evaluation_mode(model),
         torch.no_grad(),
         progress_bar("collecting logits", total, progress) as advance,
     ):

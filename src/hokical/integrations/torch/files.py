@@ -1,7 +1,5 @@
 """A network and its calibrator in one file: safetensors, with the calibrator as JSON beside."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A network and its calibrator as one module."""
 
-from __future__ import annotations
-
 import operator
 import os
 from collections.abc import Callable, Sequence
@@ -15,10 +13,17 @@ from torch.utils._pytree import _register_namedtuple
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.views import Views
 from hokical.guarantees.selective import SelectivePrediction
-from hokical.integrations.torch.batches import device_of, evaluating, split_batch, to_device
+from hokical.integrations.torch.batches import (
+    GetLogits,
+    classes_last,
+    device_of,
+    evaluation_mode,
+    find_logits,
+    split_batch,
+    to_device,
+)
 from hokical.integrations.torch.files import read_network, write_network
 from hokical.integrations.torch.module import CalibratorModule, as_module
-from hokical.integrations.torch.outputs import GetLogits, classes_last, find_logits
 
 
 class CalibratedOutput(NamedTuple):
@@ -91,7 +96,12 @@ class CalibratedModel(nn.Module):
         self.calibrator = calibrator.to(device_of(model))
         self.class_axis = class_axis
         self.get_logits = find_logits if get_logits is None else get_logits
-        self.transforms = _checked_transforms(calibrator, transforms)
+        self.transforms = list(transforms or ())
+        if len(self.transforms) != calibrator.n_transforms:
+            raise ValueError(
+                f"`transforms` must be the {calibrator.n_transforms} transformations of the "
+                f"calibrator's fit, in that order; got {len(self.transforms)}. Only ReCal has any."
+            )
         self.as_tuple = as_tuple
         self.training = model.training  # of this module alone: the network keeps its modes
 
@@ -102,12 +112,12 @@ class CalibratedModel(nn.Module):
         """
         logits = self.get_logits(self.model(*args, **kwargs))
         self._bring_calibrator_to(logits.device)
-        given = self._transformed(args, kwargs)
+        given = self._transform_logits(args, kwargs)
         answer = self.calibrator(classes_last(logits, self.class_axis), **given)
         output = CalibratedOutput(logits, answer.labels, answer.confidence)
         return (*output,) if self.as_tuple else output
 
-    def _transformed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+    def _transform_logits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
         """The logits of the transformed inputs, where the method needs any."""
         if not self.transforms:
             return {}
@@ -138,7 +148,7 @@ class CalibratedModel(nn.Module):
         `predict_or_abstain` then uses these counts; `loader` is as in `collect_logits`.
         """
         fitted, tables = self._known_fit("certify"), []
-        with evaluating(self.model):
+        with evaluation_mode(self.model):
             for batch in loader:
                 args, kwargs, labels = split_batch(to_device(batch, device_of(self.model)))
                 fitted.certify(self._scores(args, kwargs), labels)
@@ -165,7 +175,7 @@ class CalibratedModel(nn.Module):
                 f"{tuple(logits.shape)}. Pixels or tokens of one item are not independent: see "
                 "`hokical.Dense`."
             )
-        given = self._transformed(args, kwargs)
+        given = self._transform_logits(args, kwargs)
         return Views(logits, given["transformed"]) if given else logits
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -205,17 +215,3 @@ class CalibratedModel(nn.Module):
     def fitted(self) -> Calibrator | None:
         """The calibrator this was made with, to be saved; None once a state dict was loaded."""
         return self.calibrator.fitted
-
-
-def _checked_transforms(
-    module: CalibratorModule, transforms: Sequence[Callable[[Any], Any]] | None
-) -> list[Callable[[Any], Any]]:
-    """As many as ReCal was fitted with, and none for the others."""
-    found = [] if transforms is None else list(transforms)
-    wanted = module.n_transforms
-    if len(found) != wanted:
-        raise ValueError(
-            f"`transforms` must be the {wanted} transformations of the calibrator's fit, in that "
-            f"order; got {len(found)}. Only ReCal has any."
-        )
-    return found

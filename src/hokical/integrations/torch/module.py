@@ -1,7 +1,5 @@
 """A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
