@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from hokical.core.logits import Logits, as_logits
 from hokical.core.topk import TopK
-from hokical.stability import compiled, gaussian, gumbel, profile, sampled, uniform
+from hokical.stability import (
+    compiled,
+    gaussian,
+    gumbel,
+    profile,
+    profile_host,
+    sampled,
+    uniform,
+)
 from hokical.stability.compiled_kernels import uniform_stability
 from hokical.stability.noise import Gaussian, Uniform
 from hokical.stability.sampled import Draws
@@ -95,23 +103,25 @@ def test_chances_of_every_class(c: int, spread: float, seed: int, dtype: str) ->
 
 
 @given(CLASSES, st.sampled_from([0.3, 4.0, 12.0]), SEEDS, st.sampled_from(["float32", "float64"]))
-def test_the_parts_of_the_profile(c: int, spread: float, seed: int, dtype: str) -> None:
+def test_profiles(c: int, spread: float, seed: int, dtype: str) -> None:
+    """NumPy's form and the compiled one against the portable one."""
     logits = rows(c, spread, seed, dtype)
-    gaps = profile.column_gaps.portable(logits)
-    np.testing.assert_array_equal(compiled._column_gaps(logits), gaps)
-    base = np.where(np.isfinite(gaps), gaps, 0.0)
-    slow = profile.rest_sums.portable(logits, base, 0.7)
-    np.testing.assert_allclose(compiled._rest_sums(logits, base, 0.7), slow, rtol=1e-12, atol=1e-12)
-    gap = np.minimum(gaps[:, None] / SCALES, 1e3)
-    for fast, slow in zip(
-        compiled._chances(logits, gap, SCALES),
-        profile.chances.portable(logits, gap, SCALES),
-        strict=True,
-    ):
-        np.testing.assert_allclose(fast, slow, atol=1e-12)
-    slow = profile.overtaking_sums.portable(logits, gap, SCALES)
-    fast = compiled._overtaking_sums(logits, gap, SCALES)
-    np.testing.assert_allclose(fast, slow, rtol=1e-12, atol=1e-300)
+    log_odds, profiles = profile.rows_profile.portable(logits, 0.7, SCALES)
+    for form in (profile_host.rows_profile, compiled._rows_profile):
+        found = form(logits, 0.7, SCALES)
+        np.testing.assert_allclose(found[0], log_odds, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(np.exp(found[1]), np.exp(profiles), rtol=2e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 3, 9, 200])
+def test_few_rows_and_many_have_one_profile(n: int) -> None:
+    """Few pairs beyond the quadrature are counted one by one in Python."""
+    logits = rows(12, 6.0, 5, "float64").take(np.arange(n) % 8)
+    whole = profile_host.rows_profile(logits, 0.7, SCALES)
+    for i in range(min(n, 8)):
+        alone = profile_host.rows_profile(logits.take(np.array([i])), 0.7, SCALES)
+        for one, batch in zip(alone, whole, strict=True):
+            np.testing.assert_allclose(one[0], batch[i], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("c", [12, 1001])

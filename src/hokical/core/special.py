@@ -27,6 +27,9 @@ _ERFCX = (
     -0.05869339857664934, 0.09230432116428125, -0.10880393014244462, 0.08227673848999506,
     0.0035854154854790257, -0.14024059858554525, 1.2375126308378275,
 )  # fmt: skip
+_ERFCX_RISING = np.array(_ERFCX[::-1])
+#: Arrays so small that calls take longer than numbers.
+_FEW = 256
 
 
 def constant(table: FloatArray, like: Array) -> Array:
@@ -77,6 +80,11 @@ def ndtr(x: Array, xp: Namespace) -> Array:
     y = xp.abs(x) * _ROOT_HALF
     tail = 0.5 * erfcx(y) * xp.exp(-y * y)
     return xp.where(x < 0.0, tail, 1.0 - tail)
+
+
+def clip(x: Array, low: float, high: float, xp: Namespace) -> Array:
+    """`xp.clip`, which NumPy takes four times as long for on small arrays."""
+    return np.minimum(np.maximum(x, low), high) if xp is np else xp.clip(x, low, high)
 
 
 def log_ndtr(x: Array, xp: Namespace) -> Array:
@@ -132,6 +140,11 @@ def where_needed(
 def erfcx(y: Array) -> Array:
     """exp(y^2) erfc(y) for y >= 0, with a relative error of about 1e-15."""
     t = (y - _ERFCX_CENTRE) / (y + _ERFCX_CENTRE)
+    if isinstance(t, np.ndarray) and t.size <= _FEW:  # one product instead of 44 small calls
+        powers = np.empty((len(_ERFCX), t.size))
+        powers[0], powers[1:] = 1.0, t.ravel()
+        np.multiply.accumulate(powers, axis=0, out=powers)
+        return (_ERFCX_RISING @ powers).reshape(t.shape) / (1.0 + 2.0 * y)
     value = t * _ERFCX[0] + _ERFCX[1]
     for coefficient in _ERFCX[2:]:
         value = value * t + coefficient

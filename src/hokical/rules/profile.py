@@ -9,7 +9,7 @@ import numpy as np
 
 from hokical.core.arrays import Array, Namespace
 from hokical.core.logits import Logits
-from hokical.core.special import expit
+from hokical.core.special import clip
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray
 from hokical.rules.base import Rule
@@ -43,8 +43,8 @@ def profile_features(logits: Logits, temperature: Array, widths: Array) -> Array
     """
     xp = logits.xp
     log_odds, profile = log_odds_and_profile(logits, temperature, widths)
-    first = xp.clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
-    return xp.concat([first[:, None], xp.clip(profile, LEAST_LOG, None)], axis=1)
+    first = clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, xp)
+    return xp.concat([first[:, None], clip(profile, LEAST_LOG, 0.0, xp)], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +115,9 @@ class ProfileRule(Rule):
 
 def _guess(logits: Logits) -> Array:
     """The chance (n,) of a guess among the possible classes, if there are several."""
-    return 1.0 / logits.xp.clip(logits.possible_counts, 2.0, None)
+    return 1.0 / clip(logits.possible_counts, 2.0, np.inf, logits.xp)
 
 
 def _chance(log_odds: Array, xp: Namespace) -> Array:
     """Confidence from log-odds, never 0 or 1."""
-    return expit(xp.clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS), xp)
+    return 1.0 / (1.0 + xp.exp(-clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, xp)))

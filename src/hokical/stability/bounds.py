@@ -95,9 +95,9 @@ def _gaussian_sums(logits: TopK, scale: float) -> Bounds:
         return least, np.zeros_like(least)
     equal = np.where(count > 0.0, _in_units(logits.tail.margin[:, None], scale), 0.0)
     # As many classes where log Phi(v)/x is least as R allows, at most all, at least at the ceiling.
-    place = np.clip(_chord_end(scale) - u, gap, equal)
+    place = np.clip(chord_end(scale) - u, gap, equal)
     least = count * np.exp((place - equal) * scale) * log_ndtr(u + place, np)
-    return least, count * _highest_mean(u + gap, u + equal, scale)
+    return least, count * highest_mean(u + gap, u + equal, scale)
 
 
 def _in_units(margin: FloatArray, width: float) -> FloatArray:
@@ -106,7 +106,7 @@ def _in_units(margin: FloatArray, width: float) -> FloatArray:
         return np.asarray(np.minimum(margin / width, FARTHEST))
 
 
-def _highest_mean(ceiling: FloatArray, equal: FloatArray, scale: float) -> FloatArray:
+def highest_mean(ceiling: FloatArray, equal: FloatArray, scale: float) -> FloatArray:
     """Upper bound on the mean of log Phi(v_i), given the mean of x_i = exp(-scale v_i).
 
     `ceiling` is the least v_i can be, and `equal` the one at which all x_i are the mean. A line
@@ -114,7 +114,7 @@ def _highest_mean(ceiling: FloatArray, equal: FloatArray, scale: float) -> Float
     rises above it again at the ceiling; then the line is lifted until it does not.
     """
     at_ceiling, best = log_ndtr(ceiling, np), np.zeros_like(equal)
-    end = _concave_from(scale)
+    end = concave_from(scale)
     line = _line_through_ceiling(ceiling, at_ceiling, scale)
     for v in (np.maximum(equal, end), np.maximum(line, end), np.float64(end + _TOUCH_BEYOND)):
         touched = log_ndtr(v, np)
@@ -138,13 +138,13 @@ def _line_through_ceiling(ceiling: FloatArray, at_ceiling: FloatArray, scale: fl
 
 
 @lru_cache(maxsize=256)
-def _chord_end(scale: float) -> float:
+def chord_end(scale: float) -> float:
     """The v with the least log Phi(v) exp(scale v): where hazard(v) = -scale log Phi(v)."""
     return _root(lambda v: _hazard(v) / -log_ndtr(v, np) - scale, _FAR_UP)
 
 
 @lru_cache(maxsize=256)
-def _concave_from(scale: float) -> float:
+def concave_from(scale: float) -> float:
     """A v above which log Phi(v) is concave in exp(-scale v): from v + hazard(v) = scale on."""
     return _root(lambda v: v + _hazard(v) - scale, max(_FAR_UP, scale))
 
@@ -178,7 +178,7 @@ def uniform_bounds(logits: TopK, width: float) -> Bounds:
     taken = np.zeros_like(upper)
     if crowd.size:
         taken[crowd] = by_blocks(
-            lambda block: _taken(block, width), logits.take(crowd), 3 * _HALVINGS * _ORDER
+            lambda block: _taken_share(block, width), logits.take(crowd), 3 * _HALVINGS * _ORDER
         )
     return np.clip(upper - taken, 0.0, 1.0), upper
 
@@ -192,7 +192,7 @@ def _within_reach(logits: TopK, width: float) -> FloatArray:
     return np.asarray(np.minimum(count, np.floor(room * (1.0 + 1e-9))))
 
 
-def _taken(logits: TopK, width: float) -> FloatArray:
+def _taken_share(logits: TopK, width: float) -> FloatArray:
     """integral over u in [0, joined] of P(u) (1 - (1 - y)^hidden), y = joined - u, (n,).
 
     P is the product over the seen classes, and hidden classes join at `joined`. The other factor

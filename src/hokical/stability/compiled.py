@@ -12,7 +12,7 @@ from hokical.core.blocks import by_blocks
 from hokical.core.jit import has_compiler
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
-from hokical.stability import gaussian, gumbel, profile, sampled, uniform
+from hokical.stability import gaussian, gumbel, profile, profile_host, sampled, uniform
 from hokical.stability.compiled_kernels import (
     TILE,
     count_survivals,
@@ -21,18 +21,9 @@ from hokical.stability.compiled_kernels import (
     uniform_shares,
     uniform_stability,
 )
-from hokical.stability.compiled_profile_kernels import (
-    gaussian_chances,
-    overtaking,
-    rest_sums,
-    runner_up,
-)
+from hokical.stability.compiled_profile_kernels import profile_rows, softmax_of_top
 from hokical.stability.sampled import Draws, below_top
-from hokical.stability.tables import (
-    REACH,
-    Quadrature,
-    tail_quadrature,
-)
+from hokical.stability.tables import REACH, Quadrature, tail_quadrature
 
 #: Portable and compiled sums agree to 1e-13 per thousand classes. Beyond that only the compiled
 #: ones are used, where there is a compiler, so that a result does not depend on its batch.
@@ -42,8 +33,6 @@ _PORTABLE_UP_TO = 1000
 _UNIFORM_PORTABLE_UP_TO = 16
 #: A logit and a draw cost so much less than a logit under Gaussian noise.
 _DRAWS_PER_LOGIT = 30
-#: Rivals whose chance is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
-_NEGLIGIBLE = 160.0
 #: Rows at a time: few enough to stay in cache while a tile of noise is used on all of them.
 _SAMPLED_ROWS = 128
 
@@ -67,14 +56,16 @@ def _chances_from_series(logits: Logits, scale: float, series: FloatArray) -> Fl
     return out
 
 
-@gumbel.stability.register(
-    lambda logits, *_: logits.is_numpy and logits.tail is None and rest_sums.worthwhile(logits.work)
-)
+def _gumbel_usable(logits: Logits, *_: Any) -> bool:
+    return logits.is_numpy and logits.tail is None and softmax_of_top.worthwhile(logits.work)
+
+
+@gumbel.stability.register(_gumbel_usable)
 def _gumbel_stability(logits: Logits, scale: float) -> FloatArray:
     def work(block: Logits) -> FloatArray:
-        others = np.empty(block.n_rows)
-        rest_sums(block.block(), block.top, np.zeros(block.n_rows), 1.0 / scale, others)
-        return 1.0 / (1.0 + others)
+        out = np.empty(block.n_rows)
+        softmax_of_top(block.block(), block.top, 1.0 / scale, out)
+        return out
 
     gamma: FloatArray = by_blocks(work, logits)
     return gamma
@@ -149,44 +140,20 @@ def _noise_tiles(draws: Draws, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]
 
 def _profile_usable(logits: Logits, *_: Any) -> bool:
     many = logits.n_columns > _PORTABLE_UP_TO and has_compiler()
-    return logits.is_numpy and (many or gaussian_chances.worthwhile(logits.work))
+    plain = logits.is_numpy and logits.tail is None
+    return plain and (many or profile_rows.worthwhile(logits.work))
 
 
-@profile.column_gaps.register(_profile_usable)
-def _column_gaps(logits: Logits) -> FloatArray:
-    out = np.empty(logits.n_rows)
-    runner_up(logits.block(), logits.top, out)
-    return out
+profile.rows_profile.register(lambda logits, *_: logits.is_numpy)(profile_host.rows_profile)
 
 
-@profile.rest_sums.register(_profile_usable)
-def _rest_sums(logits: Logits, gaps: FloatArray, temperature: float) -> FloatArray:
-    out = np.empty(logits.n_rows)
-    rest_sums(logits.block(), logits.top, gaps, 1.0 / temperature, out)
-    return out
-
-
-@profile.chances.register(lambda logits, *_: logits.tail is None and _profile_usable(logits))
-def _chances(logits: Logits, gap: FloatArray, scales: FloatArray) -> tuple[FloatArray, FloatArray]:
+@profile.rows_profile.register(_profile_usable)
+def _rows_profile(
+    logits: Logits, temperature: float, scales: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     rule = tail_quadrature(logits.n_classes)
-    tables = (rule.nodes, rule.weights, rule.series, rule.own)
-    last = np.where(gap > profile.CUT_FROM, profile.BUMP - 0.5 * gap, np.inf)
-    last[gap > profile.FAR_FROM] = -np.inf
-    out = np.empty((2, scales.size, logits.n_rows))
-    for k, scale in enumerate(scales.tolist()):
-        end = np.ascontiguousarray(last[:, k])
-        gaussian_chances(logits.block(), logits.top, end, 2.0 / (REACH * scale), tables, out[:, k])
-    kept, lost = out.transpose(0, 2, 1)
-    return kept, lost
-
-
-@profile.overtaking_sums.register(_profile_usable)
-def _overtaking_sums(logits: Logits, gap: FloatArray, scales: FloatArray) -> FloatArray:
-    out = np.zeros_like(gap)
-    for k, scale in enumerate(scales.tolist()):
-        far = np.flatnonzero(gap[:, k] > profile.FAR_FROM)
-        sums = np.empty(far.size)
-        gaps = gap[far, k]
-        overtaking(logits.block(), logits.top, far, gaps, 1.0 / scale, _NEGLIGIBLE, sums)
-        out[far, k] = sums
-    return out
+    tables = (rule.nodes, rule.weights, rule.series, rule.own, rule.outside)
+    log_odds, out = np.empty(logits.n_rows), np.empty((logits.n_rows, scales.size, 2))
+    steps = (2.0 / (REACH * scales), 1.0 / scales)
+    profile_rows(logits.block(), logits.top, temperature, steps, tables, log_odds, out)
+    return log_odds, out.reshape(-1, 2 * scales.size)

@@ -10,46 +10,59 @@ from numpy.typing import NDArray
 
 from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel, max_kernel
+from hokical.core.logits import FARTHEST
 from hokical.core.types import FloatArray
 from hokical.stability.compiled_kernels import _chebyshev_moments as chebyshev_moments
+from hokical.stability.profile import (
+    BUMP,
+    BUMP_NODES,
+    BUMP_STEP,
+    CROWDED,
+    CROWDED_UP_TO,
+    CUT_FROM,
+    FAR_FROM,
+    NO_CHANCE,
+    ROOT_HALF,
+)
 
 Block = NDArray[Any]  # (rows, classes) float32 or float64
+#: Nodes (K,), weights (K,), series (R + 1, K), the label's own factor (K,), the mass left out.
+Rule = tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]
 
 #: exp(-FAR) is nothing beside 1, so larger numbers are cut here.
 _FAR = 700.0
+#: Rivals whose chance is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
+_NEGLIGIBLE = 160.0
+_BUMP_WEIGHT = BUMP_STEP / math.sqrt(2.0 * math.pi)
 
 
 @max_kernel
-def runner_up(block: Block, top: FloatArray, out: FloatArray) -> None:
-    """out[n] = how far the second largest of row n lies below its largest, `top`; 0 for a tie."""
-    for n in range(block.shape[0]):
-        row = block[n]
-        highest = row.dtype.type(top[n])
-        second = row.dtype.type(-np.inf)
-        tied = 0
-        for i in range(row.shape[0]):
-            below = row[i] < highest
-            second = max(second, row[i] if below else row.dtype.type(-np.inf))
-            tied += 0 if below else 1
-        out[n] = 0.0 if tied > 1 else top[n] - second
+def runner_up(row: Block, top: float) -> float:
+    """How far the second largest of a row lies below its largest, `top`; 0 for a tie."""
+    highest = row.dtype.type(top)
+    second = row.dtype.type(-np.inf)
+    tied = 0
+    for i in range(row.shape[0]):
+        below = row[i] < highest
+        second = max(second, row[i] if below else row.dtype.type(-np.inf))
+        tied += 0 if below else 1
+    return 0.0 if tied > 1 else top - second
 
 
 @kernel
-def rest_sums(
-    block: Block, top: FloatArray, gaps: FloatArray, beta: float, out: FloatArray
-) -> None:
-    """out[n] = sum of exp(-beta (d_i - gap_n)) over all columns but the label's.
+def _rest_sum(row: Block, start: float, beta: float) -> float:
+    """sum of exp(-beta (start - z_i)), each term at most 1, over all columns but the label's."""
+    total = 0.0
+    for i in range(row.shape[0]):
+        total += exp_minus(min(max((start - row[i]) * beta, 0.0), _FAR))
+    return total - 1.0
 
-    The label's own term is cut to exp(0) and taken off; the runner-up's is exp(0) too, so nothing
-    cancels.
-    """
+
+@kernel
+def softmax_of_top(block: Block, top: FloatArray, beta: float, out: FloatArray) -> None:
+    """out[n] = the softmax of row n's largest, `top`, at temperature 1 / beta."""
     for n in range(block.shape[0]):
-        row = block[n]
-        start = top[n] - gaps[n]
-        total = 0.0
-        for i in range(row.shape[0]):
-            total += exp_minus(min(max((start - row[i]) * beta, 0.0), _FAR))
-        out[n] = total - 1.0
+        out[n] = 1.0 / (1.0 + _rest_sum(block[n], top[n], beta))
 
 
 @kernel
@@ -66,64 +79,80 @@ def _keep_near(row: Block, top: float, step: float, near: Block) -> int:
 
 
 @kernel
-def gaussian_chances(
-    block: Block,
-    top: FloatArray,
-    last: FloatArray,
-    step: float,
-    rule: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
-    out: FloatArray,
-) -> None:
-    """out[0, n] and out[1, n]: the sums over nodes of weight * survival, and of what is lost.
-
-    `rule` is the nodes (K,), weights (K,), series (R + 1, K) and the label's own factor (K,). What
-    is lost is counted up to the node last[n]; before the first node, 1 and 0 are written.
-    """
-    nodes, weights, series, own = rule
-    moments = np.empty(series.shape[0])
-    products = np.empty(nodes.size)
-    near = np.empty(block.shape[1], block.dtype)
-    for n in range(block.shape[0]):
-        out[0, n] = 1.0
-        out[1, n] = 0.0
-        if last[n] < nodes[0]:
-            continue
-        count = _keep_near(block[n], top[n], step, near)
-        chebyshev_moments(near[:count], top[n], step, moments)
-        for k in range(nodes.size):
-            products[k] = own[k]
-        for r in range(series.shape[0]):
-            for k in range(nodes.size):
-                products[k] -= moments[r] * series[r, k]
-        kept = lost = 0.0
-        for k in range(nodes.size):
-            survival = exp_minus(min(max(products[k], 0.0), _FAR))
-            kept += weights[k] * survival
-            lost += weights[k] * (1.0 - survival) if nodes[k] <= last[n] else 0.0
-        out[0, n] = kept
-        out[1, n] = lost
+def _near_loss(moments: FloatArray, gap: float, rule: Rule, products: FloatArray) -> float:
+    """integral of phi (1 - survival) as far right as it is known."""
+    nodes, weights, series, own, _ = rule
+    end = nodes.size
+    while gap > CUT_FROM and nodes[end - 1] > BUMP - 0.5 * gap:
+        end -= 1
+    for k in range(end):
+        products[k] = own[k]
+    for r in range(0, moments.size, 5):  # five at once: every product is read and written less
+        a, b, c, d, e = moments[r], moments[r + 1], moments[r + 2], moments[r + 3], moments[r + 4]
+        s0, s1, s2, s3, s4 = series[r], series[r + 1], series[r + 2], series[r + 3], series[r + 4]
+        for k in range(end):
+            products[k] -= a * s0[k] + b * s1[k] + c * s2[k] + d * s3[k] + e * s4[k]
+    lost = 0.0
+    for k in range(end):
+        lost += weights[k] * (1.0 - exp_minus(min(max(products[k], 0.0), _FAR)))
+    return lost
 
 
 @kernel
-def overtaking(
-    block: Block,
-    top: FloatArray,
-    far: NDArray[np.intp],
-    gaps: FloatArray,
-    inverse_scale: float,
-    negligible: float,
-    out: FloatArray,
-) -> None:
-    """out[j] = sum of Phi(-d_i / sqrt 2) over the rivals of row far[j], d_i in scales.
+def far_loss(row: Block, top: float, gap: float, inverse_scale: float) -> float:
+    """The sum of the rivals' chances to overtake, less what they do at once; see `profile`.
 
     The label is told from the others by half the gap; classes too far to count are skipped.
     """
-    for j in range(far.size):
-        row, highest = block[far[j]], top[far[j]]
-        low, high = 0.5 * gaps[j], math.sqrt(gaps[j] * gaps[j] + negligible)
-        total = 0.0
-        for i in range(row.shape[0]):
-            d = (highest - row[i]) * inverse_scale
-            if low < d < high:
-                total += 0.5 * math.erfc(0.5 * d)
-        out[j] = total
+    low, high = 0.5 * gap, math.sqrt(gap * gap + _NEGLIGIBLE)
+    total = 0.0
+    for z in row:
+        d = (top - z) * inverse_scale
+        if low < d < high:
+            total += 0.5 * math.erfc(0.5 * d)
+    one = 0.5 * math.erfc(0.5 * gap)
+    if total <= CROWDED * one or gap >= CROWDED_UP_TO:
+        return total
+    together = 0.0
+    for place in BUMP_NODES:
+        node = place - 0.5 * gap
+        survival = (total / one) * math.log1p(-0.5 * math.erfc((node + gap) * ROOT_HALF))
+        together -= math.exp(-0.5 * node * node) * math.expm1(survival)
+    return together * _BUMP_WEIGHT
+
+
+@kernel
+def profile_rows(
+    block: Block,
+    top: FloatArray,
+    temperature: float,
+    steps: tuple[FloatArray, FloatArray],
+    rule: Rule,
+    log_odds: FloatArray,
+    out: FloatArray,
+) -> None:
+    """log_odds[n] of the softmax; out[n, w]: log gamma and log(1 - gamma) at every scale.
+
+    `steps` (W,) are those from logits to the series' variable, and to scales.
+    """
+    near = np.empty(block.shape[1], block.dtype)
+    moments, products = np.empty(rule[2].shape[0]), np.empty(rule[0].size)
+    most = 1.0 - 1.0 / block.shape[1]
+    for n in range(block.shape[0]):
+        row, highest = block[n], top[n]
+        gap = runner_up(row, highest)
+        log_odds[n] = np.inf
+        if gap < FARTHEST:
+            total = _rest_sum(row, highest - gap, 1.0 / temperature)
+            log_odds[n] = gap / temperature - math.log(total)
+        for w in range(out.shape[1]):
+            units = min(gap * steps[1][w], NO_CHANCE)
+            if units > FAR_FROM:
+                lost = far_loss(row, highest, units, steps[1][w])
+            else:
+                count = _keep_near(row, highest, steps[0][w], near)
+                chebyshev_moments(near[:count], highest, steps[0][w], moments)
+                lost = _near_loss(moments, units, rule, products)
+            missing = lost + (rule[4] if lost >= 0.5 and units <= CUT_FROM else 0.0)
+            out[n, w, 0] = math.log1p(-min(missing, most))
+            out[n, w, 1] = math.log(lost) if lost > 0.0 else -np.inf

@@ -35,5 +35,5 @@ def exact_distribution(logits: Logits, noise: Noise) -> Array:
 
     Hidden classes are taken as equals, and the label's chance is then not the midpoint.
     """
-    dense = logits.filled() if isinstance(logits, TopK) else logits
+    dense = logits.fill() if isinstance(logits, TopK) else logits
     return _SOLVERS[noise.family].distribution(dense, noise.width)

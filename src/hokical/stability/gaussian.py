@@ -117,19 +117,25 @@ def chebyshev_moments(logits: Logits, step: Array) -> Array:
 def moments_of(t: Array, xp: Namespace) -> Array:
     """sum_i T_r(t_i) for r = 0 ... R, (n, R + 1), for t (n, classes)."""
     if xp is np and t.shape[1] <= _SHORT_ROWS:
-        return _moments_by_class(t)
+        # Of one row NumPy would add the classes in another order than of several.
+        rows = t if t.shape[0] > 1 else np.concatenate([t, t])
+        return moments_by_class(np.ascontiguousarray(rows.T))[:, : t.shape[0]].T
     sums = xp.sum(chebyshev_polynomials(t, DEGREE, xp), axis=2)
     return xp.permute_dims(sums, (1, 0))
 
 
-def _moments_by_class(t: FloatArray) -> FloatArray:
-    """The same, with T_(h + r) = 2 T_h T_r - T_(h - r) for the upper half."""
-    # Of one row NumPy would add the classes in another order than of several.
-    rows = t if t.shape[0] > 1 else np.concatenate([t, t])
-    terms = chebyshev_polynomials(np.ascontiguousarray(rows.T), DEGREE // 2, np)
-    low = terms.sum(axis=1)
-    high = 2.0 * (terms[1:] * terms[-1]).sum(axis=1) - low[-2::-1]
-    return np.concatenate([low, high])[:, : t.shape[0]].T
+def moments_by_class(t: FloatArray) -> FloatArray:
+    """The same for NumPy, (R + 1, n), for t (classes, n).
+
+    T_(h + r) = 2 T_h T_r - T_(h - r) for the upper half.
+    """
+    terms = chebyshev_polynomials(t, DEGREE // 2, np)
+    found = np.empty((DEGREE + 1, t.shape[1]))
+    low, high = found[: DEGREE // 2 + 1], found[DEGREE // 2 + 1 :]
+    np.add.reduce(terms, axis=1, out=low)
+    np.add.reduce(terms[1:] * (2.0 * terms[-1]), axis=1, out=high)
+    high -= low[-2::-1]
+    return found
 
 
 def traced_moments(t: Array, xp: Namespace) -> Array:

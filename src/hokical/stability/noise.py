@@ -76,7 +76,7 @@ class Gaussian(Noise):
         return cls(width)
 
     @classmethod
-    def unchecked(cls, scale: Any) -> Self:
+    def make_unchecked(cls, scale: Any) -> Self:
         """Of a scale that may be an array of one number, as while a graph is traced."""
         noise = object.__new__(cls)
         noise.__dict__.update(scale=scale, mean=0.0)

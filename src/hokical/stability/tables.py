@@ -36,6 +36,7 @@ class Quadrature:
     weights: FloatArray
     series: FloatArray
     own: FloatArray  # log Phi(u) as the series has it: the top's own factor, to be left out
+    outside: float  # how much of the normal mass the nodes miss
 
 
 def node_step(n_classes: int) -> float:
@@ -43,6 +44,7 @@ def node_step(n_classes: int) -> float:
     return next((step for most, step in _STEPS if n_classes <= most), _SHORTEST_STEP)
 
 
+@memoize
 def tail_quadrature(n_classes: int) -> Quadrature:
     """The tables down to where far classes overtake, close enough for log(1 - gamma)."""
     return gaussian_quadrature(-TAIL_LIMIT, min(node_step(n_classes), _TAIL_STEP))
@@ -54,7 +56,8 @@ def gaussian_quadrature(lowest: float = -NODE_LIMIT, step: float = _SHORTEST_STE
     nodes = np.arange(lowest, NODE_LIMIT + step / 4, step)
     series = np.ascontiguousarray(_log_phi_series(nodes).T)
     signs = (-1.0) ** np.arange(DEGREE + 1)
-    return Quadrature(nodes, step * normal_density(nodes), series, signs @ series)
+    weights = step * normal_density(nodes)
+    return Quadrature(nodes, weights, series, signs @ series, 1.0 - float(weights.sum()))
 
 
 def _log_phi_series(nodes: FloatArray) -> FloatArray:

@@ -50,7 +50,7 @@ def stability(logits: Logits, width: Array) -> Array:
     def work(block: Logits) -> Array:
         xp = block.xp
         near, _, mass = _pieces(block, width)
-        gamma = near[:, 0] + xp.sum(mass, axis=1)
+        gamma = near[:, 0] + _column_sums(mass, xp)
         if _is_crowded(block):
             gamma = gamma + _crowded_part(block, width, near)
         return xp.clip(gamma, 0.0, 1.0)
@@ -70,6 +70,7 @@ def distribution(logits: Logits, width: Array) -> Array:
         xp = block.xp
         margins = xp.clip(block.margins / width, None, 1.0)
         near, nodes, mass = _pieces(block, width)
+        nodes, mass = _turn(nodes, xp), _turn(mass, xp)
         pi = xp.where(margins == 0.0, near[:, :1], xp.zeros_like(margins))
         for start in range(0, nodes.shape[1], _ORDER):
             some = slice(start, min(start + _ORDER, nodes.shape[1]))
@@ -86,7 +87,7 @@ def distribution(logits: Logits, width: Array) -> Array:
 
 
 def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
-    """The nearest margins (n, m), and nodes u and mass (n, Q) of the pieces between them.
+    """The nearest margins (n, m), and nodes u and mass (Q, n) of the pieces between them.
 
     The mass is weight times the product over the rivals. Where all rivals are among the nearest,
     the pieces go down to 0; the one above the first rival, of length near[:, 0], is left out.
@@ -109,13 +110,20 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
         else:
             mass = mass * xp.clip(nodes + across[i : i + 1, None, :], None, 1.0)
     shape = (count * x.shape[0], -1)
-    return near, _turn(xp.reshape(nodes, shape), xp), _turn(xp.reshape(mass, shape), xp)
+    return near, xp.reshape(nodes, shape), xp.reshape(mass, shape)
 
 
 def _turn(table: Array, xp: Namespace) -> Array:
     """Rows for columns; NumPy's in the usual order, as sums depend on it."""
     turned = xp.permute_dims(table, (1, 0))
     return np.ascontiguousarray(turned) if xp is np else turned
+
+
+def _column_sums(table: Array, xp: Namespace) -> Array:
+    """Sums (n,) of a table (Q, n); NumPy would add one column in another order than several."""
+    if xp is np and table.shape[1] == 1:
+        return np.concatenate([table, table], axis=1).sum(axis=0)[:1]
+    return xp.sum(table, axis=0)
 
 
 def _is_crowded(logits: Logits) -> bool:
