@@ -490,4 +490,6 @@ def test_evaluate_compares_numbers_and_dashes_what_is_none() -> None:
     cells = table_cells({"a": found(12.3), "b": found(2.1)}, "log_loss", intervals=True)
     assert cells == ["12.3000", dash, "[bold]2.1000[/bold]", dash]
     cells = table_cells({"a": found(math.nan), "b": found(2.1)}, "log_loss", intervals=False)
-    assert cells == ["nan", "[bold]2.1000[/bold]"]
+    assert cells == [dash, "2.1000"]
+    cells = table_cells({"a": found(math.inf), "b": found(2.1)}, "log_loss", intervals=False)
+    assert cells == ["infinite", "[bold]2.1000[/bold]"]

@@ -55,6 +55,7 @@ def test_every_path_of_every_command_is_known() -> None:
         "apply cal.json r.npz -o r.npz",
         "compare r.npz x_logits.npy --report x_labels.npy",
         "monitor cal.json r.npz --state m.json --log m.json",
+        "monitor cal.json r.npz --state m.json --log m.json.lock",
         "monitor cal.json r.npz --state cal.json",
         "monitor cal.json x_logits.npy --log x_labels.npy",
         "monitor cal.json x_logits.npy --reference r.npz --prometheus r.npz",
@@ -80,6 +81,8 @@ def test_a_checkpoint_is_no_place_for_the_result(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     fit = ("fit", "r.npz", "--method", "temps", "--checkpoint", "ck", "-o")
+    Path("ck").mkdir()
+    assert "would be lost" in hokical_command(*fit, "ck/about.json").err
     assert hokical_command(*fit, "c.json").code == 0
     assert "would be lost" in hokical_command(*fit, "ck/about.json").err
     assert hokical_command(*fit, "c.json").code == 0

@@ -230,6 +230,28 @@ def test_own_maps_and_folders_are_noticed(tmp_path: Path) -> None:
     assert OWN in hokical_command("evaluate", folder, "--calibrator", cal).err
 
 
+def test_a_folder_without_rows_is_named(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    none = {name: pa.array([], pa.float64()) for name in ("logit_0", "logit_1", "label")}
+    pq.write_table(pa.table(none), folder / "a.parquet")
+    said = one_line(hokical_command("fit", folder, "-o", tmp_path / "cal.json"))
+    assert f"{folder}: a source must have at least one row" in said
+
+
+def test_unknown_differences_are_not_shown_as_numbers(tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(90, 3, seed=1)
+    impossible = np.where(np.eye(3)[labels] > 0, -np.inf, 0.0)
+    parts = {"test_logits": impossible, "test_labels": labels}
+    np.savez(tmp_path / "d.npz", val_logits=logits, val_labels=labels, **parts)
+    for words in (("compare", "--methods", "temps"), ("evaluate",)):
+        found = hokical_command(*words, tmp_path / "d.npz", "--resamples", 0)
+        assert found.code == 0, found.err
+        assert "infinite" in found.out
+        assert not {"nan", "+nan", "inf"} & set(found.out.split())
+
+
 def test_the_file_stays_small(tmp_path: Path) -> None:
     beside = json.loads(fit(tmp_path, "--probabilities").read_text())["beside"]
     assert set(beside) == {"examples", "accuracy", "classes", "scores", "zeros", "data"}

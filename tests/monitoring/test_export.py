@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from hokical import CalibrationMonitor, Hoki
+from hokical.core.storage import CalibratorFileError, read_document, write_document
 from hokical.monitoring import draw_history, prometheus_text, read_history
 from tests.cli.test_cli import hokical_command, one_line
 from tests.conftest import synthetic_logits
@@ -254,3 +256,14 @@ def test_command_takes_maps(files: Path) -> None:
     found = hokical_command(*words, "--reference", files / "maps.npz", "--json").json
     assert (found["n"], found["n_observed"]) == (300, 300)
     assert "--class-axis" in one_line(hokical_command(*words[:3]))
+
+
+def test_numbers_that_make_no_status_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    CalibrationMonitor(None).update(np.full(300, 0.7), np.arange(300) % 10 < 7).save(path)
+    document = read_document(path)
+    sums = document["state"].labelled.held[0]
+    document["state"].labelled.held[0] = replace(sums, error_words=-1e300 * sums.error_words)
+    write_document(path, document)
+    with pytest.raises(CalibratorFileError, match="unusable numbers"):
+        CalibrationMonitor.load(path)

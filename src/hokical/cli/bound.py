@@ -1,7 +1,5 @@
 """`hokical bound`: what a measured calibration error says about the true one."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

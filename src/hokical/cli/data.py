@@ -147,7 +147,9 @@ def open_parts(
 ) -> tuple[ChunkSource, FileSplit | None]:
     """A source that is read in parts, with a message about weights; which part of a table it is."""
     source = hokical.streams.open_source(path, split=part.literal, labels=labels, classes=classes)
-    if source.first_chunk().weights is not None:
+    with hokical.io.errors.report_file(path):  # without rows, for instance
+        weighted = source.first_chunk().weights is not None
+    if weighted:
         say_weighted(path)
     return source, part.literal if source.n_rows is None else None
 

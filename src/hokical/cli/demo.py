@@ -1,7 +1,5 @@
 """`hokical demo`: all methods on the data that comes with the package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

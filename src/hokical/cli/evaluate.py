@@ -22,7 +22,7 @@ from hokical.cli.data import (
 )
 from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.scores import show_classes
-from hokical.cli.show import interval, new_table, say, show_json, show_table, warn
+from hokical.cli.show import interval, new_table, number, say, show_json, show_table, warn
 from hokical.cli.spinner import spinner
 
 if TYPE_CHECKING:
@@ -187,13 +187,14 @@ def _show(summaries: dict[str, Summary], source: Path, unit: str, classes: tuple
 
 def table_cells(summaries: dict[str, Summary], metric: str, intervals: bool) -> list[str]:
     """Value and interval per calibrator, the better value in bold if lower is better."""
-    shown = [f"{found[metric].value:.4f}" for found in summaries.values()]
-    # Compared as rounded, but as numbers: 2.1 is less than 12.3.
-    numbers = [float(value) for value in shown if not math.isnan(float(value))]
-    best = min(numbers) if len(set(shown)) > 1 and numbers and metric not in _NOT_LOWER else None
+    # Compared as they are shown.
+    shown = {name: round(found[metric].value, 4) for name, found in summaries.items()}
+    numbers = [value for value in shown.values() if not math.isnan(value)]
+    unequal = len(set(numbers)) > 1 and metric not in _NOT_LOWER
     cells = []
-    for value, found in zip(shown, summaries.values(), strict=True):
-        cells.append(f"[bold]{value}[/bold]" if float(value) == best else value)
+    for name, found in summaries.items():
+        text = number(shown[name])
+        cells.append(f"[bold]{text}[/bold]" if unequal and shown[name] == min(numbers) else text)
         if intervals:
             cells.append(interval(found[metric].low, found[metric].high))
     return cells

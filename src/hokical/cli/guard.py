@@ -105,15 +105,18 @@ class ProtectingCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         paths = {name: path for name, path in ctx.params.items() if isinstance(path, Path)}
-        for name in OUTPUTS & paths.keys():
-            if paths[name].is_dir():  # which the command checks itself
+        if "state" in paths:  # which is removed in the end
+            paths["lock of --state"] = Path(f"{paths['state']}.lock")
+        for name in (*OUTPUTS, "lock of --state"):
+            if name not in paths or paths[name].is_dir():  # which the command checks itself
                 continue
-            others = (paths[other] for other in paths if other != name)
-            if any(_is_same(paths[name], file) for other in others for file in _files_of(other)):
+            others = [paths[other] for other in paths if other != name]
+            same = any(_is_same(paths[name], file) for other in others for file in _files_of(other))
+            if same or _is_within(paths[name], paths.get("checkpoint")):
                 raise hokical.io.DataFileError(
                     paths[name],
-                    f"cannot be the --{name}: it is an input too, or another output, and would be "
-                    "lost.",
+                    f"cannot be the {name if ' ' in name else f'--{name}'}: it is an input too, or "
+                    "another output, and would be lost.",
                     "Choose another name.",
                 )
         return super().invoke(ctx)
@@ -121,6 +124,11 @@ class ProtectingCommand(TyperCommand):
 
 def _files_of(path: Path) -> list[Path]:
     return [path, *hokical.io.opening.files_read(path)]
+
+
+def _is_within(path: Path, folder: Path | None) -> bool:
+    """Whether it lies in a folder, which may not exist yet."""
+    return folder is not None and folder.resolve() in path.resolve().parents
 
 
 def _is_same(one: Path, other: Path) -> bool:

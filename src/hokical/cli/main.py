@@ -1,7 +1,5 @@
 """The `hokical` command: its help, its own options, its exit codes."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`hokical methods`: the calibration methods."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from rich import box

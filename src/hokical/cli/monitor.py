@@ -25,7 +25,15 @@ from hokical.cli.data import (
     warn_of_own_examples,
 )
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.show import check_options, interval, new_table, show_facts, show_json, show_table
+from hokical.cli.show import (
+    DASH,
+    check_options,
+    interval,
+    new_table,
+    show_facts,
+    show_json,
+    show_table,
+)
 from hokical.cli.spinner import spinner
 from hokical.core.logits import as_logits
 from hokical.rules.hoki import HokiRule
@@ -39,7 +47,6 @@ if TYPE_CHECKING:
 ALARM = 3
 #: Classes in the table.
 _SHOWN = 5
-_DASH = "\N{EN DASH}"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -237,12 +244,12 @@ def _facts(status: Status) -> dict[str, str]:
     return {
         "verdict": str(status.verdict),
         "labels": f"{status.n:,} so far, {status.n_window:,} in the window",
-        "says / right": shares if status.n_window else _DASH,
-        "ECE": error if status.n_window else _DASH,
-        "ECE since start": f"{status.ece_since_start:.4f}" if status.n else _DASH,
+        "says / right": shares if status.n_window else DASH,
+        "ECE": error if status.n_window else DASH,
+        "ECE since start": f"{status.ece_since_start:.4f}" if status.n else DASH,
         "evidence": f"{evidence} (alarm at {drift.threshold:.3g})",
-        "inputs": _DASH if inputs is None else f"PSI {inputs.psi:.3f}, p {inputs.p_value:.2g}",
-        "unlike the fit": _DASH if unlike is None else f"{unlike:,} of {status.n_seen:,} rows",
+        "inputs": DASH if inputs is None else f"PSI {inputs.psi:.3f}, p {inputs.p_value:.2g}",
+        "unlike the fit": DASH if unlike is None else f"{unlike:,} of {status.n_seen:,} rows",
     }
 
 
@@ -250,7 +257,7 @@ def _show_classes(status: Status) -> None:
     """The classes with most evidence against them: says / is right / how many."""
     table = new_table(["rows labelled", "says", "is right", "rows", ""])
     for each in status.classes[:_SHOWN]:
-        shares = [f"{share:.1%}" if each.n else _DASH for share in (each.says, each.right)]
+        shares = [f"{share:.1%}" if each.n else DASH for share in (each.says, each.right)]
         alarm = "" if each.alarm is None else f"{each.alarm.direction}-confident"
         table.add_row(Text(each.name), *shares, f"{each.n:,}", alarm)
     more = len(status.classes) - _SHOWN

@@ -9,7 +9,7 @@ import typer
 
 import hokical
 from hokical.cli.options import Json, Seed
-from hokical.cli.show import check_options, new_table, show_json, show_table
+from hokical.cli.show import DASH, check_options, new_table, show_json, show_table
 
 
 def plan(
@@ -41,7 +41,7 @@ def plan(
         return
     table = new_table(("examples", "coverage", "of the best", "nothing accepted"))
     for n, coverage, nothing in zip(found.examples, found.coverage, found.nothing, strict=True):
-        share = f"{coverage / found.best:.0%}" if found.best else "\N{EN DASH}"
+        share = f"{coverage / found.best:.0%}" if found.best else DASH
         style = "bold" if n == found.needed else None
         table.add_row(f"{n:,}", f"{coverage:.1%}", share, f"{nothing:.0%} of the time", style=style)
     show_table(

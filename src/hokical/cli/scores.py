@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,9 @@ def results_table(comparison: Comparison, width: int) -> Table:
             ece, seconds = result.summary["ece"], result.fit_seconds
             found = verdicts.get(result.name)
             cells.append(interval(ece.low, ece.high))
-            cells.append("" if found is None else f"{found.value:+.4f} {_SIGNS[found.verdict]}")
+            known = found is not None and math.isfinite(found.value)
+            value = f"{found.value:+.4f} " if found and known else ""
+            cells.append("" if found is None else f"{value}{_SIGNS[found.verdict]}")
             cells.append("before" if seconds is None else f"{seconds:.2f} s")
         table.add_row(escape("\n".join(textwrap.wrap(result.label, room))), *cells)
     return table

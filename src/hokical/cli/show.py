@@ -25,6 +25,8 @@ from hokical.core.files import printable
 #: Width if there is no terminal, so that tables in files and pipes are not cut.
 _WIDTH_OF_A_PIPE = 120
 _UNBOUNDED = 100_000
+#: For what is not known.
+DASH = "\N{EN DASH}"
 #: The warnings of this command.
 warned: list[str] = []
 
@@ -98,9 +100,14 @@ def _fix_widths(console: Console, table: Table) -> int:
     return size.minimum
 
 
+def number(value: float) -> str:
+    """Four decimals; a dash for what is not known."""
+    return DASH if math.isnan(value) else "infinite" if math.isinf(value) else f"{value:.4f}"
+
+
 def interval(low: float, high: float) -> str:
     """Both ends of an interval, or a dash if there is none."""
-    return "\N{EN DASH}" if math.isnan(low) or math.isnan(high) else f"{low:.4f} - {high:.4f}"
+    return DASH if math.isnan(low) or math.isnan(high) else f"{number(low)} - {number(high)}"
 
 
 def show_facts(facts: dict[str, str]) -> None:

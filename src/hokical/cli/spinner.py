@@ -1,7 +1,5 @@
 """A spinner for work whose length is not known."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Answers of language models: log-probabilities as APIs return them, and evaluation logs."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ that is started again gets the finished results at once, goes on in the middle o
 and ends with the same numbers as if nothing had happened.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

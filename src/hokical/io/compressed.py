@@ -1,7 +1,5 @@
 """Text in files that may be compressed: `.csv.gz` and `.csv.zst`."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from importlib import import_module

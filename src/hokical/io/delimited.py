@@ -1,7 +1,5 @@
 """`.csv`: text tables with commas, semicolons or tabs."""
 
-from __future__ import annotations
-
 import csv
 import re
 from itertools import islice

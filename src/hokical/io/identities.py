@@ -1,7 +1,5 @@
 """What distinguishes data from other data: files by size and time, all else by every byte."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable, Iterator

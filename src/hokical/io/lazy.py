@@ -1,7 +1,5 @@
 """Arrays by name, read when they are asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which of a file's arrays are the logits and which the labels, by their names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From a path, a folder, a dataset or chunks to a source, whatever the format."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`.parquet`: a table of columns (extra `parquet`)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ the short list below, with stand-ins that only take notes. Arrays of plain numbe
 the notes afterwards. Any other name, and so any call that a pickle could do harm with, is refused.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import pickle

@@ -180,7 +180,9 @@ class FileArrays:
             array = find_name(self.arrays, (name,), self.names.part)
             array = array or find_name(self.arrays, (name,), None)
             if array is None or self.arrays[array].shape != (n_rows,):
-                raise ValueError(f"expected an array `{name}` of shape ({n_rows},), see --keep.")
+                raise ValueError(
+                    f"expected an array `{name}` of shape ({n_rows},), to keep or for timestamps."
+                )
             found[name] = self.arrays[array]
         return found
 

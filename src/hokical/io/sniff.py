@@ -1,7 +1,5 @@
 """What a file is, by its first bytes; its name decides only where bytes cannot."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -1,7 +1,5 @@
 """Chunks of an iterator, kept in temporary files so that there can be several passes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryFile

@@ -1,7 +1,5 @@
 """Named arrays in files that need a library: safetensors (extra `safetensors`), Zarr (`zarr`)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What to read from a file: the kind of its scores, the names of the classes, columns to keep."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

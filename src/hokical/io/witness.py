@@ -4,8 +4,6 @@ A function or an iterator can give other rows after a restart, and only the rows
 every block is kept, and compared when a fit goes on.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

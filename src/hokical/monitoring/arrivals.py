@@ -1,7 +1,5 @@
 """Reads and checks what a monitor is fed: single predictions, batches, timestamps."""
 
-from __future__ import annotations
-
 from collections.abc import Sized
 from contextlib import suppress
 from datetime import UTC, datetime

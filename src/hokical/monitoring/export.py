@@ -1,7 +1,5 @@
 """Statuses for other programs: JSON lines, and Prometheus' text format."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ population stability index (PSI) measures the size of the shift. A shift is repo
 both significant and large enough to matter.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

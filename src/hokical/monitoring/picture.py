@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -49,5 +50,6 @@ def _mark_alarm(ax: Axes, entries: Sequence[Mapping[str, Any]], places: list[Any
     """A line at the first status with an alarm, with the verdict beside it."""
     for entry, place in zip(entries, places, strict=True):
         if any(test["alarm"] for test in (entry["calibration"], *entry["classes"])):
-            ax.axvline(place, color=GREY, linestyle=":", label=f"alarm: {entry['verdict']['text']}")
+            words = textwrap.fill(f"alarm: {entry['verdict']['text']}", 60)
+            ax.axvline(place, color=GREY, linestyle=":", label=words)
             return

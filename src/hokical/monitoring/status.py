@@ -1,7 +1,5 @@
 """The status of a monitor: numbers, both drift tests, and a verdict."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any

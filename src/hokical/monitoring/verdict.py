@@ -1,7 +1,5 @@
 """The verdict in words: the first thing for a person on call to read."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime

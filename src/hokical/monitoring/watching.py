@@ -144,6 +144,10 @@ class WatchedStream:
         monitor = cls._from_parts(
             document.get("reference"), document["state"], document.get("stamp")
         )
+        try:
+            monitor.status()
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise CalibratorFileError(f"{path} has unusable numbers: {error}.") from error
         if calibrator is not None:
             monitor._watch(calibrator)
         return monitor

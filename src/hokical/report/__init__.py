@@ -1,7 +1,5 @@
 """A comparison as one self-contained HTML file."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

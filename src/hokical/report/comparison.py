@@ -3,8 +3,6 @@
 Results are data: the command line, the report and the tests all read the same `Comparison`.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import time

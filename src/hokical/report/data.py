@@ -4,8 +4,6 @@ It holds sums of bins and points of curves, not confidences, so a report of a mi
 small as one of a thousand.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 from typing import Any

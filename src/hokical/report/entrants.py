@@ -23,7 +23,7 @@ def choose_entrants(
     """Calibrators by name, and the names of those that the data do not allow, with the reason."""
     found: dict[str, Calibrator] = {}
     skipped: dict[str, str] = {}
-    for name, calibrator in _named(methods, seed):
+    for name, calibrator in _name_methods(methods, seed):
         if name in found:
             raise ValueError(
                 f"`methods` must have different names; got {name!r} twice. Name them in a dict, "
@@ -51,7 +51,7 @@ def method_title(calibrator: Calibrator) -> str:
     return str(kind.title).split(" (")[0]
 
 
-def _named(methods: Methods, seed: int) -> Iterable[tuple[str, Calibrator]]:
+def _name_methods(methods: Methods, seed: int) -> Iterable[tuple[str, Calibrator]]:
     if isinstance(methods, str):
         raise TypeError(
             f"`methods` must be a list or dict of methods; got {methods!r}. Use a list."

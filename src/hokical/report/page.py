@@ -4,8 +4,6 @@ Its content security policy says that it loads nothing and runs only our script,
 enforce that, whatever a method's name or a note may contain.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

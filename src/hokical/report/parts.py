@@ -1,7 +1,5 @@
 """The parts of the page as HTML that can be read without scripts: tiles, table, notes, facts."""
 
-from __future__ import annotations
-
 from html import escape
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The origin of the numbers of a comparison."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from dataclasses import dataclass

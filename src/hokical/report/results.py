@@ -1,7 +1,5 @@
 """What a comparison knows about one method."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

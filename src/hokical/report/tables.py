@@ -83,7 +83,9 @@ class Tables:
             raise ValueError(f"`metric` must be one of {sorted(base.row_scores)}; got {metric!r}.")
         z = -float(ndtri(0.5 * check_chance("delta", delta)))
         others = [result for result in self.results if result.name != base.name]
-        pairs = [_paired(result.row_scores[name], base.row_scores[name]) for result in others]
+        pairs = [
+            _pair_difference(result.row_scores[name], base.row_scores[name]) for result in others
+        ]
         values, errors = np.array(pairs).reshape(-1, 2).T
         with np.errstate(divide="ignore", invalid="ignore"):  # an infinite difference is certain
             chances = np.where(values == 0.0, 1.0, 2.0 * ndtr(-np.abs(values) / errors))
@@ -197,7 +199,7 @@ def format_score(name: str, value: float | None) -> str:
     return f"{value:.1%}" if name in SHARES else f"{value:.4f}"
 
 
-def _paired(rows: FloatArray, others: FloatArray) -> tuple[float, float]:
+def _pair_difference(rows: FloatArray, others: FloatArray) -> tuple[float, float]:
     """Mean difference and its standard error; without error if one mean is infinite."""
     if not (np.isfinite(rows).all() and np.isfinite(others).all()):
         ends = float(rows.mean()), float(others.mean())
