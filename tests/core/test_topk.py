@@ -32,7 +32,7 @@ def test_one_class_per_row_is_found_whether_seen_or_hidden(
     dense = topk_rows(n_classes + 1, 2.0, seed)[2:]
     seen = TopK.from_logits(dense, k, keep_rest=False)
     classes = np.random.default_rng(seed).integers(n_classes + 1, size=len(dense))
-    filled = seen.filled()
+    filled = seen.fill()
     assert np.array_equal(seen.of_class(classes), filled.of_class(classes))
     assert np.array_equal(seen.possible_counts, filled.possible_counts)
     assert np.array_equal(seen.labels, dense.argmax(axis=1))

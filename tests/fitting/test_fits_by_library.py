@@ -11,7 +11,7 @@ import pytest
 from hokical import Gaussian, Gumbel, Uniform, Views, select_noise
 from hokical.calibrators import BaseCalibrator, make
 from hokical.core.arrays import backend_of
-from hokical.core.logits import Logits, checked_row_maxima
+from hokical.core.logits import Logits, find_row_maxima
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library
 
@@ -35,7 +35,7 @@ def in_library(values: Any) -> Logits:
     """Checked logits that stay in their library, even where NumPy could look at them."""
     backend = backend_of(values)
     assert backend is not None
-    return Logits(values, checked_row_maxima(values, backend, "logits"), backend)
+    return Logits(values, find_row_maxima(values, backend, "logits"), backend)
 
 
 def examples() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from scipy.special import log_ndtr, softmax
 
 from hokical import TopK, label_distribution, label_stability, stability_bounds
 from hokical.core.parallel import threads
-from hokical.stability.bounds import _chord_end, _concave_from, _highest_mean
+from hokical.stability.bounds import chord_end, concave_from, highest_mean
 from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
 from tests.conftest import synthetic_logits, topk_rows
 
@@ -84,8 +84,8 @@ def test_gaussian_extremes_are_those_of_a_linear_program(scale: float) -> None:
         limits = {"A_eq": [np.ones_like(margins), np.exp(equal - margins)], "b_eq": [1.0, 1.0]}
         greatest = -linprog(-heights, **limits).fun
         least = linprog(heights, **limits).fun
-        found = _highest_mean(np.array([u + ceiling / scale]), np.array([u + equal / scale]), scale)
-        place = np.clip(_chord_end(scale) - u, ceiling / scale, equal / scale)
+        found = highest_mean(np.array([u + ceiling / scale]), np.array([u + equal / scale]), scale)
+        place = np.clip(chord_end(scale) - u, ceiling / scale, equal / scale)
         lowest = np.exp(scale * place - equal) * log_ndtr(u + place)
         assert greatest - 1e-8 <= found[0] <= greatest + 0.02 * abs(greatest) + 1e-8
         np.testing.assert_allclose(lowest, least, rtol=1e-3, atol=1e-8)
@@ -155,12 +155,12 @@ def test_roots_are_those_of_a_search_by_halving(scale: float) -> None:
         return float(np.exp(-0.5 * v * v - 0.5 * np.log(2.0 * np.pi) - log_ndtr(v)))
 
     chord = brentq(lambda v: hazard(v) / -log_ndtr(v) - scale, -1e4, 37.0)
-    assert _chord_end(scale) == pytest.approx(chord, rel=1e-9)
+    assert chord_end(scale) == pytest.approx(chord, rel=1e-9)
     concave = brentq(lambda v: v + hazard(v) - scale, -1e4, max(37.0, scale))
-    assert _concave_from(scale) == pytest.approx(concave, rel=1e-6)
+    assert concave_from(scale) == pytest.approx(concave, rel=1e-6)
 
 
 def test_roots_beyond_what_matters_are_cut() -> None:
-    assert _chord_end(1e6) == pytest.approx(37.0)
-    assert _concave_from(1e6) == pytest.approx(1e6)
-    assert _chord_end(1e-9) == pytest.approx(-1e4)
+    assert chord_end(1e6) == pytest.approx(37.0)
+    assert concave_from(1e6) == pytest.approx(1e6)
+    assert chord_end(1e-9) == pytest.approx(-1e4)

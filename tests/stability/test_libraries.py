@@ -189,7 +189,7 @@ def test_the_width_may_be_an_array_of_one_number() -> None:
     strict = pytest.importorskip("array_api_strict")
     rows = make_rows(7, seed=4)
     logits, width = as_logits(strict.asarray(rows)), strict.asarray(1.7)
-    noise = Gaussian.unchecked(width)
+    noise = Gaussian.make_unchecked(width)
     for solve in (exact_stability, exact_distribution):
         found, expected = solve(logits, noise), solve(as_logits(rows), Gaussian(1.7))
         np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=1e-12)

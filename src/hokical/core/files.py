@@ -42,7 +42,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     temporary = target.with_name(f".{target.name}.{os.urandom(_SUFFIX_LENGTH // 2).hex()}")
     remove_leftovers(target.parent, glob.escape(target.name))
     try:
-        with _naming(path, temporary):
+        with _name_errors(path, temporary):
             with _open_locked(temporary, "xb") as stream:
                 if target.exists():
                     os.chmod(temporary, target.stat().st_mode & 0o777)
@@ -125,7 +125,7 @@ def _lock(stream: IO[bytes], *, wait: bool) -> None:
 
 
 @contextmanager
-def _naming(path: str | os.PathLike[str], temporary: Path) -> Iterator[None]:
+def _name_errors(path: str | os.PathLike[str], temporary: Path) -> Iterator[None]:
     """Report the user's path in OS errors, not that of the temporary file."""
     try:
         yield

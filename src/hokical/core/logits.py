@@ -205,7 +205,7 @@ class Logits:
             return self
         return type(self)(values, self.backend.without_gradient(self.top), self.backend, self.total)
 
-    def simplified(self) -> Logits:
+    def simplify(self) -> Logits:
         """Logits with one column per class if all classes are known, else itself."""
         return self
 
@@ -230,10 +230,10 @@ def as_logits(logits: Any, *, name: str = "logits", fitted_by: Any = None) -> Lo
     """
     if isinstance(logits, Logits):
         _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
-        return logits.simplified()
+        return logits.simplify()
     values, backend = as_float_matrix(logits, name)
     _check_column_count(tuple(values.shape), name, fitted_by)
-    return Logits(values, checked_row_maxima(values, backend, name), backend)
+    return Logits(values, find_row_maxima(values, backend, name), backend)
 
 
 def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
@@ -263,7 +263,7 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     return array, backend
 
 
-def checked_row_maxima(values: Array, backend: Backend, name: str) -> Array:
+def find_row_maxima(values: Array, backend: Backend, name: str) -> Array:
     """Row maxima (n,) float64; raises an error that names the first row without a finite one.
 
     While a graph is traced the values are unknown, and nothing is checked.

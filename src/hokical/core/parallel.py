@@ -30,7 +30,7 @@ def thread_count() -> int:
         return limit
     wanted = os.environ.get("HOKICAL_NUM_THREADS", "")
     if wanted:
-        return _checked_count(wanted, "HOKICAL_NUM_THREADS")
+        return _check_count(wanted, "HOKICAL_NUM_THREADS")
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -46,7 +46,7 @@ def threads(count: int) -> Iterator[None]:
     ...     thread_count()
     1
     """
-    token = _limit.set(_checked_count(count, "count"))
+    token = _limit.set(_check_count(count, "count"))
     try:
         yield
     finally:
@@ -89,7 +89,7 @@ def _pool(workers: int) -> ThreadPoolExecutor:
         return _pools[key]
 
 
-def _checked_count(value: int | str, name: str) -> int:
+def _check_count(value: int | str, name: str) -> int:
     whole = not isinstance(value, (bool, float))
     count = int(value) if whole and str(value).strip().isdecimal() else 0
     if count < 1:

@@ -23,13 +23,13 @@ def progress_bar(description: str, total: int, show: bool | None) -> Iterator[Ca
     `show=None` shows it if stderr is a terminal. Nothing is drawn before a second has passed, and
     the bar is removed when the work is done.
     """
-    with _shown(description, total, show) as bar:
+    with _show_bar(description, total, show) as bar:
         yield bar.advance
 
 
 def track(items: Iterable[Item], description: str, total: int, show: bool | None) -> Iterator[Item]:
     """Yield the items under a bar; `{}` in the description is the current item."""
-    with _shown(description.format(""), total, show) as bar:
+    with _show_bar(description.format(""), total, show) as bar:
         for item in items:
             bar.describe(description.format(item))
             yield item
@@ -37,7 +37,7 @@ def track(items: Iterable[Item], description: str, total: int, show: bool | None
 
 
 @contextmanager
-def _shown(description: str, total: int, show: bool | None) -> Iterator[_Bar]:
+def _show_bar(description: str, total: int, show: bool | None) -> Iterator[_Bar]:
     bar = _Bar(description, total)
     # One bar at a time: nested work is part of the outer bar's step.
     if _busy.get() or not (sys.stderr.isatty() if show is None else show):

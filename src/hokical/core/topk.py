@@ -21,17 +21,17 @@ from hokical.core.arrays import NUMPY
 from hokical.core.bins import check_count
 from hokical.core.blocks import row_slices
 from hokical.core.conversion import Zeros, check_zeros
-from hokical.core.logits import Logits, Tail, as_float_matrix, as_logits, checked_row_maxima
+from hokical.core.logits import Logits, Tail, as_float_matrix, as_logits, find_row_maxima
 from hokical.core.properties import cached_property
 from hokical.core.reading import to_numpy
 from hokical.core.topk_checks import (
     EMPTY,
     SLACK,
     best_first,
-    checked_ceiling,
-    checked_class_count,
-    checked_indices,
-    checked_rest,
+    check_ceiling,
+    check_class_count,
+    check_indices,
+    check_rest,
 )
 from hokical.core.types import FloatArray, IntArray
 
@@ -92,20 +92,20 @@ class TopK(Logits):
         rest: ArrayLike | None = None,
     ) -> None:
         numbers, _ = as_float_matrix(to_numpy(values, "values"), "values")
-        classes = checked_indices(indices, numbers.shape, checked_class_count(n_classes, numbers))
+        classes = check_indices(indices, numbers.shape, check_class_count(n_classes, numbers))
         numbers = np.where(classes == EMPTY, numbers.dtype.type(-np.inf), numbers)
-        top = checked_row_maxima(numbers, NUMPY, "values")
+        top = find_row_maxima(numbers, NUMPY, "values")
         order = best_first(numbers, classes)
         numbers, classes = (np.take_along_axis(a, order, axis=1) for a in (numbers, classes))
         hidden = int(n_classes) - np.count_nonzero(classes != EMPTY, axis=1)
-        limit = checked_ceiling(ceiling, numbers, classes)
+        limit = check_ceiling(ceiling, numbers, classes)
         self._store(
             values=numbers,
             top=top,
             indices=classes,
             hidden=hidden,
             ceiling=np.where(hidden > 0, limit, -np.inf),
-            rest=None if rest is None else checked_rest(rest, hidden, limit),
+            rest=None if rest is None else check_rest(rest, hidden, limit),
             _n_classes=int(n_classes),
         )
 
@@ -289,9 +289,9 @@ class TopK(Logits):
             part._store(tail=Tail(self.tail.margin[rows], self.tail.count[rows]))
         return part
 
-    def simplified(self) -> Logits:
+    def simplify(self) -> Logits:
         """Plain logits if no class is hidden, else itself."""
-        return self if self.hidden.any() else self.filled()
+        return self if self.hidden.any() else self.fill()
 
     def with_every_class(self, who: str, remedy: str) -> Logits:
         raise ValueError(
@@ -300,7 +300,7 @@ class TopK(Logits):
             "`TopK.to_dense(fill=...)`."
         )
 
-    def filled(self) -> Logits:
+    def fill(self) -> Logits:
         """Plain logits (n, classes), with the tail's value for the hidden classes."""
         dense = Logits(self.to_dense(), self.top)
         dense.__dict__["labels"] = self.labels  # also where a hidden class ties

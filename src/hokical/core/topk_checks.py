@@ -17,7 +17,7 @@ EMPTY = -1
 SLACK = 1e-2
 
 
-def checked_class_count(n_classes: Any, values: NDArray[Any]) -> int:
+def check_class_count(n_classes: Any, values: NDArray[Any]) -> int:
     """The number of classes, at least as many as columns of `values` (n, k)."""
     count = check_count(n_classes, name="n_classes", least=2)
     if values.shape[1] == 0 or values.shape[1] > count:
@@ -27,7 +27,7 @@ def checked_class_count(n_classes: Any, values: NDArray[Any]) -> int:
     return count
 
 
-def checked_indices(indices: ArrayLike, shape: tuple[int, ...], n_classes: int) -> IntArray:
+def check_indices(indices: ArrayLike, shape: tuple[int, ...], n_classes: int) -> IntArray:
     """The classes (n, k) of the values, each once per row, or EMPTY."""
     array = to_numpy(indices, "indices")
     if array.shape != shape:
@@ -64,9 +64,7 @@ def best_first(values: NDArray[Any], classes: IntArray) -> IntArray:
     return np.lexsort((np.where(classes == EMPTY, last, classes), -values), axis=1)
 
 
-def checked_ceiling(
-    ceiling: ArrayLike | None, values: NDArray[Any], classes: IntArray
-) -> FloatArray:
+def check_ceiling(ceiling: ArrayLike | None, values: NDArray[Any], classes: IntArray) -> FloatArray:
     """The largest value of a hidden logit, (n,)."""
     seen = classes != EMPTY
     numbers = values.astype(np.float64)
@@ -84,7 +82,7 @@ def checked_ceiling(
     return limit
 
 
-def checked_rest(rest: ArrayLike, hidden: IntArray, ceiling: FloatArray) -> FloatArray:
+def check_rest(rest: ArrayLike, hidden: IntArray, ceiling: FloatArray) -> FloatArray:
     """The log of the hidden sum, (n,), at most what the hidden classes can hold."""
     known = _one_per_row(rest, "rest", hidden.size)
     with np.errstate(divide="ignore"):

@@ -118,14 +118,14 @@ def _fit_groups(
     runs on the log of both against log temperature, for all groups at once, inside a bracket that
     every evaluation narrows.
     """
-    clamped = scaled.clamped()
+    clamped = scaled.clamp()
     margin = _to_host(scaled, clamped.margin_of(scaled.logits.beside(labels)))
     counts = np.where(margin < FARTHEST, weights, 0.0)  # an impossible truth teaches nothing
     observed = sum_by(group, counts * margin, N_GROUPS)
     at, done = np.zeros(N_GROUPS), np.zeros(N_GROUPS, np.bool_)
     low, high = np.full(N_GROUPS, -np.inf), np.full(N_GROUPS, np.inf)
     for _ in range(_MOST_PASSES):
-        stretched = clamped.stretched(scaled.logits.beside(np.exp(at)[group]))
+        stretched = clamped.stretch(scaled.logits.beside(np.exp(at)[group]))
         mean, variance = (_to_host(scaled, part) for part in stretched.moments())
         expected = sum_by(group, counts * mean, N_GROUPS)
         step = _newton_steps(

@@ -42,6 +42,6 @@ def _proba_of_best(rule: Rule, logits: TopK) -> Array:
 
     The label's share among these need not be its confidence, the midpoint of two bounds for some.
     """
-    dense = logits.filled()
+    dense = logits.fill()
     shared = share_rest(dense, rule.confidence(logits), rule.proba(dense), 1.0)
     return keep_above_zero(shared, dense)

@@ -103,7 +103,7 @@ class Rule:
 
     def with_numbers(self, numbers: dict[str, Any], *, check: bool = False) -> Self:
         """The same rule with other values for these fields, unchecked by default: tensors, say."""
-        twin: Self = _replaced(self, numbers, check)
+        twin: Self = _replace_numbers(self, numbers, check)
         return twin
 
     def beside(self, logits: Logits) -> Self:
@@ -132,13 +132,13 @@ def _is_index(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "iu"
 
 
-def _replaced(record: Any, values: dict[str, Any], check: bool, prefix: str = "") -> Any:
+def _replace_numbers(record: Any, values: dict[str, Any], check: bool, prefix: str = "") -> Any:
     """A copy of a record and of those in it, with or without their checks."""
     twin = object.__new__(type(record))
     for field in dataclasses.fields(record):
         name, value = prefix + field.name, getattr(record, field.name)
         if dataclasses.is_dataclass(value):
-            value = _replaced(value, values, check, f"{name}.")
+            value = _replace_numbers(value, values, check, f"{name}.")
         object.__setattr__(twin, field.name, values.get(name, value))
     if check and hasattr(twin, "__post_init__"):
         twin.__post_init__()

@@ -245,7 +245,7 @@ class HokiRule(Rule):
         return self.link.confidence(stability, whole, logits)
 
     def proba(self, logits: Logits) -> Array:
-        noise = _unbounded(self.noise)
+        noise = _as_unbounded(self.noise)
         shares = exact_distribution(logits, noise)
         return share_rest(logits, self.confidence(logits), shares, noise.width)
 
@@ -263,8 +263,8 @@ class HokiRule(Rule):
         return range_extremes(self.link.table(self.levels), low, high)
 
 
-def _unbounded(noise: Noise) -> Noise:
+def _as_unbounded(noise: Noise) -> Noise:
     """Noise of the same deviation under which no possible class has chance 0."""
     if isinstance(noise, Uniform):
-        return Gaussian.unchecked(noise.width * noise.unit_deviation)
+        return Gaussian.make_unchecked(noise.width * noise.unit_deviation)
     return noise

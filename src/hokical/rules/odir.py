@@ -55,7 +55,7 @@ class MatrixRule(LinearRule):
     def features(logits: Logits) -> Array:
         xp, below = logits.xp, _below_top(logits)
         mean = xp.sum(below, axis=1, keepdims=True) / logits.possible_counts[:, None]
-        return _filled(below, logits) - mean
+        return _fill_impossible(below, logits) - mean
 
 
 class DirichletRule(LinearRule):
@@ -65,7 +65,7 @@ class DirichletRule(LinearRule):
 
     @staticmethod
     def features(logits: Logits) -> Array:
-        return _filled(_below_top(logits), logits) - log_norms(logits.margins, logits)
+        return _fill_impossible(_below_top(logits), logits) - log_norms(logits.margins, logits)
 
 
 def _below_top(logits: Logits) -> Array:
@@ -73,7 +73,7 @@ def _below_top(logits: Logits) -> Array:
     return logits.xp.where(logits.possible, -logits.margins, 0.0)
 
 
-def _filled(below: Array, logits: Logits) -> Array:
+def _fill_impossible(below: Array, logits: Logits) -> Array:
     """The same with the least of the row where impossible."""
     xp = logits.xp
     return xp.where(logits.possible, below, xp.min(below, axis=1, keepdims=True))

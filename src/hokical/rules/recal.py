@@ -56,14 +56,14 @@ class ScaledLogits:
 
         A row with temperature 1 stays as it is.
         """
-        cap = self.xp.where(temperature == 1.0, self.cap, self.clamped().cap)
-        return replace(self, cap=cap).stretched(temperature)
+        cap = self.xp.where(temperature == 1.0, self.cap, self.clamp().cap)
+        return replace(self, cap=cap).stretch(temperature)
 
-    def clamped(self) -> ScaledLogits:
+    def clamp(self) -> ScaledLogits:
         """Probabilities below 1e-16 raised to it."""
         return replace(self, cap=self.xp.minimum(self.cap, -LOWEST_LOG - self.log_norm))
 
-    def stretched(self, factor: Array) -> ScaledLogits:
+    def stretch(self, factor: Array) -> ScaledLogits:
         """Log-probabilities multiplied."""
         scale = self.xp.clip(self.scale * factor, None, FARTHEST)
         return ScaledLogits(self.logits, scale, self.cap * factor)

@@ -13,8 +13,6 @@ the extremes of a sum of g(x_i) over 0 <= x_i <= e, sum of x_i = R, with e that 
 - Uniform: at most R exp(width) hidden classes are within reach of the noise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """Exact stability for checked logits: the family decides which integral is solved."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from hokical.core.arrays import Array

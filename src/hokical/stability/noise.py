@@ -9,8 +9,6 @@ because the paper reports them.
 (2.0, 6.0)
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
