@@ -1,7 +1,5 @@
 """The small real logits that come with the package."""
 
-from __future__ import annotations
-
 from importlib.resources import as_file, files
 
 import numpy as np

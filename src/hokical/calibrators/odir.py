@@ -4,8 +4,6 @@ ODIR is off-diagonal and intercept regularisation. The two methods share their f
 features they see.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any, ClassVar, Literal

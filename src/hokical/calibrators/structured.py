@@ -1,7 +1,5 @@
 """Structured scaling: class scales, biases, cross terms and shape terms, shrunk by a ridge."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

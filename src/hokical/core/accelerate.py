@@ -12,8 +12,6 @@ faster form declares for which logits it can be used; the first usable one is ca
 ...     return logits.values.sum(axis=1)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any

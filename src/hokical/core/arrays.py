@@ -6,8 +6,6 @@ has a `Backend`. Backends are declared by the name of their library and imported
 array of that library is seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Equal-width bins of [0, 1]: [j/J, (j+1)/J); 1.0 falls into the last bin."""
 
-from __future__ import annotations
-
 from numbers import Real
 from typing import Any
 

@@ -3,8 +3,6 @@
 Every row is computed independently, so results do not depend on blocks or threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """A fast exponential for compiled loops."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

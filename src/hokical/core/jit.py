@@ -5,8 +5,6 @@ nothing. Importing numba and reading a cached kernel takes about a second: `wort
 whether that pays off.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, cached_property, update_wrapper
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Labels and weights of examples: one of each per row of logits, on the host."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

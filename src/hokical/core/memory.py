@@ -1,7 +1,5 @@
 """Available memory, checked before large data is read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

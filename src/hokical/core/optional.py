@@ -1,7 +1,5 @@
 """Optional packages, imported on use."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -6,8 +6,6 @@ words are transformed with +, -, *, / and sqrt alone, which IEEE 754 rounds exac
 can then be stored as (seed, shape) instead of the draws themselves.
 """
 
-from __future__ import annotations
-
 import math
 from functools import reduce
 

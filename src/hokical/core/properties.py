@@ -5,8 +5,6 @@ threads that use different objects would wait for each other. And torch can trac
 `functools.cache`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast

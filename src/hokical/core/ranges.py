@@ -1,7 +1,5 @@
 """Range minima and maxima of an array, for many ranges at once."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hokical.core.types import FloatArray, IntArray

@@ -1,7 +1,5 @@
 """Array-likes as NumPy arrays."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from numbers import Number

@@ -4,8 +4,6 @@ Chebyshev polynomials are computed by doubling, T_(m+n) = 2 T_m T_n - T_(m-n): a
 operations for all degrees, which keeps small batches fast and traced graphs small.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ A file holds plain numbers and strings, arrays, and records: frozen dataclasses 
 as usual; nothing in the file can name a module or a function.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

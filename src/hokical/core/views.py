@@ -1,7 +1,5 @@
 """Logits of inputs and of the same inputs transformed, for methods such as ReCal."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Warnings that point to the user's line, however deep in the package they are raised."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fits for two classes: logistic regression on a few features, and Venn-Abers prediction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Compiled sums over classes for NumPy arrays; the portable functions are their slow twins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Splits of examples for cross-validation: folds that keep copies together, or the user's own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any

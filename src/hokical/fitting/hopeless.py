@@ -1,7 +1,5 @@
 """Examples from which nothing, or nothing good, can be learned: one place says so, in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from hokical.core.warn import FitDataWarning, warn_user

@@ -1,7 +1,5 @@
 """Examples whose true class has the logit -inf: one place says what is done about them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hokical.core.types import BoolArray

@@ -1,7 +1,5 @@
 """Compiled inner loops of the scaling methods. They trust their caller."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numpy.typing import NDArray

@@ -5,8 +5,6 @@ taken to locate the width, and it is refined on all rows, so the noise that is f
 if all of them were in memory (but for ties in the last bit).
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -4,8 +4,6 @@ The mean of the noise moves no label, so the family and its width are all there 
 sigma_hat is a smooth function of the width.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

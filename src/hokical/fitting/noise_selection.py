@@ -3,8 +3,6 @@
 The paper searches a grid of 1640 settings; the default here refines the width of each family.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Choosing the penalties of the ODIR methods: cross-validation along paths of falling strength."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

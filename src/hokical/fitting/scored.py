@@ -1,7 +1,5 @@
 """What every fit notes about its examples, along with its first reduction of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The best weights of a mixture of three parts: convex losses on the simplex."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Counting examples by their label stability, the one pass over the logits that Hoki needs."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -4,8 +4,6 @@ The same fits that run on `likelihood.CountedExamples` in memory run on these. W
 summed over blocks; what they keep per example is made anew in every pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """Theorem 1 on data: in every bin, does the mean confidence equal what survival implies?"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

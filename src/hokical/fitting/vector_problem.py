@@ -1,7 +1,5 @@
 """The penalised log loss of vector scaling, its units, and its minimum."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property, partial
 

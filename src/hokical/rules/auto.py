@@ -1,7 +1,5 @@
 """The default's rule: an average of candidates, half of it corrected by the stability profile."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Methods for two classes as rules: functions of the log-odds of class 1."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ The limits are those within which no answer can overflow, vanish or become NaN: 
 1e150, and float64 ends at 1e308.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ensemble temperature scaling as a rule: a mixture of three softmaxes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ floor is fitted together with a temperature (`hokical.fitting.floor`) where logi
 probabilities with zeros, and becomes part of the rule.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -4,8 +4,6 @@ Log-probabilities are compared as float32, in the fit and here: values that agre
 size are one, so rows that differ by rounding alone count as the ties they are.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar

@@ -3,8 +3,6 @@
 All for a block of rows, in the library of the logits.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from hokical.core.arrays import Array, Namespace

@@ -1,7 +1,5 @@
 """The stability profile as a rule: temperature scaling, corrected by stability at some widths."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ classes at the ceiling and with none. Where the rest is known in sum, the bounds
 itself narrow that further.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whole probability vectors from a confidence: what the label leaves, by where noise would lead."""
 
-from __future__ import annotations
-
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
 

@@ -1,7 +1,5 @@
 """The rules that scale all logits alike: the softmax itself, and temperature scaling."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

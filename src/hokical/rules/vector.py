@@ -1,7 +1,5 @@
 """Vector scaling as a rule: a scale and a bias for each class's log-probability."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The public functions: how stable is the label, how surely, and what would it switch to?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

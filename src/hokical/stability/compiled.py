@@ -1,7 +1,5 @@
 """Compiled forms for NumPy arrays; the portable functions are their slow twins."""
 
-from __future__ import annotations
-
 from typing import Any
 from weakref import WeakKeyDictionary
 

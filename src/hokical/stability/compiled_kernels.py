@@ -4,8 +4,6 @@ Whatever the numbers are, no index made of them leaves its array: a buffer that 
 it is read gives wrong numbers, and no more than that.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compiled inner loops of the stability profile. They trust their caller."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

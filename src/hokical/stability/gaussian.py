@@ -12,8 +12,6 @@ exponentially fast. In all, gamma is off by at most 2e-7 up to 1000 classes, 1e-
 at 100,000.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exact stability under Gumbel noise: the softmax at temperature `scale`, in closed form."""
 
-from __future__ import annotations
-
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array
 from hokical.core.blocks import by_blocks

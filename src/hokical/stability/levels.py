@@ -1,7 +1,5 @@
 """Stability on integer levels, so that tables of it are sums of whole numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

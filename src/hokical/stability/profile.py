@@ -18,8 +18,6 @@ Written here for arrays of any library; `profile_host` does the same for NumPy i
 calls, and `compiled_profile_kernels` in a compiled loop.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ with the quadrature tables are taken LANES at a time: BLAS then sums every lane 
 whatever the batch.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

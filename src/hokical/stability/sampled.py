@@ -4,8 +4,6 @@ The same draws serve every example, at design time and at run time. They are sto
 shape, and drawn again, bit for bit the same, wherever they are needed.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Self

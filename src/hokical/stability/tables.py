@@ -6,8 +6,6 @@ It is fitted to a *relative* error: where log Phi is small, many classes can sha
 the product vanishes, and their errors add up.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -16,8 +16,6 @@ sees no bend of the product between two of its nodes. The compiled form is off b
 of a distribution are off by 1e-6 at most.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from hokical.core.accelerate import accelerated

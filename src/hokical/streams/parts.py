@@ -4,8 +4,6 @@ Every output is written as a whole or not at all, and says what it was made from
 shared out in any way, repeated after a crash, or done twice: no row is lost or doubled.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
