@@ -58,8 +58,14 @@ def device_notes(found: Iterable[Result]) -> list[str]:
 
 
 def _device_note(device: str, fits: list[Result]) -> str:
-    methods = {result.method for result in fits}
-    names = ", ".join(title_of(name) for name in METHODS if name in methods)
-    pairs = ", ".join(dict.fromkeys(result.pair for result in fits))
     most = max(result.n_parallel for result in fits)
-    return f"Fitted on {device}, up to {most} at a time: {names}, on {pairs}."
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for method in METHODS:
+        pairs = tuple(dict.fromkeys(fit.pair for fit in fits if fit.method == method))
+        if pairs:
+            alike.setdefault(pairs, []).append(title_of(method))
+    listed = [
+        f"{', '.join(methods)} on {', '.join(pairs) if len(pairs) < 3 else f'{len(pairs)} pairs'}"
+        for pairs, methods in alike.items()
+    ]
+    return f"Fitted on {device}, up to {most} at a time: {'; '.join(listed)}."
