@@ -12,6 +12,7 @@ from hokical.core.views import Views
 from hokical.rules import HokiRule, ReCalRule, VectorRule
 from hokical.rules.answering import answer
 from hokical.rules.hoki import Curve, Steps
+from hokical.rules.sharing import share_rest, share_rest_portably
 from hokical.stability.exact import exact_distribution, exact_stability
 from hokical.stability.levels import EXACT_LEVELS
 from tests.rules import twins
@@ -171,3 +172,16 @@ def test_hoki_levels_are_what_neighbours_are_counted_by(seed: int) -> None:
     level = rule.neighbour_levels(logits)
     np.testing.assert_array_equal(level, np.rint(level))
     np.testing.assert_array_equal(answer(rule, "confidence", logits), level / EXACT_LEVELS)
+
+
+@given(seed=seeds, n_classes=class_counts)
+@settings(max_examples=30)
+def test_sharing_in_place(seed: int, n_classes: int) -> None:
+    """With lost digits in every other case, and with rows of one possible class."""
+    logits = as_logits(ordinary_rows(seed, n_classes))
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.ones(n_classes), logits.n_rows) * logits.possible
+    shares[0] *= 1e-299 if seed % 2 else 1.0
+    confidence = rng.uniform(size=logits.n_rows)
+    slow = share_rest_portably(logits, confidence, shares, 0.7)
+    np.testing.assert_allclose(share_rest(logits, confidence, shares, 0.7), slow, rtol=1e-12)

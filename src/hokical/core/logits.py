@@ -136,6 +136,8 @@ class Logits:
     @cached_property
     def possible_counts(self) -> Array:
         """Number of possible classes of each row, (n,) float64."""
+        if self.is_numpy and self.values.min() > -np.inf:
+            return np.full(self.n_rows, float(self.n_columns))
         xp = self.xp
         return xp.sum(xp.astype(self.possible, xp.float64), axis=1)
 
@@ -269,6 +271,10 @@ def find_row_maxima(values: Array, backend: Backend, name: str) -> Array:
     While a graph is traced the values are unknown, and nothing is checked.
     """
     xp = backend.namespace(values)
+    if backend is NUMPY:
+        top = np.maximum.reduce(values, axis=1).astype(np.float64, copy=False)
+        if np.isfinite(top).all():
+            return top
     with ignore_overflow(xp):
         top = to_float64(xp.max(values, axis=1), xp)
     if backend.is_traced(values):

@@ -1,7 +1,10 @@
 """Whole probability vectors from a confidence: what the label leaves, by where noise would lead."""
 
+import numpy as np
+
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray
 
 #: Shares below this have lost their digits.
 _LEAST_SHARE = 1e-290
@@ -12,8 +15,33 @@ def share_rest(logits: Logits, confidence: Array, shares: Array, width: Array) -
 
     `shares` (n, classes) are the chances of each class under noise of that `width`. A row in which
     one class alone is possible gives it 1, whatever the confidence. Where no other class is within
-    reach of the noise, they share as a softmax of that width would.
+    reach of the noise, they share as a softmax of that width would. NumPy's `shares` are
+    overwritten.
     """
+    if logits.is_numpy:
+        return _share_on_host(logits, confidence, shares, width)
+    return share_rest_portably(logits, confidence, shares, width)
+
+
+def _share_on_host(
+    logits: Logits, confidence: FloatArray, shares: FloatArray, width: float
+) -> FloatArray:
+    """The same in two passes over memory, unless shares have lost their digits."""
+    label = (np.arange(logits.n_rows), logits.label_columns)
+    alone, whole = logits.single_choice, shares[label]
+    shares[label] = 0.0
+    total = shares.sum(axis=1)
+    if ((total < _LEAST_SHARE * logits.n_columns) & ~alone).any():
+        shares[label] = whole
+        return np.asarray(share_rest_portably(logits, confidence, shares, width))
+    own = np.where(alone, 1.0, confidence)
+    shares *= ((1.0 - own) / np.where(alone, 1.0, total))[:, None]
+    shares[label] = own
+    return shares
+
+
+def share_rest_portably(logits: Logits, confidence: Array, shares: Array, width: Array) -> Array:
+    """`share_rest` for arrays of any library."""
     xp, is_label = logits.xp, logits.is_label
     alone = logits.single_choice[:, None]
     own = xp.where(alone, 1.0, confidence[:, None])
@@ -22,8 +50,7 @@ def share_rest(logits: Logits, confidence: Array, shares: Array, width: Array) -
     unit = logits.backend.without_gradient(xp.max(shares, axis=1, keepdims=True))
     lost = (unit < _LEAST_SHARE) & ~alone
     shares = shares / xp.where(lost | alone, 1.0, unit)
-    if not logits.is_numpy or lost.any():
-        shares = xp.where(lost, _softmax_shares(logits, width), shares)
+    shares = xp.where(lost, _softmax_shares(logits, width), shares)
     total = xp.where(alone, 1.0, xp.sum(shares, axis=1, keepdims=True))
     return xp.where(is_label, own, shares * ((1.0 - own) / total))
 

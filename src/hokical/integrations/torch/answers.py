@@ -7,15 +7,18 @@ records the tensor operations alone, as `torch.export` does.
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from hokical.core.arrays import give_back
+from hokical.core.arrays import Array, give_back
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.views import Views
 from hokical.guarantees.support import is_within
 from hokical.integrations.torch.backend import BACKEND
 from hokical.integrations.torch.frame import Frame
+from hokical.integrations.torch.kernels.tracing import is_wrapped
 from hokical.rules.answering import What, answer_unchecked
 
 Answers = Callable[..., tuple[Tensor, ...]]
@@ -31,25 +34,59 @@ def answers(
     float32, and float64 where the logits are; NaN for rows that are no logits. `numbers` are those
     of the rule, and the edges of the support.
     """
-    logits, edges = inputs[0], numbers[-1]
-    rule = frame.rule.with_numbers(dict(zip(frame.numbers, numbers[:-1], strict=True)))
+    logits = inputs[0]
+    host = None if len(inputs) > 1 else _as_host(frame, logits, numbers)
+    data, given = host if host is not None else (_data(frame, *inputs), [*numbers])
+    edges = given.pop()
+    rule = frame.rule.with_numbers(dict(zip(frame.numbers, given, strict=True)))
+    narrow = logits.is_floating_point() and logits.dtype != torch.float64
 
-    def one(what: Wanted, block: Logits) -> Tensor:
-        if what == "support":
-            return is_within(block, edges)  # type: ignore[no-any-return]
-        return give_back(answer_unchecked(rule, what, block), logits)  # type: ignore[no-any-return]
+    def one(what: Wanted, block: Logits) -> Array:
+        within = what == "support"
+        found = is_within(block, edges) if within else answer_unchecked(rule, what, block)  # type: ignore[arg-type]
+        if host is None:
+            return give_back(found, logits)
+        return found.astype(np.float32) if narrow and found.dtype == np.float64 else found
 
-    def work(block: Logits) -> tuple[Tensor, ...]:
+    def work(block: Logits) -> tuple[Array, ...]:
         return tuple(one(what, block) for what in wanted)
 
     # Rules have blocks of their own; but all probabilities in float64 would be too many.
     per_row = frame.n_classes if "proba" in wanted else 1
-    parts = by_blocks(work, _data(frame, *inputs), per_row)
+    parts = by_blocks(work, data, per_row)
+    if host is not None:
+        parts = [BACKEND.from_host(part, logits) for part in parts]
     shape = logits.shape
     return tuple(
         part.reshape(shape if what == "proba" else shape[:-1])
         for what, part in zip(wanted, parts, strict=True)
     )
+
+
+def _as_host(
+    frame: Frame, logits: Tensor, numbers: Sequence[Tensor]
+) -> tuple[Logits, list[Any]] | None:
+    """Logits and numbers for NumPy, whose kernels are the fastest; None if torch must do it.
+
+    That is on other devices, in gradients and graphs, and for rows that nobody could answer.
+    """
+    if (
+        torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack()
+        or not logits.numel()
+    ):
+        return None
+    if not all(x.is_cpu and not x.requires_grad and not is_wrapped(x) for x in numbers):
+        return None
+    rows = BACKEND.host_view(logits)
+    if rows is None:
+        return None
+    rows = rows.reshape(-1, frame.n_classes)
+    rows = rows if logits.is_floating_point() else rows.astype(np.float64)
+    top = np.max(rows, axis=1).astype(np.float64)
+    if not np.isfinite(top).all():
+        return None
+    return Logits(rows, top), [x.numpy() if x.ndim else x.item() for x in numbers]
 
 
 def __getattr__(name: str) -> Answers:
