@@ -43,8 +43,15 @@ class _Standard:
     exported graph.
     """
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(array_api_compat.torch, name)
+    def __init__(self) -> None:
+        # As attributes of its own: a `__getattr__` would take as long as a small operation.
+        names = vars(array_api_compat.torch).keys() - vars(type(self)).keys()
+        vars(self).update({name: getattr(array_api_compat.torch, name) for name in names})
+
+    def clip(self, x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
+        if isinstance(max, float) and (min is None or isinstance(min, float)):
+            return torch.clamp(x, min, max)
+        return array_api_compat.torch.clip(x, min, max)
 
     def take(self, x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Tensor:
         return torch.index_select(x, axis, indices)

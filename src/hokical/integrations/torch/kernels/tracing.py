@@ -16,7 +16,10 @@ outside_transformations: Callable[[], AbstractContextManager[None]] = torch._C._
 
 def is_in_graph(tensor: Tensor) -> bool:
     """Whether a graph is being recorded, or shapes alone are computed."""
-    return torch.compiler.is_compiling() or tensor.is_meta or is_fake(tensor)
+    if torch.compiler.is_compiling() or tensor.is_meta:
+        return True
+    plain = type(tensor) is Tensor and not torch._is_functional_tensor(tensor)  # most are: be quick
+    return not (plain and not is_wrapped(tensor)) and is_fake(tensor)
 
 
 def is_wrapped(tensor: Tensor) -> bool:
