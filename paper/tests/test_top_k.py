@@ -131,7 +131,13 @@ def test_methods_that_take_top_k_run_and_others_say_why(pair: Pair) -> None:
     assert temps.facts["mean_range"] == pytest.approx((high - low).mean())
     suite = open_suite(pair.folder)
     table = top_k_table(Results(suite, {(NAME, "temps"): temps}, {}, ("temps",)))
-    assert [row.source for row in table.rows] == ["ours", "lowest", "highest", "range", "paper"]
+    assert [row.source for row in table.rows] == [
+        "ours",
+        "lower ends",
+        "upper ends",
+        "width",
+        "paper",
+    ]
     assert table.rows[-1].cells[0].text == "0.0201"
 
 

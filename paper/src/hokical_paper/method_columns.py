@@ -12,7 +12,7 @@ from hokical_paper.suite import Pair
 from hokical_paper.table_data import Cell, Row, Table, mark_best, number
 
 OURS, PAPER = "ours", "paper"
-_TAIL_FACTS = {"lowest": "ece_low", "highest": "ece_high", "range": "mean_range"}
+_TAIL_FACTS = {"lower ends": "ece_low", "upper ends": "ece_high", "width": "mean_range"}
 
 
 def mark_methods(
@@ -73,9 +73,9 @@ def top_k_table(results: Results) -> Table:
             rows.append(Row(heads_of(pair), PAPER, tuple(paper)))
     notes = (
         "Only the best classes of each row are known, so methods that need all logits cannot be "
-        "run; the paper's Hoki is under hoki exact. Lowest and highest: the ECE (15 bins) if every "
-        "confidence is at that end of what the hidden classes allow. Range: mean distance of the "
-        "two ends.",
+        "run; the paper's Hoki is under hoki exact. Lower and upper ends: the ECE (15 bins) if "
+        "every confidence is at that end of what the hidden classes allow. Width: mean distance of "
+        "the two ends.",
     )
     title = "ECE from the best classes, and what the hidden ones could change"
     return Table("top_k", title, tuple(map(column_of, methods)), tuple(rows), notes)
