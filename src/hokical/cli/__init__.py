@@ -4,18 +4,15 @@ Commands reach the library through lazy attributes of `hokical`, so that help pa
 """
 
 from hokical.cli.apply import apply
-from hokical.cli.bound import bound
-from hokical.cli.compare import compare
-from hokical.cli.demo import demo
-from hokical.cli.describe import show
+from hokical.cli.compare import compare, demo
+from hokical.cli.describe import methods, show
 from hokical.cli.evaluate import evaluate
 from hokical.cli.export import export
 from hokical.cli.fit import fit
 from hokical.cli.guard import ProtectingCommand
 from hokical.cli.main import EXIT_CODES, app, main
-from hokical.cli.methods import methods
 from hokical.cli.monitor import monitor
-from hokical.cli.plan import plan
+from hokical.cli.plan import bound, plan
 from hokical.cli.select import select
 
 __all__ = ["app", "main"]

@@ -19,8 +19,7 @@ from hokical.cli.data import (
     warn_of_own_examples,
 )
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.show import check_options, show_facts, show_json
-from hokical.cli.spinner import spinner
+from hokical.cli.show import check_options, show_facts, show_json, spinner
 from hokical.core.progress import track
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`hokical compare`: several methods side by side, on held-out data."""
+"""`hokical compare` and `hokical demo`: several methods side by side, on held-out data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import typer
 import hokical
 from hokical.cli import options as opt
 from hokical.cli.data import check_method, choose_scores, load_examples
+from hokical.cli.options import Json
 from hokical.cli.scores import show_comparison
 from hokical.cli.show import warn
+from hokical.demo import DEMO_CLASSES, demo_logits
 
 if TYPE_CHECKING:
     from hokical.io import LabelledRows, Wanted
-
 
 #: How the result is printed.
 Format = StrEnum("Format", ["table", "csv", "markdown", "latex", "json"])
@@ -103,3 +104,19 @@ def _load_both(
             f"{judged.logits.n_classes} columns."
         )
     return learned, judged
+
+
+def demo(
+    report: Annotated[Path, typer.Option(help="Where to write the HTML report.")] = Path(
+        "report.html"
+    ),
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare all methods on the shipped data, and write a report."""
+    wanted = None if no_report else report
+    if wanted is not None:
+        hokical.io.check_output(wanted)
+    title = "ResNet-110 on CIFAR-10, 10,000 test images"
+    comparison = hokical.compare(*demo_logits(), title=title)
+    show_comparison(comparison, title, wanted, as_json=as_json, classes=DEMO_CLASSES)

@@ -9,8 +9,7 @@ import typer
 
 import hokical
 from hokical.cli.options import Part, Zero
-from hokical.cli.show import say, warn
-from hokical.cli.spinner import spinner
+from hokical.cli.show import say, spinner, warn
 
 if TYPE_CHECKING:
     from hokical.calibrators.fitted import FittedCalibrator

@@ -1,17 +1,19 @@
-"""`hokical show`: what is inside a file that `fit` saved."""
+"""`hokical show`: what is inside a file that `fit` saved; `hokical methods`: the methods."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import is_dataclass
+from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich import box
+from rich.table import Table
 
 import hokical
 from hokical.cli.data import read_calibrator
 from hokical.cli.options import CalibratorFile, Json
-from hokical.cli.show import new_table, show_facts, show_json, show_table
+from hokical.cli.show import new_table, say, show_facts, show_json, show_table
 
 if TYPE_CHECKING:
     from hokical.calibrators.fitted import FittedCalibrator
@@ -139,3 +141,28 @@ def _guarantee(fitted: FittedCalibrator) -> dict[str, Any]:
         return {"text": str(error)}
     names = ("risk", "delta", "threshold", "coverage", "certified_on")
     return {name: getattr(found, name) for name in names} | {"text": found.guarantee}
+
+
+def methods(as_json: Json = False) -> None:
+    """List the calibration methods."""
+    known = hokical.calibrators.table()
+    if as_json:
+        show_json(
+            [
+                asdict(info) | {"kind": info.kind.__name__, "needs_views": info.kind.needs_views}
+                for info in known
+            ]
+        )
+        return
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    shown.add_column("name", no_wrap=True, style="bold")
+    shown.add_column("labels", no_wrap=True)
+    shown.add_column("cost of a fit", ratio=2)
+    shown.add_column("published in", ratio=3)
+    for info in known:
+        labels = "may change" if info.changes_labels else "kept"
+        shown.add_row(info.name, labels, info.cost, info.reference)
+    show_table("Calibration methods", shown)
+    binary = [info.name for info in known if info.binary_only]
+    say(f"For two classes only: {', '.join(binary)}.")
+    say("Without `--method`, fit takes auto: uncalibrated, temps and structured, averaged.")

@@ -22,8 +22,7 @@ from hokical.cli.data import (
 )
 from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.scores import show_classes
-from hokical.cli.show import interval, new_table, number, say, show_json, show_table, warn
-from hokical.cli.spinner import spinner
+from hokical.cli.show import interval, new_table, number, say, show_json, show_table, spinner, warn
 
 if TYPE_CHECKING:
     from hokical.calibrators import Calibrator

@@ -11,8 +11,7 @@ import typer
 import hokical
 from hokical.cli.data import read_calibrator
 from hokical.cli.options import CalibratorFile, Json
-from hokical.cli.show import check_options, say, show_facts, show_json, warn
-from hokical.cli.spinner import spinner
+from hokical.cli.show import check_options, say, show_facts, show_json, spinner, warn
 
 if TYPE_CHECKING:
     from hokical.calibrators import Calibrator

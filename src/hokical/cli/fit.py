@@ -21,8 +21,7 @@ from hokical.cli.data import (
     sketch,
 )
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.show import check_options, show_facts, show_json
-from hokical.cli.spinner import spinner
+from hokical.cli.show import check_options, show_facts, show_json, spinner
 
 if TYPE_CHECKING:
     from hokical.calibrators import BaseCalibrator, Calibrator

@@ -33,8 +33,8 @@ from hokical.cli.show import (
     show_facts,
     show_json,
     show_table,
+    spinner,
 )
-from hokical.cli.spinner import spinner
 from hokical.core.logits import as_logits
 from hokical.rules.hoki import HokiRule
 

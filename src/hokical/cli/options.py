@@ -69,9 +69,7 @@ Classes = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        help="Name from `hokical methods`.",
-        show_default="auto",
-        autocompletion=complete_method,
+        help="Name from `hokical methods`.", show_default="auto", autocompletion=complete_method
     ),
 ]
 Split = Annotated[Part, typer.Option(help="Part of a file with val_logits and test_logits.")]

@@ -12,8 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import hokical
-from hokical.cli.show import interval, new_table, say, show_json, show_table, stdout, warn
-from hokical.cli.spinner import spinner
+from hokical.cli.show import interval, new_table, say, show_json, show_table, spinner, stdout, warn
 
 if TYPE_CHECKING:
     from hokical.metrics.summaries import Summary

@@ -1,4 +1,4 @@
-"""Results on stdout, everything else on stderr."""
+"""Results on stdout, everything else on stderr; a spinner for work of unknown length."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import textwrap
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +30,9 @@ _UNBOUNDED = 100_000
 DASH = "\N{EN DASH}"
 #: The warnings of this command.
 warned: list[str] = []
+
+
+_SHOW_AFTER_SECONDS = 1.0
 
 
 class _Terminal(Console):
@@ -139,3 +143,25 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+@contextmanager
+def spinner(what: str) -> Iterator[None]:
+    """Show what is being done on stderr, if that is a terminal and a second has passed."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    status = Progress(*columns, console=stderr(), transient=True)
+    status.add_task(f"{what} ...", total=None)
+    timer = threading.Timer(_SHOW_AFTER_SECONDS, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # a spinner that is just starting must have started before it is stopped
+        status.stop()

@@ -11,9 +11,8 @@ import numpy as np
 
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray, IntArray
-from hokical.io.compressed import open_text
 from hokical.io.errors import DataFileError, report_damage
-from hokical.io.sniff import find_format
+from hokical.io.sniff import find_format, open_text
 
 #: What tokenizers and prompts put around a letter.
 _AROUND = " \t\n\r\u2581\u0120\u010a()[]*.:\"'"
@@ -37,20 +36,10 @@ def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
     otherwise the first one. Spellings such as " A" and "(A" are added up. A choice that is not
     among the returned tokens is bounded by the last of them.
 
-    Parameters
-    ----------
-    source : path of a .json or .jsonl file, or the parsed responses
-        With `logprobs` and as many `top_logprobs` as the API gives.
-    choices : sequence of str
-        The possible answers, such as ["A", "B", "C", "D"]; class k is choices[k].
+    `source` is the path of a .json or .jsonl file, or the parsed responses, with `logprobs` and as
+    many `top_logprobs` as the API gives; `choices` are the possible answers, such as ["A", "B"],
+    and class k is choices[k]. Questions without a choice among the tokens are left out.
 
-    Returns
-    -------
-    Answers
-        Questions without a choice among the tokens are left out; `rows` are the others.
-
-    Examples
-    --------
     >>> top = [{"token": "B", "logprob": -0.2}, {"token": " A", "logprob": -2.0}]
     >>> token = {"token": "B", "logprob": -0.2, "top_logprobs": top}
     >>> reply = {"choices": [{"logprobs": {"content": [token]}}]}
@@ -88,14 +77,9 @@ def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
     """Logits (n, choices) and labels (n,) from lm-evaluation-harness samples (`--log_samples`).
 
     For multiple-choice tasks: the log-likelihood of each choice. Questions with fewer choices than
-    others have -inf (impossible) in the last columns.
+    others have -inf (impossible) in the last columns. `source` is the path of a samples_TASK.jsonl
+    file, or the parsed lines.
 
-    Parameters
-    ----------
-    source : path of a samples_TASK.jsonl file, or the parsed lines
-
-    Examples
-    --------
     >>> line = {"target": "1", "filtered_resps": [["-3.5", "False"], ["-1.25", "True"]]}
     >>> read_lm_eval([line])
     (array([[-3.5 , -1.25]]), array([1]))

@@ -16,9 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from hokical.core.files import lock_file, remove_leftovers, replace_file, write_text_atomically
+from hokical.core.files import (
+    append_line,
+    lock_file,
+    remove_leftovers,
+    replace_file,
+    write_text_atomically,
+)
 from hokical.fitting.partitions import State
-from hokical.io.chunks import block_rows
+from hokical.io.chunks import Chunk, block_rows, reblock, skip_rows
 from hokical.io.identities import hash_chunk
 from hokical.io.sources import ChunkSource
 
@@ -26,6 +32,10 @@ _FORMAT = 3
 _LOCK = ".lock"
 #: Rows of the first chunk whose bytes are part of a source's identity.
 _LOOKED_AT = 1000
+
+
+#: The line after the last block.
+_END = "end"
 
 
 class CheckpointError(ValueError):
@@ -60,14 +70,8 @@ def hold(place: Path, lock: Path) -> Iterator[None]:
 class FolderJournal:
     """States in a folder, one file each, all of them whole or not there.
 
-    Parameters
-    ----------
-    folder : path
-        It exists, and `hold_folder` keeps other processes away.
-    identity : dict
-        What fit this is. A folder that belongs to another one is refused.
-    every : float
-        Seconds between two writes; 0 writes after every block.
+    The folder exists, and `hold_folder` keeps other processes away. `identity` says what fit this
+    is: the folder of another one is refused. Writes are `every` so many seconds apart.
     """
 
     def __init__(
@@ -163,3 +167,69 @@ def source_identity(source: ChunkSource) -> dict[str, Any]:
         "first rows": hash_chunk(first.rows(slice(_LOOKED_AT))),
         "rows in a block": block_rows(first.n_classes),
     }
+
+
+class WitnessedSource(ChunkSource):
+    """Rows that no file identifies, in blocks, compared with those that were read before a crash.
+
+    A function or an iterator can give other rows after a restart, and only the rows tell. So a line
+    with the hash of every block is kept in a file.
+    """
+
+    def __init__(self, source: ChunkSource, file: Path) -> None:
+        self.source, self.file = source, file
+        self.repeatable, self.n_rows = source.repeatable, source.n_rows
+        self._n_classes = source.n_classes  # now, as an iterator may be used up when it is asked
+        self._block_rows = block_rows(self._n_classes)
+        self._lines = _read_lines(file)
+
+    @property
+    def n_classes(self) -> int:
+        return self._n_classes
+
+    def first_chunk(self) -> Chunk:
+        return self.source.first_chunk()
+
+    def identity(self) -> dict[str, Any]:
+        return self.source.identity()
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        return skip_rows(self._compare_all(), start)
+
+    def check(self) -> None:
+        """Read all rows, to compare them."""
+        for _ in self.chunks():
+            pass
+
+    def _compare_all(self) -> Iterator[Chunk]:
+        index = 0
+        for chunk in reblock(self.source.chunks(), self._block_rows):
+            self._compare(index, hash_chunk(chunk))
+            yield chunk
+            index += 1
+        self._compare(index, _END)
+
+    def _compare(self, index: int, line: str) -> None:
+        if index == len(self._lines):
+            self._add(line)
+        elif self._lines[index] != line:
+            raise CheckpointError(
+                f"{self.file} was started with other data: rows from {index * self._block_rows} on "
+                "are not the same. Give the same data, or delete the file to start over."
+            )
+
+    def _add(self, line: str) -> None:
+        """On the disk before the fit counts the block as done."""
+        self._lines.append(line)
+        append_line(self.file, line)
+
+
+def _read_lines(path: Path) -> list[str]:
+    """The lines of the file, less one that a kill cut short."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="ascii", errors="replace")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        os.truncate(path, len(whole))
+    return whole.splitlines()

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.io.errors import DataFileError
-from hokical.io.lazy import Arrays
 from hokical.io.names import (
     LABELS,
     PARTS,
     WEIGHT_ARRAY,
     WEIGHTS,
+    Arrays,
     are_probabilities,
     first_known,
     normalize,

@@ -25,18 +25,10 @@ _DATASET = Path("pyarrow dataset")
 
 
 class TableSource(ChunkSource):
-    """Batches of tables that have the same columns.
+    """Batches of tables that have the same columns, `names`; errors call the table `path`.
 
-    Parameters
-    ----------
-    path : path
-        How the table is called in errors.
-    names : sequence of str
-        All columns. One called `sample_weight`, `weight` or `weights` says how much a row counts.
-    split : {"val", "test"}
-        Which rows, where a column `split` distinguishes them.
-    classes : tuple of str
-        Columns of these names, in this order, are the logits.
+    `split` says which rows, where a column `split` distinguishes them; columns called `classes`, in
+    this order, are the logits. One called `sample_weight`, `weight` or `weights` counts rows.
     """
 
     def __init__(

@@ -1,13 +1,15 @@
-"""Which of a file's arrays are the logits and which the labels, by their names."""
+"""Arrays of a file by name, read when asked for; which are the logits and which the labels."""
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hokical.io.errors import DataFileError
-from hokical.io.lazy import NAMELESS
 
 FileSplit = Literal["val", "test"]
 
@@ -26,6 +28,11 @@ PARTS: dict[str, tuple[str, ...]] = {
     "test": ("test", "eval"),
 }
 _PROBABILITIES = re.compile("p|prob(s|a|as|ability|abilities)?|softmax")
+
+
+#: What every format gives: its arrays by name. A file with one array and no name for it uses "".
+Arrays = Mapping[str, NDArray[Any]]
+NAMELESS = ""
 
 
 @dataclass(frozen=True)
@@ -130,3 +137,25 @@ def _list(names: Iterable[str]) -> str:
     shown = [f"`{name}`" for name in names]
     more = f" and {len(shown) - 6} more" if len(shown) > 6 else ""
     return ", ".join(shown[:6]) + more if shown else "no arrays"
+
+
+class LazyArrays(Mapping[str, NDArray[np.generic]]):
+    """The arrays of a file, of which only the wanted ones are ever read.
+
+    A file may hold other things (images, objects), which must neither cost time nor cause errors.
+    """
+
+    def __init__(self, names: Sequence[str], read: Callable[[str], NDArray[Any]]) -> None:
+        self._names = list(names)
+        self._read = read
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.io.errors import DataFileError, objects_error, report_damage
-from hokical.io.lazy import NAMELESS, Arrays, LazyArrays
+from hokical.io.names import NAMELESS, Arrays, LazyArrays
 
 _NPZ = "a NumPy archive (.npz)"
 #: The fixed part of what precedes a member, and where the lengths of the rest are in it.

@@ -10,8 +10,7 @@ import numpy as np
 from hokical.core.arrays import library_of
 from hokical.io.datasets import DatasetSource, ParquetSource
 from hokical.io.errors import DataFileError
-from hokical.io.lazy import Arrays
-from hokical.io.names import FileSplit
+from hokical.io.names import Arrays, FileSplit
 from hokical.io.numpy_files import map_npz, open_npy
 from hokical.io.reading import Location, find_arrays, labels_beside, read_examples, tidy_labels
 from hokical.io.sniff import find_format
@@ -27,13 +26,7 @@ _SLICED = ("zarr", "h5py")
 
 
 def as_source(data: Any) -> ChunkSource:
-    """A source from whatever `hokical.streams` takes.
-
-    Parameters
-    ----------
-    data : ChunkSource, path, pyarrow Dataset or Table, Zarr or HDF5 array, or chunks
-        Chunks are in a sequence, an iterator, or a function that returns one; see `from_chunks`.
-    """
+    """A source from a path, a pyarrow Dataset or Table, a Zarr or HDF5 array, or `from_chunks`."""
     if isinstance(data, (str, os.PathLike)) or library_of(data) == "pyarrow":
         return open_source(data)
     return from_arrays(data) if library_of(data) in _SLICED else from_chunks(data)
@@ -52,19 +45,13 @@ def open_source(
     ----------
     data : path, list of paths, pyarrow Dataset or Table
         `.npy` and `.npz` (mapped into memory where they are not compressed), a Zarr folder,
-        `.parquet`: one file, a folder of them, or a pattern such as "scores/*.parquet". Formats
-        that cannot be read in parts (.csv, .safetensors, pickles) are read at once. A folder whose
-        subfolders are called `name=value` has these as columns; so `split=val` is the column
-        `split`.
-    split : {"val", "test"}
-        Which part, if a file has parts.
-    labels : path, optional
-        Another file with the labels (for `.npy`, `.npz` and Zarr).
+        `.parquet`: one file, a folder of them, or a pattern such as "scores/*.parquet". Other
+        formats are read at once. Subfolders called `name=value` are columns, such as `split=val`.
+    split, labels
+        As in `hokical.io.read_examples`; `labels` for `.npy`, `.npz` and Zarr.
     classes : tuple of str
         Columns of a table with these names, in this order, are the logits.
 
-    Examples
-    --------
     >>> import tempfile, pathlib
     >>> import numpy as np
     >>> folder = pathlib.Path(tempfile.mkdtemp())

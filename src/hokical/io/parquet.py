@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hokical.io.columns import ColumnLayout, TableRows, find_columns, one_score_error, split_rows
 from hokical.io.errors import DataFileError, import_reader, report_damage
-from hokical.io.lazy import Arrays
+from hokical.io.names import Arrays
 from hokical.io.wanted import LOGITS_AND_LABELS, Wanted
 
 KIND = "a Parquet table"

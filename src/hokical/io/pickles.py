@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.io.errors import DataFileError, report_damage
-from hokical.io.lazy import NAMELESS, Arrays
+from hokical.io.names import NAMELESS, Arrays
 
 _EXPECTED = "expected a pickle of ((val_logits, val_labels), (test_logits, test_labels))"
 _REMEDY = "Save the arrays with `numpy.savez(path, logits=..., labels=...)`."

@@ -19,10 +19,11 @@ from hokical.core.types import FloatArray, IntArray
 from hokical.io.columns import CLASSES, KEPT
 from hokical.io.delimited import open_csv
 from hokical.io.errors import DataFileError, report_file
-from hokical.io.lazy import NAMELESS, Arrays
 from hokical.io.names import (
+    NAMELESS,
     TOP_K,
     ArrayNames,
+    Arrays,
     FileSplit,
     choose_arrays,
     choose_labels,
@@ -92,12 +93,9 @@ def read_examples(
         Which part, if the file has parts (`val_logits`, `test_logits`, ...).
     labels : path, optional
         Another file with the labels. `NAME_labels.npy` is found beside `NAME_logits.npy`.
-    need_labels : bool
-        False if logits are enough.
-    fitted_by : optional
-        A fitted calibrator, whose number of classes the logits must have.
-    wanted : Wanted
-        What the scores are, if not logits; names of classes; columns to keep.
+    need_labels, fitted_by, wanted
+        Whether labels must be there; a calibrator, whose number of classes the logits must have;
+        what the scores are, if not logits, names of classes, columns to keep.
     """
     openers = [partial(_open, wanted=each) for each in (wanted, LABELS_ALONE)]
     found = find_arrays(Path(path), split, labels, openers[0], wanted, openers[1])

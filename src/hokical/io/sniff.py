@@ -1,12 +1,15 @@
-"""What a file is, by its first bytes; its name decides only where bytes cannot."""
+"""What a file is, by its first bytes; its name decides only where bytes cannot. Compressed text."""
 
+import gzip
+import io
 import os
 import re
 import stat
+from importlib import import_module
 from pathlib import Path
+from typing import Any, TextIO
 
-from hokical.io.compressed import GZIP, ZSTD, open_binary
-from hokical.io.errors import DataFileError, report_damage
+from hokical.io.errors import DataFileError, import_reader, report_damage
 
 _HEAD_BYTES = 4096
 
@@ -28,6 +31,9 @@ _OTHERS = (
 _OLD_PICKLE = re.compile(rb"c(numpy[\w.]*|_codecs)\n[A-Za-z_]\w*\n")
 _PICKLES = (".p", ".pkl", ".pickle")
 _EXPECTED = "expected .npz, .npy, .csv, .parquet, .safetensors or a pickle of NumPy arrays"
+
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 def find_format(path: Path) -> str:
@@ -111,3 +117,28 @@ def _packed_format(path: Path) -> str:
 
 def _is_text(head: bytes) -> bool:
     return all(byte >= 32 or byte in b"\t\r\n" for byte in head)
+
+
+def open_text(path: Path) -> TextIO:
+    """The text of a file, decompressed if needed."""
+    return io.TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline="")
+
+
+def open_binary(path: Path) -> Any:
+    """The bytes of a file, decompressed if needed."""
+    with path.open("rb") as stream:
+        head = stream.read(len(ZSTD))
+    if head.startswith(GZIP):
+        return gzip.open(path)
+    return _open_zstd(path) if head == ZSTD else path.open("rb")
+
+
+def _open_zstd(path: Path) -> Any:
+    """Through Python 3.14, its backport, or pyarrow, whichever is there."""
+    for module in ("compression.zstd", "backports.zstd"):
+        try:
+            return import_module(module).open(path)
+        except ImportError:
+            continue
+    arrow = import_reader(path, "pyarrow", "text compressed by Zstandard", "zstd")
+    return arrow.CompressedInputStream(str(path), "zstd")

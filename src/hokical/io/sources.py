@@ -179,18 +179,10 @@ def from_arrays(
 ) -> ChunkSource:
     """A source of slices of arrays that are too large to be worked on at once.
 
-    Parameters
-    ----------
-    logits : array of shape (n, classes)
-        Memory-mapped (`np.load(path, mmap_mode="r")`), Zarr, HDF5: anything with `shape` that
-        gives NumPy arrays when it is sliced.
-    labels, sample_weight : array of shape (n,), optional
-        The same.
-    chunk_rows : int, optional
-        Rows read at a time, by default about 30 MB; whole Zarr or HDF5 chunks.
+    `logits` (n, classes), `labels` and `sample_weight` (n,) may be memory-mapped (`np.load(path,
+    mmap_mode="r")`), Zarr, HDF5: anything with `shape` that gives NumPy arrays when it is sliced.
+    `chunk_rows` are read at a time, by default about 30 MB; whole Zarr or HDF5 chunks.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> source = from_arrays(np.zeros((10, 3)), np.zeros(10, int), chunk_rows=4)
     >>> [chunk.n_rows for chunk in source]
@@ -202,15 +194,10 @@ def from_arrays(
 def from_chunks(chunks: Any) -> ChunkSource:
     """A source of chunks, each (logits, labels), (logits, labels, sample_weight) or logits alone.
 
-    Parameters
-    ----------
-    chunks : sequence, function or iterator
-        A function is called for every pass and returns a new iterator. An iterator or generator
-        can be used once, which is enough for `Hoki` with a given noise, for predictions and
-        metrics; other fits say that they need more.
+    They are in a sequence, or given by a function, which is called for every pass and returns a new
+    iterator, or by an iterator, which can be used once: enough for `Hoki` with a given noise, for
+    predictions and metrics; other fits say that they need more.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> def batches():
     ...     for seed in range(3):

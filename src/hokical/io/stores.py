@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.io.errors import DataFileError, import_reader, objects_error, report_damage
-from hokical.io.lazy import NAMELESS, Arrays, LazyArrays
+from hokical.io.names import NAMELESS, Arrays, LazyArrays
 
 _SAFETENSORS, _ZARR = "a safetensors file", "a Zarr store"
 

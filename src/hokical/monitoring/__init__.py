@@ -5,12 +5,10 @@ fit-time reference, sliding windows of exact sums, the two drift tests, words, a
 """
 
 from hokical.monitoring.classes import ClassStatus
-from hokical.monitoring.export import append_json_line, prometheus_text, read_history
+from hokical.monitoring.export import append_json_line, draw_history, prometheus_text, read_history
 from hokical.monitoring.monitor import CalibrationMonitor
-from hokical.monitoring.picture import draw_history
 from hokical.monitoring.reference import Reference
-from hokical.monitoring.status import Status
-from hokical.monitoring.verdict import Verdict
+from hokical.monitoring.status import Status, Verdict
 
 __all__ = [
     "CalibrationMonitor",

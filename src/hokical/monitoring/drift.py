@@ -101,22 +101,12 @@ class Reading:
 class Evidence:
     """The wealth of the players on one stream of labelled examples; `start` makes a new one.
 
-    Attributes
-    ----------
-    allowance : (2, 1 + J) float64
-        How far confidence may be above (first row) and below accuracy without an alarm: overall,
-        then in each bin.
-    delta : float
-        Probability of ever raising a false alarm.
-    settled : (2, 1 + J, stakes) float64
-        Log wealth of the players who entered before the current block.
-    open : (2, 1 + J, stakes) float64
-        Log gains of the current block in units, integers.
-    since, since_time : (2, 1 + J, stakes)
-        Labelled examples, and the time, at which the wealthiest players entered.
-    n : int
-        Labelled examples so far.
-    alarm : Alarm or None
+    `allowance` (2, 1 + J) is how far confidence may be above (first row) and below accuracy without
+    an alarm: overall, then in each bin; `delta` the probability of ever raising a false one. Of
+    shape (2, 1 + J, stakes) are `settled`, the log wealth of the players who entered before the
+    current block, `open`, log gains of this block in units, integers, and `since`, `since_time`,
+    the labelled examples and the time at which the wealthiest players entered. `n` counts labelled
+    examples.
     """
 
     allowance: FloatArray

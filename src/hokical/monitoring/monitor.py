@@ -46,28 +46,21 @@ class CalibrationMonitor(WatchedStream):
     window : int or timedelta
         What counts as now: the last so many labelled examples (and as many predictions, for the
         inputs), or those of the last period of time. It slides in steps of 2 %.
-    n_bins : int
-        Number of equal-width bins of confidence.
     delta : float
         Probability of *ever* raising a false alarm about calibration, once more the same of one
         about any class, and of a false alarm about inputs at each look.
-    tolerance : float
-        By how much confidence may be off without an alarm. A gap that the reference cannot exclude,
-        because it is small, is tolerated too.
+    tolerance, class_tolerance : float
+        By how much confidence, and that of the rows with one predicted label, may be off without an
+        alarm. A gap that the reference cannot exclude, because it is small, is tolerated too.
     interval_delta : float
         Probability that the interval of the ECE misses the true error, at each look.
     min_labels : int
         Labelled examples before there is a verdict on calibration (except for alarms), and
         predictions before there is one on inputs.
-    model : str
-        Name in exports.
-    n_classes : int, optional
-        Number of classes, for a test of each; a calibrator's own by default.
-    class_tolerance : float
-        By how much the confidence of the rows with one predicted label may be off.
+    n_bins, model, n_classes
+        Equal-width bins of confidence, name in exports, number of classes, for a test of each; a
+        calibrator's own by default.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.uniform(0.5, 1.0, size=3000)
     >>> monitor = CalibrationMonitor(None)
@@ -134,19 +127,12 @@ class CalibrationMonitor(WatchedStream):
         predicted: Any = None,
         observed: bool = False,
     ) -> Self:
-        """Add labelled predictions, in order of arrival.
+        """Add labelled predictions, numbers or (n,) each, in order of arrival.
 
-        Parameters
-        ----------
-        confidence, correct : numbers, or array-like of shape (n,)
-            The confidence of each prediction, in [0, 1], and whether it was right.
-        timestamp : float, datetime or array-like of shape (n,), optional
-            When: seconds since 1970, a datetime with a time zone, datetime64 or ISO text (read as
-            UTC). Needed if the window is a time.
-        predicted : int or array-like of shape (n,), optional
-            The predicted class, for the tests by class; needs `n_classes`.
-        observed : bool
-            True if these predictions were passed to `observe` before their labels arrived.
+        `confidence` is in [0, 1], `correct` whether the label was right, `timestamp` when: seconds
+        since 1970, a datetime with a time zone, datetime64 or ISO text (read as UTC), needed if the
+        window is a time. `predicted` classes, for the tests by class, need `n_classes`. `observed`:
+        these predictions were passed to `observe` before their labels arrived.
         """
         return self._count(confidence, correct, timestamp, predicted=predicted, observed=observed)
 

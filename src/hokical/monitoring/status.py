@@ -1,16 +1,45 @@
-"""The status of a monitor: numbers, both drift tests, and a verdict."""
+"""The status of a monitor: numbers, both drift tests, and a verdict in words."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Literal
 
+import numpy as np
+
+from hokical.core.bins import bin_edges
 from hokical.guarantees.bounds import calibration_bound
 from hokical.metrics.binned_sums import BinnedSums
 from hokical.metrics.summaries import Estimate
 from hokical.monitoring.classes import ClassStatus
-from hokical.monitoring.drift import Alarm
-from hokical.monitoring.inputs import InputDrift
-from hokical.monitoring.verdict import Verdict
+from hokical.monitoring.drift import DIRECTIONS, Alarm, Direction
+from hokical.monitoring.reference import InputDrift
+from hokical.monitoring.state import MonitorState
+
+Kind = Literal[
+    "too few labels",
+    "calibrated",
+    "inputs shifted",
+    "suspect",
+    "as at fit time",
+    "over-confident",
+    "under-confident",
+    "holds again",
+    "a class is off",
+]
+#: By how many standard errors the window's gap must exceed the tolerance to be mentioned.
+_ERRORS = 3.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind` for programs, `text` for people."""
+
+    kind: Kind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -35,27 +64,14 @@ class CalibrationDrift:
 class Status:
     """The status of a monitor; NaN for what is not known yet.
 
-    Attributes
-    ----------
-    model : str
-    n, n_window, n_observed : int
-        Labelled examples so far and in the window; predictions seen so far, labelled or not.
-    replicas : int
-    window : str, in words
-    time : float or None, the newest timestamp, in seconds since 1970
-    accuracy, mean_confidence, brier : float, of the window
-    ece : Estimate
-        ECE of the window. The interval misses the true binned calibration error with probability
-        at most `interval_delta`, at any number of examples (Bousquet's inequality; see
-        `docs/bounds.md`), if the window's examples are i.i.d. It is valid for one look.
-    ece_since_start : float
-    calibration : CalibrationDrift
-    inputs : InputDrift or None, if there is no reference, or too few predictions
-    n_unlike : int or None
-        Predictions of the window that are unlike any example of the fit (see `predict_support`), of
-        `n_seen`; None if unknown.
-    classes : tuple of ClassStatus, alarms first, then by evidence; at most 20
-    verdict : Verdict
+    `n`, `n_window` and `n_observed` count labelled examples so far and in the window, and all
+    predictions; `window` is in words, `time` the newest timestamp in seconds since 1970.
+    `accuracy`, `mean_confidence`, `brier` and `ece` are of the window. The interval of the ECE
+    misses the true binned calibration error with probability at most `interval_delta`, at any
+    number of examples (Bousquet's inequality; see `docs/bounds.md`), if the window's examples are
+    i.i.d.; it is valid for one look. `inputs` is None if there is no reference, or too few
+    predictions. Of `n_seen` predictions `n_unlike` are unlike any example of the fit (see
+    `predict_support`), None if unknown. `classes` are at most 20, alarms first, then by evidence.
     """
 
     model: str
@@ -122,3 +138,114 @@ def _finite_or_none(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite_or_none(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def verdict(
+    state: MonitorState,
+    window: BinnedSums | None,
+    inputs: InputDrift | None,
+    classes: tuple[ClassStatus, ...],
+) -> Verdict:
+    """The verdict on a stream, from the sums of its window and the tests of inputs and classes."""
+    whole = _overall_verdict(state, window, inputs)
+    alarms = [each for each in classes if each.alarm is not None]
+    if not alarms:
+        return whole
+    tolerance = state.options.class_tolerance
+    off = [each for each in alarms if each.n and abs(each.says - each.right) > tolerance]
+    if not off:
+        return Verdict(whole.kind, f"{whole.text}; a class was off, not so in the window")
+    text = f"rows labelled {off[0].name} say {off[0].says:.0%}, are right {off[0].right:.0%}"
+    text += f" ({len(off) - 1} more off)" if len(off) > 1 else ""
+    if whole.kind in ("over-confident", "under-confident"):
+        return Verdict(whole.kind, f"{whole.text}; {text}")
+    return Verdict("a class is off", f"{text}; overall {whole.text}")
+
+
+def _overall_verdict(
+    state: MonitorState, window: BinnedSums | None, inputs: InputDrift | None
+) -> Verdict:
+    """The verdict on all classes together."""
+    shifted, alarm = inputs is not None and inputs.shifted, state.alarm()
+    if alarm is not None:
+        return _alarm_verdict(state, alarm, shifted)
+    n = state.n
+    if state.options.window.timed:  # a quiet hour says nothing
+        n = 0 if window is None else int(window.count.sum())
+    if n < state.options.min_labels or window is None:
+        return _verdict_on_few(n, state.options.min_labels, shifted)
+    return _calm_verdict(state, window, shifted)
+
+
+def _calm_verdict(state: MonitorState, window: BinnedSums, shifted: bool) -> Verdict:
+    """Without an alarm."""
+    says, right = _shares(window, None)
+    gap, side = abs(says - right), 0 if says > right else 1
+    off = f"{_describe(DIRECTIONS[side])} by about {_points(gap)}"
+    also = "; inputs have shifted" if shifted else ""
+    sure = gap - _ERRORS * math.sqrt(window.brier() / window.total_weight)
+    if sure > state.evidence.allowance[side, 0]:
+        return Verdict("suspect", f"perhaps {off}; not enough evidence for an alarm yet{also}")
+    if sure > state.options.tolerance:
+        return Verdict("as at fit time", f"{off}, much as at fit time{also}")
+    if shifted:
+        return Verdict("inputs shifted", "inputs have shifted but confidence still holds")
+    return Verdict("calibrated", f"calibrated: says {says:.1%}, right {right:.1%}")
+
+
+def _verdict_on_few(n: int, least: int, shifted: bool) -> Verdict:
+    text = "too few labels yet"
+    if shifted:
+        text = f"inputs have shifted; {text} to say whether confidence still holds"
+    return Verdict("too few labels", f"{text} ({n:,}; at least {least:,} needed)")
+
+
+def _alarm_verdict(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
+    kind = _describe(alarm.direction)
+    where = _where(alarm, state.options.n_bins) + _since(alarm)
+    also = "; inputs have shifted too" if shifted else ""
+    sums = state.sums_since(alarm)
+    if sums is None or not _weight(sums, alarm.bin):
+        return Verdict(kind, f"{kind}{where}; no labels for it lately{also}")
+    says, right = _shares(sums, alarm.bin)
+    excess = says - right if alarm.direction == "over" else right - says
+    if excess <= state.evidence.allowance[alarm.group]:
+        past = f"was {kind}{where}; confidence holds again in the window{also}"
+        return Verdict("holds again", past)
+    return Verdict(kind, f"{kind} by about {_points(excess)}{where}{also}")
+
+
+def _describe(direction: Direction) -> Literal["over-confident", "under-confident"]:
+    return "over-confident" if direction == "over" else "under-confident"
+
+
+def _points(share: float) -> str:
+    """Percentage points, with a decimal if they are few."""
+    points = 100.0 * share
+    number = f"{points:.0f}" if points >= 1.95 else f"{points:.1f}"
+    return f"{number} point" if number in ("1", "1.0") else f"{number} points"
+
+
+def _since(alarm: Alarm) -> str:
+    if alarm.since_time is not None:
+        return f" since {datetime.fromtimestamp(alarm.since_time, UTC):%Y-%m-%d %H:%M} UTC"
+    return "" if alarm.since is None else f" since label {alarm.since:,}"
+
+
+def _where(alarm: Alarm, n_bins: int) -> str:
+    if alarm.bin is None:
+        return ""
+    low, high = bin_edges(n_bins)[alarm.bin : alarm.bin + 2]
+    return f" where it says {low:.0%} to {high:.0%}"
+
+
+def _shares(sums: BinnedSums, bin_: int | None) -> tuple[float, float]:
+    """Mean confidence and accuracy, of a bin or of all."""
+    rows = slice(None) if bin_ is None else slice(bin_, bin_ + 1)
+    right = float(sums.correct[rows].sum()) / _weight(sums, bin_)
+    gap = float(sums.gap[rows].sum()) / _weight(sums, bin_)
+    return right - gap, right
+
+
+def _weight(sums: BinnedSums, bin_: int | None) -> float:
+    return float(np.sum(sums.weight if bin_ is None else sums.weight[bin_]))

@@ -6,23 +6,21 @@ import math
 import os
 import threading
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from hokical.calibrators import Calibrator
 from hokical.calibrators.catalog import find_rule
 from hokical.core.files import lock_file, write_text_atomically
-from hokical.core.storage import CalibratorFileError, read_document, write_document
+from hokical.core.storage import CalibratorFileError, read_document, storable, write_document
 from hokical.core.types import IntArray
 from hokical.core.version import VERSION
 from hokical.monitoring.export import append_json_line, json_line, prometheus_text
-from hokical.monitoring.inputs import InputDrift, input_drift
-from hokical.monitoring.reference import Reference
-from hokical.monitoring.stamp import Stamp
+from hokical.monitoring.reference import InputDrift, Reference, input_drift
 from hokical.monitoring.state import MonitorOptions, MonitorState
-from hokical.monitoring.status import CalibrationDrift, Status, window_numbers
-from hokical.monitoring.verdict import verdict
+from hokical.monitoring.status import CalibrationDrift, Status, verdict, window_numbers
 
-if TYPE_CHECKING:  # it needs scikit-learn
+if TYPE_CHECKING:
     from hokical.dense import Dense
 
 _KIND = "CalibrationMonitor"
@@ -215,3 +213,25 @@ class WatchedStream:
 def split_dense(given: Calibrator | Dense) -> tuple[Calibrator, Dense | None]:
     """The calibrator of rows, and the `Dense` that it is in, if any."""
     return (given, None) if isinstance(given, Calibrator) else (given.fitted_calibrator(), given)
+
+
+@storable("monitor-stamp")
+@dataclass(frozen=True)
+class Stamp:
+    """A calibrator's method, its number of classes, and a hash of its rule.
+
+    Neither the version of the library nor `certify` changes it.
+    """
+
+    method: str
+    n_classes: int
+    learned: str
+
+    @classmethod
+    def of(cls, calibrator: Calibrator) -> Stamp:
+        """The stamp of a fitted calibrator; saving and loading it does not change it."""
+        return cls(calibrator.name, calibrator.n_classes_, calibrator.stamp)
+
+    def __str__(self) -> str:
+        digest = self.learned.rpartition(":")[2][:8]
+        return f"{self.method} of {self.n_classes} classes, stamp {digest}"

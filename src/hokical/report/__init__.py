@@ -16,21 +16,9 @@ def write_report(
 ) -> Path:
     """Write the report of a comparison, atomically.
 
-    Parameters
-    ----------
-    comparison : Comparison
-        From `hokical.compare`.
-    path : path-like
-        The HTML file to write, in a folder that exists.
-    method : str, optional
-        The method of the headline, shown first. None takes the comparison's subject.
+    `path` is the HTML file, in a folder that exists, and is returned. `method` is that of the
+    headline, shown first; None takes the comparison's subject.
 
-    Returns
-    -------
-    path : Path
-
-    Examples
-    --------
     >>> from hokical import compare
     >>> from hokical.demo import demo_logits
     >>> comparison = compare(*demo_logits(), ["uncalibrated", "temps"], n_resamples=20)

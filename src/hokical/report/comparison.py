@@ -28,8 +28,7 @@ from hokical.metrics import summary
 from hokical.metrics.checks import Predictions
 from hokical.metrics.sums import full_losses, full_squares, top_losses
 from hokical.report.entrants import choose_entrants, is_fitted
-from hokical.report.provenance import Provenance, data_facts, library_versions
-from hokical.report.results import MethodResult
+from hokical.report.results import MethodResult, Provenance, data_facts, library_versions
 from hokical.report.tables import Tables
 
 #: Scores by which methods are ranked; lower is better. Those of all classes need all logits.
@@ -128,13 +127,10 @@ def compare(
         else the last one. Name it before you look at the test set: the guarantee needs that.
     title, data_names
         Of the report: its title, and the names of the validation and the test data.
-    n_resamples, seed : int
-        Of the bootstrap intervals; the seed is also passed to methods given by name.
-    progress : bool, optional
-        Show a progress bar; None shows one on a terminal after a second.
+    n_resamples, seed, progress
+        Of the bootstrap intervals; the seed is also passed to methods given by name. A progress bar
+        is shown, if None on a terminal after a second.
 
-    Examples
-    --------
     >>> from hokical import Hoki
     >>> from hokical.demo import demo_logits
     >>> methods = {"uncalibrated": "uncalibrated", "hoki 20": Hoki(n_bins=20)}

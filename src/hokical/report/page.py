@@ -12,10 +12,13 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from hokical.report.parts import facts_html, notes_html, table_html, tiles_html
+from hokical.report.tables import HEADINGS, format_score
 
 #: In the order of their dependencies.
 _SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
+
+
+_TILES = (("mean_confidence", "it says"), ("accuracy", "it is right"), ("ece", "calibration error"))
 
 
 def render_page(data: dict[str, Any]) -> str:
@@ -80,4 +83,120 @@ def _options(texts: dict[Any, Any], chosen: Any) -> str:
         f'<option value="{escape(str(value))}"{" selected" if value == chosen else ""}>'
         f"{escape(str(text))}</option>"
         for value, text in texts.items()
+    )
+
+
+def tiles_html(data: dict[str, Any]) -> str:
+    """The three most important numbers, before and after calibration if there is a before."""
+    methods = {method["name"]: method for method in data["methods"]}
+    after = methods[data["chosen"]]
+    before = methods.get(data["reference"], after)
+    return "\n".join(_tile(name, title, before, after) for name, title in _TILES)
+
+
+def table_html(data: dict[str, Any]) -> str:
+    """One row per method, the best of each score marked, intervals under the values."""
+    titles = HEADINGS | {"difference": ("log loss against", escape(data["chosen_label"]))}
+    heads = "".join(
+        f'<th scope="col">{title}<small>{meaning}</small></th>'
+        for title, meaning in (titles[name] for name in data["columns"])
+    )
+    head = f'<tr><th scope="col">method</th>{heads}<th scope="col">fit<small>time</small></th></tr>'
+    rows = "\n".join(_row(method, data) for method in data["methods"])
+    return f"<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>"
+
+
+def notes_html(data: dict[str, Any]) -> str:
+    """The notes under the table, by method; empty if there are none."""
+    notes = [(method["label"], note) for method in data["methods"] for note in method["notes"]]
+    notes += [(name, f"left out: {reason}.") for name, reason in data["skipped"].items()]
+    items = [f"<li><strong>{escape(name)}</strong>: {escape(note)}</li>" for name, note in notes]
+    return f'<ul class="notes">{"".join(items)}</ul>' if items else ""
+
+
+def facts_html(data: dict[str, Any]) -> str:
+    """Data with their hashes, versions, seed: enough to tell whether another run is the same."""
+    origin, options = data["provenance"], data["options"]
+    versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
+    settings = (
+        f"{options['n_bins']} bins; {options['n_resamples']} bootstrap resamples, "
+        f"{1.0 - options['delta']:.0%} intervals, seed {options['seed']}; "
+        f"bounds that fail with a probability of {options['delta']:.0%}"
+    )
+    rows = {
+        "Date": escape(origin["date"]),
+        "Validation data": _data_line(origin["validation"]),
+        "Test data": _data_line(origin["test"]),
+        "Settings": escape(settings),
+        "Versions": escape(f"{versions}, on {origin['machine']}"),
+    }
+    return "\n".join(f"<div><dt>{term}</dt><dd>{text}</dd></div>" for term, text in rows.items())
+
+
+def _tile(name: str, title: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+    first, last = (
+        format_score(name, method["scores"][name]["value"]) for method in (before, after)
+    )
+    if first == last:
+        return f"<li><span>{title}</span> <b>{last}</b></li>"
+    then = f'<s>{first}</s> <span aria-hidden="true">→</span><span class="unseen">now</span>'
+    return (
+        f"<li><span>{title}</span> <b>{then} {last}</b>"
+        f"<small>{escape(before['label'])} → {escape(after['label'])}</small></li>"
+    )
+
+
+def _row(method: dict[str, Any], data: dict[str, Any]) -> str:
+    name, seconds = method["name"], method["fit_seconds"]
+    badges = ["changes labels"] if method["may_change_labels"] else []
+    badges += [] if method["converged"] else ["not converged"]
+    marks = "".join(f'<span class="badge">{text}</span>' for text in badges)
+    cells = "".join(
+        _difference_cell(method["difference"])
+        if column == "difference"
+        else _cell(column, method["scores"][column], name in data["best"].get(column, []))
+        for column in data["columns"]
+    )
+    time = "before" if seconds is None else f"{seconds:.1f} s"
+    time = f"{1000 * seconds:.0f} ms" if seconds is not None and seconds < 1 else time
+    head = f'<th scope="row">{escape(method["label"])}{marks}</th>'
+    return f'<tr data-method="{escape(name)}">{head}{cells}<td>{time}</td></tr>'
+
+
+def _difference_cell(found: dict[str, Any] | None) -> str:
+    """The difference in log loss to the headline's method, its interval and the verdict."""
+    if found is None:
+        return "<td>\u2013</td>"
+    ends = [found[name] for name in ("value", "low", "high")]
+    if None in ends:
+        return f"<td>infinite<small>{found['verdict']}</small></td>"
+    value, low, high = (f"{end:+.4f}" for end in ends)
+    return f"<td>{value}<small>{low} to {high}</small><small>{found['verdict']}</small></td>"
+
+
+def _cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
+    """A value, its interval, and if it is the best a mark that does not rely on colour."""
+    low, high = estimate["low"], estimate["high"]
+    known = low is not None and high is not None
+    ends = (
+        f"<small>{format_score(column, low)}\u2013{format_score(column, high)}</small>"
+        if known
+        else ""
+    )
+    if known and estimate["corrected"] is not None:
+        ends += f"<small>corrected {format_score(column, estimate['corrected'])}</small>"
+    value = format_score(column, estimate["value"])
+    if is_best:
+        mark = '<span class="star" aria-hidden="true">★</span>'
+        return f'<td class="best">{mark}{value}<span class="unseen"> (best)</span>{ends}</td>'
+    return f"<td>{value}{ends}</td>"
+
+
+def _data_line(facts: dict[str, Any]) -> str:
+    shape = f"{facts['n_rows']:,} examples of {facts['n_classes']} classes, {facts['dtype']} logits"
+    name = "" if facts["name"] is None else f"<strong>{escape(facts['name'])}</strong>: "
+    return (
+        f"{name}{escape(shape)}, {facts['accuracy']:.2%} of the labels right; "
+        "<span>sha256 of logits and labels</span> "
+        f"<code>{escape(facts['sha256'])}</code>"
     )

@@ -67,15 +67,10 @@ class Tables:
     ) -> tuple[Difference, ...]:
         """Paired differences of every other method to one, with intervals and verdicts.
 
-        Parameters
-        ----------
-        metric : {"log_loss_full", "brier_full", "log_loss", "brier", "ece"}, optional
-            None: the log loss of all classes, or of the label if only that is known.
-        against : str, optional
-            None: the subject.
-        delta : float
-            The chance that an interval misses, and the level of the verdicts, which allow for the
-            number of methods (Holm).
+        `metric` is "log_loss_full", "brier_full", "log_loss", "brier" or "ece"; None: the log loss
+        of all classes, or of the label if only that is known. `against` None is the subject.
+        `delta` is the chance that an interval misses, and the level of the verdicts, which allow
+        for the number of methods (Holm).
         """
         base = self[against or self.subject]
         name = metric or ("log_loss_full" if self.has_vectors else "log_loss")

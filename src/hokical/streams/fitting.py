@@ -9,11 +9,10 @@ import numpy as np
 from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.hoki import Hoki
 from hokical.core.version import VERSION
-from hokical.io.checkpoint import FolderJournal, hold_folder, source_identity
+from hokical.io.checkpoint import FolderJournal, WitnessedSource, hold_folder, source_identity
 from hokical.io.opening import as_source
 from hokical.io.sources import ChunkSource
 from hokical.io.spooling import spool_chunks
-from hokical.io.witness import WitnessedSource
 from hokical.streams.blocks import report_files
 from hokical.streams.partition import StreamedPartition
 

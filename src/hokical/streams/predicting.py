@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.arrays import to_host
 from hokical.core.files import remove_leftovers, write_text_atomically
-from hokical.io.checkpoint import CheckpointError, hold, source_identity
+from hokical.io.checkpoint import CheckpointError, WitnessedSource, hold, source_identity
 from hokical.io.opening import as_source
 from hokical.io.sources import ChunkSource
-from hokical.io.witness import WitnessedSource
 from hokical.io.writing import check_output
 from hokical.rules.answering import What
 from hokical.streams.blocks import report_files, report_rows
