@@ -11,11 +11,16 @@ from hokical import Gaussian, Hoki, select_noise
 from hokical.core.bins import bin_index
 from hokical.metrics import summary
 from hokical.plots import (
+    ErrorAgainstVariance,
+    confidence_histogram,
+    draw_histogram,
     draw_noise_widths,
+    draw_reliability,
     draw_stability_curve,
     draw_variance,
     error_against_variance,
     noise_widths,
+    reliability,
     stability_curve,
 )
 
@@ -88,3 +93,41 @@ def test_error_against_variance_reads_summaries(answers: Data, ax: Any) -> None:
 def test_no_summaries_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"`summaries` must hold at least one method"):
         error_against_variance({})
+
+
+@pytest.mark.parametrize("n", [1, 12, 40])
+@pytest.mark.parametrize("panels", [None, 1, 2])
+def test_no_legend_is_cut(n: int, panels: int | None) -> None:
+    import matplotlib.pyplot as plt
+
+    names = tuple(f"Isotonic regression per class, {k}th variant of it (iso_{k})" for k in range(n))
+    places = np.linspace(0.01, 0.1, n)
+    data = ErrorAgainstVariance(names, places, places / 2, places * 2, places)
+    given = None if panels is None else plt.subplots(1, panels, squeeze=False)[1][0, 0]
+    figure = draw_variance(data, given).figure
+    figure.set_layout_engine("constrained")  # with several panels it is the user's to choose
+    figure.canvas.draw()
+    box = figure.axes[0].get_legend().get_window_extent()
+    assert box.y0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert box.y1 <= figure.bbox.y1
+    plt.close("all")
+
+
+def test_plots_follow_a_dark_style(answers: Data, overconfident: Data) -> None:
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import same_color
+
+    with plt.style.context("dark_background"):
+        figure, axes = plt.subplots(2, 2)
+        draw_reliability(reliability(*answers), axes[0, 0])
+        draw_histogram(confidence_histogram(*answers), axes[0, 1])
+        draw_stability_curve(
+            stability_curve(Hoki(noise=Gaussian(3.0)).fit(*overconfident)), axes[1, 0]
+        )
+        draw_noise_widths(noise_widths(select_noise(*overconfident)), axes[1, 1])
+    drawn = [line.get_color() for ax in axes.flat for line in ax.lines]
+    drawn += [edge for ax in axes.flat for dots in ax.collections for edge in dots.get_edgecolor()]
+    assert any(same_color(colour, "white") for colour in drawn)
+    assert not any(same_color(colour, "black") for colour in drawn)
+    plt.close(figure)

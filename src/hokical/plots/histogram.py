@@ -10,7 +10,7 @@ import numpy as np
 from hokical.core.bins import bin_edges
 from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import BinnedSums
-from hokical.plots.axes import BLUE, ORANGE, Axes, axes_or_new
+from hokical.plots.axes import BLUE, ORANGE, Axes, axes_or_new, ink
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,13 +46,14 @@ def confidence_histogram(
 def draw_histogram(data: ConfidenceHistogram, ax: Axes | None = None) -> Axes:
     """Stacked bars, and lines at the mean confidence and the accuracy."""
     ax = axes_or_new(ax)
-    shape: dict[str, Any] = {"width": np.diff(data.edges), "align": "edge", "edgecolor": "white"}
+    shape: dict[str, Any] = {"width": np.diff(data.edges), "align": "edge"}
+    shape["edgecolor"] = ax.get_facecolor()
     ax.bar(data.edges[:-1], data.right, color=BLUE, label="right", **shape)
     shape |= {"bottom": data.right, "hatch": "////"}
     ax.bar(data.edges[:-1], data.wrong, color=ORANGE, label="wrong", **shape)
     says = f"says {data.mean_confidence:.1%} on average"
-    ax.axvline(data.mean_confidence, color="black", label=says)
-    ax.axvline(data.accuracy, color="black", linestyle=":", label=f"right {data.accuracy:.1%}")
+    ax.axvline(data.mean_confidence, color=ink(ax), label=says)
+    ax.axvline(data.accuracy, color=ink(ax), linestyle=":", label=f"right {data.accuracy:.1%}")
     ax.set(xlim=(0, 1), xlabel="how sure it says it is", ylabel="examples")
     ax.legend(loc="upper left", frameon=False)
     return ax

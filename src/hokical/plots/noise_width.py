@@ -8,7 +8,7 @@ import numpy as np
 
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.fitting.noise_selection import NoiseSelection, Trial
-from hokical.plots.axes import MARKERS, SERIES, Axes, axes_or_new
+from hokical.plots.axes import MARKERS, SERIES, Axes, axes_or_new, ink
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def draw_noise_widths(data: tuple[NoiseWidths, ...], ax: Axes | None = None) -> 
             line.set(marker=marker, markerfacecolor=color if full else "none")
             line.set_label(f"{family.family}, {'all' if full else 'some'} examples")
         best = (family.width[family.is_winner], family.sigma_hat[family.is_winner])
-        ax.scatter(*best, marker="o", s=160, facecolors="none", edgecolors="black")
+        ax.scatter(*best, marker="o", s=160, facecolors="none", edgecolors=ink(ax))
     ax.set(xscale="log", xlabel="width of the noise", ylabel=r"spread of confidence $\hat\sigma$")
     ax.set_ylim(bottom=0.0)
     ax.legend(frameon=False)

@@ -13,22 +13,16 @@ from hokical.core.types import FloatArray, IntArray
 from hokical.guarantees.binomial import check_chance
 from hokical.metrics.binned_sums import BinnedSums, Bins, mass_index
 from hokical.metrics.checks import Examples, as_examples
-from hokical.plots.axes import BLUE, GREY, ORANGE, Axes, axes_or_new
+from hokical.plots.axes import BLUE, GREY, ORANGE, Axes, axes_or_new, ink
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
     """The occupied bins of a reliability diagram, (bins,) each, in order of confidence.
 
-    Attributes
-    ----------
-    low, high : ends of each bin; of equal-mass bins, the lowest and highest confidence inside
-    count : int64, examples in each bin
-    weight, correct : their weight, and that of the correct ones
-    confidence, accuracy : means of each bin
-    accuracy_low, accuracy_high : Wilson's interval for each accuracy, one bin at a time
-    ece : float, the calibration error over these bins
-    n_bins, scheme, delta : the options
+    `low` and `high` are a bin's ends (of equal-mass bins, the lowest and highest confidence
+    inside), `weight` and `correct` the weight of its examples and of the correct ones;
+    `accuracy_low` and `accuracy_high` are Wilson's interval, one bin at a time.
     """
 
     low: FloatArray
@@ -60,17 +54,10 @@ def reliability(
     delta: float = 0.05,
     sample_weight: Any = None,
 ) -> Reliability:
-    """Accuracy per confidence bin, with counts and confidence bands.
+    """Accuracy per confidence bin, with counts and confidence bands; arguments as in `ece`.
 
-    Parameters
-    ----------
-    confidence, correct, n_bins, bins, sample_weight
-        As in `hokical.metrics.ece`. Weights are read as numbers of examples.
-    delta : float
-        Probability that a bin's band misses its accuracy, strictly between 0 and 1.
+    A band misses its bin's accuracy with probability `delta`. Weights count as examples.
 
-    Examples
-    --------
     >>> data = reliability([0.92, 0.95, 0.97, 0.55], [True, True, False, True], n_bins=10)
     >>> data.count.tolist(), data.accuracy.round(3).tolist()
     ([1, 3], [1.0, 0.667])
@@ -103,19 +90,21 @@ def draw_reliability(data: Reliability, ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     shape: dict[str, Any] = {"width": data.high - data.low, "align": "edge"}
     gap: dict[str, Any] = {"facecolor": "none", "edgecolor": ORANGE, "hatch": "////"}
-    ax.bar(data.low, data.accuracy, color=BLUE, edgecolor="white", label="right", **shape)
+    ax.bar(
+        data.low, data.accuracy, color=BLUE, edgecolor=ax.get_facecolor(), label="right", **shape
+    )
     gap |= {"bottom": data.accuracy, "label": "gap to what it says"}
     ax.bar(data.low, -data.gap, **gap, **shape)
     ends = (data.accuracy - data.accuracy_low, data.accuracy_high - data.accuracy)
     band: dict[str, Any] = {"fmt": "o", "markersize": 3, "elinewidth": 1, "capsize": 2}
     band |= {"yerr": np.maximum(ends, 0.0), "label": f"{1.0 - data.delta:.0%} band"}
-    ax.errorbar(data.confidence, data.accuracy, color="black", **band)
+    ax.errorbar(data.confidence, data.accuracy, color=ink(ax), **band)
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="honest")
     _draw_counts(data, ax)
     ax.set(xlim=(0, 1), ylim=(-0.2, 1.02), yticks=np.arange(6) / 5)
     ax.set(xlabel="how sure it says it is", ylabel="how often it is right")
     ax.set_title(f"ECE {data.ece:.4f} ({data.n_bins} bins of equal {data.scheme})")
-    ax.legend(loc="upper left", frameon=False)
+    ax.legend(loc="upper left", edgecolor="none")  # bands may be behind it
     return ax
 
 
@@ -123,8 +112,8 @@ def _draw_counts(data: Reliability, ax: Axes) -> None:
     """The counts, in a strip below the diagram, the largest at full height."""
     height = 0.11 * data.count / data.count.max()
     shape: dict[str, Any] = {"width": data.high - data.low, "align": "edge", "bottom": -0.19}
-    ax.bar(data.low, height, color=GREY, edgecolor="white", **shape)
-    ax.axhline(0.0, color="black", linewidth=0.8)
+    ax.bar(data.low, height, color=GREY, edgecolor=ax.get_facecolor(), **shape)
+    ax.axhline(0.0, color=ink(ax), linewidth=0.8)
     ax.text(0.01, -0.04, f"examples per bin, most {data.count.max()}", fontsize=8, va="center")
 
 

@@ -11,7 +11,7 @@ from hokical.core.bins import check_count
 from hokical.core.types import FloatArray
 from hokical.metrics.checks import as_examples
 from hokical.metrics.ranking import aurc, risk_coverage_curve
-from hokical.plots.axes import Axes, axes_or_new
+from hokical.plots.axes import Axes, axes_or_new, legend_beside
 
 #: At lower coverages few examples are left, and their risk does not set the axis.
 _READABLE_COVERAGE = 0.05
@@ -62,5 +62,8 @@ def draw_risk_coverage(
     top = max(points[points[:, 0] >= _READABLE_COVERAGE, 1].max() for points in curves)
     ax.set(xlim=(0, 1), ylim=(0, max(1.1 * top, 1e-3)))
     ax.set(xlabel="share of examples answered, most confident first", ylabel="share of them wrong")
-    ax.legend(loc="upper left", frameon=False)
+    if len(ax.lines) > 6:  # more names than fit above the curves
+        legend_beside(ax)
+    else:
+        ax.legend(loc="upper left", frameon=False)
     return ax

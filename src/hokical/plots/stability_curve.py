@@ -9,7 +9,7 @@ import numpy as np
 from hokical.calibrators.hoki import Hoki
 from hokical.core.bins import bin_edges, bin_index, sum_by
 from hokical.core.types import FloatArray
-from hokical.plots.axes import BLUE, GREY, ORANGE, Axes, axes_or_new
+from hokical.plots.axes import BLUE, GREY, ORANGE, Axes, axes_or_new, ink
 from hokical.stability.levels import stability_levels
 
 _GRID_POINTS = 1001
@@ -19,13 +19,8 @@ _GRID_POINTS = 1001
 class StabilityCurve:
     """The fitted map, and the validation examples it was fitted on, by confidence bin.
 
-    Attributes
-    ----------
-    stability : (grid,)
-    start : (curves,), the confidence each curve starts from: one, unless init="confidence"
-    confidence : (curves, grid)
-    edges : (J + 1,), the confidence bins
-    bin_stability, bin_confidence, bin_accuracy, bin_weight : (J,), validation means, NaN if empty
+    `confidence` (curves, grid) at each `stability` (grid,); a curve for each confidence in `start`:
+    one, unless init="confidence". Means of the bins between `edges` (J + 1,) are NaN if empty.
     """
 
     stability: FloatArray
@@ -71,11 +66,11 @@ def draw_stability_curve(data: StabilityCurve, ax: Axes | None = None) -> Axes:
     full = data.bin_weight > 0
     size = 20 + 180 * np.sqrt(data.bin_weight[full] / data.bin_weight.max())
     points = ax.scatter(data.bin_stability[full], data.bin_accuracy[full], s=size, zorder=3)
-    points.set(facecolor=ORANGE, edgecolor="black", alpha=0.8)
+    points.set(facecolor=ORANGE, edgecolor=ink(ax), alpha=0.8)
     points.set_label("accuracy of a bin (larger: more examples)")
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     ax.set(xlabel=r"label stability $\gamma$", ylabel="confidence, and its bins")
-    ax.legend(loc="upper left", frameon=True)
+    ax.legend(loc="lower right", edgecolor="none")
     return ax
 
 

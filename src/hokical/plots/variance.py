@@ -13,7 +13,7 @@ import numpy as np
 
 from hokical.core.types import FloatArray
 from hokical.metrics.summaries import Summary
-from hokical.plots.axes import MARKERS, SERIES, Axes, axes_or_new
+from hokical.plots.axes import MARKERS, SERIES, Axes, axes_or_new, legend_beside
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +63,5 @@ def draw_variance(data: ErrorAgainstVariance, ax: Axes | None = None) -> Axes:
     ax.set(yscale="log", xlabel="variance of confidence (more is more informative)")
     ax.locator_params(axis="x", nbins=5)
     ax.set_ylabel("ECE (less is better)")
-    # Points often overlap, so names are beside the plot, not in it.
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    legend_beside(ax)  # points often overlap, so names are not in the plot
     return ax

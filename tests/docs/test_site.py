@@ -1,0 +1,146 @@
+"""The site builds strictly, fetches nothing, can be searched offline, and knows its versions."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import hokical
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+#: Pages that are also notebooks.
+TUTORIALS = {
+    "pytorch": "recipes/pytorch.md",
+    "scikit-learn": "scikit-learn.md",
+    "language-model-answers": "recipes/api-answers.md",
+    "segmentation": "dense.md",
+    "monitoring": "monitoring.md",
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of this version, built strictly: any warning fails."""
+    for module in ("zensical", "mkdocstrings", "latex2mathml"):
+        if find_spec(module) is None:
+            pytest.skip(f"{module} is not installed; `pip install '.[docs]'` builds the site")
+    place = tmp_path_factory.mktemp("build")  # a copy, so that nothing is left in the repository
+    for name in ("docs", "tools", "src"):
+        ignored = shutil.ignore_patterns("__pycache__", "notebooks")
+        shutil.copytree(ROOT / name, place / name, ignore=ignored)
+    for name in ("mkdocs.yml", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, place)
+    command = [sys.executable, "tools/make_site.py"]
+    done = subprocess.run(command, cwd=place, capture_output=True, encoding="utf-8", timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place / "site" / hokical.__version__
+
+
+def test_site_has_every_page(site: Path) -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in PAGES:
+        name = page.relative_to(DOCS)
+        assert (site / name.with_suffix(".html")).is_file()
+        assert f": {name.as_posix()}\n" in navigation
+
+
+def test_links_and_pictures_of_the_site_lead_somewhere(site: Path) -> None:
+    used = re.compile(r"<(?:a|img|source)[^>]*?\s(?:href|src|srcset)=[\"']?([^\"'\s>]+)")
+    ids = {
+        page: set(re.findall(r"\sid=[\"']?([^\"'\s>]+)", page.read_text("utf-8")))
+        for page in site.rglob("*.html")
+    }
+    for page, own in ids.items():
+        if page.name == "404.html":  # links from the root of a server
+            continue
+        for link in set(used.findall(page.read_text("utf-8"))):
+            path, _, anchor = link.partition("#")
+            if re.match(r"[a-z]+:", link):
+                continue
+            target = (page.parent / path).resolve() if path else page
+            target = target / "index.html" if target.is_dir() else target
+            assert target.is_file(), f"{page.name}: {link}"
+            if anchor and target.suffix == ".html" and not anchor.startswith(("only-", "__")):
+                known = own if target == page else ids[target]
+                assert anchor in known, f"{page.name}: {link}"
+
+
+def test_site_fetches_nothing_from_elsewhere(site: Path) -> None:
+    fetched = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=[\"']?(?:https?:)?//[^>]*>")
+    linked = re.compile(r"<link[^>]*rel=[\"']?(?:stylesheet|preconnect|icon)[^>]*//[^>]*>")
+    for page in site.rglob("*.html"):
+        html = page.read_text(encoding="utf-8")
+        assert not fetched.findall(html), page
+        assert not linked.findall(html), page
+
+
+def test_formulas_are_mathml(site: Path) -> None:
+    for name in ("theory.html", "bounds.html"):
+        html = (site / name).read_text(encoding="utf-8")
+        assert "<math" in html
+        assert "arithmatex" not in html
+        assert "<merror" not in html
+        assert not re.search(r"<(?:mi|mo|mtext)>\s*\\", html), "an unknown command of LaTeX"
+
+
+def test_doctests_in_the_reference_are_code(site: Path) -> None:
+    for page in (site / "api").glob("*.html"):
+        assert "<blockquote>" not in page.read_text(encoding="utf-8"), page
+
+
+def test_site_lists_its_versions(site: Path) -> None:
+    version = site.name
+    listed = json.loads((site.parent / "versions.json").read_text("utf-8"))
+    assert listed == [{"version": version, "title": version, "aliases": ["latest"]}]
+    assert f"url={version}/index.html" in (site.parent / "index.html").read_text("utf-8")
+
+
+def test_earlier_versions_stay_and_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("0.9.0", "0.10.0", "0.10.0rc1", "assets"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").touch()
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    tool = runpy.run_path(str(ROOT / "tools" / "make_site.py"))
+    assert tool["list_versions"](tmp_path) == ["0.10.0", "0.10.0rc1", "0.9.0"]
+    entries = json.loads((tmp_path / "versions.json").read_text("utf-8"))
+    assert [entry["aliases"] for entry in entries] == [["latest"], [], []]
+    assert "0.10.0/index.html" in (tmp_path / "index.html").read_text("utf-8")
+
+
+def test_every_tutorial_is_a_notebook_with_the_code_of_its_page() -> None:
+    made = runpy.run_path(str(ROOT / "tools" / "make_notebooks.py"))["notebooks"]()
+    assert {path.stem for path in made} == set(TUTORIALS)
+    for path, text in made.items():
+        page = (DOCS / TUTORIALS[path.stem]).read_text("utf-8")
+        cells = json.loads(text)["cells"]
+        code = [cell for cell in cells if cell["cell_type"] == "code"]
+        blocks = re.findall(r"^```python\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+        python = ["".join(cell["source"]) for cell in code if not cell["source"][0].startswith("!")]
+        assert python == blocks
+        shown = "".join(line for cell in code for out in cell["outputs"] for line in out["text"])
+        assert shown or path.stem in {"pytorch", "scikit-learn"}, "pages that print nothing"
+        assert not re.search(r"\]\((?!https?:)", text), "a link that a downloaded file lacks"
+        assert len({cell["id"] for cell in cells}) == len(cells)
+
+
+def test_search_needs_no_server(site: Path) -> None:
+    """The index is a script, and what stands in for a worker is loaded before it is needed."""
+    assert (site / "search.js").read_text("utf-8").startswith("var __index = {")
+    for page in site.rglob("*.html"):
+        html = page.read_text("utf-8")
+        own = re.search(r'<script src="([./]*assets/search-from-files\.js)">', html)
+        assert own is not None, page
+        assert (page.parent / own[1]).is_file()
+        assert own.start() < html.index("assets/javascripts/bundle"), page

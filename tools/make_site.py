@@ -1,0 +1,86 @@
+"""Build the documentation: `make docs`.
+
+Each version has a folder of its own, `site/0.2.0/`; `site/versions.json` feeds the menu of versions
+in the page's head, and `site/index.html` leads to the newest. Folders of earlier versions in
+`site/` are kept and listed: to publish, build into a copy of what is published.
+
+    python tools/make_site.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from make_notebooks import main as make_notebooks
+
+ROOT = Path(__file__).resolve().parents[1]
+REDIRECT = """<!doctype html>
+<meta charset="utf-8">
+<title>hokical</title>
+<meta http-equiv="refresh" content="0; url={version}/index.html">
+<a href="{version}/index.html">hokical {version}</a>
+"""
+
+
+def main() -> None:
+    make_notebooks()
+    site = ROOT / "site"
+    folder = site / current_version()
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
+    environment = {**os.environ, "SITE_DIR": str(folder.relative_to(ROOT))}
+    done = subprocess.run(command, cwd=ROOT, env=environment)
+    if done.returncode:
+        sys.exit(done.returncode)
+    serve_search_locally(folder)
+    versions = list_versions(site)
+    print(
+        f"{', '.join(versions)}: open {site / 'index.html'} (the menu of versions needs a server:"
+    )
+    print(f"python -m http.server --directory {site})")
+
+
+def current_version() -> str:
+    """The version that is built, without importing what it is built from."""
+    text = (ROOT / "src" / "hokical" / "core" / "version.py").read_text(encoding="utf-8")
+    found = re.search(r'"(\d+\.\d+\.\d+[^"]*)"', text)
+    if found is None:
+        raise ValueError(f"src/hokical/core/version.py must hold a version; got {text!r}.")
+    return found[1]
+
+
+def serve_search_locally(folder: Path) -> None:
+    """Replace what pages fetch from elsewhere, for search from the file system, by our own."""
+    fetched = '<script src="https://unpkg.com/iframe-worker/shim" type="text/javascript"></script>'
+    pages = [page for page in folder.rglob("*.html") if fetched in page.read_text("utf-8")]
+    if not pages:
+        raise ValueError(f"no page in {folder} has {fetched}; does search still need it?")
+    for page in pages:
+        up = "../" * (len(page.relative_to(folder).parts) - 1)
+        own = f'<script src="{up}assets/search-from-files.js"></script>'
+        page.write_text(page.read_text("utf-8").replace(fetched, own), encoding="utf-8")
+
+
+def list_versions(site: Path) -> list[str]:
+    """Write the list of versions in `site` and the way to the newest; return them, newest first."""
+    found = [path.parent.name for path in site.glob("*/index.html")]
+    versions = sorted((name for name in found if name[:1].isdigit()), key=_order, reverse=True)
+    entries = [{"version": name, "title": name, "aliases": []} for name in versions]
+    entries[0]["aliases"] = ["latest"]
+    (site / "versions.json").write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+    (site / "index.html").write_text(REDIRECT.format(version=versions[0]), encoding="utf-8")
+    return versions
+
+
+def _order(version: str) -> tuple[list[int], bool, str]:
+    """0.10.0 after 0.9.0, and 0.2.0 after 0.2.0rc1."""
+    numbers, rest = re.match(r"([\d.]*)(.*)", version).groups()  # type: ignore[union-attr]
+    return [int(part) for part in numbers.split(".") if part], not rest, rest
+
+
+if __name__ == "__main__":
+    main()
