@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from hokical.fitting.structured_fit import count_possible, fit_structured
 from hokical.fitting.temperature import best_temperature
 from hokical.rules.auto import AutoRule, candidate_probabilities
 from hokical.rules.structured import StructuredRule
+from hokical.stability.api import draw_seed
 
 
 def softmax_world(n, classes=5, temperature=3.0, seed=0):
@@ -107,33 +110,52 @@ def test_labels_are_kept_or_not(keep):
 
 
 def test_held_out_chances_match_fits_from_scratch():
+    """One step from the whole fit, against exact fits without each fold."""
     logits, labels = uneven_world(600)
     logits = logits[:, :6] + 0.1 * np.random.default_rng(2).normal(size=(600, 6))
-    block = Block(as_logits(logits), labels, None)
-    counted, n_examples = count_possible(block)
+    counted, n_examples = count_possible(Block(as_logits(logits), labels, None))
     floor, base = choose_base(counted)
     options = {"crossed": True, "tol": 1e-12, "max_iter": 200}
     fit = fit_structured(counted, n_examples, floor, base.temperature, **options)
     held = hold_out(counted, n_examples, fit, n_folds=3, random_state=0)
-    start = 0
-    for part, _ in held.probabilities:
-        rows = np.array([np.flatnonzero((logits == row).all(axis=1))[0] for row in part.values])
-        others = np.setdiff1d(np.arange(600), rows)
-        counted, count = count_possible(Block(as_logits(logits[others]), labels[others], None))
-        temperature = best_temperature(with_floor(counted, floor)).temperature
-        alone = fit_structured(counted, count, floor, temperature, **options).rule
-        parts = candidate_probabilities(alone, as_logits(logits[rows]))
-        expected = np.stack([p[np.arange(rows.size), labels[rows]] for p in parts], axis=1)
-        found = held.chances[start : start + rows.size]
-        gap = np.abs(np.log(found) - np.log(expected))
-        assert gap.mean() < 0.003  # the folds stop early
-        in_sample = candidate_probabilities(fit.rule, as_logits(logits[rows]))[2]
-        seen = np.abs(
-            np.log(in_sample[np.arange(rows.size), labels[rows]]) - np.log(expected[:, 2])
-        )
-        assert gap[:, 2].mean() < 0.2 * seen.mean()
-        start += rows.size
-    assert start == 600
+    np.testing.assert_array_equal(held.labels, labels)
+    fold = assign_folds(labels, 3, draw_seed(0))
+    gaps, shifts = [], []
+    for number in range(3):
+        others, rows = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        part, count = count_possible(Block(as_logits(logits[others]), labels[others], None))
+        alone = fit_structured(part, count, floor, base.temperature, **options).rule
+        asked = as_logits(logits[rows])
+        own, _, structured = candidate_probabilities(alone, asked)
+        cooler = best_temperature(with_floor(part, floor)).temperature
+        scaled = candidate_probabilities(replace(alone, temperature=cooler), asked)[1]
+        true = np.arange(rows.size), labels[rows]
+        expected = np.log(np.stack([p[true] for p in (own, scaled, structured)], axis=1))
+        in_sample = candidate_probabilities(fit.rule, asked)[2][true]
+        gaps.append(np.abs(np.log(held.chances[rows]) - expected).mean(axis=0))
+        shifts.append(np.abs(np.log(in_sample) - expected[:, 2]).mean())
+    assert (np.array(gaps)[:, :2] < 1e-3).all()
+    assert np.mean(gaps, axis=0)[2] < 0.2 * np.mean(shifts)
+
+
+def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
+    """With every third row asked about, a fit without a fold of them has nearly all examples."""
+    logits, labels = softmax_world(600)
+    counted, n_examples = count_possible(Block(as_logits(logits), labels, None))
+    fit = fit_structured(counted, n_examples, 0.0, 3.0, crossed=True, tol=1e-12, max_iter=99)
+    monkeypatch.setattr("hokical.fitting.averaging.WEIGHED_SIZE", 1000)
+    monkeypatch.setattr("hokical.fitting.averaging.WEIGHED_ROWS", 200)
+    held = hold_out(counted, n_examples, fit, n_folds=5, random_state=0)
+    some = np.arange(0, 600, 3)
+    np.testing.assert_array_equal(held.labels, labels[some])
+    gone = some[assign_folds(labels[some], 5, draw_seed(0)) == 0]
+    others = np.setdiff1d(np.arange(600), gone)
+    part, count = count_possible(Block(as_logits(logits[others]), labels[others], None))
+    alone = fit_structured(part, count, 0.0, 3.0, crossed=True, tol=1e-12, max_iter=99).rule
+    expected = candidate_probabilities(alone, as_logits(logits[gone]))[2]
+    whole = candidate_probabilities(fit.rule, as_logits(logits[gone]))[2]
+    found = held.probabilities[2][gone // 3]
+    assert np.abs(found - expected).mean() < 0.5 * np.abs(whole - expected).mean()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -142,7 +164,8 @@ def test_the_weights_are_those_of_least_log_loss(seed):
     rng = np.random.default_rng(seed)
     chances = rng.beta(*rng.uniform(0.5, 4.0, size=2), size=(300, 3)) * rng.uniform(0.3, 1.0, 3)
     counts = rng.dirichlet(np.ones(300))
-    held = HeldOut(chances, np.zeros(300, int), counts, 300.0, [])
+    parts = tuple(np.stack([part, 1.0 - part], axis=1) for part in chances.T)
+    held = HeldOut(as_logits(np.zeros((300, 2))), np.zeros(300, int), counts, 300.0, parts)
     weights = np.full(3, 1 / 3)
     for _ in range(5000):
         shares = chances * weights
@@ -159,6 +182,15 @@ def test_with_few_examples_the_classifier_is_left_alone(n):
     cal = AutoCalibrator().fit(logits[rows], labels[rows])
     assert cal.chosen_ == "uncalibrated"
     assert "too few" in cal.reason_
+
+
+def test_a_few_heavy_examples_are_few_examples():
+    """Whatever the weights of the other rows are called."""
+    logits, labels = softmax_world(200)
+    weights = np.r_[np.full(10, 1e6), np.ones(190)]
+    for rows in (logits, hokical.TopK.from_logits(logits, 3)):
+        reason = hokical.auto(rows, labels, weights).reason_
+        assert "200 examples, whose weights make them worth 10, are too few" in reason
 
 
 def test_without_a_mistake_there_is_nothing_to_learn():

@@ -22,6 +22,7 @@ from hokical.fitting import odir_objective as objective
 from hokical.fitting import odir_search as search
 from hokical.fitting import odir_sums
 from hokical.fitting.folds import fold_numbers
+from hokical.fitting.linear_problem import LinearProblem
 from tests.conftest import read_pair
 
 METHODS = [MatrixScalingODIR, DirichletODIR]
@@ -73,7 +74,8 @@ def finite_values(logits):
 
 
 def point_at(examples, penalty, coef):
-    return objective.LinearProblem(examples, penalty).evaluate(coef)
+    centre = objective.identity(examples.n_classes)
+    return LinearProblem(examples, penalty, centre).evaluate(coef)
 
 
 # Derivatives and solver -----------------------------------------------------------------------

@@ -45,7 +45,8 @@ def test_the_coefficients_are_those_of_a_general_solver(n_classes: int, cross: b
     """The objective of the documentation, written anew and left to L-BFGS."""
     logits, labels = synthetic_logits(150, n_classes, seed=5, signal=1.0)
     weights = np.random.default_rng(0).integers(0, 3, 150).astype(float)
-    found = quiet(logits, labels, weights, cross=cross, strength=0.7)
+    found = quiet(logits, labels, 3.0 * weights, cross=cross, strength=0.7)
+    weights *= weights.sum() / (weights @ weights)  # they count by their effective number
     z, *shapes = structured_features(as_logits(logits), found.floor_, found.temperature_)
     sizes = [3, n_classes, n_classes, n_classes**2 if cross else 0]
     penalty = 0.7 * np.repeat([1, n_classes, n_classes, n_classes * (n_classes - 1)], sizes)
@@ -62,9 +63,28 @@ def test_the_coefficients_are_those_of_a_general_solver(n_classes: int, cross: b
     ours = np.concatenate([rule.shape, rule.scale - 1.0, rule.bias, rule.cross.ravel()])
     assert loss(ours) <= best.fun + 1e-6
     np.testing.assert_allclose(ours, best.x, atol=1e-2)  # its slopes are differences
-    assert found.even_ == 1.0 / (weights.sum() + 1.0)
+    assert found.even_ == pytest.approx(1.0 / (weights.sum() + 1.0))
     proba = found.predict_proba(logits)[np.arange(150), labels]
     assert found.log_loss_ == pytest.approx(-np.average(np.log(proba), weights=weights))
+
+
+@pytest.mark.parametrize("name", ["structured", "auto"])
+@settings(max_examples=4)
+@given(factor=st.floats(1e-6, 1e6), seed=st.integers(0, 99))
+def test_only_ratios_of_weights_matter(name: str, factor: float, seed: int) -> None:
+    logits, labels = synthetic_logits(120, 3, seed=seed, signal=1.0)
+    weights = np.random.default_rng(seed).exponential(size=120)
+    expected = quiet(logits, labels, weights, name=name).predict_proba(logits)
+    found = quiet(logits, labels, factor * weights, name=name).predict_proba(logits)
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
+
+
+def test_equal_weights_are_no_weights() -> None:
+    logits, labels = synthetic_logits(150, 3, seed=1, signal=1.0)
+    for name in ("structured", "auto"):
+        expected = quiet(logits, labels, name=name).predict_proba(logits)
+        found = quiet(logits, labels, np.full(150, 7.0), name=name).predict_proba(logits)
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
 def test_a_changed_class_balance_is_corrected() -> None:

@@ -117,6 +117,32 @@ def test_streams_that_are_gathered_have_the_floor_too(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["temps", "ets", "vecs", "profile"])
+def test_fits_in_passes_have_the_floor_too(name: str) -> None:
+    """Chosen on the rows that a fit in memory chooses it on."""
+    proba, labels = votes(4, 300)
+    logits = np.tile(from_probabilities(proba), (40, 1))
+    truth = np.tile(labels, 40)
+    whole = make(name).fit(logits, truth)
+    chunks = [(logits[a : a + 4999], truth[a : a + 4999]) for a in range(0, 12_000, 4999)]
+    streamed = fit_stream(make(name), chunks)
+    assert streamed.floor_ == whole.floor_ > 0.0
+    np.testing.assert_allclose(
+        streamed.predict_proba(logits[:300]), whole.predict_proba(logits[:300]), atol=1e-7
+    )
+
+
+def test_a_rare_zero_of_the_truth_is_not_overlooked() -> None:
+    """One example in 12,000, between those that floors are compared on."""
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet(np.full(4, 0.5), size=12_000)
+    labels = (proba.cumsum(axis=1) < rng.random((12_000, 1))).sum(axis=1)
+    proba[7] = np.where(np.arange(4) == labels[7], 0.0, 1.0 / 3.0)
+    cal = make("temps").fit(from_probabilities(proba), labels)
+    assert cal.floor_ > 0.0
+    assert cal.temperature_ == pytest.approx(1.0, abs=0.1)
+
+
 def test_zeros_among_the_best_are_hidden_or_impossible() -> None:
     values, classes = [[0.0, 0.7, 0.3], [0.4, 0.2, 0.4]], [[5, 4, 1], [3, 2, 0]]
     top = TopK.from_probabilities(values, classes, n_classes=6)

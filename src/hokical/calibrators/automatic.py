@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.core.warn import warn_user
 from hokical.fitting.averaging import HeldOut, hold_out
 from hokical.fitting.floor import choose_base, choose_floor, has_zeros
-from hokical.fitting.likelihood import CountedExamples
+from hokical.fitting.likelihood import CountedExamples, effective_size
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.fitting.structured_fit import MOST_CROSSED, count_possible, fit_structured
 from hokical.rules.answering import answer
@@ -67,7 +68,7 @@ class AutoCalibrator(BaseCalibrator):
     shares_ : weight of every candidate by name
     held_out_log_loss_ : mean log loss on held-out examples by name, "average" among them
     weights_, structured_, profile_ : the parts of the rule
-    converged_ : whether the structured fit converged
+    converged_ : whether every fit of structured scaling converged, those without a fold included
 
     Notes
     -----
@@ -118,7 +119,7 @@ class AutoCalibrator(BaseCalibrator):
             return self._fit_best_classes(block)
         counted, n_examples = count_possible(block)
         own = counted.logits.on_host(counted.logits.labels)
-        hopeless = _find_hopeless(own == counted.labels, counted.labels)
+        hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
         if hopeless:
             return _keep_own(counted, hopeless)
         floor, base = choose_base(counted)
@@ -146,18 +147,22 @@ class AutoCalibrator(BaseCalibrator):
             )
         profile = _profile_on(held, weights)
         rule = AutoRule(weights, fit.rule, profile, bool(self.keep_labels))
-        return Fit(rule, _tell_average(rule, losses, fit.minimum.converged))
+        converged = fit.minimum.converged and held.converged
+        return Fit(rule, _tell_average(rule, losses, converged))
 
     def _fit_best_classes(self, block: Block) -> Fit:
         """A profile, or the classifier's own confidence where that is not clearly worse."""
-        hopeless = _find_hopeless(block.correct, block.labels)
+        share = block.counts / block.counts.sum()
+        n_examples = effective_size(share)
+        hopeless = _find_hopeless(block.correct, block.labels, n_examples)
         if hopeless:
             return _keep_own(None, hopeless)
+        block = replace(block, weights=share * n_examples)
         rule, converged = _fit_profile(block)
         truth = block.correct
         own = _chance_of(UncalibratedRule(), block, truth)
         found = _chance_of(rule, block, truth)
-        gain, error = _mean_and_error(np.log(found / own), block.counts / block.counts.sum())
+        gain, error = _mean_and_error(np.log(found / own), share)
         if gain <= CLEARLY * error:
             return _keep_own(None, "a stability profile was not clearly better")
         reason = "a stability profile was fitted, as not every class has a logit."
@@ -189,13 +194,13 @@ def auto(
     return AutoCalibrator(**options).fit(logits, labels, sample_weight)
 
 
-def _find_hopeless(correct: BoolArray, labels: IntArray) -> str:
+def _find_hopeless(correct: BoolArray, labels: IntArray, n_examples: float) -> str:
     """Why nothing can be learned from the examples; "" if something can."""
-    if labels.size < FEWEST_EXAMPLES:
-        return (
-            f"{labels.size} examples are too few to tell what is better (at least "
-            f"{FEWEST_EXAMPLES})"
-        )
+    if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9):  # but for rounding
+        few = f"{labels.size} examples"
+        if n_examples < labels.size * (1.0 - 1e-9):
+            few += f", whose weights make them worth {n_examples:.3g},"
+        return f"{few} are too few to tell what is better (at least {FEWEST_EXAMPLES})"
     if correct.all():
         return "without a mistake, nothing tells how sure is too sure"
     if (labels == labels[0]).all():

@@ -63,8 +63,10 @@ class StructuredScaling(BaseCalibrator):
 
     Notes
     -----
-    `sample_weight` counts examples: it should sum to the number of examples, not to 1, because the
-    penalty and the uniform share depend on how many there are.
+    Only ratios of `sample_weight` matter. The penalty and the uniform share depend on the number of
+    examples, which is the effective one by Kish, (sum of weights)^2 / sum of squared weights: that
+    of the rows if all weigh the same, and less otherwise. So a weight of 2 is nearly, not quite, a
+    repeated row.
 
     A class without examples keeps a small probability, which the penalty on its bias decides. If
     every label has the top logit, no temperature is best, and T is 1 (within a factor of 1000 of

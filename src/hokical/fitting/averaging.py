@@ -3,53 +3,67 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
 from hokical.core.portable import uniform_draws
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.floor import ROUGH_TOLERANCE, with_floor
-from hokical.fitting.folds import split_by_folds
 from hokical.fitting.likelihood import CountedExamples
+from hokical.fitting.linear_problem import LinearPoint
+from hokical.fitting.newton import Minimum
+from hokical.fitting.newton_cg import minimize_newton_cg, solve_cg
 from hokical.fitting.simplex import AverageLoss, best_weights
-from hokical.fitting.structured_fit import StructuredFit, fit_structured
-from hokical.fitting.temperature import best_temperature
-from hokical.rules.auto import (
-    LEAST,
-    PARTS,
-    as_log_proba,
-    average,
-    candidate_probabilities,
-)
-from hokical.rules.structured import StructuredRule
+from hokical.fitting.structured import StructuredBlock
+from hokical.fitting.structured_fit import StructuredFit
+from hokical.fitting.temperature import best_temperature, log_step
+from hokical.rules.auto import LEAST, PARTS, as_log_proba, average
+from hokical.rules.probabilities import softmax
+from hokical.rules.structured import StructuredRule, mix_evenly
 from hokical.stability.api import draw_seed
 
 #: Candidates are weighed on evenly spaced rows of at most about this many logits, at least so many
 #: rows: the weights are few, and known well enough by then.
 WEIGHED_SIZE, WEIGHED_ROWS = 1 << 20, 5000
-#: Fits on folds start from the solution of the whole, and end with a Newton step that promises no
-#: more than this in mean log loss; what such a step leaves is far less.
-FOLD_TOLERANCE = 3e-4
+#: A fit without a fold is one Newton step from the whole fit, unless that promises more than this
+#: in mean log loss; then it goes on until a step promises no more than the second.
+ONE_STEP, FOLD_TOLERANCE = 2.5e-3, 3e-4
+#: Likewise for the temperature: the longest step in its logarithm that is the only one.
+ONE_TEMPERATURE_STEP = 0.05
+#: How exactly the one Newton step is solved: what is left of the squared residual.
+CG_ACCURACY = 1e-2
+#: Most Newton steps of a fit without a fold.
+MAX_ITER = 50
 #: Candidates with less weight are left out.
 LEAST_WEIGHT = 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Examples in the order of their folds, with what candidates say who have not seen them.
+    """Examples, with what candidates say who have not seen them.
 
-    `chances` (n, candidates) are those of the true class; `weights` (n,) sum to 1, and are those of
-    `n_examples`; `probabilities` are kept by folds, each with its logits, for the average's sake.
+    `weights` (n,) sum to 1, and are those of `n_examples`; `probabilities` (n, classes) are those
+    by each of `PARTS`, and `chances` (n, 3) those of the true class.
     """
 
-    chances: FloatArray
+    logits: Logits
     labels: IntArray
     weights: FloatArray
     n_examples: float
-    probabilities: list[tuple[Logits, tuple[Array, ...]]]
+    probabilities: tuple[Array, ...]
+    converged: bool = True
+
+    @cached_property
+    def chances(self) -> FloatArray:
+        truth = self.logits.beside(self.labels)[:, None]
+        take = self.logits.xp.take_along_axis
+        own = [self.logits.on_host(take(part, truth, axis=1)) for part in self.probabilities]
+        return np.asarray(np.maximum(np.concatenate(own, axis=1), LEAST))
 
     @property
     def losses(self) -> FloatArray:
@@ -65,13 +79,8 @@ class HeldOut:
 
     def average(self, weights: FloatArray) -> Logits:
         """The average's log-probabilities of all examples, as logits."""
-        made = [
-            as_log_proba(average(parts, logits.beside(weights), logits), logits)
-            for logits, parts in self.probabilities
-        ]
-        xp = made[0].xp
-        values = xp.concat([part.values for part in made], axis=0)
-        return Logits(values, xp.concat([part.top for part in made], axis=0), made[0].backend)
+        mixed = average(self.probabilities, self.logits.beside(weights), self.logits)
+        return as_log_proba(mixed, self.logits)
 
 
 def hold_out(
@@ -84,27 +93,86 @@ def hold_out(
 ) -> HeldOut:
     """What candidates say when fitted without the fold that they are asked about.
 
-    `fit` is the structured one on all examples.
+    `fit` is the structured one on all examples. Where only some rows are asked about, fits without
+    a fold of them still have all other rows, whose curvature is taken to be that of the some. The
+    floor, and the temperature inside structured scaling, stay those of the whole.
     """
     step = min(examples.logits.size // WEIGHED_SIZE, examples.logits.n_rows // WEIGHED_ROWS)
-    some = examples if step < 2 else examples.every(step)
-    n_some = n_examples * some.logits.n_rows / examples.logits.n_rows
-    splits = split_by_folds(assign_folds(some.labels, n_folds, draw_seed(random_state)))
-    chances, found = [], []
-    for others, rows in splits:
-        share = float(some.weights[others].sum())
-        seen = some.take(np.flatnonzero(others))
-        seen = replace(seen, weights=seen.weights / share)
-        logits = some.logits.take(np.flatnonzero(rows))
-        refit = _refit(fit, seen, n_some * share).beside(logits)
-        parts = candidate_probabilities(refit, logits)
-        truth = logits.beside(some.labels[rows])[:, None]
-        own = [logits.xp.take_along_axis(part, truth, axis=1)[:, 0] for part in parts]
-        chances.append(np.stack([logits.on_host(part) for part in own], axis=1))
-        found.append((logits, parts))
-    order = np.concatenate([np.flatnonzero(rows) for _, rows in splits])
-    held = np.maximum(np.concatenate(chances), LEAST)
-    return HeldOut(held, some.labels[order], some.weights[order], n_some, found)
+    some, whole = examples, fit.minimum.point
+    with threadpool_limits(1, user_api="blas"):
+        if step >= 2:
+            some = examples.every(step)
+            whole = whole.problem.on_others(some, fit.rule).evaluate(fit.minimum.x)
+        share = some.logits.n_rows / examples.logits.n_rows
+        fold = assign_folds(some.labels, n_folds, draw_seed(random_state))
+        kept = [np.where(fold == number, 1.0 - share, 1.0) for number in range(n_folds)]
+        fits = [_leave_out(whole, part, fit.minimum) for part in kept]
+        sharper = _sharpen(whole, some, kept, fit.rule)
+        counts = np.array([n_examples * float(some.weights @ part) for part in kept])
+        found = _ask(whole, some, fold, [x for x, _ in fits], sharper, 1.0 / (counts + 1.0))
+    converged = all(ended for _, ended in fits)
+    return HeldOut(some.logits, some.labels, some.weights, n_examples * share, found, converged)
+
+
+def _leave_out(whole: LinearPoint, kept: FloatArray, found: Minimum) -> tuple[FloatArray, bool]:
+    """The coefficients (p,) with weights multiplied by `kept` (n,), and whether they are final."""
+    problem = whole.problem
+    others = replace(problem, examples=problem.examples.weigh(kept))
+    point = replace(whole, problem=others)
+    residual = whole.gradient - point.gradient
+    direction, _ = solve_cg(
+        point.curvature_along, found.precondition, residual, relative=CG_ACCURACY
+    )
+    if 0.5 * float(residual @ direction) <= ONE_STEP:
+        return found.x + direction, True
+    again = minimize_newton_cg(others.evaluate, found.x, tol=FOLD_TOLERANCE, max_iter=MAX_ITER)
+    return again.x, again.converged
+
+
+def _sharpen(
+    whole: LinearPoint, some: CountedExamples, kept: list[FloatArray], rule: StructuredRule
+) -> FloatArray:
+    """What z is to be multiplied with for temperature scaling without each fold, (folds,)."""
+    data = whole.problem.examples
+    by_block = [some.logits.on_host(part) for part in data.map(StructuredBlock.margin_moments)]
+    moments = some.weights * np.concatenate(by_block, axis=1)
+    found = []
+    for part in kept:
+        step = log_step(*(moments @ part))
+        if abs(step) > ONE_TEMPERATURE_STEP:
+            others = some.take(np.flatnonzero(part == 1.0))
+            others = replace(others, weights=others.weights / others.weights.sum())
+            floored = with_floor(others, rule.floor)
+            exact = best_temperature(floored, tol=ROUGH_TOLERANCE, start=rule.temperature)
+            step = np.log(rule.temperature / exact.temperature)
+        found.append(step)
+    return np.exp(found)
+
+
+def _ask(
+    whole: LinearPoint,
+    some: CountedExamples,
+    fold: IntArray,
+    coefs: list[FloatArray],
+    sharper: FloatArray,
+    even: FloatArray,
+) -> tuple[Array, ...]:
+    """Probabilities (n, classes) by each of `PARTS`, of every row by the fit without its fold."""
+
+    def work(block: StructuredBlock, rows: slice) -> tuple[Array, Array, Array]:
+        logits = some.logits.part(rows)
+        xp, which = logits.xp, fold[rows]
+        scores = block.z
+        for number, coef in enumerate(coefs):
+            here = logits.beside(which == number)[:, None]
+            scores = xp.where(here, block.scores(logits.beside(coef)), scores)
+        scaled = block.z * logits.beside(sharper[which])[:, None]
+        uniform = logits.beside(even[which])[:, None]
+        own, scaled = softmax(-logits.margins, logits), softmax(scaled, logits)
+        return own, scaled, mix_evenly(softmax(scores, logits), uniform, logits)
+
+    parts = whole.problem.examples.map(work, whole.problem.examples.rows)
+    return tuple(some.logits.xp.concat(list(part), axis=0) for part in zip(*parts, strict=True))
 
 
 def assign_folds(labels: IntArray, n_folds: int, seed: int) -> IntArray:
@@ -118,20 +186,3 @@ def assign_folds(labels: IntArray, n_folds: int, seed: int) -> IntArray:
     fold = np.empty(labels.size, np.int64)
     fold[order] = np.arange(labels.size) % n_folds
     return fold
-
-
-def _refit(fit: StructuredFit, examples: CountedExamples, n_examples: float) -> StructuredRule:
-    """The same fit of other examples, from its solution; the floor stays."""
-    rule = fit.rule
-    floored = with_floor(examples, rule.floor)
-    found = fit_structured(
-        examples,
-        n_examples,
-        rule.floor,
-        best_temperature(floored, tol=ROUGH_TOLERANCE, start=rule.temperature).temperature,
-        crossed=rule.cross.size > 0,
-        tol=FOLD_TOLERANCE,
-        max_iter=20,
-        start=fit.minimum.x,
-    )
-    return found.rule

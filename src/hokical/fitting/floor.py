@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hokical.core.arrays import Array
 from hokical.core.blocks import by_blocks, per_row
 from hokical.core.logits import Logits
 from hokical.core.topk import TopK
+from hokical.core.types import FloatArray, IntArray
 from hokical.core.views import Views
 from hokical.fitting.likelihood import CountedExamples, count_block, typical_spread
 from hokical.fitting.partitions import Block, Partition, State
 from hokical.fitting.temperature import TemperatureFit, best_temperature
+from hokical.rules.checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 from hokical.rules.floored import add_floor
+from hokical.rules.probabilities import log_probabilities
 
 #: What may be added to every probability, largest first; 0 leaves them as they are.
 FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
@@ -34,14 +40,16 @@ ZEROS_BELOW = (700.0, 745.0)
 class FlooredPartition(Partition):
     """The same examples, their logits log(p + floor) where probabilities of 0 are among them.
 
-    `floor` is chosen when the examples are first asked for, and stays 0 where they have no zeros,
-    where a 0 is as good as any floor, and where they never are in memory all at once.
+    `floor` is chosen when the examples are first asked for, and stays 0 where they have no zeros
+    and where a 0 is as good as any floor. If they are not in memory, the first pass also looks for
+    zeros; where it finds some, the floor is chosen on a sample, and the pass is made again.
     """
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.n_classes, self.in_memory = partition.n_classes, partition.in_memory
         self.floor = 0.0
+        self._known = False
         self._block: Block | None = None
 
     def gather(self, who: str) -> Block:
@@ -49,10 +57,7 @@ class FlooredPartition(Partition):
             block = self.partition.gather(who)
             if has_zeros(block.logits):
                 self.floor = choose_floor(count_block(block))
-            if self.floor > 0.0:
-                logits = floor_all(block.logits, self.floor)
-                block = Block(logits, block.labels, block.weights, block.first_row)
-            self._block = block
+            self._block = _floor_block(block, self.floor)
         return self._block
 
     def reduce(
@@ -60,15 +65,66 @@ class FlooredPartition(Partition):
     ) -> State:
         if self.in_memory:
             return work(self.gather(""))
-        return self.partition.reduce(work, combine)
+        if not self._known:
+            both = partial(_combine_both, combine=combine)
+            *found, notes = self.partition.reduce(partial(_look_for_zeros, work=work), both)
+            if not self._settle(notes, "a fit"):
+                return tuple(found)
+        return self.partition.reduce(partial(_on_floored, work=work, floor=self.floor), combine)
 
     def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
         if self.in_memory:
             return work(self.gather(who))
-        return self.partition.collect(work, row_bytes, who)
+        if not self._known:
+            looking = partial(_look_for_zeros, work=work)
+            *found, notes = self.partition.collect(looking, row_bytes, who)
+            if not self._settle(notes, who):
+                return tuple(found)
+        floored = partial(_on_floored, work=work, floor=self.floor)
+        return self.partition.collect(floored, row_bytes, who)
 
     def require_passes(self, who: str) -> None:
         self.partition.require_passes(who)
+
+    def _settle(self, notes: NDArray[Any], who: str) -> bool:
+        """Choose the floor, given rows and zeros of the blocks; whether there is one."""
+        self._known = True
+        n_rows, with_zeros = notes.reshape(-1, 2).sum(axis=0).tolist()
+        if with_zeros:
+            step = max(_sample_step(n_rows, self.n_classes), 1)
+            sampled = partial(_sample_block, step=step)
+            values, labels, counts = self.partition.collect(
+                sampled, 8 * self.n_classes // step, who
+            )
+            logits = Logits(values, values.max(axis=1))
+            self.floor = _floor_of_sample(count_block(Block(logits, labels, counts)))
+        return self.floor > 0.0
+
+
+def _floor_block(block: Block, floor: float) -> Block:
+    return replace(block, logits=floor_all(block.logits, floor)) if floor > 0.0 else block
+
+
+def _on_floored(block: Block, work: Callable[[Block], State], floor: float) -> State:
+    return work(_floor_block(block, floor))
+
+
+def _look_for_zeros(block: Block, work: Callable[[Block], State]) -> State:
+    """`work`, and how many rows there are, and whether some have zeros."""
+    return *work(block), np.array([block.n_rows, has_zeros(block.logits)], np.int64)
+
+
+def _combine_both(left: State, right: State, combine: Callable[[State, State], State]) -> State:
+    return *combine(left[:-1], right[:-1]), left[-1] + right[-1]
+
+
+def _sample_block(block: Block, step: int) -> State:
+    """Logits (rows, classes), labels and counts of the rows that `_sample` would take."""
+    logits = block.logits
+    margins = logits.on_host(logits.top) - logits.of_class(block.labels)
+    rows, factors = _choose_rows(margins, step, block.first_row)
+    values = logits.on_host(logits.take(rows).values).astype(np.float64)
+    return values, block.labels[rows], block.counts[rows] * factors
 
 
 def has_zeros(logits: Logits) -> bool:
@@ -89,9 +145,11 @@ def has_zeros(logits: Logits) -> bool:
 
 def choose_floor(examples: CountedExamples) -> float:
     """The floor of least log loss with its own temperature; 0 if no label is below the top."""
-    if examples.mean_true_margin == 0.0:
-        return 0.0
-    return _choose_floor(examples, _find_bounds(examples)[1:])[0]
+    return _floor_of_sample(_sample(examples))
+
+
+def _floor_of_sample(some: CountedExamples) -> float:
+    return _choose_floor(some, _find_bounds(some)[1:])[0] if some.mean_true_margin > 0.0 else 0.0
 
 
 def floor_all(logits: Logits, floor: float) -> Logits:
@@ -109,37 +167,63 @@ def choose_base(examples: CountedExamples) -> tuple[float, TemperatureFit]:
     temperature is 1, kept within a factor of 1000 of the spread, and `converged` is False.
     """
     spread, low, high = _find_bounds(examples)
-    if examples.mean_true_margin > 0.0:
-        floor, start = _choose_floor(examples, (low, high))
+    some = _sample(examples)
+    if some.mean_true_margin > 0.0:
+        floor, start = _choose_floor(some, (low, high))
         found = best_temperature(with_floor(examples, floor), bounds=(low, high), start=start)
     else:
         floor, found = 0.0, best_temperature(examples, bounds=(low, high))
     if found.converged or found.temperature == high:
         return floor, replace(found, converged=True)
     neutral = min(max(1.0, spread / 1e3), spread * 1e3)
-    return floor, replace(found, temperature=neutral)
+    return floor, replace(found, temperature=min(max(neutral, low), high))
 
 
 def _find_bounds(examples: CountedExamples) -> tuple[float, float, float]:
     """The spread of the logits, and the least and the greatest temperature."""
     spread = typical_spread(examples)
-    return spread, REACH[0] * min(spread, 1.0), REACH[1] * max(spread, 1.0)
+    low, high = REACH[0] * min(spread, 1.0), REACH[1] * max(spread, 1.0)
+    return spread, max(low, LEAST_TEMPERATURE), min(high, LARGEST_TEMPERATURE)
 
 
-def _choose_floor(examples: CountedExamples, bounds: tuple[float, float]) -> tuple[float, float]:
+def _choose_floor(some: CountedExamples, bounds: tuple[float, float]) -> tuple[float, float]:
     """The floor, and about its temperature; each temperature is sought from the one before."""
-    step = min(examples.logits.n_rows // COMPARED_ROWS, examples.logits.size // COMPARED_SIZE)
-    some = examples if step < 2 else examples.every(step)
-    plain = with_floor(some if some.mean_true_margin > 0.0 else examples, 0.0)
+    logits = some.logits
+    xp, possible = logits.xp, logits.possible
+    log_p = log_probabilities(logits)
+    p = xp.exp(log_p)
     start, losses, temperatures = 1.0, [], []
     for floor in FLOORS:
-        floored = with_floor(plain, floor)
+        values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
+        floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
         found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
         start = found.temperature
         losses.append(found.log_loss)
         temperatures.append(start)
     best = int(np.flatnonzero(np.array(losses) <= min(losses) + AS_GOOD)[0])
     return FLOORS[best], temperatures[best]
+
+
+def _sample(examples: CountedExamples) -> CountedExamples:
+    """Evenly spaced rows, and all whose true class has a probability of 0: those are dear."""
+    step = _sample_step(examples.logits.n_rows, examples.n_classes)
+    if step < 2:
+        return examples
+    rows, factors = _choose_rows(examples.true_margins, step, 0)
+    weights = examples.weights[rows] * factors
+    return replace(examples.take(rows), weights=weights / weights.sum())
+
+
+def _sample_step(n_rows: int, n_classes: int) -> int:
+    return min(n_rows // COMPARED_ROWS, n_rows * n_classes // COMPARED_SIZE)
+
+
+def _choose_rows(margins: FloatArray, step: int, first_row: int) -> tuple[IntArray, FloatArray]:
+    """Which rows are sampled, and how many each stands for, by the margin (n,) of the truth."""
+    dear = margins >= ZEROS_BELOW[0]
+    spaced = (first_row + np.arange(dear.size)) % step == 0
+    rows = np.flatnonzero(dear | spaced)
+    return rows, np.where(dear[rows], 1.0, float(step))
 
 
 def with_floor(examples: CountedExamples, floor: float) -> CountedExamples:

@@ -199,6 +199,11 @@ def scale_weights(block: Block, weights: FloatArray, total: float) -> CountedExa
     return CountedExamples(block.logits, labels, weights / total)
 
 
+def effective_size(weights: FloatArray) -> float:
+    """How many examples of equal weight would tell as much as weights (n,) that sum to 1 (Kish)."""
+    return 1.0 / float(np.sum(weights * weights))
+
+
 def typical_spread(examples: ExampleSet) -> float:
     """Weighted median over examples of the mean margin of the possible classes, or 1 if all are 0.
 

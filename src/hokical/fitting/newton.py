@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -26,16 +26,21 @@ _DAMPINGS = (0.0, *(10.0**k for k in range(-14, 3, 2)))
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """Where the search ended, (p,), and how."""
+    """Where the search ended, (p,), and how; what was known there, and a preconditioner, if any."""
 
     x: FloatArray
     value: float
     n_iter: int
     converged: bool
+    point: Any = None
+    precondition: Any = None
 
 
 def minimize_convex(
-    evaluate: Callable[[FloatArray], Evaluation], start: FloatArray, max_iter: int
+    evaluate: Callable[[FloatArray], Evaluation],
+    start: FloatArray,
+    max_iter: int,
+    tol: float = _TOLERANCE,
 ) -> Minimum:
     """Minimise a function that gives its value, gradient (p,) and Hessian (p, p).
 
@@ -50,7 +55,7 @@ def minimize_convex(
         promise = -float(gradient @ step)
         if not 0.0 <= promise < math.inf:  # uphill, or not a number
             return Minimum(x, value, iteration, False)
-        if promise <= _TOLERANCE:
+        if promise <= tol:
             last, gradient, _ = evaluate(x + step)
             # Rounding may hide what little the step gains; a real rise shows that all is rounding.
             if not last <= value + _TOLERANCE * max(1.0, abs(value)):

@@ -16,10 +16,15 @@ from hokical.fitting.newton import Minimum
 
 #: Most conjugate-gradient steps for one Newton step.
 MAX_CG_STEPS = 1000
+#: A preconditioner is used for the next Newton step too, unless it took more products than this.
+STALE = 10
 _ENOUGH_DROP = 1e-4
 _MAX_HALVINGS = 40
 #: What rounding may add, relative, when there is hardly anything left to gain.
 _SLACK = 1e-14
+
+
+Product = Callable[[FloatArray], FloatArray]
 
 
 class SmoothPoint(Protocol):
@@ -50,41 +55,58 @@ def minimize_newton_cg(
     step lowers the value.
     """
     x, point = start, evaluate(start)
+    precondition = point.precondition
     for step in range(1, max_iter + 1):
-        direction, solved = newton_direction(point, tol)
+        direction, products = newton_direction(point, precondition, tol)
         promise = -0.5 * float(np.vdot(point.gradient, direction))
         found = _lower_point(evaluate, x, point.value, direction, promise)
         if found is None:
-            return Minimum(x, point.value, step, False)
+            return Minimum(x, point.value, step, False, point, precondition)
         x, point = found
-        if solved and promise <= tol:
-            return Minimum(x, point.value, step, True)
-    return Minimum(x, point.value, max_iter, False)
+        if products <= MAX_CG_STEPS and promise <= tol:
+            return Minimum(x, point.value, step, True, point, precondition)
+        if products > STALE:
+            precondition = point.precondition
+    return Minimum(x, point.value, max_iter, False, point, precondition)
 
 
-def newton_direction(point: SmoothPoint, tol: float) -> tuple[FloatArray, bool]:
-    """Minus inverse Hessian times gradient, and whether it is accurate enough.
+def newton_direction(
+    point: SmoothPoint, precondition: Product, tol: float
+) -> tuple[FloatArray, int]:
+    """Minus inverse Hessian times gradient, and how many products it took, as by `solve_cg`.
 
-    Errors are measured by the preconditioner, as large and small penalties may stand side by side.
     The accuracy asked for grows as the slope falls, which keeps Newton's fast ending, but not
     beyond what a fit to `tol` can use.
     """
     residual = -point.gradient
+    first = float(np.vdot(residual, precondition(residual)))
+    relative = max(min(0.25, first**0.5), 0.01 * tol / first) if first > 0.0 else 1.0
+    return solve_cg(point.curvature_along, precondition, residual, relative=relative)
+
+
+def solve_cg(
+    product_with: Product, precondition: Product, residual: FloatArray, *, relative: float
+) -> tuple[FloatArray, int]:
+    """Inverse Hessian times `residual` by conjugate gradients, and the number of products.
+
+    It ends where the squared error, measured by the preconditioner as large and small penalties may
+    stand side by side, has fallen to a share `relative` of the first; or with MAX_CG_STEPS + 1.
+    """
     direction = np.zeros_like(residual)
-    search = point.precondition(residual)
-    size = first = max(float(np.vdot(residual, search)), 0.0)
-    wanted = max(first * min(0.25, first**0.5), 0.01 * tol)
-    for _ in range(MAX_CG_STEPS):
+    search = precondition(residual)
+    size = max(float(np.vdot(residual, search)), 0.0)
+    wanted = relative * size
+    for products in range(MAX_CG_STEPS + 1):
         if size <= wanted:
-            return direction, True
-        product = point.curvature_along(search)
+            return direction, products
+        product = product_with(search)
         length = size / float(np.vdot(search, product))
         direction += length * search
         residual = residual - length * product
-        scaled = point.precondition(residual)
+        scaled = precondition(residual)
         size, before = float(np.vdot(residual, scaled)), size
         search = scaled + (size / before) * search
-    return direction, size <= wanted
+    return direction, MAX_CG_STEPS + 1
 
 
 def _lower_point(

@@ -20,15 +20,12 @@ it exist and be unique:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 
-from hokical.core.arrays import Array
 from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.fitting.linear_problem import LinearProblem
 from hokical.fitting.newton import Minimum
-from hokical.fitting.newton_cg import OuterProducts, minimize_newton_cg
+from hokical.fitting.newton_cg import minimize_newton_cg
 from hokical.fitting.odir_sums import LinearExamples
 
 #: Weight of mean((W_kk / t - 1)^2).
@@ -64,52 +61,12 @@ def penalty_matrix(absent: BoolArray, strength: tuple[float, float], scale: floa
     return np.clip(matrix, *PENALTY_RANGE)
 
 
-@dataclass(frozen=True, eq=False)
-class LinearProblem:
-    """The penalised mean log loss of examples as a function of `coef` (classes, classes + 1)."""
-
-    examples: LinearExamples
-    penalty: FloatArray
-
-    def evaluate(self, coef: FloatArray) -> LinearPoint:
-        proba, loss = self.examples.probabilities(coef)
-        away = coef - identity(self.examples.n_classes)
-        pull = self.penalty * away
-        return LinearPoint(self, loss + 0.5 * float(np.vdot(pull, away)), proba, pull)
-
-
-@dataclass(frozen=True, eq=False)
-class LinearPoint:
-    """The objective at a `coef`, for the solver; probabilities by blocks, the penalty's `pull`."""
-
-    problem: LinearProblem
-    value: float
-    proba: list[Array]
-    pull: FloatArray
-
-    @cached_property
-    def gradient(self) -> FloatArray:
-        return self.problem.examples.slope(self.proba) + self.pull
-
-    def curvature_along(self, direction: FloatArray) -> FloatArray:
-        product = self.problem.examples.curvature(self.proba, direction)
-        return product + self.problem.penalty * direction
-
-    @cached_property
-    def _nearly(self) -> OuterProducts:
-        first, second = self.problem.examples.moments(self.proba)
-        return OuterProducts(first[:, -1:], first, second, self.problem.penalty)
-
-    def precondition(self, residual: FloatArray) -> FloatArray:
-        return self._nearly.solve(residual)
-
-
 def minimize_penalised(
     examples: LinearExamples, penalty: FloatArray, start: FloatArray, *, tol: float, max_iter: int
 ) -> Minimum:
     """The `coef` (classes, classes + 1) of least penalised log loss, from `start`."""
-    evaluate = LinearProblem(examples, penalty).evaluate
-    return minimize_newton_cg(evaluate, start, tol=tol, max_iter=max_iter)
+    problem = LinearProblem(examples, penalty, identity(examples.n_classes))
+    return minimize_newton_cg(problem.evaluate, start, tol=tol, max_iter=max_iter)
 
 
 def has_no_finite_minimum(examples: LinearExamples, coef: FloatArray) -> bool:

@@ -19,7 +19,7 @@ QUICK_LAMBDAS = tuple(10.0 ** (k / 2) for k in range(12, -5, -1))
 #: From hardly any bias to a free one.
 QUICK_MUS = (10.0, 1.0, 0.1, 0.01, 0.001)
 #: Scores need not be exact to be compared: the solver's tolerance while cross-validating.
-SEARCH_TOL = 1e-5
+SEARCH_TOL = 1e-4
 #: Up to this many classes the coarse grid is cheap, and every setting of it is tried.
 FEW_CLASSES = 20
 #: With more, a falling lambda ends where the log loss is above its least by this share of it and
@@ -95,16 +95,20 @@ class PenaltySearch:
         mus: Sequence[float],
         ends: Callable[[PenaltyTrial, float], bool],
     ) -> PenaltyTrial:
-        """Try falling lambdas for each of the falling mus until one `ends` them; the best."""
-        first = None
+        """Try falling lambdas for each of the falling mus until one `ends` them; the best.
+
+        Each starts from the same lambda at the mu before, for mu changes less; a lambda that ended
+        them there is not tried again.
+        """
+        path: dict[float, PenaltyTrial] = {}
         for mu in mus:
-            first = last = self._try((lambdas[0], mu), first)
-            least = first.log_loss
-            for strength in lambdas[1:]:
-                last = self._try((strength, mu), last)
+            before, path = path, {}
+            last, least = None, np.inf
+            for strength in before or lambdas:
+                last = self._try((strength, mu), before.get(strength, last))
                 if ends(last, least):
                     break
-                least = min(least, last.log_loss)
+                path[strength], least = last, min(least, last.log_loss)
         return self._best_so_far()
 
     def _untried_around(

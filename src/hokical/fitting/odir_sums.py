@@ -7,8 +7,9 @@ in order, so that the number of threads changes no result; a device has one bloc
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -84,9 +85,21 @@ class LinearBlock:
             scores if self.possible is None else self.xp.where(self.possible, scores, -self.xp.inf)
         )
 
-    def probabilities(self, scores: Array) -> tuple[Array, Array]:
-        """Probabilities (rows, classes) of scores, and the sum of the weighted log losses, ()."""
-        xp, scores = self.xp, self.mask(scores)
+    def scores(self, coef: Array) -> Array:
+        """Scores (rows, classes) by coefficients (classes, classes + 1)."""
+        return self.inputs @ coef.T
+
+    def change(self, direction: Array) -> Array:
+        """What a change of the coefficients changes in the scores, (rows, classes)."""
+        return self.scores(direction)
+
+    def pull(self, table: Array) -> Array:
+        """Sums of a table (rows, classes) times what the coefficients are multiplied with."""
+        return table.T @ self.inputs
+
+    def probabilities(self, coef: Array) -> tuple[Array, Array]:
+        """Probabilities (rows, classes), and the sum of the weighted log losses, ()."""
+        xp, scores = self.xp, self.mask(self.scores(coef))
         below = scores - xp.max(scores, axis=1, keepdims=True)
         own = self.at_true(below)
         proba = exp_in_place(below, xp)
@@ -95,22 +108,22 @@ class LinearBlock:
         return proba, xp.sum(self.weights[:, 0] * (xp.log(total) - own))
 
     def slope(self, proba: Array) -> Array:
-        """Derivative (classes, classes + 1) of the log loss: (P - Y)' X."""
+        """Derivative of the log loss, of the shape of the coefficients."""
         if isinstance(proba, np.ndarray):
             residual = proba.copy()
             residual[self._rows, self.labels] -= 1.0
         else:
             residual = self.xp.where(self.is_true, proba - 1.0, proba)
         residual *= self.weights
-        return residual.T @ self.inputs
+        return self.pull(residual)
 
     def curvature(self, proba: Array, direction: Array) -> Array:
-        """Its Hessian times `direction`, (classes, classes + 1), by two matrix products."""
-        change = self.inputs @ direction.T
+        """Its Hessian times `direction`."""
+        change = self.change(direction)
         change -= row_dots(change, proba, self.xp)[:, None]
         change *= proba
         change *= self.weights
-        return change.T @ self.inputs
+        return self.pull(change)
 
     def moments(self, proba: Array) -> Array:
         """Sums of each class's variance times inputs, and times their squares, (2, C, C + 1)."""
@@ -181,49 +194,63 @@ class LinearExamples:
     def take(self, rows: BoolArray) -> LinearExamples:
         """Some of the rows (n,), with weights that sum to 1 again."""
         weights = self.weights[rows]
-        ends = np.cumsum([block.inputs.shape[0] for block in self.blocks])
-        parts = zip(self.blocks, np.split(rows, ends[:-1]), strict=True)
-        blocks = [block.take(part, float(weights.sum())) for block, part in parts if part.any()]
+        total = float(weights.sum())
+        parts = zip(self.blocks, self.rows, strict=True)
+        blocks = [block.take(rows[own], total) for block, own in parts if rows[own].any()]
         return LinearExamples(blocks, self.labels[rows], weights / weights.sum(), self.n_classes)
+
+    @property
+    def rows(self) -> list[slice]:
+        """The rows of every block."""
+        ends = np.cumsum([0] + [block.inputs.shape[0] for block in self.blocks]).tolist()
+        return [slice(*pair) for pair in itertools.pairwise(ends)]
+
+    def weigh(self, factors: FloatArray) -> LinearExamples:
+        """The same with weights multiplied by factors (n,); they no longer sum to 1."""
+
+        def work(block: LinearBlock, rows: slice) -> LinearBlock:
+            return replace(block, weights=block.weights * self._beside(factors[rows, None]))
+
+        return replace(self, blocks=self.map(work, self.rows), weights=self.weights * factors)
 
     def probabilities(self, coef: FloatArray) -> tuple[list[Array], float]:
         """Probabilities (rows, classes) by blocks, and the mean log loss."""
-        across = self._beside(coef).T
-        found = self._map(lambda block: block.probabilities(block.inputs @ across))
+        beside = self._beside(coef)
+        found = self.map(lambda block: block.probabilities(beside))
         return [proba for proba, _ in found], sum(float(loss) for _, loss in found)
 
     def slope(self, proba: list[Array]) -> FloatArray:
-        """Derivative (classes, classes + 1) of the mean log loss."""
-        return self._total(LinearBlock.slope, proba)
+        """Derivative of the mean log loss, of the shape of the coefficients."""
+        return self.total(lambda block, part: block.slope(part), proba)
 
     def curvature(self, proba: list[Array], direction: FloatArray) -> FloatArray:
-        """Its Hessian times `direction`, (classes, classes + 1)."""
+        """Its Hessian times `direction`."""
         beside = self._beside(direction)
-        return self._total(lambda block, part: block.curvature(part, beside), proba)
+        return self.total(lambda block, part: block.curvature(part, beside), proba)
 
     def moments(self, proba: list[Array]) -> FloatArray:
-        """Sums of each class's variance times inputs, and times their squares, (2, C, C + 1)."""
-        return self._total(LinearBlock.moments, proba)
+        """Sums of each class's variance times inputs, and times their squares, (2, ...)."""
+        return self.total(lambda block, part: block.moments(part), proba)
 
     def all_right(self, diagonal: FloatArray) -> bool:
         """Whether a scale per class (classes,) alone gets every example right."""
         beside, present = self._beside(diagonal), self._beside(~self.absent)
-        return all(bool(right) for right in self._map(lambda b: b.all_right(beside, present)))
+        return all(bool(right) for right in self.map(lambda b: b.all_right(beside, present)))
 
     def _beside(self, array: NDArray[Any]) -> Array:
         first = self.blocks[0]
         return first.backend.from_host(array, first.inputs)
 
-    def _map(self, work: Callable[..., Found], *columns: list[Array]) -> list[Found]:
+    def map(self, work: Callable[..., Found], *columns: list[Any]) -> list[Found]:
         """`work(block, ...)` of every block and what goes with it."""
         items = list(zip(self.blocks, *columns, strict=True))
         numpy = isinstance(self.blocks[0].inputs, np.ndarray)
         return map_in_order(lambda item: work(*item), items, numpy)
 
-    def _total(self, work: Callable[..., Array], *columns: list[Array]) -> FloatArray:
+    def total(self, work: Callable[..., Array], *columns: list[Array]) -> FloatArray:
         """The sum of `work` over the blocks, on the host, in their order."""
         to_host = self.blocks[0].backend.to_host
-        total, *rest = (to_host(part) for part in self._map(work, *columns))
+        total, *rest = (to_host(part) for part in self.map(work, *columns))
         for part in rest:
             total = total + part
         return np.asarray(total)

@@ -16,6 +16,7 @@ than chance is left out whole. So with few examples the offset is what is left.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import expit, log_expit
@@ -29,6 +30,10 @@ PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
 _FEW_MISTAKES = 20.0
 #: Columns that vary by less than this share of their size hold rounding, not information.
 _FLAT = 1e-9
+#: Twice the drop that the last step of a search promises.
+_TOLERANCE = 1e-9
+#: Products of this many examples run on one thread, whatever BLAS does with more.
+_SMALL = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,28 +116,39 @@ class _Problem:
     signs: FloatArray
     counts: FloatArray
 
-    def log_odds(self, coef: FloatArray) -> FloatArray:
-        # einsum, not matmul: the order of BLAS's sums depends on its threads.
-        return np.asarray(self.offset + np.einsum("p,pn->n", coef, self.columns))
+    def at(self, coef: FloatArray) -> _LinkPoint:
+        """What is known at `coef` (p,); kept until another is asked about.
 
-    def curvature(self, variance: FloatArray) -> FloatArray:
-        """Hessian (p, p) of the sum of losses, given each outcome's variance (n,)."""
-        weighted = self.columns * (self.counts * variance)
-        half = np.zeros((weighted.shape[0], weighted.shape[0]))
-        for q, column in enumerate(self.columns):  # it is symmetric
-            half[q, q:] = np.einsum("pn,n->p", weighted[q:], column)
-        return half + np.triu(half, 1).T
+        One strength's search ends where its leave-one-out losses are asked for and the next begins.
+        """
+        key = coef.tobytes()
+        if key not in self._kept:
+            self._kept.clear()
+            self._kept[key] = self._evaluate(coef)
+        return self._kept[key]
 
-    def evaluate(self, coef: FloatArray, penalty: float) -> tuple[float, FloatArray, FloatArray]:
-        """Penalised log loss per unit of weight, its gradient (p,) and Hessian (p, p)."""
-        total = self.counts.sum()
-        likely = expit(self.signs * self.log_odds(coef))  # the chance of what happened
+    @cached_property
+    def _kept(self) -> dict[bytes, _LinkPoint]:
+        return {}
+
+    def _evaluate(self, coef: FloatArray) -> _LinkPoint:
+        # einsum, not matmul: the order of BLAS's sums depends on its threads, but for small blocks.
+        log_odds = self.offset + np.einsum("p,pn->n", coef, self.columns)
+        likely = expit(self.signs * log_odds)
         with np.errstate(divide="ignore"):  # a step too far costs infinitely much
             loss = -np.sum(self.counts * np.log(likely))
         slope = np.einsum("pn,n->p", self.columns, self.counts * self.signs * (likely - 1.0))
-        hessian = self.curvature(likely * (1.0 - likely)) + penalty * np.eye(coef.size)
-        value = float(loss + 0.5 * penalty * np.sum(coef * coef))
-        return value / total, (slope + penalty * coef) / total, hessian / total
+        weighted = self.columns * (self.counts * likely * (1.0 - likely))
+        cuts = [slice(start, start + _SMALL) for start in range(0, likely.size, _SMALL)]
+        curvature = np.sum([weighted[:, cut] @ self.columns[:, cut].T for cut in cuts], axis=0)
+        return _LinkPoint(log_odds, likely, float(loss), slope, curvature)
+
+    def evaluate(self, coef: FloatArray, penalty: float) -> tuple[float, FloatArray, FloatArray]:
+        """Penalised log loss per unit of weight, its gradient (p,) and Hessian (p, p)."""
+        here, total = self.at(coef), self.counts.sum()
+        value = here.loss + 0.5 * penalty * float(np.sum(coef * coef))
+        hessian = here.curvature + penalty * np.eye(coef.size)
+        return value / total, (here.slope + penalty * coef) / total, hessian / total
 
     def leave_one_out(self, coef: FloatArray, penalty: float) -> FloatArray:
         """Log loss of each example by a fit without it, one Newton step from the optimum, (n,).
@@ -140,15 +156,24 @@ class _Problem:
         An example that counts more than once has the others left; one that counts less is left
         out by what it counts.
         """
-        log_odds = self.log_odds(coef)
-        likely = expit(self.signs * log_odds)
-        variance = likely * (1.0 - likely)
-        hessian = self.curvature(variance) + penalty * np.eye(coef.size)
-        spread = np.einsum("pq,qn->pn", np.linalg.inv(hessian), self.columns)
-        reach = np.einsum("pn,pn->n", self.columns, spread)
+        here = self.at(coef)
+        inverse = np.linalg.inv(here.curvature + penalty * np.eye(coef.size))
+        reach = np.einsum("pn,pn->n", self.columns, inverse @ self.columns)
         reach *= np.minimum(self.counts, 1.0)
-        left = np.maximum(1.0 - variance * reach, 1e-6)
-        return log_losses(log_odds - self.signs * (1.0 - likely) * reach / left, self.signs)
+        left = np.maximum(1.0 - here.likely * (1.0 - here.likely) * reach, 1e-6)
+        moved = self.signs * (1.0 - here.likely) * reach / left
+        return log_losses(here.log_odds - moved, self.signs)
+
+
+@dataclass(frozen=True, eq=False)
+class _LinkPoint:
+    """Log-odds (n,), the chance of what happened (n,), and sums of log losses without penalty."""
+
+    log_odds: FloatArray
+    likely: FloatArray
+    loss: float
+    slope: FloatArray
+    curvature: FloatArray
 
 
 def log_losses(log_odds: FloatArray, signs: FloatArray) -> FloatArray:
@@ -175,7 +200,9 @@ def _candidates(
 
 
 def _minimize(problem: _Problem, start: FloatArray, penalty: float, max_iter: int) -> Minimum:
-    return minimize_convex(lambda coef: problem.evaluate(coef, penalty), start, max_iter)
+    return minimize_convex(
+        lambda coef: problem.evaluate(coef, penalty), start, max_iter, tol=_TOLERANCE
+    )
 
 
 def error_price(correct: BoolArray, counts: FloatArray) -> float:

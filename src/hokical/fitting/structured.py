@@ -3,249 +3,235 @@
 Scores are z + z * v + b + sum_i w_i x_i + z M', where z and the three shape terms x_i are
 `structured_features`. With n examples and K classes the objective is
 
-    mean log loss + strength / (2 n) * (|w|^2 + K (|v|^2 + |b|^2) + K (K - 1) |M|^2),
+    mean log loss + strength / (2 n) * (|w|^2 + K (|v|^2 + |b|^2) + K (K - 1) |M|^2).
 
-convex in one vector [w, v, b, M], M row by row or left out. Sums run over blocks of rows, in the
-library and on the device of the logits, and are added in order.
+v_k and M_kk multiply the same z_k, so their sum is fitted: with the penalty K - 1 that is left when
+it is divided at the least price, 1/K to M_kk. The objective is convex in one vector: w, and for
+each class its row of M + diag(v) (v_k alone without M) and b_k.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from hokical.core.arrays import Array
-from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
 from hokical.fitting.likelihood import CountedExamples, row_dots
+from hokical.fitting.linear_problem import InverseHessian, LinearProblem
 from hokical.fitting.newton_cg import OuterProducts
-from hokical.fitting.odir_sums import block_rows, map_in_order
-from hokical.rules.structured import structured_features
+from hokical.fitting.odir_sums import LinearBlock, LinearExamples, block_rows, map_in_order
+from hokical.rules.structured import StructuredRule, structured_features
 
 #: Numbers per block without M; with it there are few blocks, for each has a (classes, classes) sum.
 _BLOCK_SIZE = 1 << 16
+#: Up to this many coefficients the Hessian of about this many rows is inverted for the solver.
+_MOST_DENSE, _DENSE_ROWS = 300, 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
-    """Coefficients in the library of the blocks: w (3,), b (classes,), and v or M + diag(v)."""
+class StructuredBlock(LinearBlock):
+    """Some rows, with z (rows, classes) and the shape terms (3, rows * classes)."""
 
-    w: Array
-    b: Array
-    scale: Array
-
-
-@dataclass(frozen=True, eq=False)
-class StructuredBlock:
-    """Some rows: checked logits, z (rows, classes), the shapes (3, rows * classes), true classes
-    (rows,) and weights (rows, 1).
-    """
-
-    logits: Logits
     z: Array
     shapes: Array
-    labels: Array
-    weights: Array
     crossed: bool
 
-    def scores(self, terms: Terms) -> Array:
-        """Departures from z, (rows, classes)."""
-        found = self.z @ terms.scale.T if self.crossed else self.z * terms.scale
-        found += terms.b
-        found += self.logits.xp.reshape(terms.w @ self.shapes, self.z.shape)
+    def scores(self, coef: Array) -> Array:
+        return self.z + self.change(coef)
+
+    def change(self, direction: Array) -> Array:
+        xp, size = self.xp, self.z.shape[1]
+        rows = xp.reshape(direction[3:], (size, -1))
+        found = self.inputs @ rows.T if self.crossed else self.z * rows[:, 0] + rows[:, 1]
+        found += xp.reshape(direction[:3] @ self.shapes, self.z.shape)
         return found
 
-    def at_true(self, table: Array) -> Array:
-        """The entry (rows,) of each row of a table (rows, classes) at its true class."""
-        return self.logits.xp.take_along_axis(table, self.labels[:, None], axis=1)[:, 0]
-
-    def probabilities(self, terms: Terms) -> tuple[Array, Array]:
-        """Probabilities (rows, classes), and the sum of the weighted log losses, ()."""
-        xp = self.logits.xp
-        scores = xp.where(self.logits.possible, self.z + self.scores(terms), -xp.inf)
-        below = scores - xp.max(scores, axis=1, keepdims=True)
-        proba = xp.exp(below)
-        total = xp.sum(proba, axis=1)
-        loss = xp.sum(self.weights[:, 0] * (xp.log(total) - self.at_true(below)))
-        return proba / total[:, None], loss
-
     def pull(self, table: Array) -> Array:
-        """Sums of table (rows, classes) times what it is multiplied with in the scores.
+        shaped = self.shapes @ self.xp.reshape(table, (-1,))
+        return self._join(shaped, table, self.inputs)
 
-        By w (3,), by b (classes,), and by `scale`, (classes,) or (classes, classes), in one array.
-        """
-        xp = self.logits.xp
-        return self._join(self.shapes @ xp.reshape(table, (-1,)), table, self.z)
-
-    def _join(self, shaped: Array, table: Array, z: Array) -> Array:
-        xp = self.logits.xp
-        scaled = xp.reshape(table.T @ z, (-1,)) if self.crossed else xp.sum(table * z, axis=0)
-        return xp.concat([shaped, xp.sum(table, axis=0), scaled])
-
-    def slope(self, proba: Array) -> Array:
-        """Derivative of the log loss, in the order of `pull`."""
-        is_true = self.logits.columns[None, :] == self.labels[:, None]
-        return self.pull(self.logits.xp.where(is_true, proba - 1.0, proba) * self.weights)
-
-    def curvature(self, proba: Array, terms: Terms) -> Array:
-        """Its Hessian times a direction, in the order of `pull`."""
-        change = self.scores(terms)
-        change -= row_dots(change, proba, self.logits.xp)[:, None]
-        change *= proba
-        change *= self.weights
-        return self.pull(change)
+    def _join(self, shaped: Array, table: Array, inputs: Array) -> Array:
+        xp = self.xp
+        if self.crossed:
+            rows = table.T @ inputs
+        else:
+            rows = xp.stack([xp.sum(table * inputs, axis=0), xp.sum(table, axis=0)], axis=1)
+        return xp.concat([shaped, xp.reshape(rows, (-1,))])
 
     def moments(self, proba: Array) -> Array:
         """Sums of each class's variance times inputs, and the Hessian's diagonal, in two rows."""
-        xp = self.logits.xp
+        xp = self.xp
         variance = proba * (1.0 - proba) * self.weights
         spread = []
         for place in range(3):
             shape = xp.reshape(self.shapes[place, ...], self.z.shape)
             away = shape - row_dots(proba, shape, xp)[:, None]
             spread.append(xp.sum(proba * self.weights * shape * away))
-        second = self._join(xp.stack(spread), variance, self.z * self.z)
+        second = self._join(xp.stack(spread), variance, self.inputs * self.inputs)
         return xp.stack([self.pull(variance), second], axis=0)
 
+    def margin_moments(self) -> Array:
+        """Margins of z, expected and of the true class, and the variance, (3, rows)."""
+        xp, z = self.xp, self.z
+        p = xp.reshape(self.shapes[1, ...], z.shape)
+        p = p if self.possible is None else xp.where(self.possible, p, xp.zeros_like(p))
+        mean, top = row_dots(p, z, xp), xp.max(z, axis=1)
+        variance = row_dots(p * z, z, xp) - mean * mean
+        return xp.stack([top - mean, top - self.at_true(z), variance], axis=0)
 
-class StructuredProblem:
-    """The objective of one floor and temperature, as a function of [w, v, b, M].
+    def hessian(self, proba: Array, rows: slice) -> FloatArray:
+        """The Hessian (p, p) by some of the rows, with cross terms, on the host.
 
-    The examples' weights sum to 1; `strength` is that of the penalty on w, already divided by n.
+        The mean outer product of what multiplies the coefficients, less that of its mean.
+        """
+        step, to_host = rows.step, self.backend.to_host
+        tables = (self.inputs, step * self.weights, proba)
+        inputs, weights, proba = (to_host(table[rows, :]) for table in tables)
+        (n_rows, size), width = proba.shape, inputs.shape[1]
+        shapes = to_host(self.xp.reshape(self.shapes, (3, -1, size))[:, rows, :])
+        mean = np.empty((n_rows, 3 + size * width))
+        mean[:, :3] = np.einsum("ink,nk->ni", shapes, proba)
+        mean[:, 3:] = (proba[:, :, None] * inputs[:, None, :]).reshape(n_rows, -1)
+        mean *= np.sqrt(weights)
+        found = -(mean.T @ mean)
+        heavy = proba * weights
+        found[:3, :3] += np.einsum("ink,jnk->ij", shapes, shapes * heavy)
+        found[:3, 3:] += np.stack([(part * heavy).T @ inputs for part in shapes]).reshape(3, -1)
+        found[3:, :3] = found[:3, 3:].T
+        squares = (inputs[:, :, None] * inputs[:, None, :]).reshape(n_rows, -1)
+        for k, own in enumerate((heavy.T @ squares).reshape(size, width, width)):
+            here = slice(3 + k * width, 3 + (k + 1) * width)
+            found[here, here] += own
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class StructuredProblem(LinearProblem):
+    """The objective of one floor and temperature; the examples' weights sum to 1.
+
+    `strength` is that of the penalty on w, already divided by n.
     """
 
-    def __init__(
-        self,
+    crossed: bool
+
+    @classmethod
+    def of(
+        cls,
         examples: CountedExamples,
         floor: float,
         temperature: float,
         *,
         crossed: bool,
         strength: float,
-    ) -> None:
-        logits, size = examples.logits, examples.n_classes
-        n_rows = logits.n_rows
-        self.n_classes, self.crossed, self._logits = size, crossed, logits
-        step = block_rows(n_rows, size) if crossed else max(1, _BLOCK_SIZE // size)
+    ) -> StructuredProblem:
+        size = examples.n_classes
+        rows = np.full((size, size + 1 if crossed else 2), float(size))
+        if crossed:
+            rows[:, :-1] = size * (size - 1.0)
+            np.fill_diagonal(rows, size - 1.0)
+        penalty = strength * np.concatenate([np.ones(3), rows.ravel()])
+        blocks = _make_blocks(examples, floor, temperature, crossed)
+        data = LinearExamples(blocks, examples.labels, examples.weights, size)
+        return cls(data, penalty, np.zeros(penalty.size), crossed)
 
-        def make(rows: slice) -> StructuredBlock:
-            part = logits.part(rows)
-            z, *shapes = structured_features(part, floor, temperature)
-            flat = part.xp.stack([part.xp.reshape(shape, (-1,)) for shape in shapes])
-            labels, weights = part.beside(examples.labels[rows]), examples.weights[rows, None]
-            return StructuredBlock(part, z, flat, labels, part.beside(weights), crossed)
-
-        step = step if logits.is_numpy else n_rows
-        cuts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
-        self.blocks = map_in_order(make, cuts, logits.is_numpy)
-        relative = [(3, 1), (2 * size, size), (size * size * crossed, size * (size - 1))]
-        self.penalty = strength * np.concatenate([np.full(n, float(by)) for n, by in relative])
-
-    @property
-    def start(self) -> FloatArray:
-        """No departure from temperature scaling, (p,)."""
-        return np.zeros(self.penalty.size)
+    def on_others(self, examples: CountedExamples, rule: StructuredRule) -> StructuredProblem:
+        """The same objective of other examples, at the floor and temperature of a rule."""
+        blocks = _make_blocks(examples, rule.floor, rule.temperature, self.crossed)
+        data = replace(
+            self.examples, blocks=blocks, labels=examples.labels, weights=examples.weights
+        )
+        return replace(self, examples=data)
 
     def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """w (3,), v and b (classes,), and M (classes, classes) or (0, 0)."""
-        size = self.n_classes
-        w, v, b, m = np.split(x, [3, 3 + size, 3 + 2 * size])
-        return w, v, b, m.reshape(size, size) if self.crossed else np.zeros((0, 0))
+        size = self.examples.n_classes
+        rows = x[3:].reshape(size, -1)
+        bias = rows[:, -1].copy()
+        if not self.crossed:
+            return x[:3], rows[:, 0].copy(), bias, np.zeros((0, 0))
+        cross = rows[:, :-1].copy()
+        own = np.diagonal(cross) / size
+        np.fill_diagonal(cross, own)
+        return x[:3], own * (size - 1.0), bias, cross
 
-    def evaluate(self, x: FloatArray) -> StructuredPoint:
-        terms = self.terms(x)
-        found = map_in_order(
-            lambda block: block.probabilities(terms), self.blocks, self._logits.is_numpy
-        )
-        loss = sum(float(part) for _, part in found)
-        value = loss + 0.5 * float(self.penalty @ (x * x))
-        return StructuredPoint(self, x, value, [proba for proba, _ in found])
+    def inverse_hessian(self, proba: list[Array]) -> InverseHessian:
+        if self.crossed and self.penalty.size <= _MOST_DENSE:
+            step = max(1, self.examples.labels.size // _DENSE_ROWS)
+            rows = [slice(-own.start % step, None, step) for own in self.examples.rows]
+            hessian = np.sum(self.examples.map(StructuredBlock.hessian, proba, rows), axis=0)
+            hessian.flat[:: self.penalty.size + 1] += self.penalty
+            try:
+                return DenseInverse(hessian)
+            except LinAlgError:  # a penalty too small to be seen
+                pass
+        return ByClassInverse(self, *self.examples.moments(proba))
 
-    def terms(self, x: FloatArray) -> Terms:
-        """Coefficients beside the logits."""
-        w, v, b, m = self.split(x)
-        scale = m + np.diag(v) if self.crossed else v
-        return Terms(*(self._logits.beside(np.ascontiguousarray(part)) for part in (w, b, scale)))
+    def log_loss(self, proba: list[Array], even: float) -> float:
+        """Mean log loss of probabilities mixed with a share `even` of the uniform ones."""
 
-    def total(
-        self, work: Callable[[StructuredBlock, Array], Array], proba: list[Any]
-    ) -> FloatArray:
-        """The sum of `work` over the blocks, on the host, in their order."""
-        pairs = list(zip(self.blocks, proba, strict=True))
-        found = map_in_order(lambda pair: work(*pair), pairs, self._logits.is_numpy)
-        return np.asarray(np.sum([self._logits.on_host(part) for part in found], axis=0))
-
-    def pulled(
-        self, work: Callable[[StructuredBlock, Array], Array], proba: list[Any]
-    ) -> FloatArray:
-        """`total` of sums in the order of `pull`, (..., p) in the order of x."""
-        size, sums = self.n_classes, self.total(work, proba)
-        w, b, scaled = np.split(sums, [3, 3 + size], axis=-1)
-        # v_k and M_kk multiply the same
-        parts = [w, scaled[..., :: size + 1], b, scaled] if self.crossed else [w, scaled, b]
-        return np.concatenate(parts, axis=-1)
-
-    def log_loss(self, point: StructuredPoint, even: float) -> float:
-        """Mean log loss of the probabilities mixed with a share `even` of the uniform ones."""
-
-        def work(block: StructuredBlock, proba: Array) -> Array:
-            xp = block.logits.xp
-            own = (1.0 - even) * block.at_true(proba) + even / block.logits.possible_counts
+        def work(block: StructuredBlock, part: Array) -> Array:
+            xp = block.xp
+            counts = (
+                block.z.shape[1]
+                if block.possible is None
+                else xp.sum(xp.astype(block.possible, xp.float64), axis=1)
+            )
+            own = (1.0 - even) * block.at_true(part) + even / counts
             return -xp.sum(block.weights[:, 0] * xp.log(xp.clip(own, 1e-300, None)))
 
-        return float(self.total(work, point.proba))
+        return float(self.examples.total(work, proba))
 
 
-@dataclass(frozen=True, eq=False)
-class StructuredPoint:
-    """The objective at x (p,), for the solver: its value, and probabilities by blocks."""
+def _make_blocks(
+    examples: CountedExamples, floor: float, temperature: float, crossed: bool
+) -> list[StructuredBlock]:
+    logits = examples.logits
+    n_rows, size = logits.n_rows, logits.n_classes
+    step = block_rows(n_rows, size) if crossed else max(1, _BLOCK_SIZE // size)
+    step = step if logits.is_numpy else n_rows
 
-    problem: StructuredProblem
-    x: FloatArray
-    value: float
-    proba: list[Any]
+    def make(rows: slice) -> StructuredBlock:
+        part = logits.part(rows)
+        xp = part.xp
+        z, *shapes = structured_features(part, floor, temperature)
+        inputs = xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if crossed else z
+        return StructuredBlock(
+            inputs,
+            None if bool(xp.all(part.possible)) else part.possible,
+            part.beside(examples.labels[rows]),
+            part.beside(examples.weights[rows, None]),
+            part.backend,
+            inputs[:, :size],
+            xp.stack([xp.reshape(shape, (-1,)) for shape in shapes]),
+            crossed,
+        )
 
-    @cached_property
-    def gradient(self) -> FloatArray:
-        slope = self.problem.pulled(StructuredBlock.slope, self.proba)
-        return slope + self.problem.penalty * self.x
-
-    def curvature_along(self, direction: FloatArray) -> FloatArray:
-        terms = self.problem.terms(direction)
-        found = self.problem.pulled(lambda block, part: block.curvature(part, terms), self.proba)
-        return found + self.problem.penalty * direction
-
-    @cached_property
-    def _nearly(self) -> StructuredPreconditioner:
-        first, second = self.problem.pulled(StructuredBlock.moments, self.proba)
-        return StructuredPreconditioner(self.problem, first, second)
-
-    def precondition(self, residual: FloatArray) -> FloatArray:
-        return self._nearly.solve(residual)
+    cuts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+    return map_in_order(make, cuts, logits.is_numpy)
 
 
-class StructuredPreconditioner:
+class DenseInverse:
+    """The inverse of a Hessian (p, p), by its Cholesky factor."""
+
+    def __init__(self, hessian: FloatArray) -> None:
+        self._factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
+
+    def solve(self, residual: FloatArray) -> FloatArray:
+        return np.asarray(cho_solve(self._factor, residual, check_finite=False))
+
+
+class ByClassInverse:
     """`OuterProducts` for what each class has of its own, and a diagonal for the shapes."""
 
     def __init__(self, problem: StructuredProblem, first: FloatArray, second: FloatArray) -> None:
-        self._size = size = problem.n_classes
-        total = first[3 + size : 3 + 2 * size, None]
-        parts = (self._by_class(part) for part in (first, second, problem.penalty))
-        self._classes = OuterProducts(total, *parts)
+        self._size = size = problem.examples.n_classes
+        rows = [part[3:].reshape(size, -1) for part in (first, second, problem.penalty)]
+        self._classes = OuterProducts(rows[0][:, -1:], *rows)
         self._shape = np.maximum(second[:3], 0.0) + problem.penalty[:3]
 
     def solve(self, residual: FloatArray) -> FloatArray:
-        """The inverse times a residual (p,)."""
-        rows = self._classes.solve(self._by_class(residual))
-        return np.concatenate(
-            [residual[:3] / self._shape, rows[:, 0], rows[:, 1], rows[:, 2:].ravel()]
-        )
-
-    def _by_class(self, x: FloatArray) -> FloatArray:
-        """v_k, b_k and M_k of every class, (classes, 2 or 2 + classes)."""
-        pair = x[3 : 3 + 2 * self._size].reshape(2, self._size).T
-        return np.concatenate([pair, x[3 + 2 * self._size :].reshape(self._size, -1)], axis=1)
+        rows = residual[3:].reshape(self._size, -1)
+        return np.concatenate([residual[:3] / self._shape, self._classes.solve(rows).ravel()])

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from hokical.core.types import FloatArray
-from hokical.fitting.likelihood import CountedExamples, count_block
+from hokical.fitting.likelihood import CountedExamples, count_block, effective_size
 from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import minimize_newton_cg
 from hokical.fitting.partitions import Block
@@ -31,11 +30,11 @@ class StructuredFit:
 
 
 def count_possible(block: Block) -> tuple[CountedExamples, float]:
-    """The examples that count and whose true class is possible, and how many they are."""
+    """The examples that count and whose true class is possible, and their effective number."""
     counted = count_block(block)
     keep = np.flatnonzero(counted.weights)
-    n_examples = float(block.counts[keep].sum())
-    return counted.take(keep) if keep.size < block.n_rows else counted, n_examples
+    counted = counted.take(keep) if keep.size < block.n_rows else counted
+    return counted, effective_size(counted.weights)
 
 
 def fit_structured(
@@ -48,18 +47,16 @@ def fit_structured(
     strength: float = STRENGTH,
     tol: float,
     max_iter: int,
-    start: FloatArray | None = None,
 ) -> StructuredFit:
-    """Minimise from `start` (p,), a solution for similar examples, or from temperature scaling."""
-    problem = StructuredProblem(
+    """Minimise, from temperature scaling."""
+    problem = StructuredProblem.of(
         examples, floor, temperature, crossed=crossed, strength=strength / n_examples
     )
     # Blocks of rows run on our threads; BLAS with threads of its own would do other sums.
     with threadpool_limits(1, user_api="blas"):
-        begin = problem.start if start is None else start
-        found = minimize_newton_cg(problem.evaluate, begin, tol=tol, max_iter=max_iter)
+        found = minimize_newton_cg(problem.evaluate, problem.centre, tol=tol, max_iter=max_iter)
         even = 1.0 / (n_examples + 1.0)
-        log_loss = problem.log_loss(problem.evaluate(found.x), even)
+        log_loss = problem.log_loss(found.point.proba, even)
     w, v, b, m = problem.split(found.x)
     return StructuredFit(
         StructuredRule(floor, temperature, w, 1.0 + v, b, m, even), log_loss, found

@@ -137,12 +137,12 @@ def _evaluate(examples: ExampleSet, log_beta: float, tol: float) -> Point:
     log_sum, expected, variance = softmax_moments(examples, beta)
     observed = beta * examples.mean_true_margin
     slope = observed - expected
-    step = _step(expected, observed, variance)
+    step = log_step(expected, observed, variance)
     done = abs(step) <= tol
     return Point(log_beta, log_sum + observed, slope, slope + variance, step, done)
 
 
-def _step(expected: float, observed: float, variance: float) -> float:
+def log_step(expected: float, observed: float, variance: float) -> float:
     """Newton's step in log beta towards expected = observed, both in units of 1/beta."""
     if observed == 0.0:  # all has underflowed: much too flat
         return _LONGEST_STEP

@@ -76,8 +76,14 @@ class StructuredRule(Rule):
             scores = scores + term * self.shape[place]
         if self.cross.shape[0]:
             scores = scores + contract(z, xp.permute_dims(self.cross, (1, 0)), xp)
-        uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
-        return (1.0 - self.even) * softmax(scores, logits) + self.even * uniform
+        return mix_evenly(softmax(scores, logits), self.even, logits)
+
+
+def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
+    """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible classes."""
+    xp = logits.xp
+    uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
+    return (1.0 - even) * proba + even * uniform
 
 
 def structured_features(
@@ -88,9 +94,12 @@ def structured_features(
     An impossible class counts as the least likely of the possible ones: it must say something
     finite to the others, and its own probability is 0 anyway.
     """
-    below = _margins(smooth(log_probabilities(logits), floor, logits.xp), logits)
-    z, p, miss = _tempered(below / temperature, logits)
-    return z, miss, p, _tempered(below / (SOFTER * temperature), logits)[2]
+    xp = logits.xp
+    below = _margins(smooth(log_probabilities(logits), floor, xp), logits)
+    margins = xp.clip(below / temperature, None, FARTHEST_BELOW)
+    softer = xp.clip(below / (SOFTER * temperature), None, FARTHEST_BELOW)
+    p, norm, miss = _tempered(margins, logits)
+    return -(margins + norm), miss, p, _tempered(softer, logits)[2]
 
 
 def _margins(smoothed: Array, logits: Logits) -> Array:
@@ -102,18 +111,16 @@ def _margins(smoothed: Array, logits: Logits) -> Array:
 
 
 def _tempered(margins: Array, logits: Logits) -> tuple[Array, Array, Array]:
-    """Log-probabilities, probabilities and log(1 - probabilities), from margins in temperatures.
+    """Probabilities, minus the log of the label's (n, 1), and log(1 - probabilities).
 
-    The label's 1 - p is the sum of the others', which is precise where p is near 1.
+    From margins in temperatures. The label's 1 - p is the sum of the others', which is precise
+    where p is near 1.
     """
     xp = logits.xp
-    margins = xp.clip(margins, None, FARTHEST_BELOW)
+    odds = xp.exp(-margins)
     other = logits.possible & ~logits.is_label
-    odds = xp.where(other, xp.exp(-margins), xp.zeros_like(margins))
-    rest = xp.sum(odds, axis=1, keepdims=True)
-    norm = xp.log1p(rest)
-    z = -(margins + norm)
-    p = xp.exp(z)
-    miss = xp.log1p(-xp.clip(p, None, 1.0 - LEAST_REST))
+    rest = xp.sum(xp.where(other, odds, xp.zeros_like(odds)), axis=1, keepdims=True)
+    norm, p = xp.log1p(rest), odds / (1.0 + rest)
+    miss = xp.log(1.0 - xp.clip(p, None, 1.0 - LEAST_REST))
     own = xp.log(xp.clip(rest, LEAST_REST, None)) - norm
-    return z, p, xp.where(logits.is_label, own, miss)
+    return p, norm, xp.where(logits.is_label, own, miss)
