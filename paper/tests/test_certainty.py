@@ -104,7 +104,11 @@ def test_lowest_of_those_that_ran(results: Results) -> None:
     cuts = with_eces(base, eces | {("a", 1, "ets"): 0.1, ("a", 2, "temps"): 0.1})
     question = is_lowest(EXACT, ["temps", "ets", EXACT], score_of("ece"))
     assert cuts.hits("a", question) == [True, False]  # the third division has no Hoki
-    assert cuts.mean_ranks("a", ["temps", EXACT], score_of("ece")) == {"temps": 2.0, EXACT: 1.0}
+    methods = ["temps", EXACT]
+    full = cuts.complete(methods)
+    assert full.seeds("a") == [0]
+    assert full.mean_ranks("a", methods, score_of("ece")) == {"temps": 2.0, EXACT: 1.0}
+    assert cuts.complete(["vecs"]).mean_ranks("a", ["vecs"], score_of("ece")) == {}
 
 
 @settings(max_examples=20)

@@ -257,7 +257,7 @@ def test_findings_tell_the_counts(results: Results) -> None:
     assert "hold" not in said[0]
     assert "8 ran on mnist_lenet5, 8 ran on cifar10_resnet110, 7 ran on imagenet_small" in said[0]
     assert any(text.startswith("Input stability alone") for text in said)
-    assert any(text.startswith("Missing on 1 pair (imagenet_small): recal; not") for text in said)
+    assert any(text.startswith("Missing on 1 pair (imagenet_small): recal (not") for text in said)
     common = wins(results, paper_methods(), "ece", published_pairs(results.suite.pairs))[SAMPLED]
     assert f"Hoki is lowest on 1 in the paper; ours is lowest on {common} sampled" in said[1]
 

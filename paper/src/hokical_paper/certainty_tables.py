@@ -89,7 +89,8 @@ def ranks_table(cuts: Cuts) -> Table:
     contests = {"the paper's": RIVALS[SAMPLED], "all": [m for m in METHODS if m != RECAL]}
     rows = []
     for contest, methods in contests.items():
-        lines = {method: _rank_cells(cuts, method, methods) for method in methods}
+        full = cuts.complete(methods)
+        lines = {method: _rank_cells(full, method, methods) for method in methods}
         ran = {method: cells for method, cells in lines.items() if cells[0].value is not None}
         marked = mark_columns(list(ran.values()), range(len(CONTESTS)))
         for method, cells in zip(ran, marked, strict=True):
@@ -98,7 +99,7 @@ def ranks_table(cuts: Cuts) -> Table:
     columns = (*(f"rank, {title}" for title in CONTESTS.values()), "won, ECE", "won, Brier score")
     notes = (
         cuts_note(cuts),
-        "Ranks are means over the divisions where all methods of a pair were run.",
+        "Means over the divisions on which all methods of a pair were run.",
     )
     heads = ("among", "method")
     return Table("ranks", "Mean rank over divisions", columns, tuple(rows), notes, heads)
@@ -108,7 +109,7 @@ def _rank_cells(cuts: Cuts, method: str, methods: Sequence[str]) -> tuple[Cell, 
     cells = []
     for score in CONTESTS:
         found = [cuts.mean_ranks(pair, methods, score_of(score)).get(method) for pair in cuts.pairs]
-        known = [rank for rank in found if rank is not None and not np.isnan(rank)]
+        known = [rank for rank in found if rank is not None]
         cells.append(number(float(np.mean(known)) if known else None, 2))
     for score in ("ece", "brier"):
         question = is_lowest(method, methods, score_of(score))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hokical.cli.main import EXIT_CODES
+from hokical.cli.guard import EXIT_CODES
 from hokical.cli.options import Json
 from hokical.cli.show import new_table, say, show_json, show_table
 from hokical_paper.cli_certainty import certainty, docs

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hokical.cli.main import EXIT_CODES
+from hokical.cli.guard import EXIT_CODES
 from hokical.cli.show import say, show_facts
 
 

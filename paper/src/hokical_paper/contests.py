@@ -66,13 +66,23 @@ class Cuts:
         ]
         return [answer for answer in answers if answer is not None]
 
+    def complete(self, methods: Sequence[str]) -> Cuts:
+        """Only the divisions on which all these methods ran, of those that ran on the pair."""
+        ran: dict[str, dict[str, set[int]]] = {pair: {} for pair in self.pairs}
+        for pair, seed, method in self.found:
+            if method in methods:
+                ran[pair].setdefault(method, set()).add(seed)
+        common = {pair: set.intersection(*seeds.values()) for pair, seeds in ran.items() if seeds}
+        kept = {key: r for key, r in self.found.items() if key[1] in common.get(key[0], ())}
+        return Cuts(kept, self.pairs)
+
     def mean_ranks(self, pair: str, methods: Sequence[str], measure: Measure) -> dict[str, float]:
-        """Mean rank of each method on the divisions where all methods of this pair were run."""
+        """Mean rank of each method that ran on a pair; divisions must be `complete`."""
         table = np.array([self.values(pair, s, methods, measure) for s in self.seeds(pair)])
+        if not table.size:
+            return {}
         used = ~np.isnan(table).all(axis=0)
-        rows = table[:, used]
-        rows = rows[~np.isnan(rows).any(axis=1)]
-        ranks = rankdata(rows, axis=1).mean(axis=0) if len(rows) else np.full(used.sum(), np.nan)
+        ranks = rankdata(table[:, used], axis=1).mean(axis=0)
         names = [name for name, is_used in zip(methods, used, strict=True) if is_used]
         return dict(zip(names, ranks.tolist(), strict=True))
 

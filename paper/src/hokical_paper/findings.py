@@ -215,7 +215,7 @@ def _missing_results(results: Results) -> Iterator[str]:
         alike.setdefault((reason, *pairs), []).append(title_of(method))
     for (reason, *pairs), methods in alike.items():
         listed = f"{_count(pairs)} ({', '.join(pairs)})"
-        yield f"Missing on {listed}: {', '.join(methods)}; {reason}."
+        yield f"Missing on {listed}: {', '.join(methods)} ({reason})."
 
 
 def _count(pairs: Sequence[object]) -> str:
