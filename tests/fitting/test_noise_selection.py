@@ -7,6 +7,7 @@ import pytest
 
 from hokical import Gaussian, Gumbel, Uniform, label_stability, select_noise
 from hokical.core.logits import as_logits
+from hokical.fitting import noise_trials
 from hokical.fitting.noise_search import climb
 from hokical.fitting.noise_selection import one_bin_trial, paper_grid
 from hokical.fitting.noise_trials import Evaluator
@@ -50,6 +51,22 @@ def test_the_winner_is_the_best_of_all_tried(overconfident: Data) -> None:
     assert found.sigma_hat == max(trial.sigma_hat for trial in found.trials)
     assert {trial.noise.family for trial in found.trials} == {"gaussian", "uniform", "gumbel"}
     assert "settings tried" in repr(found)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_are_the_same_on_the_host_and_beside_the_logits(
+    overconfident: Data, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = pytest.importorskip("array_api_strict")
+    logits, labels = overconfident
+    weights = np.arange(labels.size) % 3.0 if weighted else None
+    block = Block(as_logits(strict.asarray(logits)), labels, weights)
+    few = Evaluator(InMemory(block))(Gaussian(2.0))
+    monkeypatch.setattr(noise_trials, "SUMMED_ON_HOST", 0)
+    many = Evaluator(InMemory(block))(Gaussian(2.0))
+    for name in ("alpha", "beta", "sigma_hat"):
+        assert getattr(few, name) == pytest.approx(getattr(many, name), rel=1e-12)
+    assert few.n_examples == many.n_examples
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -24,6 +24,9 @@ from hokical.stability.exact import exact_stability
 from hokical.stability.noise import Noise
 from hokical.stability.sampled import Draws, survivals
 
+#: Up to so many rows their stability is brought to the host: on a GPU each sum costs a launch.
+SUMMED_ON_HOST = 1 << 16
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -105,8 +108,13 @@ def _sums_of_block(block: Block, noise: Noise, draws: Draws | None) -> State:
         stability = exact_stability(logits, noise)
     else:
         stability = xp.astype(survivals(logits, draws), xp.float64) / float(draws.n_draws)
-    sums = _one_bin_sums(stability, block.counts_beside, block.hits_beside, xp)
-    return np.asarray(logits.on_host(sums)), np.array([block.n_rows])
+    if block.n_rows <= SUMMED_ON_HOST:
+        hits = block.counts * block.correct
+        sums = _one_bin_sums(logits.on_host(stability), block.counts, hits, np)
+    else:
+        there = _one_bin_sums(stability, block.counts_beside, block.hits_beside, xp)
+        sums = np.asarray(logits.on_host(there))
+    return sums, np.array([block.n_rows])
 
 
 def _one_bin_sums(stability: Array, weight: Array, right: Array, xp: Namespace) -> Array:
