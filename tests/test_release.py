@@ -71,6 +71,14 @@ def test_an_index_shows_a_readme_without_broken_links() -> None:
     assert "pip install ." not in text
 
 
+def test_actions_of_others_are_pinned() -> None:
+    """A tag can be moved, a hash cannot; the comment says which version it is."""
+    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for used in re.findall(r"uses: (.*)", workflow.read_text("utf-8")):
+            pinned = re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", used)
+            assert pinned or used.startswith("./"), f"{workflow.name}: {used}"
+
+
 def test_a_monitor_of_this_release_is_read_and_goes_on() -> None:
     monitor = hokical.CalibrationMonitor.load(
         ROOT / "tests" / "monitoring" / "golden" / "monitor.json"
