@@ -1,0 +1,245 @@
+"""Methods of this library and of others, under one interface, for `bench_peers.py`.
+
+A contender gets the kind of input that its library asks for (logits, probabilities, tensors), made
+before the clock starts. Nothing of a library is imported before its contender is used.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+OURS = "hokical"
+#: The distribution and the module to import of every library, in the order of the tables.
+LIBRARIES = {
+    OURS: ("hokical", "hokical"),
+    "scikit-learn": ("scikit-learn", "sklearn.calibration"),
+    "netcal": ("netcal", "netcal.scaling"),
+    "probmetrics": ("probmetrics", "probmetrics.calibrators"),
+    "torch-uncertainty": ("torch-uncertainty", "torch_uncertainty.post_processing"),
+    "MAPIE": ("mapie", "mapie.calibration"),
+}
+#: Penalties of the Dirichlet calibration that is compared, of W off the diagonal and of b.
+LAMBDA, MU = 1e-2, 1e-2
+#: With more classes, methods with several numbers per class take minutes in any of the libraries.
+MOST_CROSSED = 100
+#: Several libraries cannot take a probability of 0.
+LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method of a library: its name there, its input made of logits, its fit and its answer."""
+
+    called: str
+    to_input: Callable[[NDArray[Any]], Any]
+    fit: Callable[[Any, NDArray[Any]], Any]
+    proba: Callable[[Any, Any], Any]
+    needs: tuple[str, ...] = ()
+
+    def missing(self) -> list[str]:
+        """Modules that are not installed."""
+        return [name for name in self.needs if find_spec(name) is None]
+
+
+def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
+    weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    clipped = np.clip(weights / weights.sum(axis=1, keepdims=True), LEAST, 1.0)
+    return clipped / clipped.sum(axis=1, keepdims=True)
+
+
+def ours(name: str, **options: Any) -> Contender:
+    def fit(logits: Any, labels: Any) -> Any:
+        return import_module("hokical").make(name, **options).fit(logits, labels)
+
+    return Contender(f'`make("{name}")`', np.asarray, fit, lambda model, x: model.predict_proba(x))
+
+
+def sklearn(method: str) -> Contender:
+    """`CalibratedClassifierCV` of a fitted classifier whose scores are its inputs."""
+
+    def fit(scores: Any, labels: Any) -> Any:
+        from sklearn.calibration import CalibratedClassifierCV
+        from sklearn.frozen import FrozenEstimator
+
+        model = FrozenEstimator(_scores_as_classifier(scores.shape[1]))
+        return CalibratedClassifierCV(model, method=method).fit(scores, labels)
+
+    called = f'`CalibratedClassifierCV(method="{method}")`'
+    return Contender(called, np.asarray, fit, lambda model, x: model.predict_proba(x), ("sklearn",))
+
+
+def mapie(called: str, make: Callable[[Any, Any], Any], sums_to_one: bool = True) -> Contender:
+    def fit(scores: Any, labels: Any) -> Any:
+        module = import_module("mapie.calibration")
+        return make(module, _scores_as_classifier(scores.shape[1])).fit(scores, labels)
+
+    def proba(model: Any, scores: Any) -> Any:
+        found = model.predict_proba(scores)
+        return found if sums_to_one else None
+
+    return Contender(called, np.asarray, fit, proba, ("mapie",))
+
+
+def _scores_as_classifier(n_classes: int) -> Any:
+    """A fitted classifier whose decision function is its input (n, classes)."""
+    from sklearn.base import BaseEstimator, ClassifierMixin
+
+    class GivenScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+        def fit(self, X: Any = None, y: Any = None) -> Any:
+            self.classes_ = np.arange(n_classes)
+            return self
+
+        def decision_function(self, X: Any) -> Any:
+            return X[:, 1] - X[:, 0] if n_classes == 2 else X
+
+        def predict_proba(self, X: Any) -> Any:
+            return softmax(X)
+
+        def predict(self, X: Any) -> Any:
+            return X.argmax(axis=1)
+
+    return GivenScores().fit()
+
+
+def netcal(package: str, name: str, **options: Any) -> Contender:
+    """netcal takes probabilities, of class 1 where there are two."""
+
+    def to_input(logits: NDArray[Any]) -> NDArray[Any]:
+        proba = softmax(logits)
+        return proba[:, 1] if proba.shape[1] == 2 else proba
+
+    def fit(proba: Any, labels: Any) -> Any:
+        model = getattr(import_module(f"netcal.{package}"), name)(**options)
+        model.fit(proba, labels)
+        return model
+
+    def answer(model: Any, proba: Any) -> Any:
+        found = np.asarray(model.transform(proba))
+        if proba.ndim == 2:
+            return found.reshape(proba.shape)  # it drops the axis of a single row
+        return np.stack([1.0 - found.reshape(-1), found.reshape(-1)], axis=1)
+
+    return Contender(f"`{name}`", to_input, fit, answer, ("netcal",))
+
+
+def probmetrics(name: str, *needs: str, **options: Any) -> Contender:
+    def fit(proba: Any, labels: Any) -> Any:
+        kind = getattr(import_module("probmetrics.calibrators"), name)
+        return kind(**options).fit(proba, labels)
+
+    needs = ("probmetrics", *needs)
+    return Contender(f"`{name}`", softmax, fit, lambda model, x: model.predict_proba(x), needs)
+
+
+def torch_uncertainty(name: str, per_class: bool = True, **options: Any) -> Contender:
+    """Its scalers take logits in a data loader, here in one batch, and answer with logits."""
+
+    def to_input(logits: NDArray[Any]) -> Any:
+        return import_module("torch").from_numpy(logits)
+
+    def fit(logits: Any, labels: Any) -> Any:
+        torch = import_module("torch")
+        kind = getattr(import_module("torch_uncertainty.post_processing"), name)
+        classes = {"num_classes": logits.shape[1]} if per_class else {}
+        scaler = kind(**classes, model=torch.nn.Identity(), **options)
+        scaler.fit([(logits, torch.from_numpy(labels))], progress=False)
+        return scaler
+
+    def answer(scaler: Any, logits: Any) -> Any:
+        return import_module("torch").softmax(scaler(logits), dim=1).numpy()
+
+    logging.getLogger().setLevel(logging.ERROR)  # it warns that there is no network
+    return Contender(f"`{name}`", to_input, fit, answer, ("torch_uncertainty",))
+
+
+#: Methods by their name in the tables, and who has them. The first is always this library.
+METHODS: dict[str, dict[str, Contender]] = {
+    "temperature scaling": {
+        OURS: ours("temps"),
+        "scikit-learn": sklearn("temperature"),
+        "netcal": netcal("scaling", "TemperatureScaling"),
+        "probmetrics": probmetrics("TemperatureScalingCalibrator"),
+        "torch-uncertainty": torch_uncertainty("TemperatureScaler", per_class=False),
+    },
+    "vector scaling": {
+        OURS: ours("vecs"),
+        "netcal": netcal("scaling", "LogisticCalibration"),
+        "probmetrics": probmetrics("VectorScalingCalibrator"),
+        "torch-uncertainty": torch_uncertainty("VectorScaler"),
+    },
+    "structured scaling": {
+        OURS: ours("structured"),
+        "probmetrics": probmetrics("SMSCalibrator", print_init_info=False),
+    },
+    "Dirichlet, fixed penalties": {
+        OURS: ours("dir_odir", lambdas=LAMBDA, mus=MU),
+        "torch-uncertainty": torch_uncertainty("DirichletScaler", lambda_reg=LAMBDA, mu_reg=MU),
+    },
+    "isotonic, class by class": {
+        OURS: ours("irova_ts"),
+        "scikit-learn": sklearn("isotonic"),
+        "netcal": netcal("binning", "IsotonicRegression"),
+        "torch-uncertainty": torch_uncertainty("IsotonicRegressionScaler", per_class=False),
+        "MAPIE": mapie(
+            '`TopLabelCalibrator(calibrator="isotonic")`',
+            lambda module, model: module.TopLabelCalibrator(model, "isotonic", cv="prefit"),
+            sums_to_one=False,
+        ),
+    },
+    "Platt scaling": {
+        OURS: ours("platt"),
+        "scikit-learn": sklearn("sigmoid"),
+        "netcal": netcal("scaling", "LogisticCalibration"),
+        "probmetrics": probmetrics("BinaryLogisticCalibrator", type="affine"),
+    },
+    "beta calibration": {
+        OURS: ours("beta"),
+        "netcal": netcal("scaling", "BetaCalibration"),
+        "probmetrics": probmetrics("BetacalCalibrator", "betacal"),
+    },
+    "Venn-Abers": {
+        OURS: ours("venn_abers"),
+        "probmetrics": probmetrics("VennAbersCalibrator", "venn_abers"),
+        "MAPIE": mapie(
+            '`VennAbersCalibrator(cv="prefit")`',
+            lambda module, model: module.VennAbersCalibrator(model, cv="prefit"),
+        ),
+    },
+    "hoki": {OURS: ours("hoki")},
+    "profile": {OURS: ours("profile")},
+    "auto, the default": {OURS: ours("auto")},
+}
+BINARY: tuple[str, ...] = ("Platt scaling", "beta calibration", "Venn-Abers")
+#: What is measured with a library in a fresh process.
+FIRST = dict.fromkeys(LIBRARIES, "temperature scaling") | {"MAPIE": "Venn-Abers"}
+
+
+def first_answer(library: str, logits: NDArray[Any], labels: NDArray[Any]) -> None:
+    """Fit and answer, as a process does that has just begun."""
+    contender = METHODS[FIRST[library]][library]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = contender.to_input(logits)
+        contender.proba(contender.fit(given, labels), given)
+
+
+def methods_for(n_classes: int) -> list[str]:
+    """The methods that are compared at a number of classes."""
+    skipped = BINARY
+    if n_classes == 2:
+        skipped = (
+            "vector scaling",
+            "Dirichlet, fixed penalties",
+        )  # Platt and beta with more numbers
+    elif n_classes > MOST_CROSSED:
+        skipped = (*BINARY, "vector scaling", "structured scaling", "Dirichlet, fixed penalties")
+    return [name for name in METHODS if name not in skipped]

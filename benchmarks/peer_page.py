@@ -1,0 +1,121 @@
+"""The measurements of `bench_peers.py` as a file of JSON and as tables in a page of documentation.
+
+A page marks the place of the tables with the lines `<!-- bench -->` and `<!-- end -->`; what is
+between them is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Results = dict[str, Any]
+OURS = "hokical"
+#: Below this many bytes of float32 logits, what a process grows by says nothing about a method.
+TELLING_BYTES = 1_000_000
+_BLOCK = re.compile(r"(<!-- bench -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def write_json(path: Path, results: Results) -> None:
+    """One line per measurement, so that changes can be read in a diff."""
+    parts = []
+    for key, value in results.items():
+        if isinstance(value, list):
+            lines = ",\n".join(f"  {json.dumps(one)}" for one in value)
+            parts.append(f"{json.dumps(key)}: [\n{lines}\n]")
+        else:
+            parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+
+
+def fill_page(text: str, results: Results) -> str:
+    """The page with what stands between the two marks replaced by the tables."""
+    block = to_markdown(results)
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{block}\n{found[2]}", text)
+
+
+def to_markdown(results: Results) -> str:
+    return "\n".join([*_facts(results), *_start_table(results), *_size_tables(results)])
+
+
+def _facts(results: Results) -> Iterator[str]:
+    machine, versions = results["machine"], results["versions"]
+    yield (
+        f"Measured on {results['made']}: {machine['cores']} cores of {machine['processor']}, "
+        f"{machine['memory_gb']} GB, {machine['system']}, load {machine['load']}; "
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+        + f". Times: {results['clock']}. Whoever takes over {results['limit_s']:.0f} s is stopped."
+    )
+    for library in results["missing"]:
+        yield f"\nNot installed, so not measured: {library}."
+
+
+def _start_table(results: Results) -> Iterator[str]:
+    yield "\n### A fresh process\n"
+    yield "| library | `import` | import, fit and answer 1000 x 2 |\n|---|--:|--:|"
+    ours = next(one for one in results["start"] if one["library"] == OURS)
+    for one in results["start"]:
+        if "failed" in one:
+            yield f"| {one['library']} | {one['failed']} | |"
+            continue
+        ratio = _ratio(one["first_s"], ours["first_s"]) if one is not ours else ""
+        yield (
+            f"| {one['library']}, `import {one['module']}` | {show_seconds(one['import_s'])} "
+            f"| {show_seconds(one['first_s'])}{ratio} |"
+        )
+
+
+def _size_tables(results: Results) -> Iterator[str]:
+    for n, n_classes in dict.fromkeys(tuple(one["size"]) for one in results["results"]):
+        rows = [one for one in results["results"] if one["size"] == [n, n_classes]]
+        telling = 4 * n * n_classes >= TELLING_BYTES and any("fit_mb" in one for one in rows)
+        before = results["uncalibrated"][f"{n}x{n_classes}"]
+        yield f"\n### {n:,} x {n_classes:,}\n"
+        yield f"Log loss before calibration: {before:.3f}.\n"
+        heads = ["method", "library", "fit", f"predict {n:,} rows", "one row"]
+        heads += ["memory: fit, predict"] * telling + ["log loss"]
+        yield f"| {' | '.join(heads)} |\n|---|---|{'--:|' * (len(heads) - 2)}"
+        for one in rows:
+            ours = next(r for r in rows if r["method"] == one["method"])
+            yield f"| {' | '.join(_cells(one, ours, telling))} |"
+
+
+def _cells(one: Results, ours: Results, telling: bool) -> list[str]:
+    first = one is ours
+    name = f"**{one['library']}** {one['called']}" if first else f"{one['library']} {one['called']}"
+    cells = [one["method"] if first else "", name]
+    for key in ("fit_s", "predict_s", "row_s"):
+        if key in one:
+            ratio = "" if first or key not in ours else _ratio(one[key], ours[key])
+            cells.append(f"{show_seconds(one[key])}{ratio}")
+        else:
+            cells.append(one.get("failed", "") if key == "fit_s" else "")
+    if telling:
+        sizes = [one.get(key) for key in ("fit_mb", "predict_mb")]
+        cells.append(", ".join("-" if size is None else f"{size:.0f}" for size in sizes) + " MB")
+    loss = one.get("log_loss")
+    cells.append(
+        ("" if loss is None else f"{loss:.3f}") + (f", {one['note']}" if "note" in one else "")
+    )
+    return cells
+
+
+def _ratio(theirs: float, ours: float) -> str:
+    ratio = theirs / ours
+    return f" ({ratio:.0f}x)" if ratio >= 10 else f" ({ratio:.1f}x)"
+
+
+def show_seconds(seconds: float) -> str:
+    """Two digits and a unit.
+
+    >>> [show_seconds(t) for t in (12.3, 0.0462, 0.000061)]
+    ['12 s', '46 ms', '61 us']
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= 0.9995 * size or unit == "us":
+            value = seconds / size
+            return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
+    raise AssertionError
