@@ -153,7 +153,7 @@ def test_labels_that_come_later_count_once(tmp_path: Path, watched: Path) -> Non
     first = monitor(tmp_path, watched).json
     assert (first["n"], first["n_observed"]) == (0, 300)
     assert "add --observed" in one_line(monitor(tmp_path, watched))
-    assert "found none" in one_line(monitor(tmp_path, watched, "--observed"))
+    assert "needs labels" in one_line(monitor(tmp_path, watched, "--observed"))
     shutil.copy(tmp_path / "later.npy", tmp_path / "new_labels.npy")  # found by itself
     second = monitor(tmp_path, watched, "--observed").json
     assert (second["n"], second["n_observed"]) == (300, 300)
@@ -228,6 +228,33 @@ def test_own_maps_and_folders_are_noticed(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns | {"label": labels}), folder / "a.parquet")
     hokical_command("fit", folder, "-o", cal, "--method", "temps")
     assert OWN in hokical_command("evaluate", folder, "--calibrator", cal).err
+
+
+def test_a_wrong_name_of_a_class_is_named(tmp_path: Path) -> None:
+    text = "id,cat,dog,age,label\n1,2.0,1.0,7,cat\n2,0.5,1.5,8,dog\n"
+    (tmp_path / "a.csv").write_text(text)
+    fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--method", "temps")
+    assert "a column `dgo`, named by --classes" in one_line(
+        hokical_command(*fit, "--classes", "cat,dgo")
+    )
+    numbered = text.replace("cat,dog,age", "logit_0,logit_1,dog", 1)
+    (tmp_path / "a.csv").write_text(numbered)  # a column of that name that is no class
+    assert hokical_command(*fit, "--classes", "cat,dog").code == 0
+
+
+@pytest.mark.parametrize("suffix", ["npz", "csv"])
+def test_one_score_needs_its_option(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"one.{suffix}"
+    scores, labels = np.array([0.5, -1.5, 2.5, 0.25] * 9), [1, 0, 1, 0] * 9
+    if suffix == "npz":
+        np.savez(path, logits=scores, labels=labels)
+    else:
+        lines = [f"logits,{label}" for label in ["label"]]
+        lines += [f"{score},{label}" for score, label in zip(scores, labels, strict=True)]
+        path.write_text("\n".join(lines))
+    fit = ("fit", path, "-o", tmp_path / "cal.json", "--method", "temps")
+    assert "--binary-score logits" in one_line(hokical_command(*fit))
+    assert hokical_command(*fit, "--binary-score", "logits").code == 0
 
 
 def test_a_folder_without_rows_is_named(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from hokical.cli.describe import methods, show
 from hokical.cli.evaluate import evaluate
 from hokical.cli.export import export
 from hokical.cli.fit import fit
-from hokical.cli.guard import ProtectingCommand
-from hokical.cli.main import EXIT_CODES, app, main
+from hokical.cli.guard import EXIT_CODES, ProtectingCommand, app, main
 from hokical.cli.monitor import monitor
 from hokical.cli.plan import bound, plan
 from hokical.cli.select import select

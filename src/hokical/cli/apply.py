@@ -10,16 +10,10 @@ import numpy as np
 import typer
 
 import hokical
+from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.data import (
-    choose_scores,
-    in_many_files,
-    load_calibrator,
-    load_examples,
-    warn_of_own_examples,
-)
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.show import check_options, show_facts, show_json, spinner
+from hokical.cli.show import DASH, check_options, show_result, spinner
 from hokical.core.progress import track
 
 if TYPE_CHECKING:
@@ -47,31 +41,28 @@ def apply(
     ],
     output: Annotated[
         Path,
-        typer.Option(
-            "-o", "--output", help="Output: .csv, .csv.gz, .parquet, .npz; a folder for a folder."
-        ),
+        opt.text("Output: .csv, .csv.gz, .parquet, .npz; a folder for a folder.", "-o", "--output"),
     ],
     proba: Annotated[
-        bool, typer.Option("--proba", help="Also write the probabilities of all classes.")
+        bool, opt.text("Also write the probabilities of all classes.", "--proba")
     ] = False,
     keep: Annotated[
         str | None,
-        typer.Option(
+        opt.text(
+            "Columns to copy, comma-separated; or all, or none.",
             metavar="COLUMNS",
             show_default="id",
-            help="Columns to copy, comma-separated; or all, or none.",
         ),
     ] = None,
     risk: Annotated[
         float | None,
-        typer.Option(help="Also write `accepted`: labels with at most this error rate, e.g. 0.05."),
+        opt.text("Also write `accepted`: labels with at most this error rate, e.g. 0.05."),
     ] = None,
     delta: Annotated[
-        float, typer.Option(help="With --risk: probability that the error rate is larger.")
+        float, opt.text("With --risk: probability that the error rate is larger.")
     ] = 0.1,
     scheduler: Annotated[
-        str | None,
-        typer.Option(help="For a folder: address of a Dask scheduler, e.g. tcp://host:8786."),
+        str | None, opt.text("For a folder: address of a Dask scheduler, e.g. tcp://host:8786.")
     ] = None,
     probabilities: opt.Scores = None,
     zeros: opt.Zeros = None,
@@ -96,12 +87,14 @@ def apply(
     array `mask` is 0, results are -1 and NaN.
     """
     dense = dense_options(logits, class_axis, ignore_label, scheduler=scheduler)
-    in_parts = dense is None and (scheduler is not None or in_many_files(logits))
+    in_parts = dense is None and (scheduler is not None or data.in_many_files(logits))
     if in_parts and (risk is not None or keep is not None):
         raise typer.BadParameter("--risk and --keep work on one file, not on a folder.")
-    fitted = load_calibrator(calibrator)
+    fitted = data.load_calibrator(calibrator)
     scores = (probabilities, binary_score, classes, zeros, keep)
-    wanted = choose_scores(*scores, fitted=fitted, on_maps=dense is not None, on_folders=in_parts)
+    wanted = data.choose_scores(
+        *scores, fitted=fitted, on_maps=dense is not None, on_folders=in_parts
+    )
     if in_parts:
         _apply_to_parts(fitted, logits, output, proba, split, scheduler, as_json)
         return
@@ -109,10 +102,12 @@ def apply(
     hokical.io.check_output(output, suffix=suffix)
     model: Calibrator | Dense = fitted
     if dense is None:
-        examples = load_examples(logits, split, need_labels=False, fitted_by=fitted, wanted=wanted)
+        examples = data.load_examples(
+            logits, split, need_labels=False, fitted_by=fitted, wanted=wanted
+        )
         rows = examples.logits
         if risk is not None:
-            warn_of_own_examples(fitted, logits, examples.part, rows)
+            data.warn_of_own_examples(fitted, logits, examples.part, rows)
         step = max(_PART_SIZE // rows.n_columns, 1)
         starts = range(0, rows.n_rows, step)
         given: list[dict[str, Any]] = [{"logits": rows.part(slice(i, i + step))} for i in starts]
@@ -121,7 +116,7 @@ def apply(
             raise typer.BadParameter(_NOT_CERTIFIED, param_hint="--risk")
         arrays, part = load_dense(logits, split, need_labels=False)
         if risk is not None:
-            warn_of_own_examples(fitted, logits, part)
+            data.warn_of_own_examples(fitted, logits, part)
         given = [{name: arrays[name] for name in ("logits", "mask") if name in arrays}]
         model = hokical.Dense(fitted, **dense)
     if risk is not None:
@@ -136,7 +131,7 @@ def apply(
     facts = {"arrays": list(columns), **facts}
     unit = "examples" if dense is None else "positions"
     mean = float(confidence.mean()) if confidence.size else float("nan")
-    _show(fitted.name, confidence.size, mean, output, facts, as_json, unit)
+    _show(fitted, output, {"examples": confidence.size, "mean": mean, **facts}, as_json, unit)
 
 
 def _columns(results: dict[str, Any], examples: LabelledRows, as_arrays: bool) -> dict[str, Any]:
@@ -201,7 +196,7 @@ def _apply_to_parts(
     rows = sum(result.n_rows for result in results)
     mean = sum(result.confidence for result in results) / rows if rows else float("nan")
     facts = {"parts": len(results), "already_done": sum(each.already_done for each in results)}
-    _show(fitted.name, rows, mean, output, facts, as_json)
+    _show(fitted, output, {"examples": rows, "mean": mean, **facts}, as_json)
 
 
 def _cluster(scheduler: str | None) -> Any:
@@ -215,27 +210,24 @@ def _cluster(scheduler: str | None) -> Any:
 
 
 def _show(
-    method: str,
-    rows: int,
-    mean: float,
-    output: Path,
-    facts: dict[str, Any],
-    as_json: bool,
-    unit: str = "examples",
+    fitted: Calibrator, output: Path, facts: dict[str, Any], as_json: bool, unit: str = "examples"
 ) -> None:
-    if as_json:
-        common = {"method": method, "output": str(output), "examples": rows}
-        show_json(common | {"mean_confidence": mean} | facts)
-        return
-    lines = {"method": method, unit: f"{rows:,}", "mean confidence": f"{mean:.1%}"}
+    rows, mean, guarantee = facts["examples"], facts.pop("mean"), facts.get("guarantee")
     if "parts" in facts:
         already = facts["already_done"]
         kept = f" ({already} of them were there already)" if already else ""
-        lines["written to"] = f"{facts['parts']} files in {output}{kept}"
+        place = f"{facts['parts']} files in {output}{kept}"
     else:
         names = facts["arrays"]
         more = f", ... {len(names)} columns" if len(names) > 6 else ""
-        lines["written to"] = f"{output} ({', '.join(names[:6])}{more})"
-    if "guarantee" in facts:
-        lines |= {"accepted": f"{facts['accepted_share']:.1%}", "guarantee": facts["guarantee"]}
-    show_facts(lines)
+        place = f"{output} ({', '.join(names[:6])}{more})"
+    lines = {
+        "method": fitted.name,
+        unit: f"{rows:,}",
+        "mean confidence": f"{mean:.1%}" if rows else DASH,
+        "written to": place,
+        "accepted": f"{facts['accepted_share']:.1%}" if rows and guarantee else None,
+        "guarantee": guarantee,
+    }
+    values = {"method": fitted.name, "output": str(output), "mean_confidence": mean}
+    show_result(values | facts, lines, as_json)

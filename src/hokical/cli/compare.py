@@ -30,25 +30,23 @@ def compare(
         typer.Argument(metavar="[TEST]", help="Test data; if omitted, VAL must hold both parts."),
     ] = None,
     methods: Annotated[
-        str, typer.Option(help="all, or comma-separated names from `hokical methods`.")
+        str, opt.text("all, or comma-separated names from `hokical methods`.")
     ] = "all",
     subject: Annotated[
         str | None,
-        typer.Option(
-            help="The method of the headline, to which others are compared.",
+        opt.text(
+            "The method of the headline, to which others are compared.",
             show_default="auto",
             autocompletion=opt.complete_method,
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
-    title: Annotated[str | None, typer.Option(help="Title of the table and report.")] = None,
-    form: Annotated[
-        Format, typer.Option("--format", help="How to print the result.")
-    ] = Format.table,
+    report: Annotated[Path | None, opt.text("Write an HTML report here.")] = None,
+    title: Annotated[str | None, opt.text("Title of the table and report.")] = None,
+    form: Annotated[Format, opt.text("How to print the result.", "--format")] = Format.table,
     resamples: opt.Resamples = 1000,
     seed: opt.Seed = 0,
-    val_labels: Annotated[Path | None, typer.Option(help="File with VAL's labels.")] = None,
-    test_labels: Annotated[Path | None, typer.Option(help="File with TEST's labels.")] = None,
+    val_labels: Annotated[Path | None, opt.text("File with VAL's labels.")] = None,
+    test_labels: Annotated[Path | None, opt.text("File with TEST's labels.")] = None,
     probabilities: opt.Probabilities = False,
     zeros: opt.Zeros = None,
     binary_score: opt.BinaryScore = None,
@@ -107,10 +105,8 @@ def _load_both(
 
 
 def demo(
-    report: Annotated[Path, typer.Option(help="Where to write the HTML report.")] = Path(
-        "report.html"
-    ),
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
+    report: Annotated[Path, opt.text("Where to write the HTML report.")] = Path("report.html"),
+    no_report: Annotated[bool, opt.text("Write no report.", "--no-report")] = False,
     as_json: Json = False,
 ) -> None:
     """Compare all methods on the shipped data, and write a report."""

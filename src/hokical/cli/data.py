@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 
 #: What `fit` stores beside a calibrator, each where it is known.
 _BESIDE = {
-    "examples": int,
-    "accuracy": float,
-    "classes": list,
-    "scores": str,
-    "binary_score": str,
-    "zeros": str,
-    "data": str,
-}
+    "examples": int, "accuracy": float, "classes": list, "scores": str, "binary_score": str,
+    "zeros": str, "data": str,
+}  # fmt: skip
 
 
 def load_examples(

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import hokical
+from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.data import (
-    choose_scores,
-    in_many_files,
-    load_calibrator,
-    load_examples,
-    open_parts,
-    warn_of_own_examples,
-)
 from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.scores import show_classes
 from hokical.cli.show import interval, new_table, number, say, show_json, show_table, spinner, warn
@@ -34,25 +27,13 @@ if TYPE_CHECKING:
     Judged = tuple[Calibrator, Callable[[Calibrator], Summary]]
 
 _TITLES = {
-    "accuracy": "right",
-    "mean_confidence": "says",
-    "ece": "ECE",
-    "ece_mass": "ECE, equal mass",
-    "mce": "largest gap (MCE)",
-    "debiased_ece": "debiased ECE (L2)",
-    "smooth_ece": "smooth ECE",
-    "ks_error": "KS error",
-    "brier": "Brier",
-    "refinement": "refinement",
-    "log_loss": "log loss",
-    "auroc": "AUROC *",
-    "aurc": "AURC",
-    "selective_risk": "risk at 80 % *",
-    "sharpness": "sharpness",
-    "brier_full": "Brier, all classes",
-    "log_loss_full": "log loss, all cl.",
-    "classwise_ece": "classwise ECE",
-}
+    "accuracy": "right", "mean_confidence": "says", "ece": "ECE", "ece_mass": "ECE, equal mass",
+    "mce": "largest gap (MCE)", "debiased_ece": "debiased ECE (L2)", "smooth_ece": "smooth ECE",
+    "ks_error": "KS error", "brier": "Brier", "refinement": "refinement", "log_loss": "log loss",
+    "auroc": "AUROC *", "aurc": "AURC", "selective_risk": "risk at 80 % *",
+    "sharpness": "sharpness", "brier_full": "Brier, all classes",
+    "log_loss_full": "log loss, all cl.", "classwise_ece": "classwise ECE",
+}  # fmt: skip
 #: Metrics for which lower is not better.
 _NOT_LOWER = ("accuracy", "mean_confidence", "auroc", "sharpness")
 _FOOTNOTE = "* AUROC, right against wrong: higher is better. Risk: of the surest 80 %."
@@ -61,10 +42,10 @@ _FOOTNOTE = "* AUROC, right against wrong: higher is better. Risk: of the surest
 def evaluate(
     logits: Annotated[Path, typer.Argument(metavar="LOGITS", help="Test logits with labels.")],
     calibrator: Annotated[
-        Path | None, typer.Option(help="File that `fit` saved, to compare with the softmax.")
+        Path | None, opt.text("File that `fit` saved, to compare with the softmax.")
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full/--no-full", help="Score the probabilities of all classes too.")
+        bool, opt.text("Score the probabilities of all classes too.", "--full/--no-full")
     ] = True,
     bins: opt.Bins = 15,
     resamples: opt.Resamples = 1000,
@@ -86,11 +67,11 @@ def evaluate(
     --class-axis intervals and guarantees are by item, not by position.
     """
     dense = dense_options(logits, class_axis, ignore_label)
-    fitted = None if calibrator is None else load_calibrator(calibrator)
+    fitted = None if calibrator is None else data.load_calibrator(calibrator)
     options: dict[str, Any] = {"n_bins": bins, "full": full}
-    in_parts = dense is not None or in_many_files(logits)
+    in_parts = dense is not None or data.in_many_files(logits)
     scores = (probabilities, binary_score, classes, zeros)
-    wanted = choose_scores(*scores, fitted=fitted, on_maps_or_folders=in_parts)
+    wanted = data.choose_scores(*scores, fitted=fitted, on_maps_or_folders=in_parts)
     rows = None
     with check_arrays(logits) if in_parts else nullcontext():
         if dense is not None:
@@ -98,17 +79,17 @@ def evaluate(
             arrays, part = load_dense(logits, split, labels)
             plain, measure = _judge_dense(arrays, dense, options)
         elif in_parts:
-            source, part = open_parts(logits, split, labels, wanted.classes)
+            source, part = data.open_parts(logits, split, labels, wanted.classes)
             plain, measure = _judge_parts(source, options)
         else:
-            examples = load_examples(
+            examples = data.load_examples(
                 logits, split, labels, weighted=True, fitted_by=fitted, wanted=wanted
             )
             rows, part = examples.logits, examples.part
             options |= {"n_resamples": resamples, "seed": seed}
             plain, measure = _judge_examples(examples, **options)
         if fitted is not None:
-            warn_of_own_examples(fitted, logits, part, rows)
+            data.warn_of_own_examples(fitted, logits, part, rows)
         summaries: dict[str, Summary] = {}
         for judged in (plain, *([] if fitted is None else [fitted])):
             with spinner(f"Measuring {judged.name}"):

@@ -10,13 +10,12 @@ import typer
 
 import hokical
 from hokical.cli.data import read_calibrator
-from hokical.cli.options import CalibratorFile, Json
-from hokical.cli.show import check_options, say, show_facts, show_json, spinner, warn
+from hokical.cli.options import CalibratorFile, Json, text
+from hokical.cli.show import check_options, say, show_result, spinner, warn
 
 if TYPE_CHECKING:
     from hokical.calibrators import Calibrator
 
-_ONLY_ATTACHED = "only goes with --attach"
 #: What the library's words are called here.
 _OPTIONS = {
     '`scores="probabilities"`': "--from-probabilities",
@@ -28,38 +27,33 @@ _OPTIONS = {
 
 def export(
     calibrator: CalibratorFile,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write (.onnx).")],
+    output: Annotated[Path, text("Where to write (.onnx).", "-o", "--output")],
     attach: Annotated[
-        Path | None,
-        typer.Option(help="An ONNX classifier to put the calibrator behind, in one file."),
+        Path | None, text("An ONNX classifier to put the calibrator behind, in one file.")
     ] = None,
     scores: Annotated[
-        str | None,
-        typer.Option(help="With --attach: the tensor with the scores, if it is not plain."),
+        str | None, text("With --attach: the tensor with the scores, if it is not plain.")
     ] = None,
     class_axis: Annotated[
-        int | None,
-        typer.Option(help="With --attach: the axis of the classes, say 1 for (n, C, h, w)."),
+        int | None, text("With --attach: the axis of the classes, say 1 for (n, C, h, w).")
     ] = None,
     from_probabilities: Annotated[
-        bool,
-        typer.Option("--from-probabilities", help="With --attach: its scores are probabilities."),
+        bool, text("With --attach: its scores are probabilities.", "--from-probabilities")
     ] = False,
     opset: Annotated[
-        int | None, typer.Option(help="Operators of this version; 17 unless said otherwise.")
+        int | None, text("Operators of this version; 17 unless said otherwise.")
     ] = None,
     float32: Annotated[
-        bool, typer.Option("--float32", help="Compute in float32, for runtimes without float64.")
+        bool, text("Compute in float32, for runtimes without float64.", "--float32")
     ] = False,
     probabilities: Annotated[
         bool | None,
-        typer.Option(
-            "--proba/--no-proba",
-            help="Give all probabilities too. By default where they cost little.",
+        text(
+            "Give all probabilities too. By default where they cost little.", "--proba/--no-proba"
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option(help="Run the result with onnxruntime and compare it with Python.")
+        bool, text("Run the result with onnxruntime and compare it with Python.")
     ] = True,
     as_json: Json = False,
 ) -> None:
@@ -76,8 +70,14 @@ def export(
     options |= {"probabilities": probabilities}
     with spinner(f"Exporting {fitted.name}"):
         if attach is None:
-            _refuse(scores=scores, class_axis=class_axis, from_probabilities=from_probabilities)
-            model = _export(fitted, output, opset, options)
+            attached = {"scores": scores, "class-axis": class_axis}
+            attached["from-probabilities"] = from_probabilities or None
+            for name, value in attached.items():
+                if value is not None:
+                    raise typer.BadParameter("only goes with --attach.", param_hint=f"--{name}")
+            options |= {} if opset is None else {"opset": opset}
+            with check_options():
+                model = hokical.integrations.onnx.export(fitted, output, **options)
         else:
             if opset is not None:
                 raise typer.BadParameter(
@@ -86,21 +86,8 @@ def export(
             kind = "probabilities" if from_probabilities else "logits"
             options |= {"output": scores, "class_axis": class_axis, "scores": kind}
             model = _attach(attach, fitted, output, options)
-        checked = _check(model, fitted) if check else None
+        checked = _check(model, fitted) if check else {}
     _show(model, output, checked, as_json)
-
-
-def _refuse(**given: Any) -> None:
-    """Options that mean nothing without a classifier."""
-    for name, value in given.items():
-        if value not in (None, False):
-            raise typer.BadParameter(f"{_ONLY_ATTACHED}.", param_hint=f"--{name.replace('_', '-')}")
-
-
-def _export(fitted: Calibrator, output: Path, opset: int | None, options: dict[str, Any]) -> Any:
-    options |= {} if opset is None else {"opset": opset}
-    with check_options():
-        return hokical.integrations.onnx.export(fitted, output, **options)
 
 
 def _attach(model: Path, fitted: Calibrator, output: Path, options: dict[str, Any]) -> Any:
@@ -146,7 +133,7 @@ def _check(model: Any, fitted: Calibrator) -> dict[str, Any]:
     }
 
 
-def _show(model: Any, output: Path, checked: dict[str, Any] | None, as_json: bool) -> None:
+def _show(model: Any, output: Path, checked: dict[str, Any], as_json: bool) -> None:
     facts = {item.key: item.value for item in model.metadata_props}
     inputs, outputs = (
         [hokical.integrations.onnx.describe_tensor(item) for item in items]
@@ -163,14 +150,12 @@ def _show(model: Any, output: Path, checked: dict[str, Any] | None, as_json: boo
         "outputs": outputs,
         "bytes": size,
     }
-    if as_json:
-        show_json(known | (checked or {}))
-        return
     lines = {
         "method": f"{known['method']}, {known['classes']} classes",
         "inputs": ", ".join(inputs),
         "outputs": ", ".join(outputs),
         "opset": f"{known['opset']}, computed in {known['precision']}",
         "written to": f"{output} ({size:,} bytes)",
+        "check": checked.get("check"),
     }
-    show_facts(lines | ({} if checked is None else {"check": checked["check"]}))
+    show_result(known | checked, lines, as_json)

@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import hokical
+from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.data import (
-    check_method,
-    choose_scores,
-    in_many_files,
-    load_examples,
-    open_parts,
-    sketch,
-)
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.show import check_options, show_facts, show_json, spinner
+from hokical.cli.show import check_options, show_result, spinner
 
 if TYPE_CHECKING:
     from hokical.calibrators import BaseCalibrator, Calibrator
@@ -29,21 +22,19 @@ if TYPE_CHECKING:
 
 def fit(
     val: opt.Validation,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Output file (.json).")],
+    output: Annotated[Path, opt.text("Output file (.json).", "-o", "--output")],
     method: opt.Method = None,
     noise: Annotated[
-        str | None, typer.Option(help="For hoki: auto, gaussian:2.0, uniform:-2,4 or gumbel:1.5.")
+        str | None, opt.text("For hoki: auto, gaussian:2.0, uniform:-2,4 or gumbel:1.5.")
     ] = None,
     draws: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="<int>", help="For hoki: sample this many noise draws."),
+        int | None, opt.text("For hoki: sample this many noise draws.", min=1, metavar="<int>")
     ] = None,
     bins: Annotated[
-        int | None, typer.Option(min=1, metavar="<int>", help="For hoki: confidence bins (15).")
+        int | None, opt.text("For hoki: confidence bins (15).", min=1, metavar="<int>")
     ] = None,
     checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="Folder from which a killed fit continues; data is read in parts."),
+        Path | None, opt.text("Folder from which a killed fit continues; data is read in parts.")
     ] = None,
     seed: opt.Seed = 0,
     labels: opt.Labels = None,
@@ -67,9 +58,9 @@ def fit(
     dense = dense_options(
         val, class_axis, ignore_label, max_positions_per_item, checkpoint=checkpoint
     )
-    in_parts = checkpoint is not None or in_many_files(val)
+    in_parts = checkpoint is not None or data.in_many_files(val)
     scores = (probabilities, binary_score, classes, zeros)
-    wanted = choose_scores(*scores, on_maps=dense is not None, in_parts=in_parts)
+    wanted = data.choose_scores(*scores, on_maps=dense is not None, in_parts=in_parts)
     about = {"scores": "probabilities" if wanted.probabilities else "logits"}
     about |= {"zeros": wanted.zeros} if wanted.probabilities else {}
     about |= {"binary_score": wanted.binary_score} if wanted.binary_score else {}
@@ -78,16 +69,19 @@ def fit(
         arrays, part = load_dense(val, split, labels)
         with check_arrays(val):
             seconds = _time(lambda: model.fit(**arrays))
-        model.save(output, beside=about | {"data": sketch(val, part)})
+        model.save(output, beside=about | {"data": data.sketch(val, part)})
         counts = {"examples": model.n_positions_, "accuracy": model.accuracy_}
         _show(model.calibrator_, counts, seconds, output, as_json, unit="positions")
         return
     if in_parts:
-        source, part = open_parts(val, split, labels)
+        source, part = data.open_parts(val, split, labels)
         seconds = _time(lambda: hokical.streams.fit(calibrator, source, checkpoint=checkpoint))
-        counts, names = _count_scores(calibrator, source.n_rows), source.classes
+        table, names = calibrator.fit_scores_, source.classes
+        counts = {"examples": source.n_rows, "accuracy": None}
+        if table is not None:
+            counts = {"examples": table.total, "accuracy": table.accuracy}
     else:
-        examples = load_examples(val, split, labels, weighted=True, wanted=wanted)
+        examples = data.load_examples(val, split, labels, weighted=True, wanted=wanted)
         # The choice of noise has its own progress bar.
         searching = getattr(calibrator, "noise", None) == "auto"
         with nullcontext() if searching else spinner(f"Fitting {calibrator.name}"):
@@ -96,7 +90,7 @@ def fit(
         counts = {"examples": examples.logits.n_rows, "accuracy": right}
         names, part = examples.classes, examples.part
     known = {name: value for name, value in counts.items() if value is not None}
-    beside = {**known, **about, "classes": list(names), "data": sketch(val, part)}
+    beside = {**known, **about, "classes": list(names), "data": data.sketch(val, part)}
     calibrator.save(output, beside=beside)
     _show(calibrator, counts, seconds, output, as_json)
 
@@ -106,7 +100,7 @@ def _make(
 ) -> BaseCalibrator:
     options: dict[str, Any] = {"noise": noise, "draws": draws, "n_bins": bins}
     options = {name: value for name, value in options.items() if value is not None}
-    name = check_method(method or ("hoki" if options else "auto"))
+    name = data.check_method(method or ("hoki" if options else "auto"))
     if name != "hoki" and options:
         raise typer.BadParameter("--noise, --draws and --bins are options of hoki only.")
     if noise is not None and noise != "auto":
@@ -120,14 +114,6 @@ def _time(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
-
-
-def _count_scores(calibrator: Calibrator, n_rows: int | None) -> dict[str, Any]:
-    """Examples and accuracy, from what the calibrator counted while it was fitted."""
-    table = calibrator.fit_scores_
-    if table is None:
-        return {"examples": n_rows, "accuracy": None}
-    return {"examples": table.total, "accuracy": table.accuracy}
 
 
 def _show(
@@ -150,14 +136,16 @@ def _show(
         "chosen": getattr(calibrator, "chosen_", None),
         "reason": getattr(calibrator, "reason_", None),
     }
-    if as_json:
-        show_json(facts)
-        return
     rows, right = counts["examples"], counts["accuracy"]
     known = [] if rows is None else [f"{rows:,} {unit}"]
     known += [f"{calibrator.n_classes_} classes"]
     known += [] if right is None else [f"{right:.1%} right"]
-    lines = {"method": calibrator.name, "fitted on": ", ".join(known)}
-    lines |= {} if noise is None else {"noise": repr(noise)}
-    lines |= {} if facts["reason"] is None else {"chosen": facts["reason"]}
-    show_facts(lines | {"took": f"{seconds:.2f} s", "saved to": str(output)})
+    lines = {
+        "method": calibrator.name,
+        "fitted on": ", ".join(known),
+        "noise": None if noise is None else repr(noise),
+        "chosen": facts["reason"],
+        "took": f"{seconds:.2f} s",
+        "saved to": str(output),
+    }
+    show_result(facts, lines, as_json)

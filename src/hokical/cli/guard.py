@@ -1,4 +1,4 @@
-"""Errors as one line on stderr and an exit code, for every command alike."""
+"""The `hokical` command: its options and exit codes, and errors as one line on stderr."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ import traceback
 import warnings
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import hokical
+from hokical.cli.options import text
 from hokical.cli.show import stderr, warn, warned
 
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 failed; 2 bad usage or a bad file; 3 an alarm of `monitor`; 130 after "
+    "Ctrl-C. "
+    "Results go to stdout, everything else to stderr."
+)
 #: Parameters of commands that name what is written; all other paths are read.
 OUTPUTS = frozenset({"output", "report", "state", "log", "prometheus", "checkpoint"})
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
-
 #: Base of all errors of usage. Its module differs between versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 #: Commands of other distributions, and the distribution to install.
@@ -181,3 +186,40 @@ def _exit_code(error: Exception) -> int:
 def _usage_hint(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     return f"Try '{context.command_path} --help'." if context is not None else ""
+
+
+app = typer.Typer(
+    cls=Guard,
+    help="Honest confidence for classifiers: calibrate logits and measure calibration.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Entry point of the `hokical` command."""
+    app(prog_name="hokical")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hokical {hokical.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+    debug: Annotated[bool, text("Show tracebacks of errors; allowed anywhere.", "--debug")] = False,
+    strict: Annotated[
+        bool, text("Fail (exit code 1) after a warning; allowed anywhere.", "--strict")
+    ] = False,
+) -> None:
+    """Options of the command itself."""

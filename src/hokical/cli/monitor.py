@@ -16,14 +16,8 @@ import typer
 from rich.text import Text
 
 import hokical
+from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.data import (
-    choose_scores,
-    load_calibrator,
-    load_examples,
-    sketch,
-    warn_of_own_examples,
-)
 from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.show import (
     DASH,
@@ -56,43 +50,34 @@ def monitor(
         Path, typer.Argument(metavar="LOGITS", help="New logits, with labels where known.")
     ],
     state: Annotated[
-        Path | None,
-        typer.Option(help="File that keeps the monitor between runs; created if missing."),
+        Path | None, opt.text("File that keeps the monitor between runs; created if missing.")
     ] = None,
     reference: Annotated[
-        Path | None,
-        typer.Option(help="Validation data; needed at first, except for unweighted hoki."),
+        Path | None, opt.text("Validation data; needed at first, except for unweighted hoki.")
     ] = None,
-    log: Annotated[
-        Path | None, typer.Option(help="File of JSON lines to append the status to.")
-    ] = None,
+    log: Annotated[Path | None, opt.text("File of JSON lines to append the status to.")] = None,
     prometheus: Annotated[
-        Path | None, typer.Option(help="File for the status in Prometheus' text format.")
+        Path | None, opt.text("File for the status in Prometheus' text format.")
     ] = None,
     window: Annotated[
-        str, typer.Option(help="What counts as now: labelled examples, or a time: 30m, 12h, 1d.")
+        str, opt.text("What counts as now: labelled examples, or a time: 30m, 12h, 1d.")
     ] = "5000",
     timestamp: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column or array of times: seconds or ISO dates."),
+        str | None, opt.text("Column or array of times: seconds or ISO dates.", metavar="COLUMN")
     ] = None,
     observed: Annotated[
-        bool, typer.Option("--observed", help="These rows were counted before without labels.")
+        bool, opt.text("These rows were counted before without labels.", "--observed")
     ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Count a file that was counted before.")
-    ] = False,
+    again: Annotated[bool, opt.text("Count a file that was counted before.", "--again")] = False,
     bins: opt.Bins = 15,
     delta: Annotated[
-        float, typer.Option(help="Probability of ever raising a false alarm, in all and by class.")
+        float, opt.text("Probability of ever raising a false alarm, in all and by class.")
     ] = 0.01,
-    tolerance: Annotated[
-        float, typer.Option(help="Tolerated gap between confidence and accuracy.")
-    ] = 0.01,
+    tolerance: Annotated[float, opt.text("Tolerated gap between confidence and accuracy.")] = 0.01,
     class_tolerance: Annotated[
-        float, typer.Option(help="The same, for the rows with one predicted label.")
+        float, opt.text("The same, for the rows with one predicted label.")
     ] = 0.05,
-    model: Annotated[str, typer.Option(help="Name of the model in exports.")] = "model",
+    model: Annotated[str, opt.text("Name of the model in exports.")] = "model",
     labels: opt.Labels = None,
     probabilities: opt.Scores = None,
     zeros: opt.Zeros = None,
@@ -112,10 +97,10 @@ def monitor(
     for output in (state, log, prometheus):
         if output is not None:
             hokical.io.check_output(output)
-    fitted = load_calibrator(calibrator)
+    fitted = data.load_calibrator(calibrator)
     dense = dense_options(logits, class_axis, ignore_label, timestamp=timestamp)
     scores = (probabilities, binary_score, classes, zeros)
-    plain = choose_scores(*scores, fitted=fitted, on_maps=dense is not None)
+    plain = data.choose_scores(*scores, fitted=fitted, on_maps=dense is not None)
     wanted = replace(plain, keep=(timestamp,) if timestamp else (), unlabelled=True)
     read = partial(_read_rows, fitted=fitted, dense=dense)
     options = {"window": _read_window(window), "n_bins": bins, "delta": delta, "model": model}
@@ -129,10 +114,15 @@ def monitor(
             watching = _new_monitor(fitted, known, options)
         seed = watching.status().n_observed  # another position of each map at every run
         rows = read(logits, split, labels, wanted, seed)
-        warn_of_own_examples(fitted, logits, rows.part, rows.logits if dense is None else None)
+        data.warn_of_own_examples(fitted, logits, rows.part, rows.logits if dense is None else None)
         times = None if timestamp is None else rows.kept[timestamp]
-        batch = sketch(logits, rows.part) if dense else _digest(rows, times)
-        _note(watching, batch, rows, logits, observed=observed, again=again)
+        batch = data.sketch(logits, rows.part) if dense else _digest(rows, times)
+        if not (_note(watching, batch, rows, observed) or again):
+            raise hokical.io.DataFileError(
+                logits,
+                f"was counted before{', labels too' if observed else ''}.",
+                "If only its labels are new, add --observed; if it is to count once more, --again.",
+            )
         with spinner(f"Watching {fitted.name}"), check_options("--timestamp or --state"):
             watching.update_logits(*rows.pair, times, observed=observed)
         watching.class_names = rows.classes or watching.class_names
@@ -163,27 +153,13 @@ def _digest(rows: LabelledRows, times: Any) -> str:
     return "".join(map(hokical.io.identities.hash_array, parts))
 
 
-def _note(
-    watching: CalibrationMonitor,
-    batch: str,
-    rows: LabelledRows,
-    path: Path,
-    *,
-    observed: bool,
-    again: bool,
-) -> None:
-    """Refuse rows that were counted before among the inputs, or labels that were."""
+def _note(watching: CalibrationMonitor, batch: str, rows: LabelledRows, observed: bool) -> bool:
+    """Whether rows, or the labels of rows that were observed before, are counted for once."""
     labelled = rows.labels is not None and bool((rows.labels >= 0).any())
     if observed and not labelled:
-        raise hokical.io.DataFileError(path, "expected labels, with --observed; found none.")
-    new = watching.note_batch(batch) or observed
-    new &= not labelled or watching.note_batch(f"labels of {batch}")
-    if not new and not again:
-        raise hokical.io.DataFileError(
-            path,
-            "was counted before, labels too." if observed else "was counted before.",
-            "If only its labels are new, add --observed; if it is to count once more, --again.",
-        )
+        raise typer.BadParameter("needs labels; found none.", param_hint="--observed")
+    new_labels = not labelled or watching.note_batch(f"labels of {batch}")
+    return (watching.note_batch(batch) or observed) and new_labels
 
 
 def _read_rows(
@@ -198,7 +174,7 @@ def _read_rows(
 ) -> LabelledRows:
     """The rows of a file; of maps one position per item."""
     if dense is None:
-        return load_examples(path, split, labels, wanted=wanted, fitted_by=fitted)
+        return data.load_examples(path, split, labels, wanted=wanted, fitted_by=fitted)
     arrays, part = load_dense(path, split, labels, need_labels=not wanted.unlabelled)
     with check_arrays(path):
         model = hokical.Dense(fitted, **dense, random_state=seed)

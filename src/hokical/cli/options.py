@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,23 +21,24 @@ class Part(StrEnum):
         return "val" if self is Part.val else "test"
 
 
+def text(help: str, *names: str, **options: Any) -> Any:
+    """An option with its help text first; typer makes the names that are not given."""
+    return typer.Option(*names, help=help, **options)
+
+
 def complete_method(incomplete: str) -> list[str]:
     """Names of methods that begin so, for the shell's completion."""
     names = ["auto", *hokical.calibrators.catalog.method_names()]
     return [name for name in names if name.startswith(incomplete)]
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Bins = Annotated[int, typer.Option(min=1, help="Number of equal-width confidence bins.")]
-Resamples = Annotated[
-    int, typer.Option(min=0, help="Bootstrap resamples for intervals; 0 for no intervals.")
-]
-Seed = Annotated[int, typer.Option(min=0, metavar="<int>", help="Seed of everything random.")]
-Labels = Annotated[
-    Path | None, typer.Option(help="File with the labels, if not next to the logits.")
-]
+Json = Annotated[bool, text("Print the result as JSON.", "--json")]
+Bins = Annotated[int, text("Number of equal-width confidence bins.", min=1)]
+Resamples = Annotated[int, text("Bootstrap resamples for intervals; 0 for no intervals.", min=0)]
+Seed = Annotated[int, text("Seed of everything random.", min=0, metavar="<int>")]
+Labels = Annotated[Path | None, text("File with the labels, if not next to the logits.")]
 Probabilities = Annotated[
-    bool, typer.Option("--probabilities", help="The scores are probabilities, not logits.")
+    bool, text("The scores are probabilities, not logits.", "--probabilities")
 ]
 #: The same where a calibrator may know.
 Scores = Annotated[
@@ -52,40 +53,32 @@ Scores = Annotated[
 Zero = StrEnum("Zero", ["unlikely", "impossible"])
 Zeros = Annotated[
     Zero | None,
-    typer.Option(
+    text(
+        "What a probability of 0 means: unlikely or impossible.",
         metavar="WORD",
         show_default="unlikely",
-        help="What a probability of 0 means: unlikely or impossible.",
     ),
 ]
 BinaryScore = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="The column with the score of class 1 of two; or none."),
+    str | None, text("The column with the score of class 1 of two; or none.", metavar="COLUMN")
 ]
 Classes = Annotated[
-    str | None,
-    typer.Option(metavar="NAMES", help="Class names in column order, e.g. cat,dog,bird."),
+    str | None, text("Class names in column order, e.g. cat,dog,bird.", metavar="NAMES")
 ]
 Method = Annotated[
     str | None,
-    typer.Option(
-        help="Name from `hokical methods`.", show_default="auto", autocompletion=complete_method
-    ),
+    text("Name from `hokical methods`.", show_default="auto", autocompletion=complete_method),
 ]
-Split = Annotated[Part, typer.Option(help="Part of a file with val_logits and test_logits.")]
+Split = Annotated[Part, text("Part of a file with val_logits and test_logits.")]
 ClassAxis = Annotated[
-    int | None,
-    typer.Option(help="For maps and tokens: axis of the classes, 1 for (n, classes, h, w)."),
+    int | None, text("For maps and tokens: axis of the classes, 1 for (n, classes, h, w).")
 ]
 IgnoreLabel = Annotated[
     list[int] | None,
-    typer.Option(
-        metavar="<int>", help="With --class-axis: a label to ignore, e.g. 255; repeatable."
-    ),
+    text("With --class-axis: a label to ignore, e.g. 255; repeatable.", metavar="<int>"),
 ]
 PositionsPerItem = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="<int>", help="With --class-axis: positions to use per item."),
+    int | None, text("With --class-axis: positions to use per item.", min=1, metavar="<int>")
 ]
 CalibratorFile = Annotated[
     Path, typer.Argument(metavar="CALIBRATOR", help="File that `fit` saved.")

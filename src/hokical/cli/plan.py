@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
-
 import hokical
-from hokical.cli.options import Bins, Json, Seed
+from hokical.cli.options import Bins, Json, Seed, text
 from hokical.cli.show import DASH, check_options, new_table, show_json, show_table
 
 _REMARKS = {
@@ -20,16 +18,14 @@ _REMARKS = {
 
 
 def plan(
-    risk: Annotated[float, typer.Option(help="Largest error rate among accepted labels.")] = 0.05,
-    accuracy: Annotated[float, typer.Option(help="Accuracy of the classifier, e.g. 0.8.")] = 0.8,
+    risk: Annotated[float, text("Largest error rate among accepted labels.")] = 0.05,
+    accuracy: Annotated[float, text("Accuracy of the classifier, e.g. 0.8.")] = 0.8,
     auroc: Annotated[
-        float, typer.Option(help="How well its confidence ranks right above wrong; see evaluate.")
+        float, text("How well its confidence ranks right above wrong; see evaluate.")
     ] = 0.85,
-    delta: Annotated[
-        float, typer.Option(help="Probability that the error rate is larger than the risk.")
-    ] = 0.1,
+    delta: Annotated[float, text("Probability that the error rate is larger than the risk.")] = 0.1,
     simulations: Annotated[
-        int, typer.Option(min=1, metavar="<int>", help="Simulated sets per number of examples.")
+        int, text("Simulated sets per number of examples.", min=1, metavar="<int>")
     ] = 100,
     seed: Seed = 0,
     as_json: Json = False,
@@ -61,12 +57,12 @@ def plan(
 
 
 def bound(
-    ece: Annotated[float, typer.Option(help="Equal-width ECE, as measured.")],
-    n: Annotated[int, typer.Option(help="Number of test examples it was measured on.")],
+    ece: Annotated[float, text("Equal-width ECE, as measured.")],
+    n: Annotated[int, text("Number of test examples it was measured on.")],
     bins: Bins = 15,
-    delta: Annotated[float, typer.Option(help="Probability that the bound fails.")] = 0.05,
+    delta: Annotated[float, text("Probability that the bound fails.")] = 0.05,
     brier: Annotated[
-        float | None, typer.Option(help="Brier score of the confidence; tightens the bounds.")
+        float | None, text("Brier score of the confidence; tightens the bounds.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
 
 import hokical
 from hokical.cli.data import load_examples
-from hokical.cli.options import Json, Labels, Part, Seed, Split, Validation
+from hokical.cli.options import Json, Labels, Part, Seed, Split, Validation, text
 from hokical.cli.show import check_options, new_table, show_json, show_table, stdout
 
 if TYPE_CHECKING:
@@ -31,14 +30,12 @@ class Search(StrEnum):
 
 def select(
     val: Validation,
-    search: Annotated[Search, typer.Option(help="Refine the width, or use the paper's grid.")] = (
-        Search.exact
-    ),
+    search: Annotated[Search, text("Refine the width, or use the paper's grid.")] = (Search.exact),
     families: Annotated[
-        str, typer.Option(help="Noise families, comma-separated; gumbel is the third.")
+        str, text("Noise families, comma-separated; gumbel is the third.")
     ] = "gaussian,uniform",
     draws: Annotated[
-        int | None, typer.Option(min=1, help="For the paper's grid: sample instead of integrate.")
+        int | None, text("For the paper's grid: sample instead of integrate.", min=1)
     ] = None,
     seed: Seed = 0,
     labels: Labels = None,

@@ -114,6 +114,14 @@ def interval(low: float, high: float) -> str:
     return DASH if math.isnan(low) or math.isnan(high) else f"{number(low)} - {number(high)}"
 
 
+def show_result(values: dict[str, Any], lines: dict[str, str | None], as_json: bool) -> None:
+    """The values as JSON, or the lines that say something."""
+    if as_json:
+        show_json(values)
+    else:
+        show_facts({name: line for name, line in lines.items() if line})
+
+
 def show_facts(facts: dict[str, str]) -> None:
     """Names and values in two columns, without a frame; long sentences wrapped in a terminal."""
     width, console = max(map(len, facts)), stdout()

@@ -12,21 +12,12 @@ One module per format. The format is found by a file's first bytes; nothing in a
 
 from hokical.io.answers import Answers, read_lm_eval, read_logprobs
 from hokical.io.errors import DataFileError
+from hokical.io.names import Wanted
 from hokical.io.opening import is_pattern
 from hokical.io.reading import LabelledRows, read_examples
-from hokical.io.wanted import Wanted
 from hokical.io.writing import check_output, write_npz, write_table
 
 __all__ = [
-    "Answers",
-    "DataFileError",
-    "LabelledRows",
-    "Wanted",
-    "check_output",
-    "is_pattern",
-    "read_examples",
-    "read_lm_eval",
-    "read_logprobs",
-    "write_npz",
-    "write_table",
-]
+    "Answers", "DataFileError", "LabelledRows", "Wanted", "check_output", "is_pattern",
+    "read_examples", "read_lm_eval", "read_logprobs", "write_npz", "write_table",
+]  # fmt: skip

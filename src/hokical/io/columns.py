@@ -1,4 +1,4 @@
-"""Which columns of a table are logits, which the label, which the part; for CSV and Parquet."""
+"""Tables: which columns are logits, which the label, which the part; Parquet (extra `parquet`)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.io.errors import DataFileError
+from hokical.io.errors import DataFileError, import_reader, report_damage
 from hokical.io.names import (
+    ALL,
     LABELS,
+    LOGITS_AND_LABELS,
     PARTS,
     WEIGHT_ARRAY,
     WEIGHTS,
     Arrays,
+    Wanted,
     are_probabilities,
     first_known,
     normalize,
     probabilities_error,
 )
-from hokical.io.wanted import ALL, LOGITS_AND_LABELS, Wanted
 
 _NUMBERED = re.compile(r"(logits?|scores?|outputs?|class|c|z|)_?(\d+)")
 _NUMBERED_PROBABILITY = re.compile(r"(p|prob(?:s|a|ability|abilities)?|softmax)_?(\d+)")
@@ -40,6 +42,9 @@ _OTHER_NUMBERS = re.compile(
 #: Among the arrays of a table: names of its classes; what its kept columns begin with.
 CLASSES, KEPT = "classes", "kept: "
 _WANTED = "columns logit_0, logit_1, ... and label"
+
+
+KIND = "a Parquet table"
 
 
 @dataclass(frozen=True)
@@ -94,15 +99,14 @@ def find_columns(
         logits, labels = [], labels or 0
     elif wanted.binary_score is not None:
         logits = [_find_column(path, index, wanted.binary_score, "--binary-score")]
-    elif set(named) & set(index):
-        logits = [_find_column(path, index, name, "--classes") for name in wanted.classes]
+    elif named and set(named) <= set(index):
+        logits = [index[name] for name in named]
     else:
         logits = _logit_columns(path, rest, wanted)
     if wanted.keep == ALL:
         kept = {name: i for i, name in enumerate(header) if i not in logits}
-    numbered = any(
-        p.fullmatch(names[i]) for p in (_NUMBERED, _NUMBERED_PROBABILITY) for i in logits
-    )
+    patterns = (_NUMBERED, _NUMBERED_PROBABILITY)
+    numbered = any(p.fullmatch(names[i]) for p in patterns for i in logits)
     classes = () if numbered or len(logits) < 2 else tuple(header[i] for i in logits)
     return ColumnLayout(logits, labels, split, weights, classes, kept)
 
@@ -131,11 +135,12 @@ def _logit_columns(path: Path, rest: dict[str, int], wanted: Wanted) -> list[int
     whole = first_known(rest, wanted.words)
     if whole is not None:  # one column that holds lists
         return [rest[whole]]
-    numbered = _numbered_columns(
-        path, rest, _NUMBERED_PROBABILITY if wanted.probabilities else _NUMBERED
-    )
+    pattern = _NUMBERED_PROBABILITY if wanted.probabilities else _NUMBERED
+    numbered = _numbered_columns(path, rest, pattern)
     if len(numbered) >= 2:
         return numbered
+    if not rest.keys().isdisjoint(map(normalize, wanted.classes)):  # one is missing
+        return [_find_column(path, rest, name, "--classes or the fit") for name in wanted.classes]
     if not rest:
         raise DataFileError(
             path, f"expected {_WANTED}; found no other column.", "Rename the columns."
@@ -211,10 +216,62 @@ def split_rows(path: Path, rows: TableRows, name: str = "logits") -> Arrays:
             f"expected `split` to be val or test; found {sorted(set(names.tolist()))[:5]}.",
             "Rename the values, or drop the column.",
         )
-    parts = {
-        f"{part}_{name}": array[kept]
-        for part, kept in found.items()
-        if kept.any()
-        for name, array in given.items()
-    }
-    return {**parts, **about}
+    some = [(part, rows) for part, rows in found.items() if rows.any()]
+    return {**{f"{p}_{n}": array[rows] for p, rows in some for n, array in given.items()}, **about}
+
+
+def parquet_library(path: Path) -> Any:
+    """`pyarrow.parquet`, or an error that says how to install it."""
+    return import_reader(path, "pyarrow.parquet", KIND, "parquet")
+
+
+def open_parquet(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
+    """Logits from one column each or from one column of lists; labels from theirs."""
+    parquet = parquet_library(path)
+    with report_damage(path, KIND):
+        stored = parquet.ParquetFile(path, page_checksum_verification=True)
+        names = stored.schema_arrow.names
+        layout = find_columns(path, names, wanted)
+        if len(layout.logits) == 1 and wanted.binary_score is None:
+            only = stored.schema_arrow.field(layout.logits[0])
+            if "list" not in str(only.type):
+                raise one_score_error(path, only.name)
+        table = stored.read(columns=[names[index] for index in layout.all()])
+        return split_rows(path, table_rows(path, table, layout, names), wanted.array)
+
+
+def table_rows(path: Path, table: Any, layout: ColumnLayout, names: list[str]) -> TableRows:
+    """The rows of a pyarrow table."""
+    columns = [table.column(names[index]) for index in layout.logits]
+    if len(columns) == 1 and "list" in str(columns[0].type):
+        logits = _from_lists(path, columns[0])
+    else:
+        parts = [np.asarray(column.to_numpy()) for column in columns]
+        logits = np.stack(parts, axis=1) if parts else np.empty((table.num_rows, 0))
+    labels, weights = (
+        None if index is None else table.column(names[index]).to_numpy()
+        for index in (layout.labels, layout.weights)
+    )
+    split = None if layout.split is None else table.column(names[layout.split]).to_pylist()
+    kept = {name: _column_array(table.column(name)) for name in layout.kept}
+    return TableRows(logits, labels, weights, split, kept, layout.classes)
+
+
+def _column_array(column: Any) -> NDArray[Any]:
+    """Values (n,); with nulls as objects, so that whole numbers stay whole."""
+    return np.array(column.to_pylist(), object) if column.null_count else column.to_numpy()
+
+
+def _from_lists(path: Path, column: Any) -> NDArray[Any]:
+    rows = column.combine_chunks()
+    lengths = set(rows.value_lengths().to_pylist())
+    if len(lengths) > 1 or None in lengths:
+        raise DataFileError(
+            path,
+            f"expected as many logits in every row; found {sorted(map(str, lengths))}.",
+            "Fix or drop the odd rows.",
+        )
+    width = lengths.pop() if lengths else 0
+    if len(rows) and not width:
+        raise DataFileError(path, "expected logits in every row; found empty lists.", "Fill them.")
+    return np.asarray(rows.flatten().to_numpy(zero_copy_only=False)).reshape(len(rows), width)

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from hokical.io.chunks import Chunk, block_rows, read_ahead, skip_rows
-from hokical.io.columns import find_columns
+from hokical.io.columns import KIND, find_columns, parquet_library, table_rows
 from hokical.io.errors import DataFileError, report_damage
 from hokical.io.identities import file_identity
-from hokical.io.names import PARTS, FileSplit, normalize
-from hokical.io.parquet import KIND, parquet_library, table_rows
+from hokical.io.names import PARTS, FileSplit, Wanted, normalize
 from hokical.io.reading import tidy_labels
 from hokical.io.sources import ChunkSource
-from hokical.io.wanted import Wanted
 
 #: How a dataset is called in errors.
 _DATASET = Path("pyarrow dataset")

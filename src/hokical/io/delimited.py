@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from hokical.io.columns import TableRows, find_columns, one_score_error, split_rows
 from hokical.io.errors import DataFileError, report_damage
-from hokical.io.names import NAMELESS, Arrays
+from hokical.io.names import LOGITS_AND_LABELS, NAMELESS, Arrays, Wanted
 from hokical.io.sniff import open_text
-from hokical.io.wanted import LOGITS_AND_LABELS, Wanted
 
 _KIND = "a table (.csv) of numbers, columns logit_0, logit_1, ... and label"
 

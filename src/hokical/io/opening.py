@@ -10,13 +10,11 @@ import numpy as np
 from hokical.core.arrays import library_of
 from hokical.io.datasets import DatasetSource, ParquetSource
 from hokical.io.errors import DataFileError
-from hokical.io.names import Arrays, FileSplit
-from hokical.io.numpy_files import map_npz, open_npy
+from hokical.io.names import Arrays, FileSplit, Wanted
+from hokical.io.numpy_files import map_npz, open_npy, open_zarr
 from hokical.io.reading import Location, find_arrays, labels_beside, read_examples, tidy_labels
 from hokical.io.sniff import find_format
 from hokical.io.sources import ArraySource, ChunkSource, from_arrays, from_chunks
-from hokical.io.stores import open_zarr
-from hokical.io.wanted import Wanted
 
 _WILD = frozenset("*?[")
 #: What marks the folder of a Zarr array or group.

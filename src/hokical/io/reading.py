@@ -16,26 +16,29 @@ from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray, IntArray
-from hokical.io.columns import CLASSES, KEPT
+from hokical.io.columns import CLASSES, KEPT, open_parquet
 from hokical.io.delimited import open_csv
 from hokical.io.errors import DataFileError, report_file
 from hokical.io.names import (
+    ALL,
+    LABELS_ALONE,
+    LOGITS_AND_LABELS,
     NAMELESS,
     TOP_K,
     ArrayNames,
     Arrays,
     FileSplit,
+    Wanted,
     choose_arrays,
     choose_labels,
+    encode_labels,
     find_name,
+    has_label,
     normalize,
 )
-from hokical.io.numpy_files import open_npy, open_npz
-from hokical.io.parquet import open_parquet
+from hokical.io.numpy_files import open_npy, open_npz, open_safetensors
 from hokical.io.pickles import open_pickle
 from hokical.io.sniff import find_format
-from hokical.io.stores import open_safetensors
-from hokical.io.wanted import ALL, LABELS_ALONE, LOGITS_AND_LABELS, Wanted, encode_labels, has_label
 
 Location = str | os.PathLike[str]
 

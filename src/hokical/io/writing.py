@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hokical.core.files import replace_file
+from hokical.io.columns import parquet_library
 from hokical.io.errors import DataFileError
-from hokical.io.parquet import parquet_library
 
 #: What the name of a table of results may end in.
 TABLES = (".csv", ".csv.gz", ".parquet")

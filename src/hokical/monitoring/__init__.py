@@ -11,13 +11,6 @@ from hokical.monitoring.reference import Reference
 from hokical.monitoring.status import Status, Verdict
 
 __all__ = [
-    "CalibrationMonitor",
-    "ClassStatus",
-    "Reference",
-    "Status",
-    "Verdict",
-    "append_json_line",
-    "draw_history",
-    "prometheus_text",
-    "read_history",
-]
+    "CalibrationMonitor", "ClassStatus", "Reference", "Status", "Verdict", "append_json_line",
+    "draw_history", "prometheus_text", "read_history",
+]  # fmt: skip

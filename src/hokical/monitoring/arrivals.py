@@ -10,8 +10,8 @@ import numpy as np
 from hokical.core.labels import as_labels
 from hokical.core.reading import to_numpy
 from hokical.core.types import AnyArray, FloatArray, IntArray
+from hokical.io.names import has_label
 from hokical.io.reading import tidy_labels
-from hokical.io.wanted import has_label
 from hokical.metrics.checks import Examples, as_examples
 from hokical.monitoring.windows import Window
 

@@ -17,16 +17,9 @@ from hokical.monitoring.reference import InputDrift
 from hokical.monitoring.state import MonitorState
 
 Kind = Literal[
-    "too few labels",
-    "calibrated",
-    "inputs shifted",
-    "suspect",
-    "as at fit time",
-    "over-confident",
-    "under-confident",
-    "holds again",
-    "a class is off",
-]
+    "too few labels", "calibrated", "inputs shifted", "suspect", "as at fit time",
+    "over-confident", "under-confident", "holds again", "a class is off",
+]  # fmt: skip
 #: By how many standard errors the window's gap must exceed the tolerance to be mentioned.
 _ERRORS = 3.0
 

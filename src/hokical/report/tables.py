@@ -19,17 +19,13 @@ from hokical.report.results import MethodResult
 
 #: Heading of each score, and its meaning in a few words.
 HEADINGS = {
-    "mean_confidence": ("says", "mean confidence"),
-    "accuracy": ("right", "accuracy"),
-    "ece": ("ECE", "equal width"),
-    "ece_mass": ("ECE", "equal mass"),
-    "smooth_ece": ("smooth ECE", "no bins"),
-    "brier": ("Brier", "of the label"),
+    "mean_confidence": ("says", "mean confidence"), "accuracy": ("right", "accuracy"),
+    "ece": ("ECE", "equal width"), "ece_mass": ("ECE", "equal mass"),
+    "smooth_ece": ("smooth ECE", "no bins"), "brier": ("Brier", "of the label"),
     "log_loss": ("log loss", "of the label"),
-    "classwise_ece": ("classwise ECE", "mean of classes"),
-    "brier_full": ("Brier", "all classes"),
+    "classwise_ece": ("classwise ECE", "mean of classes"), "brier_full": ("Brier", "all classes"),
     "log_loss_full": ("log loss", "all classes"),
-}
+}  # fmt: skip
 SHARES = ("mean_confidence", "accuracy")
 #: What LaTeX would take for markup.
 _LATEX = str.maketrans(

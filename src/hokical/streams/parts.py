@@ -18,12 +18,12 @@ import numpy as np
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.files import replace_file
 from hokical.core.logits import as_logits
+from hokical.io.columns import parquet_library
 from hokical.io.datasets import ParquetSource
 from hokical.io.errors import DataFileError, report_file
 from hokical.io.identities import file_identity
 from hokical.io.names import FileSplit
 from hokical.io.opening import is_pattern, matching_files, parquet_files
-from hokical.io.parquet import parquet_library
 from hokical.streams.blocks import report_rows
 
 _STAMP = b"hokical"
