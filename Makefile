@@ -5,11 +5,12 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 READY := .venv/.ready
 PEERS := .venv/.peers
+BENCH := .venv/.bench
 ARRAYS := .venv/.arrays
 PACKAGE := .venv/.package
 
-.PHONY: demo test test-all soak coverage lint bench bench-gpu docs test-peers package wheel-test \
-	lowest clean
+.PHONY: demo test test-all soak coverage lint bench bench-peers bench-gpu docs test-peers package \
+	wheel-test lowest clean
 
 demo: $(READY)  ## calibrate the shipped network with every method
 	@$(BIN)/hokical demo
@@ -34,15 +35,18 @@ lint: $(READY)  ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(PEERS)  ## speed and memory, as ratios within one run
-	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+bench: bench-peers  ## speed and memory: docs/bench.md, then all others, as ratios within one run
+	for file in $(filter-out %/bench_peers.py %/bench_gpu.py,$(wildcard benchmarks/bench_*.py)); do \
+		$(BIN)/python $$file || exit 1; done
+
+bench-peers: $(BENCH)  ## beside other libraries: writes docs/bench.md and docs/bench.json
+	$(BIN)/python benchmarks/bench_peers.py --write docs/bench.md
 
 bench-gpu: $(READY)  ## kernels, fits and predictions on a CUDA GPU; needs PyTorch
 	$(BIN)/python benchmarks/bench_gpu.py
 
-docs: $(READY)  ## build the site into site/
-	$(BIN)/python -m zensical build --strict --clean
-	@echo "Read it, with search and without a network: python -m http.server --directory site"
+docs: $(READY)  ## build the site into site/VERSION/, with the notebooks
+	$(BIN)/python tools/make_site.py
 
 test-peers: $(PEERS)  ## compare with other libraries
 	$(BIN)/python -m pytest -n auto -m peer
@@ -74,6 +78,11 @@ $(ARRAYS): $(READY)
 
 $(PEERS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[peers]'
+	@touch $@
+
+# The pinned version keeps a CPU build of PyTorch that is there already.
+$(BENCH): $(PEERS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -e '.[bench]'
 	@touch $@
 
 $(PACKAGE): $(READY)
