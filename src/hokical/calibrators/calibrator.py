@@ -20,6 +20,7 @@ from hokical.core.topk import TopK
 from hokical.core.types import FloatArray, IntArray
 from hokical.core.version import VERSION
 from hokical.core.views import Views
+from hokical.guarantees import selective
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.score_table import NeighbourTable, ScoreTable, accuracy_intervals
 from hokical.guarantees.scores import (
@@ -28,17 +29,14 @@ from hokical.guarantees.scores import (
     label_log_odds,
     score_levels,
 )
-from hokical.guarantees.selective import (
-    Evidence,
-    SelectivePrediction,
-    choose_threshold,
-    selective_prediction,
-    starting_levels,
-)
+from hokical.guarantees.selective import Evidence, SelectivePrediction
 from hokical.guarantees.support import Support
 from hokical.rules.answering import What, answer
 from hokical.rules.base import Rule
 from hokical.stability.noise import Noise
+
+#: What a file holds of a fit; in the attributes of these names, with an underscore.
+STORED = ("n_classes", "rule", "fit_scores", "held_out_scores", "neighbours", "support")
 
 
 class Calibrator:
@@ -158,12 +156,12 @@ class Calibrator:
         data = self._check_logits(logits)
         source, table = self._evidence("predict_or_abstain")
         confidence = self._on_host("confidence", data)
-        starts = starting_levels(risk, source)
-        found = selective_prediction(
+        starts = selective.starting_levels(risk, source)
+        found = selective.selective_prediction(
             self._on_host("labels", data),
             confidence,
             _levels(source, data, confidence),
-            choose_threshold(table, risk, delta, starts),
+            selective.choose_threshold(table, risk, delta, starts),
             risk=risk,
             delta=delta,
             certified_on=source,
@@ -224,16 +222,8 @@ class Calibrator:
 
     def _document(self) -> dict[str, Any]:
         """The contents of a file."""
-        return {
-            "method": self.name,
-            "n_classes": self.n_classes_,
-            "rule": self.rule_,
-            "fit_scores": self.fit_scores_,
-            "held_out_scores": self.held_out_scores_,
-            "neighbours": self.neighbours_,
-            "support": self.support_,
-            "beside": {},
-        }
+        stored = {name: getattr(self, f"{name}_") for name in STORED}
+        return {"method": self.name, **stored, "beside": {}}
 
     def _fit_in_words(self) -> str:
         """Classes, examples and the single numbers of the rule, for `repr`."""

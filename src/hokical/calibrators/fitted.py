@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.calibrator import STORED, Calibrator
 from hokical.calibrators.catalog import find_rule, load_estimator_class
 from hokical.core.storage import CalibratorFileError, read_document
 from hokical.guarantees.score_table import NeighbourTable, ScoreTable
@@ -24,8 +24,7 @@ class FittedCalibrator(Calibrator):
     def __init__(self, document: dict[str, Any]) -> None:
         self._body = document
         self.name = document["method"]
-        stored = ("rule", "n_classes", "fit_scores", "held_out_scores", "neighbours", "support")
-        for name in stored:
+        for name in STORED:
             setattr(self, f"{name}_", document[name])
         for name in ("preserves_labels", "accepts_top_k", "needs_views"):
             setattr(self, name, getattr(self.rule_, name))

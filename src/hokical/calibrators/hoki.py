@@ -1,7 +1,5 @@
 """Hoki: confidence from how often a label survives noise on the logits (Jang et al., 2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -37,17 +35,19 @@ class Hoki(BaseCalibrator):
     stability. Per confidence bin the method learns how stability relates to being right, and
     repeats until no validation example changes its bin. Labels are never changed.
 
+    `predict_proba` divides what the label leaves in proportion to the probability that noise
+    switches the label to each class. Uniform noise would give 0 to classes out of its reach;
+    Gaussian noise of the same deviation is used instead.
+
     Parameters
     ----------
     noise : "auto" or a Gaussian, Uniform or Gumbel
         "auto" chooses family and width on the validation set (`select_noise`).
     draws : int, optional
-        None computes stability exactly. A number M draws M noise vectors once and counts over
-        them, as in the paper. (`noise="auto"` is chosen with exact stability in either case.)
-    n_bins : int
-        Number of equal-width confidence bins.
-    max_iter : int
-        Maximum number of steps of the recursion.
+        None computes stability exactly. A number M draws M noise vectors once, by `random_state`,
+        and counts over them, as in the paper. (`noise="auto"` is always chosen exactly.)
+    n_bins, max_iter : int
+        Number of equal-width confidence bins, and most steps of the recursion.
     init : {"accuracy", "confidence"}
         Where every example starts: at the validation accuracy, or at its softmax confidence.
     unseen : {"nearest", "as_printed"}
@@ -58,29 +58,19 @@ class Hoki(BaseCalibrator):
         "as_printed" is the paper to the letter: a bin without validation examples leaves a
         confidence where it is, which can be 0.97 for equal logits; and bins without a mistake
         say 1.
-    random_state : int, RandomState, Generator or None
-        Seed of the draws; unused when exact.
 
     Attributes
     ----------
-    noise_ : the noise in use
-    selection_ : NoiseSelection or None, what `noise="auto"` tried
+    noise_, selection_ : the noise in use, and what `noise="auto"` tried (NoiseSelection) or None
     draws_ : the shared noise vectors (seed and shape), or None when exact
     accuracy_ : accuracy on the validation set
     alpha_, beta_ : (n_iter_, n_bins), NaN in bins without validation examples
     occupied_ : (n_iter_, n_bins) bool, the bins with validation examples
-    n_iter_, converged_ : how the recursion ended
-    ending_ : "converged" (every bin's mean confidence is its accuracy), "cycle" (a few examples
-        go back and forth between bins) or "limit" (`max_iter` reached)
+    converged_, ending_ : "converged" (every bin's mean confidence is its accuracy), "cycle" (a few
+        examples go back and forth between bins) or "limit" (`max_iter` reached)
     validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged, before
         certainty is cut as under `unseen`, which adds at most 1 / n for each such bin
     table_ : StabilityTable, the mergeable statistic that all of this is computed from
-
-    Notes
-    -----
-    `predict_proba` divides what the label leaves in proportion to the probability that noise
-    switches the label to each class. Uniform noise would give 0 to classes out of its reach;
-    Gaussian noise of the same deviation is used instead.
 
     Examples
     --------
@@ -155,7 +145,7 @@ class Hoki(BaseCalibrator):
         self._keep(found, self.n_classes_, scores, _merge([self.support_, scored.support], or_))
         return self
 
-    def merge(self, *others: Hoki) -> Hoki:
+    def merge(self, *others: Self) -> Self:
         """A new calibrator from this one and others fitted on other examples with the same noise.
 
         Equal to one fit on all the examples together.

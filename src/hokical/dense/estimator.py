@@ -14,16 +14,10 @@ from hokical.calibrators.fitted import load
 from hokical.calibrators.registry import new_estimator
 from hokical.core.arrays import to_host
 from hokical.core.storage import CalibratorFileError
+from hokical.dense import sources
 from hokical.dense.items import judge_items
 from hokical.dense.positions import DenseBatch, DenseOptions, check_options
 from hokical.dense.predicting import map_batches, predict_batch, select_batch
-from hokical.dense.sources import (
-    check_labelled,
-    item_batches,
-    make_source,
-    partition_for,
-    without_witnesses,
-)
 from hokical.io.sources import ChunkSource
 from hokical.metrics.summaries import Summary
 from hokical.rules.answering import What
@@ -110,11 +104,11 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """
         calibrator = new_estimator(self.calibrator, argument="calibrator")
         source = self._source(logits, labels, mask, sample_weight, self.max_positions_per_item)
-        calibrator.fit_partition(partition_for(calibrator, source))
+        calibrator.fit_partition(sources.partition_for(calibrator, source))
         table = calibrator.fit_scores_
         self.n_positions_ = None if table is None else table.total
         self.accuracy_ = None if table is None else table.accuracy
-        self.calibrator_: Calibrator = without_witnesses(calibrator)
+        self.calibrator_: Calibrator = sources.without_witnesses(calibrator)
         return self
 
     def predict(self, logits: Any, *, mask: Any = None, fill: int = -1) -> Any:
@@ -157,7 +151,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         given = (logits, labels, mask, sample_weight)
         calibrator = self.fitted_calibrator()
         found = evaluate(calibrator, self._source(*given, max_positions_per_item), **options)
-        batches = item_batches(*given, self._options(max_positions_per_item))
+        batches = sources.item_batches(*given, self._options(max_positions_per_item))
         return judge_items(found, batches, calibrator, n_resamples)
 
     def score(
@@ -174,7 +168,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         calibrator given at the start stays as it is; `calibrator_` is a copy that has counted.
         """
         self._source(logits, labels, mask, None, 1)  # checks that there are labels
-        certified = without_witnesses(self.fitted_calibrator())
+        certified = sources.without_witnesses(self.fitted_calibrator())
         self.calibrator_ = certified.certify(*self.draw_positions(logits, labels, mask=mask))
         return self
 
@@ -199,7 +193,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         ((5, 3), (5,))
         """
         options = self._options(per_item, random_state)
-        chunks = list(make_source(logits, labels, mask, None, options))
+        chunks = list(sources.make_source(logits, labels, mask, None, options))
         truth = [chunk.labels for chunk in chunks if chunk.labels is not None]
         rows = np.concatenate([to_host(chunk.logits) for chunk in chunks])
         return rows, np.concatenate(truth) if truth else None
@@ -239,7 +233,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             "random_state": options.seed,
         }
         about = {**(beside or {}), "dense": stored}
-        without_witnesses(self.fitted_calibrator()).save(path, beside=about)
+        sources.without_witnesses(self.fitted_calibrator()).save(path, beside=about)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -277,7 +271,9 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _source(
         self, logits: Any, labels: Any, mask: Any, weights: Any, per_item: int | None
     ) -> ChunkSource:
-        return check_labelled(make_source(logits, labels, mask, weights, self._options(per_item)))
+        return sources.check_labelled(
+            sources.make_source(logits, labels, mask, weights, self._options(per_item))
+        )
 
     def _predict(self, what: What, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
         work = partial(self.fitted_calibrator().answer, what)

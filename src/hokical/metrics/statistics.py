@@ -11,17 +11,11 @@ import numpy as np
 
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray, IntArray
+from hokical.metrics import ranking
 from hokical.metrics.binned_sums import debiased_root, gap_norm
 from hokical.metrics.checks import Predictions
 from hokical.metrics.proper import bin_refinement
-from hokical.metrics.ranking import (
-    RankedExamples,
-    area_under_risk,
-    area_under_roc,
-    risk_at,
-    row_dot,
-    run_starts,
-)
+from hokical.metrics.ranking import RankedExamples
 from hokical.metrics.smooth import grid_masses, ks_distance, own_bandwidth
 from hokical.metrics.sums import top_losses
 
@@ -36,9 +30,9 @@ def top_statistics(
         "ece_mass": _mass_errors(ranked, n_bins),
         "smooth_ece": own_bandwidth(grid_masses(ranked, cells), 1e-6),
         "ks_error": ks_distance(ranked),
-        "auroc": area_under_roc(ranked),
-        "aurc": area_under_risk(ranked),
-        "selective_risk": risk_at(ranked, coverage),
+        "auroc": ranking.area_under_roc(ranked),
+        "aurc": ranking.area_under_risk(ranked),
+        "selective_risk": ranking.risk_at(ranked, coverage),
     }
 
 
@@ -57,9 +51,9 @@ class BlockSums:
 
     def __call__(self, counts: FloatArray) -> dict[str, FloatArray]:
         """Means of resamples, (batch,) each, from the counts (batch, blocks) of what they drew."""
-        total = row_dot(counts, self.weight)
+        total = ranking.row_dot(counts, self.weight)
         finite = {name: sums for name, sums in self.sums.items() if np.isfinite(sums).all()}
-        found = {name: row_dot(counts, sums) / total for name, sums in finite.items()}
+        found = {name: ranking.row_dot(counts, sums) / total for name, sums in finite.items()}
         if self.cells is not None:
             gaps = np.abs(counts @ self.cells).sum(axis=-1)
             found["classwise_ece"] = gaps / (self.n_classes * total)
@@ -81,7 +75,7 @@ def class_cells(data: Predictions, blocks: list[IntArray], n_bins: int) -> Float
 
 def _binned_statistics(ranked: RankedExamples, n_bins: int) -> dict[str, FloatArray]:
     """Metrics of equal-width bins: sums over neighbours, since the groups are sorted."""
-    starts = run_starts(bin_index(ranked.confidence, n_bins))
+    starts = ranking.run_starts(bin_index(ranked.confidence, n_bins))
     gap = np.add.reduceat(ranked.gap, starts, axis=-1)
     weight = np.add.reduceat(ranked.weight, starts, axis=-1)
     correct = weight - np.add.reduceat(ranked.errors, starts, axis=-1)
@@ -112,12 +106,12 @@ def _mean_statistics(ranked: RankedExamples, clip: float) -> dict[str, FloatArra
     """Metrics that are linear in the examples, and the variance of the confidence."""
     confidence, total = ranked.confidence, ranked.total
     centre = confidence.mean()  # keeps the digits of a small variance
-    mean = row_dot(ranked.weight, confidence - centre) / total
-    spread = row_dot(ranked.weight, (confidence - centre) ** 2) / total
+    mean = ranking.row_dot(ranked.weight, confidence - centre) / total
+    spread = ranking.row_dot(ranked.weight, (confidence - centre) ** 2) / total
     hit, miss = (_finite_losses(confidence, outcome, clip) for outcome in (True, False))
-    squares = row_dot(ranked.weight, confidence**2)
-    squares += row_dot(ranked.correct, 1.0 - 2.0 * confidence)
-    losses = row_dot(ranked.correct, hit) + row_dot(ranked.errors, miss)
+    squares = ranking.row_dot(ranked.weight, confidence**2)
+    squares += ranking.row_dot(ranked.correct, 1.0 - 2.0 * confidence)
+    losses = ranking.row_dot(ranked.correct, hit) + ranking.row_dot(ranked.errors, miss)
     return {
         "accuracy": 1.0 - ranked.errors.sum(axis=-1) / total,
         "mean_confidence": centre + mean,

@@ -11,15 +11,9 @@ from hokical.core.reading import to_numpy
 from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.bounds import Method, calibration_bound
+from hokical.metrics import checks
 from hokical.metrics.binned import class_errors, ece
-from hokical.metrics.checks import (
-    Examples,
-    Predictions,
-    as_examples,
-    as_predictions,
-    check_clip,
-    check_inside,
-)
+from hokical.metrics.checks import Examples, Predictions
 from hokical.metrics.chunked import is_chunked, sum_chunks
 from hokical.metrics.classes import ClassSums, ClassTable
 from hokical.metrics.proper import split_sums
@@ -68,8 +62,8 @@ class SummaryOptions:
         for name, least in (("n_bins", 1), ("n_resamples", 0), ("seed", 0)):
             count = check_count(getattr(self, name), name=name, least=least)
             object.__setattr__(self, name, count)
-        check_inside("coverage", self.coverage, 0.0, 1.0)
-        check_clip(self.clip)
+        checks.check_inside("coverage", self.coverage, 0.0, 1.0)
+        checks.check_clip(self.clip)
         check_chance("delta", self.delta)
 
 
@@ -153,14 +147,14 @@ def summary(
     >>> round(result["brier"].value, 4), round(result.bounds["bousquet"], 4)
     (0.1641, 0.1351)
     """
-    limits: dict[str, Any] = {"n_bins": check_count(n_bins), "clip": check_clip(clip)}
+    limits: dict[str, Any] = {"n_bins": check_count(n_bins), "clip": checks.check_clip(clip)}
     if is_chunked(confidence):
         _refuse_for_chunks(n_resamples, proba=proba, labels=labels, predicted=predicted, seed=seed)
         total = sum_chunks(MetricSums.from_examples, confidence, correct, sample_weight, **limits)
         return summarize_sums(total, coverage=coverage, clip=clip, delta=delta)
     n_resamples = 1000 if n_resamples is None else n_resamples
     options = SummaryOptions(n_bins, coverage, clip, delta, n_resamples, seed)
-    examples = as_examples(confidence, correct, sample_weight)
+    examples = checks.as_examples(confidence, correct, sample_weight)
     columns = (examples.confidence, examples.correct)
     data = _as_predictions_or_none(proba, labels, sample_weight, examples.n_rows)
     sums = MetricSums.from_examples(*columns, examples.weight, levels=False, **limits)
@@ -339,7 +333,7 @@ def _as_predictions_or_none(
     if proba is None or labels is None:
         missing = "proba" if proba is None else "labels"
         raise ValueError(f"`proba` and `labels` go together; `{missing}` is missing.")
-    data = as_predictions(proba, labels, sample_weight)
+    data = checks.as_predictions(proba, labels, sample_weight)
     if data.n_rows != n_rows:
         raise ValueError(
             f"`proba` must have one row per confidence; got {data.n_rows} for {n_rows}."

@@ -6,16 +6,8 @@ from typing import Any, Literal
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.conversion import Zeros, check_zeros
 from hokical.core.warn import warn_user
-from hokical.integrations.onnx.models import (
-    Scores,
-    comes_from_softmax,
-    find_scores,
-    free_name,
-    free_prefix,
-    opset_of,
-    read_model,
-    shape_in_words,
-)
+from hokical.integrations.onnx import models
+from hokical.integrations.onnx.models import Scores
 from hokical.integrations.onnx.package import onnx_module
 from hokical.integrations.onnx.planning import ExportPlan, Precision, Shape, make_plan
 from hokical.integrations.onnx.tracing import ScoresLayout, trace
@@ -78,12 +70,12 @@ def attach(
     check_zeros(zeros)
     if scores not in ("logits", "probabilities"):
         raise ValueError(f'`scores` must be "logits" or "probabilities"; got {scores!r}.')
-    whole = read_model(model)
-    found = find_scores(whole, output, class_axis, getattr(calibrator, "n_classes_", 0))
+    whole = models.read_model(model)
+    found = models.find_scores(whole, output, class_axis, getattr(calibrator, "n_classes_", 0))
     kind = "float32" if found.dtype == "bfloat16" else found.dtype
-    plan = make_plan(calibrator, opset_of(whole), kind, precision, probabilities, support)
+    plan = make_plan(calibrator, models.opset_of(whole), kind, precision, probabilities, support)
     axis, rank = _check_axis(found, class_axis, plan.n_classes)
-    if scores == "logits" and comes_from_softmax(whole, found.name):
+    if scores == "logits" and models.comes_from_softmax(whole, found.name):
         warn_user(
             f"{found.name!r} comes from a softmax or sigmoid, so it holds probabilities, and is "
             'taken for logits. Pass `scores="probabilities"`, or the name of the logits as '
@@ -104,7 +96,7 @@ def attach(
 
 def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -> None:
     """Put the calibrator's nodes, constants and outputs into the model."""
-    prefix = free_prefix(whole)
+    prefix = models.free_prefix(whole)
     public = {"logits": found.name}
     if found.dtype == "bfloat16":  # which tracers do not know
         public["logits"] = f"{prefix}scores"
@@ -116,10 +108,10 @@ def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -
     if plan.n_transforms:
         if not layout.is_flat:
             raise ValueError("recal can only be attached to scores (batch, classes).")
-        public["transformed"] = free_name(whole, "transformed")
+        public["transformed"] = models.free_name(whole, "transformed")
         shape: Shape = [plan.n_transforms, lengths[0], plan.n_classes]
         whole.graph.input.append(plan.value_info(public["transformed"], shape, plan.input_dtype))
-    public |= {name: free_name(whole, name) for name in plan.outputs}
+    public |= {name: models.free_name(whole, name) for name in plan.outputs}
     graph = trace(plan, layout)
     graph.number_names(prefix, public)
     for name in plan.outputs:
@@ -149,7 +141,7 @@ def _check_axis(found: Scores, class_axis: int | None, n_classes: int) -> tuple[
     if isinstance(length, int) and length != n_classes:
         raise ValueError(
             f"`calibrator` must have as many classes as the model; it has {n_classes}, and "
-            f"{found.name!r} of shape {shape_in_words(found.shape)} has {length} in axis {axis}. "
-            "Fit it on this model's scores, or name another tensor as `output`."
+            f"{found.name!r} of shape {models.shape_in_words(found.shape)} has {length} in axis "
+            f"{axis}. Fit it on this model's scores, or name another tensor as `output`."
         )
     return axis, rank

@@ -26,21 +26,8 @@ from hokical.core.labels import as_weights
 from hokical.core.types import AnyArray, FloatArray, IntArray
 from hokical.core.warn import warn_user
 from hokical.guarantees.selective import SelectivePrediction
-from hokical.integrations.sklearn.held_out import (
-    HeldOutScores,
-    check_estimator,
-    check_examples,
-    class_index,
-    classes_of,
-    fit_clone,
-    hold_out,
-    label_on_top,
-    read_scores,
-    resolution,
-    scores_are_decisions,
-    warn_of_lost_rows,
-    weight_keyword,
-)
+from hokical.integrations.sklearn import held_out
+from hokical.integrations.sklearn.held_out import HeldOutScores
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -129,12 +116,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """
         check_zeros(self.zeros)
         calibrator = new_estimator(self.method)
-        X, labels = check_examples(self, X, y)
+        X, labels = held_out.check_examples(self, X, y)
         weights = as_weights(sample_weight, labels.size)
         self.estimator_ = self._fit_estimator(X, labels, weights)
-        self.classes_ = classes_of(self.estimator_)
+        self.classes_ = held_out.classes_of(self.estimator_)
         parts = self._hold_out(X, labels, weights)
-        self._calibrate(calibrator, parts, class_index(labels, self.classes_), weights)
+        self._calibrate(calibrator, parts, held_out.class_index(labels, self.classes_), weights)
         self._remember_features()
         return self
 
@@ -150,7 +137,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """
         logits = self._logits(X)
         proba = self.calibrator_.predict_proba(logits)
-        return label_on_top(proba, self.calibrator_.predict(logits), np.isfinite(logits))
+        return held_out.label_on_top(proba, self.calibrator_.predict(logits), np.isfinite(logits))
 
     def predict_confidence(self, X: Any) -> FloatArray:
         """The probability (n,) that each predicted label is right."""
@@ -159,8 +146,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def certify(self, X: Any, y: Any) -> Self:
         """Count rows that nothing was fitted on, for the guarantee of `predict_or_abstain`."""
-        X, labels = check_examples(self, X, y)
-        self.calibrator_.certify(self._logits(X), class_index(labels, self.classes_))
+        X, labels = held_out.check_examples(self, X, y)
+        self.calibrator_.certify(self._logits(X), held_out.class_index(labels, self.classes_))
         return self
 
     def predict_or_abstain(
@@ -181,7 +168,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def _fit_estimator(self, X: Any, y: AnyArray, weights: FloatArray | None) -> Any:
         """The estimator to predict with, fitted on all the data unless it was fitted before."""
-        check_estimator(self.estimator)
+        held_out.check_estimator(self.estimator)
         if self._prefit:
             return self.estimator
         if np.unique(y).size < 2:
@@ -189,14 +176,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 f"`y` must hold at least two classes; got 1 class, {y[0]!r}, in all {y.size} "
                 "examples. There is nothing to calibrate."
             )
-        if weights is not None and weight_keyword(self.estimator) is None:
+        if weights is not None and held_out.weight_keyword(self.estimator) is None:
             kind = type(self.estimator).__name__
             warn_user(
                 f"`sample_weight` was used for calibration only: {kind} does not take it in "
                 "`fit`. Use an estimator that does, or omit it.",
                 UserWarning,
             )
-        return fit_clone(self.estimator, X, y, weights)
+        return held_out.fit_clone(self.estimator, X, y, weights)
 
     def _hold_out(self, X: Any, y: AnyArray, weights: FloatArray | None) -> list[HeldOutScores]:
         """Scores of examples that the model giving them has not seen, one part per fold."""
@@ -204,12 +191,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         counts = np.ones(y.size, np.bool_) if weights is None else weights > 0.0
         if self._prefit:
             rows = np.flatnonzero(counts)
-            return [HeldOutScores(rows, self.classes_, read_scores(self.estimator_, X)[rows])]
+            return [
+                HeldOutScores(rows, self.classes_, held_out.read_scores(self.estimator_, X)[rows])
+            ]
         splits = [(train, test[counts[test]]) for train, test in self._splits(X, y)]
         parts = Parallel(n_jobs=self.n_jobs)(
-            delayed(hold_out)(self.estimator, X, y, weights, train, test) for train, test in splits
+            delayed(held_out.hold_out)(self.estimator, X, y, weights, train, test)
+            for train, test in splits
         )
-        warn_of_lost_rows(parts, sum(test.size for _, test in splits))
+        held_out.warn_of_lost_rows(parts, sum(test.size for _, test in splits))
         return [part for part in parts if part.rows.size]
 
     def _splits(self, X: Any, y: AnyArray) -> Iterator[tuple[IntArray, IntArray]]:
@@ -232,8 +222,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ) -> None:
         """Pool the held-out scores and fit the calibrator on them."""
         self.lowest_logit_ = -math.inf
-        if self.zeros == "unlikely" and not scores_are_decisions(self.estimator_):
-            self.lowest_logit_ = resolution([part.scores for part in parts], self.classes_.size)
+        if self.zeros == "unlikely" and not held_out.scores_are_decisions(self.estimator_):
+            self.lowest_logit_ = held_out.resolution(
+                [part.scores for part in parts], self.classes_.size
+            )
         rows = np.concatenate([part.rows for part in parts])
         logits = np.concatenate([part.logits(self.classes_, self.lowest_logit_) for part in parts])
         self.n_calibration_ = int(rows.size)
@@ -255,7 +247,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def _logits(self, X: Any) -> FloatArray:
         """The estimator's logits (n, classes), raised to the lowest."""
         check_is_fitted(self, "calibrator_")
-        return np.maximum(read_scores(self.estimator_, X), self.lowest_logit_)
+        return np.maximum(held_out.read_scores(self.estimator_, X), self.lowest_logit_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

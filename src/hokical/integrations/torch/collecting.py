@@ -8,15 +8,8 @@ from torch import Tensor, nn
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.progress import progress_bar
-from hokical.integrations.torch.batches import (
-    GetLogits,
-    classes_last,
-    device_of,
-    evaluation_mode,
-    find_logits,
-    split_batch,
-    to_device,
-)
+from hokical.integrations.torch import batches
+from hokical.integrations.torch.batches import GetLogits
 from hokical.integrations.torch.model import CalibratedModel
 
 
@@ -51,18 +44,18 @@ def collect_logits(
     >>> logits.shape, labels.shape
     (torch.Size([15, 3]), torch.Size([15]))
     """
-    place = device_of(model) if device is None else torch.device(device)
-    pick = find_logits if get_logits is None else get_logits
+    place = batches.device_of(model) if device is None else torch.device(device)
+    pick = batches.find_logits if get_logits is None else get_logits
     total = len(loader) if hasattr(loader, "__len__") else 0
     parts: list[tuple[Tensor, Tensor]] = []
     with (
-        evaluation_mode(model),
+        batches.evaluation_mode(model),
         torch.no_grad(),
         progress_bar("collecting logits", total, progress) as advance,
     ):
         for batch in loader:
-            args, kwargs, labels = split_batch(to_device(batch, place))
-            logits = classes_last(pick(_run(model, args, kwargs)), class_axis)
+            args, kwargs, labels = batches.split_batch(batches.to_device(batch, place))
+            logits = batches.classes_last(pick(_run(model, args, kwargs)), class_axis)
             parts.append(_as_rows(logits, labels, dtype, ignore_label))
             advance()
     if not sum(labels.numel() for _, labels in parts):
@@ -113,7 +106,7 @@ def calibrate(
     axes: set[int] = set()
 
     def pick(output: Any) -> Tensor:
-        found = (find_logits if get_logits is None else get_logits)(output)
+        found = (batches.find_logits if get_logits is None else get_logits)(output)
         axes.add(found.ndim)
         return found
 

@@ -13,15 +13,8 @@ from torch.utils._pytree import _register_namedtuple
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.views import Views
 from hokical.guarantees.selective import SelectivePrediction
-from hokical.integrations.torch.batches import (
-    GetLogits,
-    classes_last,
-    device_of,
-    evaluation_mode,
-    find_logits,
-    split_batch,
-    to_device,
-)
+from hokical.integrations.torch import batches
+from hokical.integrations.torch.batches import GetLogits
 from hokical.integrations.torch.files import read_network, write_network
 from hokical.integrations.torch.module import CalibratorModule, as_module
 
@@ -93,9 +86,9 @@ class CalibratedModel(nn.Module):
         if not isinstance(calibrator, CalibratorModule):
             calibrator = as_module(calibrator)
         self.model = model
-        self.calibrator = calibrator.to(device_of(model))
+        self.calibrator = calibrator.to(batches.device_of(model))
         self.class_axis = class_axis
-        self.get_logits = find_logits if get_logits is None else get_logits
+        self.get_logits = batches.find_logits if get_logits is None else get_logits
         self.transforms = list(transforms or ())
         if len(self.transforms) != calibrator.n_transforms:
             raise ValueError(
@@ -113,7 +106,7 @@ class CalibratedModel(nn.Module):
         logits = self.get_logits(self.model(*args, **kwargs))
         self._bring_calibrator_to(logits.device)
         given = self._transform_logits(args, kwargs)
-        answer = self.calibrator(classes_last(logits, self.class_axis), **given)
+        answer = self.calibrator(batches.classes_last(logits, self.class_axis), **given)
         output = CalibratedOutput(logits, answer.labels, answer.confidence)
         return (*output,) if self.as_tuple else output
 
@@ -127,7 +120,7 @@ class CalibratedModel(nn.Module):
             for transform in self.transforms
         ]
         axis = self.class_axis + (self.class_axis >= 0)  # there is one more in front of all
-        return {"transformed": classes_last(torch.stack(views), axis)}
+        return {"transformed": batches.classes_last(torch.stack(views), axis)}
 
     @torch.no_grad()
     def predict_or_abstain(
@@ -148,9 +141,11 @@ class CalibratedModel(nn.Module):
         `predict_or_abstain` then uses these counts; `loader` is as in `collect_logits`.
         """
         fitted, tables = self._known_fit("certify"), []
-        with evaluation_mode(self.model):
+        with batches.evaluation_mode(self.model):
             for batch in loader:
-                args, kwargs, labels = split_batch(to_device(batch, device_of(self.model)))
+                args, kwargs, labels = batches.split_batch(
+                    batches.to_device(batch, batches.device_of(self.model))
+                )
                 fitted.certify(self._scores(args, kwargs), labels)
                 tables.append(fitted.held_out_scores_)
         if not tables:
@@ -168,7 +163,7 @@ class CalibratedModel(nn.Module):
 
     def _scores(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | Views:
         """What the calibrator takes, if each row is an example of its own."""
-        logits = classes_last(self.get_logits(self.model(*args, **kwargs)), self.class_axis)
+        logits = batches.classes_last(self.get_logits(self.model(*args, **kwargs)), self.class_axis)
         if logits.ndim != 2:
             raise ValueError(
                 "a guarantee needs one answer per example, logits (n, classes); got shape "
