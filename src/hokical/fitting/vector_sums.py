@@ -73,6 +73,8 @@ class VectorPart:
             (examples.true_margins + logits.on_host(self._offset)) / -units.unit
         )
         self._true = logits.beside(self.true_features)
+        #: Whether any class is masked. To ask a GPU for every block would stop it each time.
+        self._masked = not (logits.is_numpy or bool(logits.xp.all(logits.possible)))
 
     def observe(self) -> FloatArray:
         """Weighted sums of the true classes' features, and of the classes, (2 classes,)."""
@@ -128,8 +130,9 @@ class VectorPart:
 
     def _sum_rows(self, theta: FloatArray, rows: slice) -> FloatArray:
         """All sums over some rows, in a flat array."""
-        total = self._add_blocks(theta, rows)
-        return np.concatenate([self.examples.logits.on_host(sums).reshape(-1) for sums in total])
+        logits, xp = self.examples.logits, self.examples.logits.xp
+        flat = [xp.reshape(sums, (-1,)) for sums in self._add_blocks(theta, rows)]
+        return np.asarray(logits.on_host(xp.concat(flat)))
 
     def _add_blocks(self, theta: FloatArray, rows: slice) -> list[Array]:
         """The three sums of `VectorSums` over some rows, one block after the other."""
@@ -139,8 +142,8 @@ class VectorPart:
         for start in range(rows.start, rows.stop, self._rows_per_block):
             part = slice(start, min(start + self._rows_per_block, rows.stop))
             found = self._sum_block(theta, part, self.examples.block(part), room)
-            if not total:
-                total = [*found[:2], found[2] + 0.0]  # the room is used again
+            if not total:  # the room is used again
+                total = [*found[:2], found[2] if room is None else found[2].copy()]
             else:
                 total = [_add(sums, more) for sums, more in zip(total, found, strict=True)]
         return total
@@ -162,11 +165,11 @@ class VectorPart:
     def _score(self, theta: FloatArray, rows: slice, block: Logits) -> _Scored:
         """Features, probabilities and log losses of a block."""
         xp, unit, labels = block.xp, self.units.unit, self._labels[rows]
-        deviation, bias = (block.beside(half) for half in np.split(theta, 2))
-        slope = unit / self.units.temperature + deviation
+        there, half = block.beside(theta), self._n_classes
+        slope, bias = unit / self.units.temperature + there[:half], there[half:]
         features = block.margins + self._offset[rows][:, None]
         features /= -unit
-        masked = not bool(xp.all(block.possible))
+        masked = self._masked or (block.is_numpy and not block.possible.all())
         if masked:  # they must stay masked whatever their scale, and inf * 0 is not a number
             features = xp.where(block.possible, features, 0.0)
         with ignore_overflow():  # a trial step may go much too far
