@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: The classes of CIFAR-10, by column.
-DEMO_CLASSES = tuple("plane car bird cat deer dog frog horse ship truck".split())
+DEMO_CLASSES = ("plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 Examples = tuple[NDArray[np.float16], NDArray[np.uint8]]
 
 

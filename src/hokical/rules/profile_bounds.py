@@ -21,10 +21,7 @@ _ERROR = 1e-6
 
 
 def feature_ranges(
-    logits: TopK,
-    features: Callable[[Logits], FloatArray],
-    temperature: float,
-    scales: FloatArray,
+    logits: TopK, features: Callable[[Logits], FloatArray], temperature: float, scales: FloatArray
 ) -> Ranges:
     """Least and greatest of every feature, (n, 1 + 2 W) each.
 

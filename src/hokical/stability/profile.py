@@ -67,9 +67,7 @@ def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tup
     widths = scales if given else logits.beside(np.asarray(scales, np.float64))
     nodes = tail_quadrature(logits.n_classes).nodes.size
     found: tuple[Array, Array] = by_blocks(
-        lambda block: rows_profile(block, temperature, widths),
-        logits,
-        max(logits.n_columns, nodes),
+        lambda block: rows_profile(block, temperature, widths), logits, max(logits.n_columns, nodes)
     )
     return found
 
