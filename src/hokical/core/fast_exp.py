@@ -18,17 +18,10 @@ def exp_minus(x: float) -> float:
     """
     k = int(x * _LOG2_E + 0.5)
     r = k * _LN_2 - x
-    p = 1.0 / 39916800.0
-    p = p * r + 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
+    square = r * r  # three short sums side by side: one long one would wait for its own results
+    low = 1.0 + r + square * (0.5 + r / 6.0)
+    middle = 1.0 / 24.0 + r / 120.0 + square * (1.0 / 720.0 + r / 5040.0)
+    high = 1.0 / 40320.0 + r / 362880.0 + square * (1.0 / 3628800.0 + r / 39916800.0)
+    p = low + square * square * (middle + square * square * high)
     power: Any = np.int64((1023 - k) << 52)
     return p * power.view(np.float64)  # type: ignore[no-any-return]

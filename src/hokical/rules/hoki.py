@@ -139,8 +139,8 @@ class Curve:
         stability is below it, and follows that.
         """
         level, table = np.arange(levels + 1), self.table(levels)
-        run = np.searchsorted(self.first, level, side="right") - 1
-        gap = np.searchsorted(seen, level, side="right")
+        run = self._runs(levels)
+        gap = np.cumsum(np.bincount(seen, minlength=levels + 1))
         ends = np.concatenate([table[seen[:1]], table[seen], table[seen[-1:]]])
         low, high = (join(ends[:-1], ends[1:])[gap] for join in (np.minimum, np.maximum))
         astray = (table < low - _ROUNDING) | (table > high + _ROUNDING)
@@ -160,9 +160,13 @@ class Curve:
 
     def table(self, levels: int) -> FloatArray:
         """Confidence at every level, (levels + 1,)."""
-        level = np.arange(levels + 1)
-        run = np.searchsorted(self.first, level, side="right") - 1
-        return np.asarray(np.clip(self.slope[run] * (level / levels) + self.base[run], 0.0, 1.0))
+        run, stability = self._runs(levels), np.arange(levels + 1) / levels
+        return np.asarray(np.clip(self.slope[run] * stability + self.base[run], 0.0, 1.0))
+
+    def _runs(self, levels: int) -> IntArray:
+        """The run of every level, (levels + 1,)."""
+        lengths = np.diff(self.first, append=levels + 1).astype(np.int64)
+        return np.repeat(np.arange(lengths.size), lengths)
 
 
 def _lines_below(
