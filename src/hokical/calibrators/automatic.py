@@ -1,7 +1,5 @@
 """The default: candidates averaged by held-out log loss, unless they do not clearly help."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any

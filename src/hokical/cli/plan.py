@@ -1,7 +1,5 @@
 """`hokical plan` and `hokical bound`: guarantees from numbers alone."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Results on stdout, everything else on stderr; a spinner for work of unknown length."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

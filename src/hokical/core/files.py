@@ -1,7 +1,5 @@
 """Files that are written as a whole or not at all, and locks between processes."""
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Validation of the arguments of `TopK`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Newton's method with safeguards, for convex functions of many numbers, and of one number."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each Newton step is solved by conjugate gradients, roughly at first and more exa
 falls, and shortened until the value falls enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol
 

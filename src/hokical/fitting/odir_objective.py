@@ -18,8 +18,6 @@ it exist and be unique:
   with a penalty of at most ABSENT_MU instead of mu, takes the probability away.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from hokical.core.types import BoolArray, FloatArray, IntArray

@@ -4,8 +4,6 @@ What sums over classes is computed where the logits are (`rules.recal.ScaledLogi
 few numbers come to the host, where the groups are summed up.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

@@ -6,8 +6,6 @@ beta, so there is one solution and its side is always known. Newton's method run
 sides as a function of log beta, which is close to a straight line.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Histogram of confidence, with right and wrong examples apart."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

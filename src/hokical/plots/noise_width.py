@@ -1,7 +1,5 @@
 """sigma_hat against the width of the noise, for the trials of a noise search."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reliability diagram: in each confidence bin, how often the labels were right."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Risk-coverage curve: the share of wrong answers if only the most confident are given."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

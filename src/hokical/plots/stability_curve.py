@@ -1,7 +1,5 @@
 """The map of a fitted Hoki from stability gamma to confidence, with its bins."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ A method that says the accuracy for every example has no calibration error and n
 good corner is at the bottom right: a small error, and confidences that differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

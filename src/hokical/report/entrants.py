@@ -1,7 +1,5 @@
 """Who takes part in a comparison: names, estimators, classes and fitted calibrators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

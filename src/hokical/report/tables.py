@@ -1,7 +1,5 @@
 """A comparison as tables: paired differences, CSV, Markdown, LaTeX, JSON."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

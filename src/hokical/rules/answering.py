@@ -1,7 +1,5 @@
 """What a rule says of checked logits: in blocks of rows, in the library and type they came in."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from hokical.core.arrays import Array

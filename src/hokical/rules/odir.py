@@ -4,8 +4,6 @@ The two differ in their features alone. An impossible class counts as the least 
 possible ones: it must say something finite to the others, and its own probability is 0 anyway.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
