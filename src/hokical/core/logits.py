@@ -8,6 +8,7 @@ NaN, +inf and rows without a finite value, because all three show in the row's m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Self
 
 import numpy as np
@@ -277,8 +278,9 @@ def find_row_maxima(values: Array, backend: Backend, name: str) -> Array:
             return top
     with ignore_overflow(xp):
         top = to_float64(xp.max(values, axis=1), xp)
-    if backend.is_traced(values):
-        return top
+        # On a GPU a sum is the quickest look at all of them. It can overflow, so it only clears.
+        if backend.is_traced(values) or isfinite(float(xp.sum(backend.without_gradient(top)))):
+            return top
     sound = xp.isfinite(top)
     if not bool(xp.all(sound)):
         row = int(np.argmin(backend.to_host(sound)))

@@ -24,7 +24,7 @@ from hokical.core.blocks import per_row, sum_over_blocks
 from hokical.core.logits import FARTHEST, Logits
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.impossible import find_impossible, report_left_out
-from hokical.fitting.partitions import Block
+from hokical.fitting.partitions import SUMMED_ON_HOST, Block
 
 #: exp(-FAR) is nothing beside 1: where scaled margins may be cut.
 FAR = 700.0
@@ -234,13 +234,15 @@ def softmax_moments(examples: ExampleSet, beta: float) -> tuple[float, float, fl
 
 
 def _mean_moments(examples: CountedExamples, beta: float) -> FloatArray:
-    weights = examples.weights_beside
-
     def work(rows: slice, block: Logits) -> Array:
-        xp = block.xp
+        xp, on_host = block.xp, block.n_rows <= SUMMED_ON_HOST
         zeroth, first, second = moment_sums(block, beta)
+        if on_host and not block.is_numpy:
+            zeroth, first, second = block.on_host(xp.stack([zeroth, first, second]))
+            xp = np
         mean = first / zeroth
         three = xp.stack([xp.log(zeroth), mean, second / zeroth - mean * mean], axis=0)
+        weights = examples.weights if on_host else examples.weights_beside
         return xp.sum(three * weights[rows], axis=1)
 
     return examples.sum_over_blocks(work)

@@ -18,14 +18,11 @@ from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Namespace
 from hokical.core.types import FloatArray
-from hokical.fitting.partitions import Block, Partition, State
+from hokical.fitting.partitions import SUMMED_ON_HOST, Block, Partition, State
 from hokical.fitting.recursion import survival_rates
 from hokical.stability.exact import exact_stability
 from hokical.stability.noise import Noise
 from hokical.stability.sampled import Draws, survivals
-
-#: Up to so many rows their stability is brought to the host: on a GPU each sum costs a launch.
-SUMMED_ON_HOST = 1 << 16
 
 
 @dataclass(frozen=True)
