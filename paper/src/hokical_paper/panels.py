@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Room that an entry of a legend needs, in inches: across and down.
-_ENTRY, _LINE = 1.75, 0.22
+#: Room that a legend needs, in inches: for a marker, a letter, a line; and the least for panels.
+_MARKER, _LETTER, _LINE, _LEAST = 0.7, 0.085, 0.22, 5.25
 
 
 def make_panels(
@@ -21,7 +21,7 @@ def make_panels(
 
     columns = 2 if n == 4 and columns == 3 else min(n, columns)
     rows = -(-n // columns)
-    size = (max(width * columns, 3 * _ENTRY), height * rows)
+    size = (max(width * columns, _LEAST), height * rows)
     figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     panels = list(grid.flat)
     for ax in panels[n:]:
@@ -41,8 +41,15 @@ def add_legend(figure: Figure, panels: list[Axes], n: int) -> None:
 
 def legend_below(figure: Figure, handles: list[Any], labels: list[str]) -> None:
     """A legend below all panels, in as few lines as fit; the figure grows by its height."""
-    most = max(1, int(figure.get_figwidth() / _ENTRY))
-    lines = -(-len(labels) // most)
+    n, lines = len(labels), 1
+    while lines < n and _width_of(labels, lines) > figure.get_figwidth():
+        lines += 1
     figure.set_figheight(figure.get_figheight() + _LINE * lines)
-    columns = -(-len(labels) // lines)
+    columns = -(-n // lines)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def _width_of(labels: list[str], lines: int) -> float:
+    """Width of a legend whose columns have so many entries."""
+    columns = [labels[at : at + lines] for at in range(0, len(labels), lines)]
+    return sum(_MARKER + _LETTER * max(map(len, column)) for column in columns)
