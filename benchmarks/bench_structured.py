@@ -1,7 +1,8 @@
 """Fit time of structured scaling against probmetrics' SMS (5000 x 100) and SVS (25,000 x 1000).
 
-Ratios above 1 mean that `structured` is faster. Both fit the same synthetic logits, in one process
-after a small warm-up. probmetrics is optional; without it our own times are printed.
+Ratios above 1 mean that `structured` is faster, by the clock and by CPU time, which a busy machine
+changes less. Both fit the same synthetic logits, in one process after a small warm-up. probmetrics
+is optional; without it our own times are printed.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ def examples(n: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
     return 2.0 * logits, labels
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+def seconds(work: Callable[[], Any]) -> np.ndarray:
+    """By the clock, and of CPU."""
+    start = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         work()
-    return time.perf_counter() - start
+    return np.array([time.perf_counter(), time.process_time()]) - start
 
 
 def get_peer(name: str) -> Any:
@@ -52,15 +54,17 @@ def measure(peer: str, n: int, n_classes: int, wanted: float) -> None:
     cross = peer == "sms"
     make("structured", cross=cross).fit(logits[:500], labels[:500])  # compiles what is compiled
     ours = seconds(lambda: make("structured", cross=cross).fit(logits, labels))
-    line = f"{n} x {n_classes}, cross={cross}: structured {ours:.2f} s"
+    line = f"{n} x {n_classes}, cross={cross}: structured {ours[0]:.2f} s ({ours[1]:.2f} s of CPU)"
     calibrator = get_peer(peer)
     if calibrator is None:
         print(f"{line}; probmetrics is not installed")
         return
     proba = softmax(logits, axis=1)
     theirs = seconds(lambda: calibrator.fit(proba, labels))
-    verdict = "reached" if theirs / ours >= wanted else "NOT reached"
-    print(f"{line}, {peer} {theirs:.2f} s: {theirs / ours:.1f} x as fast ({wanted:g} x {verdict})")
+    clock, cpu = theirs / ours
+    print(f"{line}, {peer} {theirs[0]:.2f} s ({theirs[1]:.2f} s of CPU)")
+    verdict = "reached" if min(clock, cpu) >= wanted else "NOT reached"
+    print(f"    {clock:.1f} x as fast, {cpu:.1f} x by CPU ({wanted:g} x {verdict})", flush=True)
 
 
 def main() -> None:

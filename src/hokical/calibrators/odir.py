@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.arrays import Array
@@ -28,6 +27,7 @@ from hokical.fitting.folds import (
     split_by_indices,
 )
 from hokical.fitting.likelihood import CountedExamples, count_block
+from hokical.fitting.linear_problem import one_blas_thread
 from hokical.fitting.odir_objective import (
     describe_problem,
     identity,
@@ -101,9 +101,7 @@ class ODIRCalibrator(BaseCalibrator):
         data = LinearExamples.from_logits(
             counted.logits, counted.labels, counted.weights, self.rule_kind.features, scale
         )
-        # Blocks of rows run on our threads. BLAS threads would change the order of sums, and on a
-        # busy machine they mostly wait for each other.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             strength, trials = self._choose(
                 data, scale, lambda: self._folds(counted) if splits is None else splits
             )

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hokical.core.arrays import Array
 from hokical.core.logits import Logits
@@ -15,7 +14,7 @@ from hokical.core.portable import uniform_draws
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.floor import ROUGH_TOLERANCE, with_floor
 from hokical.fitting.likelihood import CountedExamples
-from hokical.fitting.linear_problem import LinearPoint
+from hokical.fitting.linear_problem import LinearPoint, one_blas_thread
 from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import minimize_newton_cg, solve_cg
 from hokical.fitting.simplex import AverageLoss, best_weights
@@ -99,7 +98,7 @@ def hold_out(
     """
     step = min(examples.logits.size // WEIGHED_SIZE, examples.logits.n_rows // WEIGHED_ROWS)
     some, whole = examples, fit.minimum.point
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         if step >= 2:
             some = examples.every(step)
             whole = whole.problem.on_others(some, fit.rule).evaluate(fit.minimum.x)
@@ -142,8 +141,12 @@ def _sharpen(
         if abs(step) > ONE_TEMPERATURE_STEP:
             others = some.take(np.flatnonzero(part == 1.0))
             others = replace(others, weights=others.weights / others.weights.sum())
-            floored = with_floor(others, rule.floor)
-            exact = best_temperature(floored, tol=ROUGH_TOLERANCE, start=rule.temperature)
+            exact = best_temperature(
+                with_floor(others, rule.floor),
+                bounds=(1e-3 * rule.temperature, 1e3 * rule.temperature),
+                tol=ROUGH_TOLERANCE,
+                start=rule.temperature,
+            )
             step = np.log(rule.temperature / exact.temperature)
         found.append(step)
     return np.exp(found)

@@ -187,21 +187,37 @@ def _find_bounds(examples: CountedExamples) -> tuple[float, float, float]:
 
 
 def _choose_floor(some: CountedExamples, bounds: tuple[float, float]) -> tuple[float, float]:
-    """The floor, and about its temperature; each temperature is sought from the one before."""
+    """The floor, and about its temperature; each temperature is sought from the one before.
+
+    Every other floor is tried, and those beside the best.
+    """
     logits = some.logits
     xp, possible = logits.xp, logits.possible
     log_p = log_probabilities(logits)
     p = xp.exp(log_p)
-    start, losses, temperatures = 1.0, [], []
-    for floor in FLOORS:
+    start, losses, temperatures = 1.0, np.full(len(FLOORS), np.inf), np.ones(len(FLOORS))
+
+    def compare(place: int) -> None:
+        nonlocal start
+        floor = FLOORS[place]
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
         found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
+        losses[place], temperatures[place] = found.log_loss, found.temperature
         start = found.temperature
-        losses.append(found.log_loss)
-        temperatures.append(start)
-    best = int(np.flatnonzero(np.array(losses) <= min(losses) + AS_GOOD)[0])
-    return FLOORS[best], temperatures[best]
+
+    def find_best() -> int:
+        return int(np.flatnonzero(losses <= losses.min() + AS_GOOD)[0])
+
+    for place in (*range(0, len(FLOORS), 2), len(FLOORS) - 1):
+        compare(place)
+    middle = find_best()
+    start = float(temperatures[middle])
+    for place in (middle - 1, middle + 1):
+        if 0 <= place < len(FLOORS) and losses[place] == np.inf:
+            compare(place)
+    best = find_best()
+    return FLOORS[best], float(temperatures[best])
 
 
 def _sample(examples: CountedExamples) -> CountedExamples:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+from functools import cache, cached_property
+from typing import Any, Protocol
 
 import numpy as np
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from hokical.core.arrays import Array
 from hokical.core.types import FloatArray
 from hokical.fitting.newton_cg import OuterProducts
 from hokical.fitting.odir_sums import LinearExamples
+
+
+def one_blas_thread() -> Any:
+    """A context in which BLAS has one thread.
+
+    Blocks of rows run on our threads. BLAS threads would change the order of sums, and on a busy
+    machine they mostly wait for each other.
+    """
+    return _find_libraries().limit(limits=1, user_api="blas")
+
+
+@cache
+def _find_libraries() -> ThreadpoolController:
+    """Takes milliseconds, as long as a small fit."""
+    return ThreadpoolController()
 
 
 class InverseHessian(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hokical.fitting.likelihood import CountedExamples, count_block, effective_size
+from hokical.fitting.linear_problem import one_blas_thread
 from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import minimize_newton_cg
 from hokical.fitting.partitions import Block
@@ -52,8 +52,7 @@ def fit_structured(
     problem = StructuredProblem.of(
         examples, floor, temperature, crossed=crossed, strength=strength / n_examples
     )
-    # Blocks of rows run on our threads; BLAS with threads of its own would do other sums.
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         found = minimize_newton_cg(problem.evaluate, problem.centre, tol=tol, max_iter=max_iter)
         even = 1.0 / (n_examples + 1.0)
         log_loss = problem.log_loss(found.point.proba, even)
