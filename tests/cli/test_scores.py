@@ -78,6 +78,12 @@ def test_a_calibrator_of_probabilities_takes_no_folder_of_logits(tmp_path: Path)
     assert "given here or in the fit" in one_line(found)
 
 
+def test_export_says_what_the_model_takes(tmp_path: Path) -> None:
+    pytest.importorskip("ndonnx")
+    cal, out = fit(tmp_path, "--probabilities"), tmp_path / "cal.onnx"
+    assert "takes their logarithms" in hokical_command("export", cal, "-o", out, "--no-check").err
+
+
 def test_zeros_of_probabilities(tmp_path: Path) -> None:
     proba = np.array([[0.7, 0.3, 0.0], [0.2, 0.8, 0.0], [0.1, 0.3, 0.6], [0.4, 0.3, 0.3]] * 20)
     np.savez(tmp_path / "p.npz", probabilities=proba, labels=[0, 1, 2, 1] * 20)
@@ -146,6 +152,10 @@ def watched(tmp_path: Path) -> Path:
         np.save(tmp_path / f"{name}_logits.npy", logits)
     hokical_command("fit", tmp_path / "val.npz", "-o", tmp_path / "cal.json", "--method", "temps")
     np.save(tmp_path / "later.npy", labels)
+    lines = (
+        ",".join(map(repr, [*row, int(y)])) for row, y in zip(logits.tolist(), labels, strict=True)
+    )
+    (tmp_path / "new.csv").write_text("\n".join(["a,b,c,label", *lines]))
     return tmp_path / "new_logits.npy"
 
 
@@ -162,6 +172,7 @@ def test_labels_that_come_later_count_once(tmp_path: Path, watched: Path) -> Non
         (watched, "--labels", tmp_path / "later.npy", "--observed"),
         (tmp_path / "new.npz", "--observed"),  # the same rows in another format
         (tmp_path / "new.npz",),
+        (tmp_path / "new.csv",),
     ):
         assert "was counted before" in one_line(monitor(tmp_path, *again))
     assert monitor(tmp_path, watched, "--observed", "--again").json["n"] == 600
@@ -249,9 +260,8 @@ def test_one_score_needs_its_option(tmp_path: Path, suffix: str) -> None:
     if suffix == "npz":
         np.savez(path, logits=scores, labels=labels)
     else:
-        lines = [f"logits,{label}" for label in ["label"]]
-        lines += [f"{score},{label}" for score, label in zip(scores, labels, strict=True)]
-        path.write_text("\n".join(lines))
+        lines = (f"{score},{label}" for score, label in zip(scores, labels, strict=True))
+        path.write_text("\n".join(["logits,label", *lines]))
     fit = ("fit", path, "-o", tmp_path / "cal.json", "--method", "temps")
     assert "--binary-score logits" in one_line(hokical_command(*fit))
     assert hokical_command(*fit, "--binary-score", "logits").code == 0

@@ -68,7 +68,8 @@ def test_bad_usage_is_one_line(examples, tmp_path) -> None:
     same = run(*apply, "-o", tmp_path)
     assert same.exit_code == 2
     assert "is the input folder too" in same.output
-    other = run("fit", tmp_path, "-o", tmp_path / "c.json", "--checkpoint", tmp_path)
+    place = tmp_path.parent / f"{tmp_path.name}.json"
+    other = run("fit", tmp_path, "-o", place, "--checkpoint", tmp_path)
     assert other.exit_code != 0
     assert "something else in it" in other.output
 

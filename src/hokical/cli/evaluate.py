@@ -13,8 +13,8 @@ import typer
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
+from hokical.cli.compare import show_classes
 from hokical.cli.dense import check_arrays, dense_options, load_dense
-from hokical.cli.scores import show_classes
 from hokical.cli.show import interval, new_table, number, say, show_json, show_table, spinner, warn
 
 if TYPE_CHECKING:

@@ -76,6 +76,8 @@ def export(
                 if value is not None:
                     raise typer.BadParameter("only goes with --attach.", param_hint=f"--{name}")
             options |= {} if opset is None else {"opset": opset}
+            if fitted.scores == "probabilities":
+                say("The fit had probabilities: as `logits` the model takes their logarithms.")
             with check_options():
                 model = hokical.integrations.onnx.export(fitted, output, **options)
         else:

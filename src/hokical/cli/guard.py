@@ -173,14 +173,9 @@ def _report(error: Exception, hint: str) -> int:
 
 
 def _exit_code(error: Exception) -> int:
-    if isinstance(error, _UsageError):
+    if isinstance(error, (_UsageError, hokical.io.DataFileError, hokical.CalibratorFileError)):
         return BAD_USAGE
-    file_errors = (
-        hokical.io.DataFileError,
-        hokical.CalibratorFileError,
-        hokical.streams.CheckpointError,
-    )
-    return BAD_USAGE if isinstance(error, file_errors) else FAILED
+    return BAD_USAGE if isinstance(error, hokical.streams.CheckpointError) else FAILED
 
 
 def _usage_hint(error: Exception) -> str:

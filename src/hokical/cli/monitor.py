@@ -149,8 +149,10 @@ def _read_window(text: str) -> int | timedelta:
 
 def _digest(rows: LabelledRows, times: Any) -> str:
     """A digest of scores and times, whatever the file and its format."""
-    parts = [rows.logits.values, *([] if times is None else [times.astype(np.str_)])]
-    return "".join(map(hokical.io.identities.hash_array, parts))
+    with np.errstate(over="ignore"):
+        scores = rows.logits.values.astype(np.float32)  # the same of text and of binary files
+    moments = None if times is None else times.astype(np.str_)
+    return hokical.io.identities.hash_chunk(hokical.io.chunks.Chunk(scores, moments))
 
 
 def _note(watching: CalibrationMonitor, batch: str, rows: LabelledRows, observed: bool) -> bool:

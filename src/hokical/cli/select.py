@@ -19,13 +19,8 @@ if TYPE_CHECKING:
     from hokical.stability.noise import Noise
 
 _SHOWN = 5
-
-
-class Search(StrEnum):
-    """How settings are found: by refining the width, or on the paper's grid."""
-
-    exact = "exact"
-    paper = "paper"
+#: How settings are found: by refining the width, or on the paper's grid.
+Search = StrEnum("Search", ["exact", "paper"])
 
 
 def select(

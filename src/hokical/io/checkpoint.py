@@ -32,8 +32,6 @@ _FORMAT = 3
 _LOCK = ".lock"
 #: Rows of the first chunk whose bytes are part of a source's identity.
 _LOOKED_AT = 1000
-
-
 #: The line after the last block.
 _END = "end"
 

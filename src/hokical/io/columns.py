@@ -42,8 +42,6 @@ _OTHER_NUMBERS = re.compile(
 #: Among the arrays of a table: names of its classes; what its kept columns begin with.
 CLASSES, KEPT = "classes", "kept: "
 _WANTED = "columns logit_0, logit_1, ... and label"
-
-
 KIND = "a Parquet table"
 
 

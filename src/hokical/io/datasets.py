@@ -36,14 +36,8 @@ class TableSource(ChunkSource):
         self._names = list(names)
         self._layout = find_columns(path, self._names, Wanted(classes=classes))
         self.classes = self._layout.classes
-
-    @property
-    def _columns(self) -> list[str]:
-        return [self._names[index] for index in self._layout.all()]
-
-    @property
-    def _logit_columns(self) -> list[str]:
-        return [self._names[index] for index in self._layout.logits]
+        self._columns = [self._names[index] for index in self._layout.all()]
+        self._logit_columns = [self._names[index] for index in self._layout.logits]
 
     def _chunk(self, path: Path, batch: Any) -> Chunk:
         table = import_module("pyarrow").Table.from_batches([batch])

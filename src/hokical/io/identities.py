@@ -67,11 +67,6 @@ def hash_of(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-def hash_array(array: Array) -> str:
-    """A hash of all numbers of an array, in any library, and of their type and shape."""
-    return hash_of([f"{array.dtype} {array.shape} ".encode(), _bytes(array)])
-
-
 def hash_chunk(chunk: Chunk) -> str:
     """A hash of all numbers of a chunk, and of their types and shapes."""
     kinds = (f"{part.dtype} {part.shape} ".encode() for part in chunk.given)

@@ -30,13 +30,9 @@ PARTS: dict[str, tuple[str, ...]] = {
     "test": ("test", "eval"),
 }
 _PROBABILITIES = re.compile("p|prob(s|a|as|ability|abilities)?|softmax")
-
-
 #: What every format gives: its arrays by name. A file with one array and no name for it uses "".
 Arrays = Mapping[str, NDArray[Any]]
 NAMELESS = ""
-
-
 #: `keep` for every column that is not a score.
 ALL = ("all",)
 

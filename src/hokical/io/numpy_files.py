@@ -1,4 +1,4 @@
-"""`.npy` and `.npz`: NumPy's files, read at once or left on disk.
+"""`.npy` and `.npz`, read at once or left on disk; safetensors and Zarr (extras of these names).
 
 `open_npz` reads a member as a whole when it is asked for. `map_npz` maps members into memory where
 they are stored as they are, and unpacks the others a slice at a time. Sizes and checksums are
@@ -27,8 +27,6 @@ _READ_AT_ONCE = 1 << 22
 
 #: Shape, whether columns are contiguous, and type.
 ArrayHeader = tuple[tuple[int, ...], bool, np.dtype[Any]]
-
-
 _SAFETENSORS, _ZARR = "a safetensors file", "a Zarr store"
 
 

@@ -21,8 +21,6 @@ from hokical.io.names import NAMELESS, Arrays
 
 _EXPECTED = "expected a pickle of ((val_logits, val_labels), (test_logits, test_labels))"
 _REMEDY = "Save the arrays with `numpy.savez(path, logits=..., labels=...)`."
-
-
 _FILL_DICT = (pickle.DICT, pickle.SETITEM, pickle.SETITEMS)
 _FILL_SET = (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)
 #: No side of an array is longer.

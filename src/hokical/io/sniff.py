@@ -29,10 +29,12 @@ _OTHERS = (
 )
 #: How protocols 0 and 1 look up what makes an array; no table has two such lines.
 _OLD_PICKLE = re.compile(rb"c(numpy[\w.]*|_codecs)\n[A-Za-z_]\w*\n")
+_REMEDIES: dict[type[OSError], str] = {
+    FileNotFoundError: "Check the name and the folder.",
+    PermissionError: "Ask its owner for the right to read it (`chmod +r`).",
+}
 _PICKLES = (".p", ".pkl", ".pickle")
 _EXPECTED = "expected .npz, .npy, .csv, .parquet, .safetensors or a pickle of NumPy arrays"
-
-
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -78,15 +80,8 @@ def _first_bytes(path: Path) -> bytes:
             return stream.read(_HEAD_BYTES)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise DataFileError(path, f"cannot be read: {reason}.", _remedy(error)) from error
-
-
-def _remedy(error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "Check the name and the folder."
-    if isinstance(error, PermissionError):
-        return "Ask its owner for the right to read it (`chmod +r`)."
-    return ""
+        remedy = _REMEDIES.get(type(error), "")
+        raise DataFileError(path, f"cannot be read: {reason}.", remedy) from error
 
 
 def _is_whole_safetensors(head: bytes, path: Path) -> bool:

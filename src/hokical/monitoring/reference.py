@@ -1,4 +1,4 @@
-"""Confidence and accuracy in every bin at fit time, which a monitor compares with."""
+"""Confidence and accuracy in every bin at fit time, and whether inputs have shifted since then."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from hokical.rules.hoki import HokiRule
 
 #: Probability that one of the intervals of fit-time gaps fails.
 _DELTA = 0.05
-
-
 #: The usual threshold of PSI for a moderate shift.
 PSI_OF_A_SHIFT = 0.1
 #: The chi-square approximation needs about this many expected examples in a cell.

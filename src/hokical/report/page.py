@@ -16,8 +16,6 @@ from hokical.report.tables import HEADINGS, format_score
 
 #: In the order of their dependencies.
 _SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
-
-
 _TILES = (("mean_confidence", "it says"), ("accuracy", "it is right"), ("ece", "calibration error"))
 
 
