@@ -91,7 +91,7 @@ def draw_classes(axis: plt.Axes, results: tuple[MethodResult, ...], labels: np.n
     axis.invert_yaxis()
     axis.axvline(0.0, color="0.5", linewidth=1)
     axis.set(xlabel="points")
-    axis.set_title("for every label: says less is right", fontsize=11)
+    axis.set_title("for every label: what it says less what is right", fontsize=11)
     axis.legend(loc="lower right", frameon=False)
 
 

@@ -3,9 +3,15 @@
 Computing needs no matplotlib; drawing does (the extra `plot`).
 """
 
-from hokical.plots.histogram import ConfidenceHistogram, confidence_histogram, draw_histogram
 from hokical.plots.noise_width import NoiseWidths, draw_noise_widths, noise_widths
-from hokical.plots.reliability import Reliability, draw_reliability, reliability
+from hokical.plots.reliability import (
+    ConfidenceHistogram,
+    Reliability,
+    confidence_histogram,
+    draw_histogram,
+    draw_reliability,
+    reliability,
+)
 from hokical.plots.risk import RiskCoverage, draw_risk_coverage, risk_coverage
 from hokical.plots.stability_curve import StabilityCurve, draw_stability_curve, stability_curve
 from hokical.plots.variance import ErrorAgainstVariance, draw_variance, error_against_variance
