@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hokical.core import topk_checks
 from hokical.core.arrays import NUMPY
 from hokical.core.bins import check_count
 from hokical.core.blocks import row_slices
@@ -24,15 +25,6 @@ from hokical.core.conversion import Zeros, check_zeros
 from hokical.core.logits import Logits, Tail, as_float_matrix, as_logits, find_row_maxima
 from hokical.core.properties import cached_property
 from hokical.core.reading import to_numpy
-from hokical.core.topk_checks import (
-    EMPTY,
-    SLACK,
-    best_first,
-    check_ceiling,
-    check_class_count,
-    check_indices,
-    check_rest,
-)
 from hokical.core.types import FloatArray, IntArray
 
 #: Smallest rest that can be derived from log-probabilities in single precision.
@@ -92,20 +84,22 @@ class TopK(Logits):
         rest: ArrayLike | None = None,
     ) -> None:
         numbers, _ = as_float_matrix(to_numpy(values, "values"), "values")
-        classes = check_indices(indices, numbers.shape, check_class_count(n_classes, numbers))
-        numbers = np.where(classes == EMPTY, numbers.dtype.type(-np.inf), numbers)
+        classes = topk_checks.check_indices(
+            indices, numbers.shape, topk_checks.check_class_count(n_classes, numbers)
+        )
+        numbers = np.where(classes == topk_checks.EMPTY, numbers.dtype.type(-np.inf), numbers)
         top = find_row_maxima(numbers, NUMPY, "values")
-        order = best_first(numbers, classes)
+        order = topk_checks.best_first(numbers, classes)
         numbers, classes = (np.take_along_axis(a, order, axis=1) for a in (numbers, classes))
-        hidden = int(n_classes) - np.count_nonzero(classes != EMPTY, axis=1)
-        limit = check_ceiling(ceiling, numbers, classes)
+        hidden = int(n_classes) - np.count_nonzero(classes != topk_checks.EMPTY, axis=1)
+        limit = topk_checks.check_ceiling(ceiling, numbers, classes)
         self._store(
             values=numbers,
             top=top,
             indices=classes,
             hidden=hidden,
             ceiling=np.where(hidden > 0, limit, -np.inf),
-            rest=None if rest is None else check_rest(rest, hidden, limit),
+            rest=None if rest is None else topk_checks.check_rest(rest, hidden, limit),
             _n_classes=int(n_classes),
         )
 
@@ -152,13 +146,13 @@ class TopK(Logits):
         """
         check_zeros(zeros)
         proba, classes = to_numpy(values, "values"), to_numpy(indices, "indices")
-        if proba.size and not 0.0 <= proba.min() <= proba.max() <= 1.0 + SLACK:
+        if proba.size and not 0.0 <= proba.min() <= proba.max() <= 1.0 + topk_checks.SLACK:
             raise ValueError(
                 f"`values` must be probabilities, in [0, 1]; got {proba.min()} to {proba.max()}. "
                 "For log-probabilities use `from_log_probabilities`, for logits `TopK`."
             )
         if zeros == "unlikely" and classes.shape == proba.shape:
-            classes = np.where(proba > 0.0, classes, EMPTY)
+            classes = np.where(proba > 0.0, classes, topk_checks.EMPTY)
         with np.errstate(divide="ignore"):
             logs = np.log(proba)
         return cls.from_log_probabilities(logs, classes, n_classes, ceiling=ceiling)
@@ -318,7 +312,7 @@ class TopK(Logits):
         dtype = np.float64 if self.hidden.any() else self.values.dtype
         dense = np.empty((self.n_rows, self.n_classes), dtype)
         dense[:] = np.broadcast_to(below, (self.n_rows,))[:, None]
-        row, place = np.nonzero(self.indices != EMPTY)
+        row, place = np.nonzero(self.indices != topk_checks.EMPTY)
         dense[row, self.indices[row, place]] = self.values[row, place]
         return dense
 
@@ -332,7 +326,7 @@ def _unseen_mass(seen: TopK) -> FloatArray:
     sums = np.exp(np.minimum(seen.values.astype(np.float64), 1.0)).sum(axis=1)
     most = seen.hidden * np.exp(seen.ceiling)
     left = 1.0 - sums
-    off = (left < -SLACK) | (left > most + SLACK)
+    off = (left < -topk_checks.SLACK) | (left > most + topk_checks.SLACK)
     if off.any():
         row = int(np.argmax(off))
         raise ValueError(

@@ -19,15 +19,8 @@ from hokical.core.arrays import Array, Namespace
 from hokical.core.blocks import by_blocks, per_row
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
-from hokical.fitting.likelihood import (
-    FAR,
-    CountedExamples,
-    ExampleSet,
-    Moments,
-    Parts,
-    moment_sums,
-    row_dots,
-)
+from hokical.fitting import likelihood
+from hokical.fitting.likelihood import CountedExamples, ExampleSet, Moments, Parts
 from hokical.fitting.simplex import Bowl
 
 _TINY = 1e-300  # keeps the log of an impossible truth finite
@@ -157,7 +150,7 @@ class MixturePart:
 
     def _new_log_rows(self, beta: float) -> LogRows:
         logits = self.examples.logits
-        moments = by_blocks(lambda block: moment_sums(block, beta), logits)
+        moments = by_blocks(lambda block: likelihood.moment_sums(block, beta), logits)
         zeroth, first, second = (logits.on_host(sums) for sums in moments)
         true = _true_class(self.examples.true_margins, beta, (zeroth, first, second), np)
         parts = np.stack([true[0], self.plain_true, self.uniform])
@@ -211,7 +204,7 @@ def product_sums(logits: Logits, beta: float, plain: Callable[[], Array]) -> tup
     sums, tail = column_products(logits, beta, plain), logits.tail
     if tail is None:
         return sums  # type: ignore[no-any-return]
-    x = logits.xp.clip(tail.margin * beta, None, FAR)
+    x = logits.xp.clip(tail.margin * beta, None, likelihood.FAR)
     term = logits.xp.exp(-x)
     counted = tail.count * term
     factors = (counted, counted * term, counted * logits.xp.exp(-tail.margin))
@@ -229,7 +222,11 @@ def column_products(logits: Logits, beta: float, plain: Callable[[], Array]) -> 
     term, flat = xp.exp(minus_x), plain()
 
     def sums(weighted: Array) -> Moments:
-        return xp.sum(weighted, axis=1), row_dots(weighted, term, xp), row_dots(weighted, flat, xp)
+        return (
+            xp.sum(weighted, axis=1),
+            likelihood.row_dots(weighted, term, xp),
+            likelihood.row_dots(weighted, flat, xp),
+        )
 
     zeroth = sums(term)
     weighted = term * minus_x
@@ -242,7 +239,7 @@ def _plain_sums(logits: Logits) -> tuple[Array, Array]:
     """sum_i exp(-d_i) and sum_i exp(-2 d_i) of each row, over columns and tail, (n,) each."""
     xp, tail = logits.xp, logits.tail
     terms = xp.exp(-logits.margins)
-    once, twice = xp.sum(terms, axis=1), row_dots(terms, terms, xp)
+    once, twice = xp.sum(terms, axis=1), likelihood.row_dots(terms, terms, xp)
     if tail is None:
         return once, twice
     term = xp.exp(-tail.margin)
@@ -268,7 +265,7 @@ def _softmax_products(sums: tuple[Moments, ...], plain_sum: Array) -> tuple[Arra
 def _true_class(margins: Array, beta: float, moments: Moments, xp: Namespace) -> Moments:
     """softmax(beta z) of the true class at these margins, with two derivatives by s, (n,) each."""
     zeroth, first, second = moments
-    x = xp.clip(margins * beta, None, FAR)
+    x = xp.clip(margins * beta, None, likelihood.FAR)
     mean = first / zeroth
     variance = second / zeroth - mean * mean
     value, relative = xp.exp(-x) / zeroth, mean - x

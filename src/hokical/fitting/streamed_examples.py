@@ -15,18 +15,9 @@ from numpy.typing import NDArray
 from hokical.core.bins import sum_by
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
+from hokical.fitting import likelihood
 from hokical.fitting.impossible import report_left_out
-from hokical.fitting.likelihood import (
-    BARELY_HALF,
-    COARSE_ROWS,
-    COARSE_SIZE,
-    CountedExamples,
-    ExampleSet,
-    Parts,
-    count_block,
-    leave_out_impossible,
-    scale_weights,
-)
+from hokical.fitting.likelihood import CountedExamples, ExampleSet, Parts
 from hokical.fitting.partitions import Block, Partition, State
 
 Made = TypeVar("Made")
@@ -38,7 +29,11 @@ _LEFT = 63 - 2 * _DIGIT
 
 def count_examples(examples: Partition, who: str) -> ExampleSet:
     """The examples that a log-loss fit of `who` can learn from, with a warning about the others."""
-    return count_block(examples.gather(who)) if examples.in_memory else StreamedExamples(examples)
+    return (
+        likelihood.count_block(examples.gather(who))
+        if examples.in_memory
+        else StreamedExamples(examples)
+    )
 
 
 class StreamedExamples(ExampleSet):
@@ -46,7 +41,7 @@ class StreamedExamples(ExampleSet):
 
     def __init__(self, examples: Partition) -> None:
         self.examples = examples
-        keep = max(COARSE_ROWS, -(-COARSE_SIZE // examples.n_classes))
+        keep = max(likelihood.COARSE_ROWS, -(-likelihood.COARSE_SIZE // examples.n_classes))
         counts, weight, *sample = examples.reduce(
             partial(_survey, keep=keep), partial(_join_surveys, keep=keep)
         )
@@ -78,7 +73,7 @@ class StreamedExamples(ExampleSet):
         high = self.total(lambda part: _histogram(part, values(part), None))
         if not high.any():
             return 1.0
-        goal = BARELY_HALF * float(high.sum())
+        goal = likelihood.BARELY_HALF * float(high.sum())
         first = _digit_reaching(high, goal)
         goal -= float(high[:first].sum())
         low = self.total(lambda part: _histogram(part, values(part), first))
@@ -103,7 +98,7 @@ class _Passes(Parts[Made]):
 
 def _count_part(block: Block, total: float) -> CountedExamples:
     """A block's examples, with weights divided by the whole stream's."""
-    return scale_weights(block, leave_out_impossible(block)[0], total)
+    return likelihood.scale_weights(block, likelihood.leave_out_impossible(block)[0], total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +131,8 @@ class _Sample:
 
 def _survey(block: Block, keep: int) -> State:
     """Rows, those with an impossible truth; the weight of the others; and a sample."""
-    weights, impossible = leave_out_impossible(block)
-    part = scale_weights(block, weights, 1.0)
+    weights, impossible = likelihood.leave_out_impossible(block)
+    part = likelihood.scale_weights(block, weights, 1.0)
     counts = np.array([block.n_rows, np.count_nonzero(impossible)])
     rows = block.first_row + np.arange(block.n_rows)
     stride = 1

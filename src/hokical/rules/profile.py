@@ -10,15 +10,8 @@ from hokical.core.logits import Logits
 from hokical.core.special import clip
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray
+from hokical.rules import checks
 from hokical.rules.base import Rule
-from hokical.rules.checks import (
-    LARGEST_COEFFICIENT,
-    LARGEST_TEMPERATURE,
-    LEAST_TEMPERATURE,
-    check_array,
-    store_float,
-    store_temperature,
-)
 from hokical.rules.familiar import Familiar
 from hokical.rules.profile_bounds import feature_ranges
 from hokical.rules.sharing import share_rest
@@ -65,13 +58,17 @@ class ProfileRule(Rule):
     familiar: Familiar
 
     def __post_init__(self) -> None:
-        store_temperature(self)
-        check_array("widths", self.widths, (None,), LEAST_TEMPERATURE, LARGEST_TEMPERATURE)
+        checks.store_temperature(self)
+        checks.check_array(
+            "widths", self.widths, (None,), checks.LEAST_TEMPERATURE, checks.LARGEST_TEMPERATURE
+        )
         if self.widths.size > MOST_WIDTHS:
             raise ValueError(f"`widths` must be at most {MOST_WIDTHS}; got {self.widths.size}.")
-        store_float(self, "intercept", -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
-        check_array("coef", self.coef, (1 + 2 * self.widths.size,))
-        check_array("range", self.range, (2,))
+        checks.store_float(
+            self, "intercept", -checks.LARGEST_COEFFICIENT, checks.LARGEST_COEFFICIENT
+        )
+        checks.check_array("coef", self.coef, (1 + 2 * self.widths.size,))
+        checks.check_array("range", self.range, (2,))
         if self.range[0] > self.range[1]:
             raise ValueError(f"`range` must be the smaller number first; got {self.range}.")
         if not isinstance(self.familiar, Familiar) or self.familiar.centre.size != self.coef.size:
