@@ -85,13 +85,16 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
 
 
 def to_png(figure: Figure) -> bytes:
-    """The figure as a PNG file; the figure is closed."""
+    """The figure as a PNG file with a palette, a third of the size; the figure is closed."""
     import matplotlib.pyplot as plt
+    from PIL import Image  # comes with matplotlib
 
-    out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=_DPI, metadata={"Software": None})
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=_DPI)
     plt.close(figure)
-    return out.getvalue()
+    picture = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    picture.save(small, format="png", optimize=True)
+    return small.getvalue()
 
 
 def draw_variances(results: Results, pairs: list[Pair]) -> Figure:
