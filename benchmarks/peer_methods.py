@@ -28,7 +28,7 @@ LIBRARIES = {
     "MAPIE": ("mapie", "mapie.calibration"),
 }
 #: Penalties of the Dirichlet calibration that is compared, of W off the diagonal and of b.
-LAMBDA, MU = 1e-2, 1e-2
+LAMBDA, MU = 1000.0, 10.0
 #: With more classes, methods with several numbers per class take minutes in any of the libraries.
 MOST_CROSSED = 100
 #: Several libraries cannot take a probability of 0.

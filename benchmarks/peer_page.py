@@ -80,10 +80,10 @@ def _size_tables(results: Results) -> Iterator[str]:
         yield f"| {' | '.join(heads)} |\n|---|---|{'--:|' * (len(heads) - 2)}"
         for one in rows:
             ours = next(r for r in rows if r["method"] == one["method"])
-            yield f"| {' | '.join(_cells(one, ours, telling))} |"
+            yield f"| {' | '.join(_cells(one, ours, telling, before))} |"
 
 
-def _cells(one: Results, ours: Results, telling: bool) -> list[str]:
+def _cells(one: Results, ours: Results, telling: bool, before: float) -> list[str]:
     first = one is ours
     name = f"**{one['library']}** {one['called']}" if first else f"{one['library']} {one['called']}"
     cells = [one["method"] if first else "", name]
@@ -97,9 +97,12 @@ def _cells(one: Results, ours: Results, telling: bool) -> list[str]:
         sizes = [one.get(key) for key in ("fit_mb", "predict_mb")]
         cells.append(", ".join("-" if size is None else f"{size:.0f}" for size in sizes) + " MB")
     loss = one.get("log_loss")
-    cells.append(
-        ("" if loss is None else f"{loss:.3f}") + (f", {one['note']}" if "note" in one else "")
-    )
+    told = [] if loss is None else [f"{loss:.3f}"]
+    if loss is not None and loss > before:
+        told.append("worse than before")
+    if "note" in one:
+        told.append(one["note"])
+    cells.append(", ".join(told))
     return cells
 
 

@@ -25,8 +25,8 @@ from peer_methods import LEAST, LIBRARIES, METHODS, Contender
 
 #: Most calls, and about the most seconds, behind one figure for one row.
 ROW_CALLS, ROW_SECONDS = 50, 0.3
-#: Rows of a fit that is not measured.
-FEW = 300
+#: Least rows, and about the logits, of a fit before all others: at a million, kernels are loaded.
+FEW_ROWS, FEW_LOGITS = 300, 1_200_000
 #: Variables that hold the libraries to a number of threads.
 THREADS = (
     "HOKICAL_NUM_THREADS",
@@ -70,8 +70,9 @@ class Trial:
         with contextlib.suppress(
             Exception
         ):  # loads what is loaded late; some classes may be missing
-            few = contender.to_input(logits[:FEW])
-            contender.proba(contender.fit(few, self.labels[:FEW]), few)
+            few = min(n // 4, max(FEW_ROWS, FEW_LOGITS // n_classes))
+            some = contender.to_input(logits[:few])
+            contender.proba(contender.fit(some, self.labels[:few]), some)
 
     def fit(self) -> Answer:
         self.model = None
