@@ -34,7 +34,9 @@ def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
         names = ("score", "right", "examples")
         show_json(facts | {"curve": [dict(zip(names, row, strict=True)) for row in curve]})
         return
-    show_facts({name: text for name, text in _lines(facts, _learned(fitted)).items() if text})
+    show_facts(
+        {name: text for name, text in _lines(facts, _learned_values(fitted)).items() if text}
+    )
     if not curve:
         return
     source = "calibrated confidence" if fitted.held_out_scores_ else "softmax before calibration"
@@ -74,7 +76,7 @@ def _facts(fitted: FittedCalibrator) -> dict[str, Any]:
         "n_classes": fitted.n_classes_,
         **{name: known.get(name) for name in stored},
         "reason": getattr(fitted, "reason_", None),
-        "learned": {name: _values(value) for name, value in _learned(fitted).items()},
+        "learned": {name: _values(value) for name, value in _learned_values(fitted).items()},
         "guarantee": _guarantee(fitted),
         "reference": info.reference,
         "library_version": fitted.library_version,
@@ -102,7 +104,7 @@ def _lines(facts: dict[str, Any], learned: dict[str, Any]) -> dict[str, str | No
     }
 
 
-def _learned(fitted: FittedCalibrator) -> dict[str, Any]:
+def _learned_values(fitted: FittedCalibrator) -> dict[str, Any]:
     """The numbers of the rule."""
     found = fitted.rule_.own_fields() | {"weights": getattr(fitted, "weights_", None)}
     return {name: value for name, value in found.items() if value is not None}

@@ -79,7 +79,7 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedul
     The recursion then ends at the step of the cycle whose bins fit best; if they fit exactly, it
     has converged.
     """
-    cells = table.occupied()
+    cells = table.occupied_cells()
     stability = cells.level / table.levels
     several_starts = table.n_starts > 1
     confidence = np.full(cells.level.shape, table.accuracy)

@@ -154,7 +154,7 @@ def log_step(expected: float, observed: float, variance: float) -> float:
 
 def _fit_without_mistakes(examples: ExampleSet, bounds: tuple[float, float]) -> TemperatureFit:
     """Every label has the top logit: no temperature above 0 is best."""
-    if not examples.total(_differing).any():
+    if not examples.total(_differing_rows).any():
         loss = softmax_moments(examples, 1.0)[0]
         message = (
             "the possible classes of each example have equal logits, so every temperature fits "
@@ -170,7 +170,7 @@ def _fit_without_mistakes(examples: ExampleSet, bounds: tuple[float, float]) -> 
     return TemperatureFit(bounds[0], loss, 2, False, message)
 
 
-def _differing(examples: CountedExamples) -> FloatArray:
+def _differing_rows(examples: CountedExamples) -> FloatArray:
     """1 if two possible classes of an example that counts have different logits, else 0, (1,)."""
     rows = per_row(_uneven_rows, examples.logits)
     return np.array([float((rows & (examples.weights > 0.0)).any())])

@@ -62,7 +62,7 @@ class Reference:
                 "examples, to be a reference: its sums of weights do not tell how many examples "
                 "there were. Use `from_validation(calibrator, logits, labels)`."
             )
-        cells = calibrator.table_.occupied()  # type: ignore[attr-defined]
+        cells = calibrator.table_.occupied_cells()  # type: ignore[attr-defined]
         start = (cells.start + 0.5) / calibrator.n_bins_  # type: ignore[attr-defined]
         confidence = calibrator.rule_.confidence_at(cells.level, start)  # type: ignore[attr-defined]
         index = bin_index(confidence, n_bins)

@@ -82,7 +82,7 @@ def _starts(hoki: Hoki) -> FloatArray:
 
 def _bin_means(hoki: Hoki) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Mean stability, confidence and accuracy, and weight, of each bin's validation examples."""
-    cells, n_bins = hoki.table_.occupied(), hoki.n_bins_
+    cells, n_bins = hoki.table_.occupied_cells(), hoki.n_bins_
     stability = cells.level / hoki.table_.levels
     confidence = hoki.rule_.confidence_at(cells.level, (cells.start + 0.5) / n_bins)
     bins = bin_index(confidence, n_bins)

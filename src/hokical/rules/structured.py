@@ -96,8 +96,8 @@ def structured_features(
     below = _margins(smooth(log_probabilities(logits), floor, xp), logits)
     margins = xp.clip(below / temperature, None, FARTHEST_BELOW)
     softer = xp.clip(below / (SOFTER * temperature), None, FARTHEST_BELOW)
-    p, norm, miss = _tempered(margins, logits)
-    return -(margins + norm), miss, p, _tempered(softer, logits)[2]
+    p, norm, miss = _softmax_parts(margins, logits)
+    return -(margins + norm), miss, p, _softmax_parts(softer, logits)[2]
 
 
 def _margins(smoothed: Array, logits: Logits) -> Array:
@@ -108,7 +108,7 @@ def _margins(smoothed: Array, logits: Logits) -> Array:
     return xp.where(logits.possible, below, xp.max(below, axis=1, keepdims=True))
 
 
-def _tempered(margins: Array, logits: Logits) -> tuple[Array, Array, Array]:
+def _softmax_parts(margins: Array, logits: Logits) -> tuple[Array, Array, Array]:
     """Probabilities, minus the log of the label's (n, 1), and log(1 - probabilities).
 
     From margins in temperatures. The label's 1 - p is the sum of the others', which is precise

@@ -99,14 +99,14 @@ class StabilityTable:
         """Share of correct examples."""
         return float(self.correct.sum() / self.weight.sum())
 
-    def occupied(self) -> Cells:
+    def occupied_cells(self) -> Cells:
         """The cells that hold weight, as flat arrays."""
         start, level = (index.astype(np.int64) for index in np.nonzero(self.weight))
         return Cells(start, level, self.weight[start, level], self.correct[start, level])
 
     def to_stored(self) -> dict[str, Any]:
         """Shape and occupied cells."""
-        return {"n_starts": self.n_starts, "levels": self.levels, **vars(self.occupied())}
+        return {"n_starts": self.n_starts, "levels": self.levels, **vars(self.occupied_cells())}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> StabilityTable:

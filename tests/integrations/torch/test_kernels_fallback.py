@@ -85,7 +85,7 @@ class _OnGPU:
 
 
 def test_the_environment_says_whether_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "_installed", lambda: True)
+    monkeypatch.setattr(fused, "_is_installed", lambda: True)
     monkeypatch.setattr(fused, "_broken", False)
     monkeypatch.setattr(fused, "is_wrapped", lambda _: False)
     monkeypatch.setattr(fused, "is_in_graph", lambda _: False)
@@ -96,7 +96,7 @@ def test_the_environment_says_whether_to_try(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_gradients_and_the_host_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "_installed", lambda: True)
+    monkeypatch.setattr(fused, "_is_installed", lambda: True)
     monkeypatch.setattr(fused, "_broken", False)
     monkeypatch.setattr(fused, "is_wrapped", lambda _: False)
     monkeypatch.setattr(fused, "is_in_graph", lambda _: False)

@@ -36,7 +36,7 @@ def usable(values: Tensor, *numbers: Number) -> bool:
     """Whether this can go through Triton: on CUDA, with no graph captured and no gradient asked."""
     if not values.is_cuda or is_in_graph(values) or not values.numel():
         return False
-    if _broken or not _installed() or os.environ.get("HOKICAL_TRITON") == "0":
+    if _broken or not _is_installed() or os.environ.get("HOKICAL_TRITON") == "0":
         return False
     parts = (values, *(x for x in numbers if isinstance(x, Tensor)))
     if any(is_wrapped(part) for part in parts):  # by torch.func, which has no memory to point at
@@ -45,7 +45,7 @@ def usable(values: Tensor, *numbers: Number) -> bool:
 
 
 @cache
-def _installed() -> bool:
+def _is_installed() -> bool:
     return find_spec("triton") is not None
 
 
