@@ -29,7 +29,7 @@ def check_device(device: str | None) -> None:
     except (RuntimeError, AssertionError) as error:  # such as a PyTorch without CUDA
         raise ValueError(
             f"`device` must be one that PyTorch can use; got {device!r}: "
-            f"{str(error).splitlines()[0]} Leave it out to use the CPU."
+            f"{str(error).splitlines()[0].rstrip('.')}. Leave it out to use the CPU."
         ) from error
 
 
