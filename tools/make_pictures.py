@@ -26,7 +26,7 @@ from hokical.demo import DEMO_CLASSES, demo_logits
 from hokical.report.results import MethodResult
 
 DOCS = Path(__file__).parents[1] / "docs"
-_GROUND = {"axes.facecolor": "#1e2129", "figure.facecolor": "#1e2129"}
+_GROUND = dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), "#0d1117")
 STYLES: dict[str, Any] = {"light": "default", "dark": ["dark_background", _GROUND]}
 N_BINS = 15
 TITLES = {"uncalibrated": "as the network has it", "auto": "after hokical.auto"}
@@ -43,13 +43,12 @@ def main() -> None:
     results = compare(*demo_logits(), list(TITLES), n_resamples=0).results
     for theme, style in STYLES.items():
         with plt.style.context(style):
-            save(draw_hero(results), DOCS / "assets" / f"hero-{theme}.png", theme)
+            save(draw_hero(results), DOCS / "assets" / f"hero-{theme}.png")
             draw_gallery(theme)
 
 
-def save(figure: Any, path: Path, theme: str) -> None:
-    """A picture with few colours is small; on dark pages its ground is the page's own."""
-    figure.savefig(path, dpi=110, transparent=theme == "dark")
+def save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=110)
     plt.close(figure)
     print(path.relative_to(DOCS.parent))
 
@@ -65,7 +64,7 @@ def draw_gallery(theme: str) -> None:
             elif name != "report":
                 path = DOCS / "assets" / "gallery" / f"{name}-{theme}.png"
                 path.parent.mkdir(exist_ok=True)
-                save(namespace["ax"].figure, path, theme)
+                save(namespace["ax"].figure, path)
 
 
 def draw_hero(results: tuple[MethodResult, ...]) -> Any:
