@@ -12,7 +12,6 @@ import typer
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.show import DASH, check_options, show_result, spinner
 from hokical.core.progress import track
 
@@ -86,7 +85,7 @@ def apply(
     classes. Labels are not read, so --ignore-label changes nothing. Where an
     array `mask` is 0, results are -1 and NaN.
     """
-    dense = dense_options(logits, class_axis, ignore_label, scheduler=scheduler)
+    dense = data.dense_options(logits, class_axis, ignore_label, scheduler=scheduler)
     in_parts = dense is None and (scheduler is not None or data.in_many_files(logits))
     if in_parts and (risk is not None or keep is not None):
         raise typer.BadParameter("--risk and --keep work on one file, not on a folder.")
@@ -114,7 +113,7 @@ def apply(
     else:
         if risk is not None and fitted.held_out_scores_ is None:
             raise typer.BadParameter(_NOT_CERTIFIED, param_hint="--risk")
-        arrays, part = load_dense(logits, split, need_labels=False)
+        arrays, part = data.load_dense(logits, split, need_labels=False)
         if risk is not None:
             data.warn_of_own_examples(fitted, logits, part)
         given = [{name: arrays[name] for name in ("logits", "mask") if name in arrays}]
@@ -122,7 +121,7 @@ def apply(
     if risk is not None:
         with check_options("--risk / --delta"):  # with logits that are not to blame
             fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)), risk=risk, delta=delta)
-    check = nullcontext() if dense is None else check_arrays(logits)
+    check = nullcontext() if dense is None else data.check_arrays(logits)
     with spinner(f"Applying {fitted.name}") if dense else nullcontext(), check:
         results, facts = _predict(model, given, proba, risk, delta)
         columns = results if dense else _columns(results, examples, output.suffix == ".npz")

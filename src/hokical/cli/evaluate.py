@@ -14,7 +14,6 @@ import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.compare import show_classes
-from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.show import interval, new_table, number, say, show_json, show_table, spinner, warn
 
 if TYPE_CHECKING:
@@ -66,17 +65,17 @@ def evaluate(
     parts and may be larger than memory; there are no intervals then. With
     --class-axis intervals and guarantees are by item, not by position.
     """
-    dense = dense_options(logits, class_axis, ignore_label)
+    dense = data.dense_options(logits, class_axis, ignore_label)
     fitted = None if calibrator is None else data.load_calibrator(calibrator)
     options: dict[str, Any] = {"n_bins": bins, "full": full}
     in_parts = dense is not None or data.in_many_files(logits)
     scores = (probabilities, binary_score, classes, zeros)
     wanted = data.choose_scores(*scores, fitted=fitted, on_maps_or_folders=in_parts)
     rows = None
-    with check_arrays(logits) if in_parts else nullcontext():
+    with data.check_arrays(logits) if in_parts else nullcontext():
         if dense is not None:
             options["n_resamples"] = resamples
-            arrays, part = load_dense(logits, split, labels)
+            arrays, part = data.load_dense(logits, split, labels)
             plain, measure = _judge_dense(arrays, dense, options)
         elif in_parts:
             source, part = data.open_parts(logits, split, labels, wanted.classes)
@@ -96,7 +95,7 @@ def evaluate(
                 summaries[judged.name] = measure(judged)
     if dense is not None and any(found.bounds for found in summaries.values()):
         say("Intervals and guarantees are by item: neighbouring positions are not independent.")
-    method_title = hokical.report.entrants.method_title
+    method_title = hokical.report.results.method_title
     if as_json:
         show_json({name: found.to_dict() for name, found in summaries.items()})
     else:

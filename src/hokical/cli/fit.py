@@ -13,7 +13,6 @@ import typer
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.show import check_options, show_result, spinner
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def fit(
     """
     calibrator = _make(method, noise, draws, bins, seed)
     hokical.io.check_output(output)
-    dense = dense_options(
+    dense = data.dense_options(
         val, class_axis, ignore_label, max_positions_per_item, checkpoint=checkpoint
     )
     in_parts = checkpoint is not None or data.in_many_files(val)
@@ -66,8 +65,8 @@ def fit(
     about |= {"binary_score": wanted.binary_score} if wanted.binary_score else {}
     if dense is not None:
         model = hokical.Dense(calibrator, **dense, random_state=seed)
-        arrays, part = load_dense(val, split, labels)
-        with check_arrays(val):
+        arrays, part = data.load_dense(val, split, labels)
+        with data.check_arrays(val):
             seconds = _time(lambda: model.fit(**arrays))
         model.save(output, beside=about | {"data": data.sketch(val, part)})
         counts = {"examples": model.n_positions_, "accuracy": model.accuracy_}

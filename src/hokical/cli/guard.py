@@ -1,7 +1,5 @@
 """The `hokical` command: its options and exit codes, and errors as one line on stderr."""
 
-from __future__ import annotations
-
 import errno
 import os
 import traceback

@@ -18,7 +18,6 @@ from rich.text import Text
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.dense import check_arrays, dense_options, load_dense
 from hokical.cli.show import (
     DASH,
     check_options,
@@ -98,7 +97,7 @@ def monitor(
         if output is not None:
             hokical.io.check_output(output)
     fitted = data.load_calibrator(calibrator)
-    dense = dense_options(logits, class_axis, ignore_label, timestamp=timestamp)
+    dense = data.dense_options(logits, class_axis, ignore_label, timestamp=timestamp)
     scores = (probabilities, binary_score, classes, zeros)
     plain = data.choose_scores(*scores, fitted=fitted, on_maps=dense is not None)
     wanted = replace(plain, keep=(timestamp,) if timestamp else (), unlabelled=True)
@@ -177,8 +176,8 @@ def _read_rows(
     """The rows of a file; of maps one position per item."""
     if dense is None:
         return data.load_examples(path, split, labels, wanted=wanted, fitted_by=fitted)
-    arrays, part = load_dense(path, split, labels, need_labels=not wanted.unlabelled)
-    with check_arrays(path):
+    arrays, part = data.load_dense(path, split, labels, need_labels=not wanted.unlabelled)
+    with data.check_arrays(path):
         model = hokical.Dense(fitted, **dense, random_state=seed)
         rows, truth = model.draw_positions(
             arrays["logits"], arrays.get("labels"), mask=arrays.get("mask")

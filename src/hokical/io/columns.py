@@ -1,7 +1,5 @@
 """Tables: which columns are logits, which the label, which the part; Parquet (extra `parquet`)."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

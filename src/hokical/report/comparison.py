@@ -27,8 +27,14 @@ from hokical.core.warn import FitDataWarning, warn_user
 from hokical.metrics import summary
 from hokical.metrics.checks import Predictions
 from hokical.metrics.sums import full_losses, full_squares, top_losses
-from hokical.report.entrants import choose_entrants, is_fitted
-from hokical.report.results import MethodResult, Provenance, data_facts, library_versions
+from hokical.report.results import (
+    MethodResult,
+    Provenance,
+    choose_entrants,
+    data_facts,
+    is_fitted,
+    library_versions,
+)
 from hokical.report.tables import Tables
 
 #: Scores by which methods are ranked; lower is better. Those of all classes need all logits.
