@@ -1,7 +1,5 @@
 """Held-out probabilities of the default's candidates, and the weights of their average."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """Structured scaling at a given floor and temperature: solve, and make the rule."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
