@@ -71,18 +71,10 @@ def test_the_log_of_what_does_not_happen_has_no_gradient() -> None:
     assert chance.grad.tolist() == [0.0, 2.0]
 
 
-@given(st.lists(st.booleans(), min_size=6, max_size=6))
-def test_what_is_needed_is_computed_and_no_more(chosen: list[bool]) -> None:
-    needed, table = np.array(chosen).reshape(2, 3), np.arange(24.0).reshape(2, 3, 4)
-    seen = []
-
-    def work(xp: object, rows: np.ndarray, offset: np.ndarray) -> np.ndarray:
-        seen.append(rows.shape)
-        return rows.sum(axis=-1) + offset
-
-    offset = np.array([[100.0, 200.0, 300.0]])
-    other = -np.ones((2, 3))
-    found = special.where_needed(needed, work, (table, offset), other, np)
-    np.testing.assert_array_equal(found, np.where(needed, table.sum(axis=2) + offset, -1.0))
-    assert seen == ([(needed.sum(), 4)] if needed.any() else [])
-    assert (other == -1.0).all()
+@given(st.integers(1, 600), st.floats(0.0, 30.0), st.integers(0, 99))
+def test_erfcx_of_few_numbers_and_of_many(n: int, most: float, seed: int) -> None:
+    """Few are a product with a table of powers, many Horner's scheme."""
+    y = np.random.default_rng(seed).uniform(0.0, most, n)
+    many = special.erfcx(np.resize(y, 1000))[:n]
+    np.testing.assert_allclose(special.erfcx(y), many, rtol=2e-15)
+    np.testing.assert_allclose(special.erfcx(y), scipy_special.erfcx(y), rtol=1e-14)

@@ -5,7 +5,6 @@ operations for all degrees, which keeps small batches fast and traced graphs sma
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -109,29 +108,6 @@ def log_or_never(chance: Array, xp: Namespace) -> Array:
     if xp is np:
         return np.log(chance, out=np.full(np.shape(chance), -np.inf), where=happens)
     return xp.where(happens, xp.log(xp.where(happens, chance, xp.ones_like(chance))), -xp.inf)
-
-
-def where_needed(
-    needed: Array,
-    work: Callable[..., Array],
-    arrays: tuple[Array, ...],
-    other: Array,
-    xp: Namespace,
-) -> Array:
-    """`work(xp, *arrays)` where needed, `other` elsewhere; NumPy computes only those entries.
-
-    `needed` has the shape of `other`; the leading axes of every array can be broadcast to it.
-    `work` must compute every entry independently.
-    """
-    if xp is not np:
-        return xp.where(needed, work(xp, *arrays), other)
-    if not needed.any():
-        return other
-    out = other.copy()
-    shape = needed.shape
-    wide = (np.broadcast_to(array, shape + array.shape[len(shape) :]) for array in arrays)
-    out[needed] = work(np, *(array[needed] for array in wide))
-    return out
 
 
 @accelerated

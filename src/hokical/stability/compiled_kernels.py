@@ -13,17 +13,12 @@ from numpy.typing import NDArray
 from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel, max_kernel
 from hokical.core.types import FloatArray
+from hokical.stability.uniform import unit_rule
 
 Block = NDArray[Any]  # (rows, classes) float32 or float64
 Twelve = tuple[
     float, float, float, float, float, float, float, float, float, float, float, float
 ]  # fmt: skip
-
-
-def _unit_rule(order: int) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Legendre nodes and weights on [0, 1]."""
-    x, w = np.polynomial.legendre.leggauss(order)
-    return 0.5 * (x + 1.0), 0.5 * w
 
 
 @kernel
@@ -164,9 +159,9 @@ def series_chances(
 
 
 # Gauss-Legendre rules on [0, 1] for pieces on which the product changes little, some, or much.
-_X2, _W2 = _unit_rule(2)
-_X4, _W4 = _unit_rule(4)
-_X10, _W10 = _unit_rule(10)
+_X2, _W2 = unit_rule(2, 1)
+_X4, _W4 = unit_rule(4, 1)
+_X10, _W10 = unit_rule(10, 1)
 _NEGLIGIBLE = 1e-9
 _CUT_OFF = 21.0  # exp(-21) < _NEGLIGIBLE
 _BUCKETS = 256

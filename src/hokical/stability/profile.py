@@ -27,7 +27,7 @@ from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import FARTHEST, Logits
-from hokical.core.special import constant, log_ndtr, log_or_never, ndtr
+from hokical.core.special import clip, constant, log_ndtr, log_or_never, ndtr
 from hokical.stability.gaussian import contract, log_products, traced_moments
 from hokical.stability.tables import REACH, Quadrature, tail_quadrature
 
@@ -81,8 +81,23 @@ def rows_profile(logits: Logits, temperature: Array, scales: Array) -> tuple[Arr
     sums = _overtaking(xp, logits.margins[:, None, :], scales[None, :], gap)
     far, near = _overtaken_by_any(sums, gap, xp), _near_losses(logits, gap, scales)
     lost = xp.where(gap > FAR_FROM, far, near)
-    pairs = xp.stack(_log_chances(lost, gap, logits.n_classes, xp), axis=2)
-    profile = xp.reshape(pairs, (-1, 2 * scales.shape[0]))
+    return as_logs(logits, temperature, gaps, gap, lost)
+
+
+def as_logs(
+    logits: Logits, temperature: Array, gaps: Array, gap: Array, lost: Array
+) -> tuple[Array, Array]:
+    """The two results from gaps (n,), and gaps in scales and 1 - gamma, (n, W) each.
+
+    What the nodes leave out of the normal mass matters where little is kept; the label of k classes
+    keeps at least 1 / k.
+    """
+    xp, k = logits.xp, logits.n_classes
+    outside = (lost >= 0.5) & (gap <= CUT_FROM)
+    missing = xp.where(outside, lost + tail_quadrature(k).outside, lost)
+    kept = xp.log1p(-clip(missing, 0.0, 1.0 - 1.0 / k, xp))
+    pairs = xp.concat([kept[:, :, None], log_or_never(lost, xp)[:, :, None]], axis=2)
+    profile = xp.reshape(pairs, (-1, 2 * gap.shape[1]))
     return _gumbel_log_odds(logits, gaps, temperature), profile
 
 
@@ -92,23 +107,14 @@ def _gumbel_log_odds(logits: Logits, gaps: Array, temperature: Array) -> Array:
     The label's own term is cut to exp(0) and taken off; the runner-up's is exp(0) too, so nothing
     cancels.
     """
-    xp, alone = logits.xp, gaps >= FARTHEST
-    base = xp.where(alone, xp.zeros_like(gaps), gaps)
-    beyond = xp.clip(logits.margins - base[:, None], 0.0, None)
+    xp, alone, tail = logits.xp, gaps >= FARTHEST, logits.tail
+    base = xp.where(alone, 0.0, gaps)
+    beyond = clip(logits.margins - base[:, None], 0.0, FARTHEST, xp)
     total = xp.sum(xp.exp(beyond / -temperature), axis=1) - 1.0
-    return xp.where(alone, xp.inf, base / temperature - log_or_never(total, xp))
-
-
-def _log_chances(lost: Array, gap: Array, n_classes: int, xp: Namespace) -> tuple[Array, Array]:
-    """log gamma and log(1 - gamma), (n, W) each, from 1 - gamma and gaps (n, W) in scales.
-
-    What the nodes leave out of the normal mass matters where little is kept; the label of k classes
-    keeps at least 1 / k.
-    """
-    rule, most = tail_quadrature(n_classes), 1.0 - 1.0 / n_classes
-    outside = (lost >= 0.5) & (gap <= CUT_FROM)
-    missing = xp.where(outside, lost + rule.outside, lost)
-    return xp.log1p(-xp.clip(missing, None, most)), log_or_never(lost, xp)
+    if tail is not None:
+        total = total + tail.count * np.exp(np.maximum(tail.margin - base, 0.0) / -temperature)
+    log_total = xp.log(xp.where(alone, 1.0, total))
+    return xp.where(alone, xp.inf, base / temperature - log_total)
 
 
 def _near_losses(logits: Logits, gap: Array, scales: Array) -> Array:

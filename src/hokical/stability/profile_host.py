@@ -29,7 +29,7 @@ def rows_profile(
     logits: Logits, temperature: float, scales: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """`profile.rows_profile` for NumPy, with classes that have no column."""
-    gaps = runner_up_gaps(logits)
+    gaps = _runner_up_gaps(logits)
     gap = np.minimum(gaps[:, None] / scales, NO_CHANCE)
     near = gap <= FAR_FROM
     lost = np.zeros(gap.shape)
@@ -37,45 +37,16 @@ def rows_profile(
         row, which = pairs.nonzero()
         if row.size:
             lost[pairs] = losses(logits, row, scales[which], gap[pairs])
-    out = _log_chances(lost, gap, logits.n_classes)
-    return _gumbel_log_odds(logits, gaps, temperature), out.reshape(-1, 2 * scales.size)
+    return profile.as_logs(logits, temperature, gaps, gap, lost)
 
 
-def runner_up_gaps(logits: Logits) -> FloatArray:
+def _runner_up_gaps(logits: Logits) -> FloatArray:
     """How far the best other class lies below the label, (n,); FARTHEST where there is none."""
     if logits.n_columns > 1:
         gaps = np.partition(logits.margins, 1, axis=1)[:, 1]
     else:
         gaps = np.full(logits.n_rows, FARTHEST)
     return gaps if logits.tail is None else np.minimum(gaps, logits.tail.margin)
-
-
-def _gumbel_log_odds(logits: Logits, gaps: FloatArray, temperature: float) -> FloatArray:
-    alone = gaps >= FARTHEST
-    base = np.where(alone, 0.0, gaps)
-    beyond = logits.margins - base[:, None]
-    np.maximum(beyond, 0.0, out=beyond)
-    beyond /= -temperature
-    total = np.add.reduce(np.exp(beyond, out=beyond), axis=1)
-    if logits.tail is not None:
-        hidden = np.maximum(logits.tail.margin - base, 0.0) / -temperature
-        total += logits.tail.count * np.exp(hidden)
-    total -= ~alone  # the label's own term; 1 is left where it is alone
-    log_odds = base / temperature - np.log(total)
-    log_odds[alone] = np.inf
-    return np.asarray(log_odds)
-
-
-def _log_chances(lost: FloatArray, gap: FloatArray, n_classes: int) -> FloatArray:
-    """log gamma and log(1 - gamma), (n, W, 2)."""
-    out = np.full((*lost.shape, 2), -np.inf)
-    missing, most = lost, 1.0 - 1.0 / n_classes
-    if lost.max() >= 0.5:
-        outside = (lost >= 0.5) & (gap <= CUT_FROM)
-        missing = lost + outside * tail_quadrature(n_classes).outside
-    np.log1p(-np.minimum(missing, most), out=out[..., 0])
-    np.log(lost, out=out[..., 1], where=lost > 0.0)
-    return out
 
 
 def _near_losses(logits: Logits, row: Rows, scale: FloatArray, gap: FloatArray) -> FloatArray:

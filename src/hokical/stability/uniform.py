@@ -98,7 +98,7 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
     end = high[count - 1 :, :] if _is_crowded(logits) else xp.zeros_like(high[:1, :])
     active = logits.beside(np.arange(1.0, count + 1.0))[:, None]
     low = xp.maximum(xp.concat([high[1:, :], end], axis=0), high - CUT_OFF / active)
-    x, w = (constant(table, near) for table in _unit_rule(min(_ORDER, count // 2 + 1), 1))
+    x, w = (constant(table, near) for table in unit_rule(min(_ORDER, count // 2 + 1), 1))
     length = (high - low)[:, None, :]
     nodes = low[:, None, :] + length * x[None, :, None]
     mass = length * w[None, :, None]
@@ -150,7 +150,7 @@ def _last_integral(logits: Logits, width: Array, near: Array) -> Array:
     xp = logits.xp
     margins = xp.clip(logits.margins / width, None, 1.0)
     _, length, _, product = _last_piece(margins, near, _LONG, xp)
-    weights = constant(_unit_rule(*_LONG)[1], near)
+    weights = constant(unit_rule(*_LONG)[1], near)
     return xp.sum(length * weights * product, axis=1)
 
 
@@ -188,7 +188,7 @@ def _last_piece(
     last = near[:, NEAREST - 1 :]
     length = _fall(margins, last, xp) - last
     low = 1.0 - last - length
-    nodes = low + length * constant(_unit_rule(*panels)[0], near)
+    nodes = low + length * constant(unit_rule(*panels)[0], near)
     products = []
     for start in range(0, panels[0] * panels[1], _ORDER):
         u = nodes[:, start : start + _ORDER]
@@ -215,7 +215,7 @@ def _fall(margins: Array, last: Array, xp: Namespace) -> Array:
 
 
 @memoize
-def _unit_rule(order: int, panels: int) -> tuple[FloatArray, FloatArray]:
+def unit_rule(order: int, panels: int) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre nodes and weights on [0, 1], cut into equal panels."""
     x, w = np.polynomial.legendre.leggauss(order)
     places = (np.arange(panels)[:, None] + 0.5 * (x + 1.0)) / panels
@@ -225,6 +225,6 @@ def _unit_rule(order: int, panels: int) -> tuple[FloatArray, FloatArray]:
 @memoize
 def _partial_weights() -> FloatArray:
     """Weights (4, 4) of the nodes of a short panel for its part [0, c], by powers c, c^2, ..."""
-    x, _ = _unit_rule(_SHORT[0], 1)
+    x, _ = unit_rule(_SHORT[0], 1)
     lagrange = np.linalg.inv(np.vander(x, increasing=True))
     return np.asarray((lagrange / np.arange(1.0, x.size + 1.0)[:, None]).T)

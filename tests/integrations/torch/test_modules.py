@@ -98,6 +98,16 @@ def test_results_do_not_depend_on_blocks_or_leading_shape(
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_numpy_and_torch_answer_alike(name: str) -> None:
+    """On the CPU NumPy answers, and torch where there is a gradient."""
+    module = as_module(fitted(name))
+    logits, *beside = tensors(fitted(name), synthetic_logits(6, 5, seed=9)[0])
+    quick = module.proba(logits, *beside)
+    slow = module.proba(logits.clone().requires_grad_(), *beside)
+    torch.testing.assert_close(quick, slow.detach(), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_rows_that_are_no_logits_get_nan_and_the_others_stay(name: str) -> None:
     module = as_module(fitted(name))
     logits, *beside = tensors(fitted(name), synthetic_logits(6, 5, seed=9)[0])
