@@ -14,9 +14,10 @@ from hokical.core.topk import TopK
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.core.warn import warn_user
 from hokical.fitting.averaging import HeldOut, hold_out
-from hokical.fitting.floor import choose_base, choose_floor, has_zeros
+from hokical.fitting.floor import choose_base, choose_floor
 from hokical.fitting.likelihood import CountedExamples, effective_size
 from hokical.fitting.partitions import Block, InMemory, Partition
+from hokical.fitting.scored import has_zeros
 from hokical.fitting.structured_fit import MOST_CROSSED, count_possible, fit_structured
 from hokical.rules.answering import answer
 from hokical.rules.auto import PARTS, AutoRule
@@ -29,8 +30,9 @@ from hokical.rules.softmax import UncalibratedRule
 FEWEST_EXAMPLES = 20
 #: The classifier's own probabilities are kept unless the mean gain is this many standard errors.
 CLEARLY = 0.7
-#: The whole fit ends with a Newton step that promises no more than this in mean log loss.
-TOLERANCE, MAX_ITER = 1e-5, 200
+#: The whole fit ends with a Newton step that promises no more than this in mean log loss; about a
+#: hundredth of it is left.
+TOLERANCE, MAX_ITER = 1e-4, 200
 _TITLES = {
     "uncalibrated": "the classifier's own",
     "temps": "temperature scaling",

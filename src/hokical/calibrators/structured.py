@@ -105,7 +105,7 @@ class StructuredScaling(BaseCalibrator):
         cross: Literal["auto"] | bool = "auto",
         strength: float = STRENGTH,
         max_iter: int = 200,
-        tol: float = 1e-10,
+        tol: float = 1e-8,
     ) -> None:
         self.cross = cross
         self.strength = strength
@@ -120,7 +120,7 @@ class StructuredScaling(BaseCalibrator):
             )
         check_count(self.max_iter, name="max_iter")
         check_positive("strength", self.strength, f"The default is {STRENGTH}.")
-        check_positive("tol", self.tol, "The default is 1e-10.")
+        check_positive("tol", self.tol, "The default is 1e-8.")
 
     def _fit(self, examples: Partition) -> Fit:
         counted, n_examples = count_possible(examples.gather(type(self).__name__))

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.core.arrays import Array
-from hokical.core.blocks import by_blocks, per_row
+from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
-from hokical.core.topk import TopK
 from hokical.core.types import FloatArray, IntArray
-from hokical.core.views import Views
 from hokical.fitting.likelihood import CountedExamples, count_block, typical_spread
 from hokical.fitting.partitions import Block, Partition, State
+from hokical.fitting.scored import ZEROS_BELOW, ScoredPartition
 from hokical.fitting.temperature import TemperatureFit, best_temperature
 from hokical.rules.checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 from hokical.rules.floored import add_floor
@@ -33,19 +29,17 @@ COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 14
 ROUGH_TOLERANCE = 1e-3
 #: Temperatures are sought within these multiples of the spread of the logits, or of 1.
 REACH = (1e-5, 1e5)
-#: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
-ZEROS_BELOW = (700.0, 745.0)
 
 
 class FlooredPartition(Partition):
     """The same examples, their logits log(p + floor) where probabilities of 0 are among them.
 
     `floor` is chosen when the examples are first asked for, and stays 0 where they have no zeros
-    and where a 0 is as good as any floor. If they are not in memory, the first pass also looks for
-    zeros; where it finds some, the floor is chosen on a sample, and the pass is made again.
+    and where a 0 is as good as any floor. If they are not in memory, that is after a first pass,
+    which is made again if there is a floor; it is chosen on a sample.
     """
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: ScoredPartition) -> None:
         self.partition = partition
         self.n_classes, self.in_memory = partition.n_classes, partition.in_memory
         self.floor = 0.0
@@ -55,7 +49,7 @@ class FlooredPartition(Partition):
     def gather(self, who: str) -> Block:
         if self._block is None:
             block = self.partition.gather(who)
-            if has_zeros(block.logits):
+            if self.partition.census.n_with_zeros:
                 self.floor = choose_floor(count_block(block))
             self._block = _floor_block(block, self.floor)
         return self._block
@@ -66,39 +60,30 @@ class FlooredPartition(Partition):
         if self.in_memory:
             return work(self.gather(""))
         if not self._known:
-            both = partial(_combine_both, combine=combine)
-            *found, notes = self.partition.reduce(partial(_look_for_zeros, work=work), both)
-            if not self._settle(notes, "a fit"):
-                return tuple(found)
+            found = self.partition.reduce(work, combine)
+            self._choose_in_passes()
+            if self.floor == 0.0:
+                return found
         return self.partition.reduce(partial(_on_floored, work=work, floor=self.floor), combine)
 
     def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
         if self.in_memory:
             return work(self.gather(who))
-        if not self._known:
-            looking = partial(_look_for_zeros, work=work)
-            *found, notes = self.partition.collect(looking, row_bytes, who)
-            if not self._settle(notes, who):
-                return tuple(found)
         floored = partial(_on_floored, work=work, floor=self.floor)
         return self.partition.collect(floored, row_bytes, who)
 
     def require_passes(self, who: str) -> None:
         self.partition.require_passes(who)
 
-    def _settle(self, notes: NDArray[Any], who: str) -> bool:
-        """Choose the floor, given rows and zeros of the blocks; whether there is one."""
+    def _choose_in_passes(self) -> None:
         self._known = True
-        n_rows, with_zeros = notes.reshape(-1, 2).sum(axis=0).tolist()
-        if with_zeros:
-            step = max(_sample_step(n_rows, self.n_classes), 1)
-            sampled = partial(_sample_block, step=step)
+        if self.partition.census.n_with_zeros:
+            step = max(_sample_step(self.partition.census.n_rows, self.n_classes), 1)
             values, labels, counts = self.partition.collect(
-                sampled, 8 * self.n_classes // step, who
+                partial(_sample_block, step=step), 8 * self.n_classes // step, "A floor"
             )
             logits = Logits(values, values.max(axis=1))
             self.floor = _floor_of_sample(count_block(Block(logits, labels, counts)))
-        return self.floor > 0.0
 
 
 def _floor_block(block: Block, floor: float) -> Block:
@@ -109,15 +94,6 @@ def _on_floored(block: Block, work: Callable[[Block], State], floor: float) -> S
     return work(_floor_block(block, floor))
 
 
-def _look_for_zeros(block: Block, work: Callable[[Block], State]) -> State:
-    """`work`, and how many rows there are, and whether some have zeros."""
-    return *work(block), np.array([block.n_rows, has_zeros(block.logits)], np.int64)
-
-
-def _combine_both(left: State, right: State, combine: Callable[[State, State], State]) -> State:
-    return *combine(left[:-1], right[:-1]), left[-1] + right[-1]
-
-
 def _sample_block(block: Block, step: int) -> State:
     """Logits (rows, classes), labels and counts of the rows that `_sample` would take."""
     logits = block.logits
@@ -125,22 +101,6 @@ def _sample_block(block: Block, step: int) -> State:
     rows, factors = _choose_rows(margins, step, block.first_row)
     values = logits.on_host(logits.take(rows).values).astype(np.float64)
     return values, block.labels[rows], block.counts[rows] * factors
-
-
-def has_zeros(logits: Logits) -> bool:
-    """Whether the logits are those of probabilities, some of them 0."""
-    if isinstance(logits, (TopK, Views)):
-        return False
-    xp = logits.xp
-    lowest, highest = float(xp.min(logits.values)), float(xp.max(logits.top))
-    if lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]:  # one quick pass tells, as a rule
-        return False
-
-    def farthest(block: Logits) -> Array:
-        margins = block.margins
-        return xp.max(xp.where(block.possible, margins, xp.zeros_like(margins)), axis=1)
-
-    return bool(ZEROS_BELOW[0] <= per_row(farthest, logits).max() <= ZEROS_BELOW[1])
 
 
 def choose_floor(examples: CountedExamples) -> float:

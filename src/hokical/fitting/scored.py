@@ -8,7 +8,9 @@ import numpy as np
 from hokical.core.arrays import Array
 from hokical.core.blocks import per_row
 from hokical.core.logits import Logits
+from hokical.core.topk import TopK
 from hokical.core.types import FloatArray
+from hokical.core.views import Views
 from hokical.fitting.partitions import Block, Partition, State, add_states
 from hokical.guarantees.score_table import ScoreTable
 from hokical.guarantees.scores import label_log_odds
@@ -18,12 +20,16 @@ Count = Callable[[Block, FloatArray], ScoreTable | None]
 
 #: Rows of rounded probabilities may sum to 1 within this.
 _SUM_SLACK = 1e-3
+#: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
+ZEROS_BELOW = (700.0, 745.0)
 
 
 @dataclass(frozen=True)
 class Census:
     """How many examples count, for how many the classifier is right, and what the rows are like."""
 
+    n_rows: int
+    n_with_zeros: int  # blocks with probabilities of 0
     n_examples: int
     n_correct: int
     like_probabilities: bool
@@ -79,25 +85,42 @@ class ScoredPartition(Partition):
 
     def _keep(self, notes: State) -> None:
         sums, count, wrong, lows = notes
-        uncounted, n_examples, n_correct = sums.tolist()
+        uncounted, n_rows, n_zeros, n_examples, n_correct = sums.tolist()
         self._counted = True
         self.table = None if uncounted else ScoreTable(count, wrong)
+        self.census = Census(n_rows, n_zeros, n_examples, n_correct, bool(lows[4] > 0.0))
         if n_examples:  # or the fit refuses the examples
             self.support = Support.from_lows(lows[:4])
-        self.census = Census(n_examples, n_correct, bool(lows[4] > 0.0))
 
 
 def _notes(block: Block, count: Count) -> State:
-    """Sums (3,): blocks that cannot be counted, examples, right ones; counts; minima (5,)."""
+    """Sums (5,): blocks that cannot be counted, and the census; counts; minima (5,)."""
     log_odds = block.logits.on_host(label_log_odds(block.logits))
     table, counting = count(block, log_odds), block.counting
-    sums = [table is None, counting.sum(), (block.correct & counting).sum()]
+    right = (block.correct & counting).sum()
+    sums = [table is None, block.n_rows, has_zeros(block.logits), counting.sum(), right]
     none = np.zeros(1, np.int64)
     counts = (none, none) if table is None else (table.count, table.wrong)
     top = block.logits.on_host(block.logits.top)
     lows = find_lows(log_odds[counting], top[counting])
     likeness = float(_like_probabilities(block.logits, top))
     return np.array(sums, np.int64), *counts, np.append(lows, likeness)
+
+
+def has_zeros(logits: Logits) -> bool:
+    """Whether the logits are those of probabilities, some of them 0."""
+    if isinstance(logits, (TopK, Views)):
+        return False
+    xp = logits.xp
+    lowest, highest = float(xp.min(logits.values)), float(xp.max(logits.top))
+    if lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]:  # one quick pass tells, as a rule
+        return False
+
+    def farthest(block: Logits) -> Array:
+        margins = block.margins
+        return xp.max(xp.where(block.possible, margins, xp.zeros_like(margins)), axis=1)
+
+    return bool(ZEROS_BELOW[0] <= per_row(farthest, logits).max() <= ZEROS_BELOW[1])
 
 
 def _like_probabilities(logits: Logits, top: FloatArray) -> bool:
