@@ -78,19 +78,21 @@ def sklearn(method: str) -> Contender:
 
 
 def mapie(called: str, make: Callable[[Any, Any], Any], sums_to_one: bool = True) -> Contender:
-    def fit(scores: Any, labels: Any) -> Any:
-        module = import_module("mapie.calibration")
-        return make(module, _scores_as_classifier(scores.shape[1])).fit(scores, labels)
+    """MAPIE asks a fitted classifier for its probabilities, here its inputs."""
 
-    def proba(model: Any, scores: Any) -> Any:
-        found = model.predict_proba(scores)
+    def fit(proba: Any, labels: Any) -> Any:
+        module = import_module("mapie.calibration")
+        return make(module, _scores_as_classifier(proba.shape[1])).fit(proba, labels)
+
+    def answer(model: Any, proba: Any) -> Any:
+        found = model.predict_proba(proba)
         return found if sums_to_one else None
 
-    return Contender(called, np.asarray, fit, proba, ("mapie",))
+    return Contender(called, softmax, fit, answer, ("mapie",))
 
 
 def _scores_as_classifier(n_classes: int) -> Any:
-    """A fitted classifier whose decision function is its input (n, classes)."""
+    """A fitted classifier whose scores, or probabilities, are its input (n, classes)."""
     from sklearn.base import BaseEstimator, ClassifierMixin
 
     class GivenScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -102,7 +104,7 @@ def _scores_as_classifier(n_classes: int) -> Any:
             return X[:, 1] - X[:, 0] if n_classes == 2 else X
 
         def predict_proba(self, X: Any) -> Any:
-            return softmax(X)
+            return X
 
         def predict(self, X: Any) -> Any:
             return X.argmax(axis=1)
