@@ -113,8 +113,7 @@ def _gumbel_log_odds(logits: Logits, gaps: Array, temperature: Array) -> Array:
     total = xp.sum(xp.exp(beyond / -temperature), axis=1) - 1.0
     if tail is not None:
         total = total + tail.count * np.exp(np.maximum(tail.margin - base, 0.0) / -temperature)
-    log_total = xp.log(xp.where(alone, 1.0, total))
-    return xp.where(alone, xp.inf, base / temperature - log_total)
+    return xp.where(alone, xp.inf, base / temperature - log_or_never(total, xp))
 
 
 def _near_losses(logits: Logits, gap: Array, scales: Array) -> Array:
