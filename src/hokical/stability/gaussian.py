@@ -40,8 +40,6 @@ _ARRAYS_AT_ONCE = 8
 _NO_CHANCE = 1e3
 #: Up to so many classes NumPy adds class by class, all rows at once: rows are short loops.
 _SHORT_ROWS = 128
-#: Up to so many logits calls take longer than numbers.
-_FEW = 512
 
 
 @accelerated
@@ -172,8 +170,6 @@ def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
 
 def _row_series(coefficients: Array, t: Array, xp: Namespace) -> Array:
     """sum_r c_r T_r(t), (n, classes), for c (n, R + 1) and t (n, classes), by Clenshaw."""
-    if xp is np and t.size <= _FEW:  # a fifth of the calls
-        return np.einsum("nr,rnc->nc", coefficients, chebyshev_polynomials(t, DEGREE, np))
     twice = 2.0 * t
     later = current = xp.zeros_like(t)
     for r in range(DEGREE, 0, -1):
