@@ -1,6 +1,6 @@
 """Time and memory of every method against rows and classes, and where growth stops being linear.
 
-    python benchmarks/bench_growth.py             # up to 1e5 rows and 1000 classes, two minutes
+    python benchmarks/bench_growth.py             # up to 1e5 rows and 1000 classes: minutes
     python benchmarks/bench_growth.py --large     # up to 1e7 rows and 128,000 classes
     python benchmarks/bench_growth.py hoki temps  # some methods
 
