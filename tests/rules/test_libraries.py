@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -75,7 +77,10 @@ def test_the_label_is_the_first_of_the_most_likely(name: str, seed: int, n_class
 @every_rule
 @given(seed=seeds, n_classes=class_counts)
 def test_a_row_does_not_depend_on_its_batch(name: str, seed: int, n_classes: int) -> None:
-    """But for rounding, as a few rows take other calls, and in rows of either memory order."""
+    """In rows of either memory order; to the bit, but where few rows take calls of their own."""
+    assert_same = partial(
+        np.testing.assert_allclose, rtol=1e-12 if name in ("hoki", "profile") else 0.0
+    )
     rule, rows = make_case(name, seed, n_classes, 70)
     logits = as_logits(make_input(rule, rows, seed))
     whole = answers(rule, logits)
@@ -83,13 +88,13 @@ def test_a_row_does_not_depend_on_its_batch(name: str, seed: int, n_classes: int
         alone = answers(rule, logits.take(np.array([i])))
         some = answers(rule, logits.part(slice(i, i + 1)))
         for one, slice_, batch in zip(alone, some, whole, strict=True):
-            np.testing.assert_allclose(one[0], batch[i], rtol=1e-12)
-            np.testing.assert_allclose(slice_[0], batch[i], rtol=1e-12)
+            assert_same(one[0], batch[i])
+            assert_same(slice_[0], batch[i])
     if not rule.needs_views:
         for one, batch in zip(
             answers(rule, as_logits(np.asfortranarray(rows))), whole, strict=True
         ):
-            np.testing.assert_allclose(one, batch, rtol=1e-12)
+            assert_same(one, batch)
 
 
 @every_rule

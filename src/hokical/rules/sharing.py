@@ -26,17 +26,20 @@ def share_rest(logits: Logits, confidence: Array, shares: Array, width: Array) -
 def _share_on_host(
     logits: Logits, confidence: FloatArray, shares: FloatArray, width: float
 ) -> FloatArray:
-    """The same in two passes over memory, unless shares have lost their digits."""
+    """The same in two passes over memory, but for rows whose shares have lost their digits."""
     label = (np.arange(logits.n_rows), logits.label_columns)
-    alone, whole = logits.single_choice, shares[label]
+    alone = logits.single_choice
     shares[label] = 0.0
     total = shares.sum(axis=1)
-    if ((total < _LEAST_SHARE * logits.n_columns) & ~alone).any():
-        shares[label] = whole
-        return np.asarray(share_rest_portably(logits, confidence, shares, width))
+    lost = np.flatnonzero((total < _LEAST_SHARE * logits.n_columns) & ~alone)
+    if lost.size:
+        few = share_rest_portably(logits.take(lost), confidence[lost], shares[lost], width)
+    total[alone | (total == 0.0)] = 1.0
     own = np.where(alone, 1.0, confidence)
-    shares *= ((1.0 - own) / np.where(alone, 1.0, total))[:, None]
+    shares *= ((1.0 - own) / total)[:, None]
     shares[label] = own
+    if lost.size:
+        shares[lost] = few
     return shares
 
 
