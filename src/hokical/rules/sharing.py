@@ -34,7 +34,7 @@ def _share_on_host(
     lost = np.flatnonzero((total < _LEAST_SHARE * logits.n_columns) & ~alone)
     if lost.size:
         few = share_rest_portably(logits.take(lost), confidence[lost], shares[lost], width)
-    total[alone | (total == 0.0)] = 1.0
+    total[alone] = total[lost] = 1.0
     own = np.where(alone, 1.0, confidence)
     shares *= ((1.0 - own) / total)[:, None]
     shares[label] = own
