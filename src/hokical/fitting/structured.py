@@ -87,24 +87,26 @@ class StructuredBlock(LinearBlock):
 
         The mean outer product of what multiplies the coefficients, less that of its mean.
         """
-        step, to_host = rows.step, self.backend.to_host
-        tables = (self.inputs, step * self.weights, proba)
-        inputs, weights, proba = (to_host(table[rows, :]) for table in tables)
+        xp, to_host = self.xp, self.backend.to_host
+        inputs, proba = self.inputs[rows, :], proba[rows, :]
+        weights = rows.step * self.weights[rows, :]
         (n_rows, size), width = proba.shape, inputs.shape[1]
-        shapes = to_host(self.xp.reshape(self.shapes, (3, -1, size))[:, rows, :])
-        mean = np.empty((n_rows, 3 + size * width))
-        mean[:, :3] = np.einsum("ink,nk->ni", shapes, proba)
-        mean[:, 3:] = (proba[:, :, None] * inputs[:, None, :]).reshape(n_rows, -1)
-        mean *= np.sqrt(weights)
-        found = -(mean.T @ mean)
+        shapes = xp.reshape(self.shapes, (3, -1, size))[:, rows, :]
         heavy = proba * weights
-        found[:3, :3] += np.einsum("ink,jnk->ij", shapes, shapes * heavy)
-        found[:3, 3:] += np.stack([(part * heavy).T @ inputs for part in shapes]).reshape(3, -1)
+        drawn = shapes * heavy
+        inner = xp.matmul(xp.reshape(shapes, (3, -1)), xp.reshape(drawn, (3, -1)).T)
+        border = xp.matmul(xp.permute_dims(drawn, (0, 2, 1)), inputs)
+        squares = xp.reshape(inputs[:, :, None] * inputs[:, None, :], (n_rows, -1))
+        own = xp.reshape(xp.matmul(heavy.T, squares), (size, width, width))
+        each = xp.reshape(proba[:, :, None] * inputs[:, None, :], (n_rows, -1))
+        mean = xp.concat([xp.sum(shapes * proba, axis=2).T, each], axis=1) * xp.sqrt(weights)
+        found = -to_host(xp.matmul(mean.T, mean))
+        found[:3, :3] += to_host(inner)
+        found[:3, 3:] += to_host(border).reshape(3, -1)
         found[3:, :3] = found[:3, 3:].T
-        squares = (inputs[:, :, None] * inputs[:, None, :]).reshape(n_rows, -1)
-        for k, own in enumerate((heavy.T @ squares).reshape(size, width, width)):
+        for k, block in enumerate(to_host(own)):
             here = slice(3 + k * width, 3 + (k + 1) * width)
-            found[here, here] += own
+            found[here, here] += block
         return found
 
 

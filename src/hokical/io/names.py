@@ -202,7 +202,7 @@ class Wanted:
         """The logits that are meant by the scores of a file."""
         if self.binary_score is not None and scores.ndim == 2 and scores.shape[1] == 1:
             scores = scores[:, 0]
-        elif self.binary_score is None and len(scores.shape) == 1 and not self.probabilities:
+        elif not (self.binary_score or self.probabilities) and getattr(scores, "ndim", 2) == 1:
             raise ValueError(
                 f"`{name}` must be 2-D (n, classes); got shape {scores.shape}. If it is the score "
                 f"of class 1 of two, add `--binary-score {name}`."
