@@ -294,3 +294,18 @@ def test_the_file_stays_small(tmp_path: Path) -> None:
     assert set(beside) == {"examples", "accuracy", "classes", "scores", "zeros", "data"}
     with pytest.raises(CalibratorFileError):
         hokical.load(tmp_path / "val.csv")
+
+
+@pytest.mark.parametrize("command", ["apply", "monitor"])
+def test_probabilities_given_to_a_calibrator_of_logits_are_noticed(
+    tmp_path: Path, command: str
+) -> None:
+    logits, labels = synthetic_logits(120, 3, seed=3)
+    val, test, path = (tmp_path / name for name in ("val.npz", "test.npz", "cal.json"))
+    np.savez(val, logits=logits, labels=labels)
+    np.savez(test, logits=softmax(logits), labels=labels)
+    assert hokical_command("fit", val, "--method", "temps", "-o", path).code == 0
+    words = [command, path, test]
+    words += ["-o", tmp_path / "out.csv"] if command == "apply" else ["--reference", val]
+    assert "seems to hold probabilities" in " ".join(hokical_command(*words).err.split())
+    assert hokical_command(*words, "--strict").code == (1 if command == "apply" else 3)  # an alarm

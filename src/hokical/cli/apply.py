@@ -105,6 +105,7 @@ def apply(
             logits, split, need_labels=False, fitted_by=fitted, wanted=wanted
         )
         rows = examples.logits
+        data.warn_of_probabilities(rows, logits, wanted)
         if risk is not None:
             data.warn_of_own_examples(fitted, logits, examples.part, rows)
         step = max(_PART_SIZE // rows.n_columns, 1)

@@ -201,7 +201,7 @@ def _caption(comparison: Comparison) -> str:
         "(5 %, Holm)."
         if roomy
         else f"From {_ROOMY} columns on also intervals, differences and times; all of it "
-        "with --format csv."
+        "with --json."
     )
     return f"ECE: 15 bins. Brier, log loss: of {judged}. Lower is better{bold}. {more}"
 

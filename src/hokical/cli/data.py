@@ -12,6 +12,7 @@ import typer
 import hokical
 from hokical.cli.options import Part, Zero
 from hokical.cli.show import say, spinner, warn
+from hokical.core.conversion import look_like_probabilities
 
 if TYPE_CHECKING:
     from hokical.calibrators.fitted import FittedCalibrator
@@ -192,6 +193,15 @@ def sketch(path: Path, part: str | None) -> str:
     """A hash by which a file or folder, or a part of it, is known again without reading it all."""
     files = [path] if path.is_file() else hokical.io.opening.files_read(path)
     return hokical.io.identities.sketch_files(files, str(part))
+
+
+def warn_of_probabilities(logits: Logits, path: Path, wanted: Wanted) -> None:
+    """Tell if scores that are taken for logits look like a softmax's output."""
+    if not wanted.probabilities and look_like_probabilities(logits, logits.on_host(logits.top)):
+        warn(
+            f"{path.name} seems to hold probabilities: all rows lie in [0, 1] and sum to 1, but "
+            "the calibrator takes logits. Add --probabilities, or pass the logits."
+        )
 
 
 def warn_of_own_examples(

@@ -114,6 +114,7 @@ def monitor(
         seed = watching.status().n_observed  # another position of each map at every run
         rows = read(logits, split, labels, wanted, seed)
         data.warn_of_own_examples(fitted, logits, rows.part, rows.logits if dense is None else None)
+        data.warn_of_probabilities(rows.logits, logits, wanted)
         times = None if timestamp is None else rows.kept[timestamp]
         batch = data.sketch(logits, rows.part) if dense else _digest(rows, times)
         if not (_note(watching, batch, rows, observed) or again):
@@ -190,8 +191,7 @@ def _new_monitor(
 ) -> CalibrationMonitor:
     if known is None and (not isinstance(fitted.rule_, HokiRule) or fitted.fit_scores_ is None):
         raise typer.BadParameter(
-            f"this {fitted.name} does not keep a count of its fit-time examples; pass them with "
-            "--reference."
+            f"the first run with {fitted.name!r} needs the examples of its fit: --reference FILE."
         )
     with check_options():
         if known is None:

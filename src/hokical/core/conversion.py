@@ -5,7 +5,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hokical.core.arrays import NUMPY, backend_of
+from hokical.core.arrays import NUMPY, Array, backend_of
+from hokical.core.blocks import per_row
 from hokical.core.logits import Logits
 from hokical.core.reading import to_numpy
 from hokical.core.types import FloatArray
@@ -14,6 +15,8 @@ from hokical.core.types import FloatArray
 Zeros = Literal["unlikely", "impossible"]
 #: The logit of a probability of 0 that is "unlikely": the log of the smallest positive float64.
 LOG_ZERO = -744.4400719213812
+#: Rows of rounded probabilities may sum to 1 within this.
+_SUM_SLACK = 1e-3
 
 
 def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray:
@@ -140,3 +143,16 @@ def check_probability_rows(
             f"`{name}` rows must sum to 1; row {first_row + row} sums to {sums[row]:.6g}. Divide "
             f"each row by its sum if that is what you mean. {remedy}"
         )
+
+
+def look_like_probabilities(logits: Logits, top: FloatArray) -> bool:
+    """Whether all rows lie in [0, 1] and sum to 1, as a softmax gives them."""
+    if logits.tail is not None or top.min() <= 0.0 or top.max() > 1.0:
+        return False
+
+    def work(block: Logits) -> Array:
+        xp, values = block.xp, block.xp.astype(block.values, block.xp.float64)
+        near = xp.abs(xp.sum(values, axis=1) - 1.0) <= _SUM_SLACK
+        return near & (xp.min(values, axis=1) >= 0.0)
+
+    return bool(per_row(work, logits).all())

@@ -19,7 +19,9 @@ QUICK_LAMBDAS = tuple(10.0 ** (k / 2) for k in range(12, -5, -1))
 #: From hardly any bias to a free one.
 QUICK_MUS = (10.0, 1.0, 0.1, 0.01, 0.001)
 #: Scores need not be exact to be compared: the solver's tolerance while cross-validating.
-SEARCH_TOL = 1e-4
+SEARCH_TOL = 1e-5
+#: The same where a class is missing: its bias hardly matters to the fit, and much to its judge.
+ABSENT_TOL = 1e-7
 #: Up to this many classes the coarse grid is cheap, and every setting of it is tried.
 FEW_CLASSES = 20
 #: With more, a falling lambda ends where the log loss is above its least by this share of it and
@@ -134,7 +136,7 @@ class PenaltySearch:
                 part,
                 penalty_matrix(part.absent, strength, self.scale),
                 identity(part.n_classes) if near is None else near.coefs[len(coefs)],
-                tol=SEARCH_TOL,
+                tol=ABSENT_TOL if part.absent.any() else SEARCH_TOL,
                 max_iter=self.max_iter,
             )
             coefs.append(fit.x)

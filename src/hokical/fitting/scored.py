@@ -7,6 +7,7 @@ import numpy as np
 
 from hokical.core.arrays import Array
 from hokical.core.blocks import per_row
+from hokical.core.conversion import look_like_probabilities
 from hokical.core.logits import Logits
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray
@@ -18,8 +19,6 @@ from hokical.guarantees.support import Support, find_lows
 
 Count = Callable[[Block, FloatArray], ScoreTable | None]
 
-#: Rows of rounded probabilities may sum to 1 within this.
-_SUM_SLACK = 1e-3
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)
 
@@ -103,7 +102,7 @@ def _notes(block: Block, count: Count) -> State:
     counts = (none, none) if table is None else (table.count, table.wrong)
     top = block.logits.on_host(block.logits.top)
     lows = find_lows(log_odds[counting], top[counting])
-    likeness = float(_like_probabilities(block.logits, top))
+    likeness = float(look_like_probabilities(block.logits, top))
     return np.array(sums, np.int64), *counts, np.append(lows, likeness)
 
 
@@ -121,16 +120,3 @@ def has_zeros(logits: Logits) -> bool:
         return xp.max(xp.where(block.possible, margins, xp.zeros_like(margins)), axis=1)
 
     return bool(ZEROS_BELOW[0] <= per_row(farthest, logits).max() <= ZEROS_BELOW[1])
-
-
-def _like_probabilities(logits: Logits, top: FloatArray) -> bool:
-    """Whether all rows lie in [0, 1] and sum to 1, as a softmax gives them."""
-    if logits.tail is not None or top.min() <= 0.0 or top.max() > 1.0:
-        return False
-
-    def work(block: Logits) -> Array:
-        xp, values = block.xp, block.xp.astype(block.values, block.xp.float64)
-        near = xp.abs(xp.sum(values, axis=1) - 1.0) <= _SUM_SLACK
-        return near & (xp.min(values, axis=1) >= 0.0)
-
-    return bool(per_row(work, logits).all())

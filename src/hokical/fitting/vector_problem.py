@@ -95,9 +95,9 @@ class VectorProblem:
         return value, sums[:-1] - self.observed + self.ridge * theta
 
     def _hessian(self, total: VectorSums) -> FloatArray:
-        """Mean of diag(p) - p p' with features multiplied in, plus the ridge. Takes `products`."""
+        """Mean of diag(p) - p p' with features multiplied in, plus the ridge."""
         count = total.squares.size
-        hessian: FloatArray = np.negative(total.products, out=total.products)
+        hessian: FloatArray = -total.products
         scale, bias = np.arange(count), np.arange(count, 2 * count)
         hessian[scale, scale] += total.squares + self.ridge
         hessian[bias, bias] += total.firsts[bias] + self.ridge

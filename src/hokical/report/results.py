@@ -19,6 +19,7 @@ from hokical.core.blocks import row_slices
 from hokical.core.logits import Logits
 from hokical.core.topk import TopK
 from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.core.version import VERSION
 from hokical.metrics import Summary
 
 Methods = Iterable[Any] | Mapping[str, Any] | None
@@ -121,8 +122,8 @@ def data_facts(logits: Logits, labels: IntArray, name: str | None) -> DataFacts:
 
 def library_versions() -> dict[str, str]:
     """Python and the libraries that the numbers depend on."""
-    names = ("hokical", "numpy", "scipy", "scikit-learn")
-    return {"python": platform.python_version()} | {name: version(name) for name in names}
+    ours = {"python": platform.python_version(), "hokical": VERSION}
+    return ours | {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
 
 
 def choose_entrants(

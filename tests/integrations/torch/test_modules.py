@@ -289,3 +289,11 @@ def test_integer_logits_and_no_rows() -> None:
 
 def test_repr_tells_what_it_is() -> None:
     assert "hoki, 5 classes, noise=Gaussian, draws=None" in repr(as_module(fitted("hoki gaussian")))
+
+
+@pytest.mark.parametrize("name", ["uncalibrated", "temps", "ets"])
+def test_the_label_is_the_first_maximum_in_float32_too(name: str) -> None:
+    module = as_module(fitted(name, n_classes=3))
+    found = module.proba(torch.tensor([[0.0, 1e-9, -1.0], [0.0, 3e-8, 1e-8]]))
+    assert found.dtype == torch.float32
+    assert found.argmax(dim=1).tolist() == [1, 1]

@@ -140,3 +140,15 @@ def test_confidence_can_train_a_network() -> None:
         (-model(inputs).confidence.mean()).backward()
         optimizer.step()
     assert model(inputs).confidence.mean() > before + 0.01
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # torch's own
+def test_forward_mode() -> None:
+    module, x, along = as_module(fitted("temps")), rows(), rows(seed=10)
+    forward_ad = torch.autograd.forward_ad
+    with forward_ad.dual_level():
+        answer = module(forward_ad.make_dual(x, along)).confidence
+        tangent = forward_ad.unpack_dual(answer).tangent
+    x.requires_grad_()
+    (slope,) = torch.autograd.grad(module(x).confidence.sum(), x)
+    torch.testing.assert_close(tangent, (slope * along).sum(dim=1))

@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hokical.core.arrays import Array, give_back
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
+from hokical.core.types import FloatArray
 from hokical.core.views import Views
 from hokical.guarantees.support import is_within
 from hokical.integrations.torch.backend import BACKEND
@@ -46,7 +48,7 @@ def answers(
         found = is_within(block, edges) if within else answer_unchecked(rule, what, block)  # type: ignore[arg-type]
         if host is None:
             return give_back(found, logits)
-        return found.astype(np.float32) if narrow and found.dtype == np.float64 else found
+        return _narrow(found) if narrow and found.dtype == np.float64 else found
 
     def work(block: Logits) -> tuple[Array, ...]:
         return tuple(one(what, block) for what in wanted)
@@ -87,6 +89,17 @@ def _as_host(
     if not np.isfinite(top).all():
         return None
     return Logits(rows, top), [x.numpy() if x.ndim else x.item() for x in numbers]
+
+
+def _narrow(found: FloatArray) -> NDArray[np.float32]:
+    """As float32, in which the first maximum of a row (n, classes) stays the first."""
+    small = found.astype(np.float32)
+    if small.ndim == 2:
+        best = found.argmax(axis=1)
+        for row in np.flatnonzero(small.argmax(axis=1) != best):
+            earlier, own = small[row, : best[row]], small[row, best[row]]
+            np.minimum(earlier, np.nextafter(own, np.float32(0.0)), out=earlier)
+    return small
 
 
 def __getattr__(name: str) -> Answers:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from hokical.core.arrays import Backend, Kind, Namespace
 from hokical.core.special import erfcx
@@ -119,6 +120,8 @@ class TorchBackend(Backend):
         """None for tensors with a gradient to keep, on another device, or without known values."""
         tracked = array.requires_grad and torch.is_grad_enabled()
         if array.device.type != "cpu" or tracked or is_wrapped(array) or self.is_traced(array):
+            return None
+        if unpack_dual(array).tangent is not None:  # type: ignore[no-untyped-call]  # forward mode
             return None
         return self.to_host(array)
 
