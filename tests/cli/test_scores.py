@@ -309,3 +309,10 @@ def test_probabilities_given_to_a_calibrator_of_logits_are_noticed(
     words += ["-o", tmp_path / "out.csv"] if command == "apply" else ["--reference", val]
     assert "seems to hold probabilities" in " ".join(hokical_command(*words).err.split())
     assert hokical_command(*words, "--strict").code == (1 if command == "apply" else 3)  # an alarm
+
+
+def test_a_method_for_two_classes_is_refused_with_more(tmp_path: Path) -> None:
+    val, output = table(tmp_path / "val.csv", 1), tmp_path / "cal.json"
+    done = hokical_command("fit", val, "--probabilities", "--method", "platt", "-o", output)
+    assert "platt is for two classes; val.csv has 3" in one_line(done)
+    assert not output.exists()

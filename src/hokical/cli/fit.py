@@ -81,6 +81,12 @@ def fit(
             counts = {"examples": table.total, "accuracy": table.accuracy}
     else:
         examples = data.load_examples(val, split, labels, weighted=True, wanted=wanted)
+        if calibrator.binary_only and examples.logits.n_classes > 2:
+            raise typer.BadParameter(
+                f"{calibrator.name} is for two classes; {val.name} has "
+                f"{examples.logits.n_classes}. Leave it out, or try structured.",
+                param_hint="--method",
+            )
         # The choice of noise has its own progress bar.
         searching = getattr(calibrator, "noise", None) == "auto"
         with nullcontext() if searching else spinner(f"Fitting {calibrator.name}"):

@@ -119,7 +119,7 @@ def read_examples(
         raise DataFileError(
             where,
             f"expected labels beside the logits; {what}",
-            "Name the file that has them with --labels FILE.",
+            "Call them `label` in that file, or name the file that has them: --labels FILE.",
         )
     header = truth.ndim > 0 and len(truth) == logits.n_rows + 1
     known = _labelled_rows(truth, logits.n_rows, wanted)
