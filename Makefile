@@ -26,8 +26,11 @@ test-all: $(ARRAYS) test  ## the same with PyTorch, JAX and Lightning
 soak: $(READY)  ## attack the library for ten minutes; SECONDS=60 for less
 	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),600)
 
+# Two tests are left out: files of the measurement disturb a full disk and a forked child.
 coverage: $(READY)  ## which lines the tests reach, and which not
-	$(BIN)/python -m pytest -n auto -m "not cluster" --cov --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest -n auto -m "not cluster" --cov --cov-report=term-missing:skip-covered \
+		--deselect "tests/soak/test_soak.py::test_a_few_rounds[full disk]" \
+		--deselect tests/core/test_parallel.py::test_a_forked_child_has_threads_of_its_own
 
 lint: $(READY)  ## style, types and the direction of imports
 	$(BIN)/ruff format --check .

@@ -47,7 +47,7 @@ def _facts(results: Results) -> Iterator[str]:
         f"Measured on {results['made']}: {machine['cores']} cores of {machine['processor']}, "
         f"{machine['memory_gb']} GB, {machine['system']}, load {machine['load']}; "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + f". Times: {results['clock']}. Fits that take over {results['limit_s']:.0f} s are stopped."
+        + f". Times: {results['clock']}. Fits of over {results['limit_s']:.0f} s are stopped."
     )
     for library in results["missing"]:
         yield f"\nNot installed, so not measured: {library}."
