@@ -12,9 +12,11 @@ def test_fits_in_several_threads_leave_blas_as_it_was() -> None:
         return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
 
     before, first, second = blas_threads(), one_blas_thread(), one_blas_thread()
+    with one_blas_thread():
+        alone = blas_threads()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert set(blas_threads()) <= {1}
+    assert blas_threads() == alone
     second.__exit__(None, None, None)
     assert blas_threads() == before
