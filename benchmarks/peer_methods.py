@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical_paper.study_peers import scores_as_classifier
+
 OURS = "hokical"
 #: The distribution and the module to import of every library, in the order of the tables.
 LIBRARIES = {
@@ -70,7 +72,7 @@ def sklearn(method: str) -> Contender:
         from sklearn.calibration import CalibratedClassifierCV
         from sklearn.frozen import FrozenEstimator
 
-        model = FrozenEstimator(_scores_as_classifier(scores.shape[1]))
+        model = FrozenEstimator(scores_as_classifier(scores.shape[1]))
         return CalibratedClassifierCV(model, method=method).fit(scores, labels)
 
     called = f'`CalibratedClassifierCV(method="{method}")`'
@@ -82,34 +84,13 @@ def mapie(called: str, make: Callable[[Any, Any], Any], sums_to_one: bool = True
 
     def fit(proba: Any, labels: Any) -> Any:
         module = import_module("mapie.calibration")
-        return make(module, _scores_as_classifier(proba.shape[1])).fit(proba, labels)
+        return make(module, scores_as_classifier(proba.shape[1])).fit(proba, labels)
 
     def answer(model: Any, proba: Any) -> Any:
         found = model.predict_proba(proba)
         return found if sums_to_one else None
 
     return Contender(called, softmax, fit, answer, ("mapie",))
-
-
-def _scores_as_classifier(n_classes: int) -> Any:
-    """A fitted classifier whose scores, or probabilities, are its input (n, classes)."""
-    from sklearn.base import BaseEstimator, ClassifierMixin
-
-    class GivenScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-        def fit(self, X: Any = None, y: Any = None) -> Any:
-            self.classes_ = np.arange(n_classes)
-            return self
-
-        def decision_function(self, X: Any) -> Any:
-            return X[:, 1] - X[:, 0] if n_classes == 2 else X
-
-        def predict_proba(self, X: Any) -> Any:
-            return X
-
-        def predict(self, X: Any) -> Any:
-            return X.argmax(axis=1)
-
-    return GivenScores().fit()
 
 
 def netcal(package: str, name: str, **options: Any) -> Contender:

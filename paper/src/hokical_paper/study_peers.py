@@ -52,7 +52,7 @@ def _sklearn(method: str) -> Callable[[Any], FloatArray]:
         from sklearn.frozen import FrozenEstimator
 
         n_classes = experiment.n_classes
-        model = FrozenEstimator(_make_given_scores(n_classes).fit())
+        model = FrozenEstimator(scores_as_classifier(n_classes))
         calibrated = CalibratedClassifierCV(model, method=method)
         logits = np.log(_softmax(experiment.val_logits))
         calibrated.fit(logits, experiment.val_labels)
@@ -64,12 +64,11 @@ def _sklearn(method: str) -> Callable[[Any], FloatArray]:
     return run
 
 
-def _make_given_scores(n_classes: int) -> Any:
+def scores_as_classifier(n_classes: int) -> Any:
+    """A fitted classifier whose scores, or probabilities, are its input (n, classes)."""
     from sklearn.base import BaseEstimator, ClassifierMixin
 
     class GivenScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-        """A classifier whose decision function is its input."""
-
         def fit(self, X: Any = None, y: Any = None) -> Any:
             self.classes_ = np.arange(n_classes)
             return self
@@ -77,10 +76,13 @@ def _make_given_scores(n_classes: int) -> Any:
         def decision_function(self, X: Any) -> Any:
             return X[:, 1] - X[:, 0] if n_classes == 2 else X
 
+        def predict_proba(self, X: Any) -> Any:
+            return X
+
         def predict(self, X: Any) -> Any:
             return X.argmax(axis=1)
 
-    return GivenScores()
+    return GivenScores().fit()
 
 
 PEERS = {
