@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical_paper.study_peers import scores_as_classifier
+from hokical_paper.given_scores import scores_as_classifier
 
 OURS = "hokical"
 #: The distribution and the module to import of every library, in the order of the tables.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hokical.core.types import FloatArray
+from hokical_paper.given_scores import scores_as_classifier
 
 #: Their methods take probabilities and most cannot take 0.
 _LEAST = 1e-12
@@ -62,27 +63,6 @@ def _sklearn(method: str) -> Callable[[Any], FloatArray]:
         return proba
 
     return run
-
-
-def scores_as_classifier(n_classes: int) -> Any:
-    """A fitted classifier whose scores, or probabilities, are its input (n, classes)."""
-    from sklearn.base import BaseEstimator, ClassifierMixin
-
-    class GivenScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-        def fit(self, X: Any = None, y: Any = None) -> Any:
-            self.classes_ = np.arange(n_classes)
-            return self
-
-        def decision_function(self, X: Any) -> Any:
-            return X[:, 1] - X[:, 0] if n_classes == 2 else X
-
-        def predict_proba(self, X: Any) -> Any:
-            return X
-
-        def predict(self, X: Any) -> Any:
-            return X.argmax(axis=1)
-
-    return GivenScores().fit()
 
 
 PEERS = {

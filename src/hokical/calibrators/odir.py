@@ -18,6 +18,7 @@ from hokical.core.blocks import per_row
 from hokical.core.logits import Logits
 from hokical.core.types import IntArray
 from hokical.core.warn import warn_user
+from hokical.fitting.blas import one_blas_thread
 from hokical.fitting.folds import (
     FoldSplit,
     check_cv,
@@ -27,7 +28,6 @@ from hokical.fitting.folds import (
     split_by_indices,
 )
 from hokical.fitting.likelihood import CountedExamples, count_block
-from hokical.fitting.linear_problem import one_blas_thread
 from hokical.fitting.odir_objective import (
     describe_problem,
     identity,

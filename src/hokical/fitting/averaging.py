@@ -10,9 +10,10 @@ from hokical.core.arrays import Array
 from hokical.core.logits import Logits
 from hokical.core.portable import uniform_draws
 from hokical.core.types import FloatArray, IntArray
+from hokical.fitting.blas import one_blas_thread
 from hokical.fitting.floor import ROUGH_TOLERANCE, with_floor
 from hokical.fitting.likelihood import CountedExamples
-from hokical.fitting.linear_problem import LinearPoint, one_blas_thread
+from hokical.fitting.linear_problem import LinearPoint
 from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import minimize_newton_cg, solve_cg
 from hokical.fitting.simplex import AverageLoss, best_weights

@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
-from threading import Lock
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from hokical.core.arrays import Array
 from hokical.core.types import FloatArray
 from hokical.fitting.newton_cg import OuterProducts
 from hokical.fitting.odir_sums import LinearExamples
-
-_LOCK = Lock()
-#: The limit that is in force, once for every context that is open, in whatever thread.
-_OPEN: list[Any] = []
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """A context in which BLAS has one thread, until the last of those in it leaves.
-
-    Blocks of rows run on our threads. BLAS threads would change the order of sums, and on a busy
-    machine they mostly wait for each other.
-    """
-    with _LOCK:
-        _OPEN.append(_OPEN[0] if _OPEN else _find_libraries().limit(limits=1, user_api="blas"))
-    try:
-        yield
-    finally:
-        with _LOCK:
-            limit = _OPEN.pop()
-            if not _OPEN:
-                limit.restore_original_limits()
-
-
-@cache
-def _find_libraries() -> ThreadpoolController:
-    """Takes milliseconds, as long as a small fit."""
-    return ThreadpoolController()
 
 
 class InverseHessian(Protocol):

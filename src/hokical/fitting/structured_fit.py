@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hokical.fitting.blas import one_blas_thread
 from hokical.fitting.likelihood import CountedExamples, count_block, effective_size
-from hokical.fitting.linear_problem import one_blas_thread
 from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import minimize_newton_cg
 from hokical.fitting.partitions import Block

@@ -5,9 +5,9 @@ from functools import cached_property, partial
 
 import numpy as np
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hokical.core.types import FloatArray, IntArray
+from hokical.fitting.blas import one_blas_thread
 from hokical.fitting.likelihood import ExampleSet, Parts, typical_spread
 from hokical.fitting.newton import Evaluation, Minimum, minimize_convex
 from hokical.fitting.temperature import base_temperature
@@ -37,8 +37,7 @@ class VectorProblem:
 
     def solve(self, max_iter: int) -> Minimum:
         start = np.zeros(2 * self.examples.n_classes)
-        # Blocks of rows run on our threads; BLAS threads on top would compete with them for cores.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             if self.examples.n_classes <= DENSE_CLASSES:
                 return minimize_convex(self.evaluate, start, max_iter)
             options = {"maxiter": max_iter, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-8}

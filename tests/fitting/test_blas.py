@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threadpoolctl import threadpool_info
 
-from hokical.fitting.linear_problem import one_blas_thread
+from hokical.fitting.blas import one_blas_thread
 
 
 def test_fits_in_several_threads_leave_blas_as_it_was() -> None:
