@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -206,18 +206,14 @@ def on_cluster(address: str) -> Iterator[Callable[[Any, list[Any]], Iterator[Any
     with distributed.Client(address) as client:
 
         def run(task: Any, jobs: list[Any]) -> Iterator[Any]:
-            # Made by a task of its own, so that it can be made again when its worker dies. Not
-            # pure: whether a file is there already is for the worker to find out.
-            shared = client.submit(_itself, task, pure=False)
-            yield from client.gather(client.map(_call, jobs, task=shared, pure=False))
+            # The task travels with every job: jobs that wait for it as the result of another can
+            # wait for ever when the worker that held it dies. Not pure: whether a file is there
+            # already is for the worker to find out.
+            yield from client.gather(client.map(partial(_call, task), jobs, pure=False))
 
         yield run
 
 
-def _itself(task: Any) -> Any:
-    return task
-
-
-def _call(job: Any, task: Callable[[Any], Any]) -> Any:
+def _call(task: Callable[[Any], Any], job: Any) -> Any:
     with threads(1):
         return task(job)
