@@ -71,7 +71,7 @@ def entry_modules(method: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Outcome:
+class _PairAnswers:
     """Confidence and correctness on the test set, (n,) each, and facts about the fit."""
 
     confidence: FloatArray
@@ -81,7 +81,7 @@ class _Outcome:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def _fit_registered(method: str, data: PairData) -> _Outcome:
+def _fit_registered(method: str, data: PairData) -> _PairAnswers:
     """A method of hokical's registry, with default settings."""
     calibrator = make(method)
     if hasattr(calibrator, "random_state"):
@@ -91,7 +91,7 @@ def _fit_registered(method: str, data: PairData) -> _Outcome:
     confidence = fitted.predict_confidence(data.test_logits)
     facts = _tail_facts(fitted, data)
     learned = None if method == "uncalibrated" else seconds
-    return _Outcome(confidence, correct, learned, notes, facts)
+    return _PairAnswers(confidence, correct, learned, notes, facts)
 
 
 def _tail_facts(fitted: Any, data: PairData) -> dict[str, Any]:
@@ -108,16 +108,16 @@ def _tail_facts(fitted: Any, data: PairData) -> dict[str, Any]:
     }
 
 
-def _read_recal(pair: Pair, data: PairData) -> _Outcome:
+def _read_recal(pair: Pair, data: PairData) -> _PairAnswers:
     """ReCal needs the images, so its confidences were computed when the pair was exported."""
     if pair.recal is None or data.recal_confidence is None:
         raise ValueError(f"{pair.name} has no ReCal confidences; export them with the pair.")
     facts = {"device": pair.recal.get("device")}
     seconds = float(pair.recal["fit_seconds"])
-    return _Outcome(data.recal_confidence, data.test_correct, seconds, facts=facts)
+    return _PairAnswers(data.recal_confidence, data.test_correct, seconds, facts=facts)
 
 
-def _fit_hoki_sampled(pair: Pair, data: PairData) -> _Outcome:
+def _fit_hoki_sampled(pair: Pair, data: PairData) -> _PairAnswers:
     """As in the paper: noise and fit from draws. The time is that of the fit, as in the paper.
 
     On examples that were divided anew, the noise is that of the largest exact spread, which the
@@ -132,7 +132,7 @@ def _fit_hoki_sampled(pair: Pair, data: PairData) -> _Outcome:
     return _hoki_outcome(hoki, data, selection)
 
 
-def _fit_hoki_exact(pair: Pair, data: PairData) -> _Outcome:
+def _fit_hoki_exact(pair: Pair, data: PairData) -> _PairAnswers:
     """Exact stability. The time includes the choice of the noise; here are the theorems, too."""
     hoki = Hoki()
     outcome = _hoki_outcome(hoki, data)
@@ -142,7 +142,9 @@ def _fit_hoki_exact(pair: Pair, data: PairData) -> _Outcome:
     return outcome
 
 
-def _hoki_outcome(hoki: Hoki, data: PairData, selection: NoiseSelection | None = None) -> _Outcome:
+def _hoki_outcome(
+    hoki: Hoki, data: PairData, selection: NoiseSelection | None = None
+) -> _PairAnswers:
     """Hoki, and its ECE when examples start at their own confidence instead."""
     fitted, seconds, notes = _time_fit(hoki, data)
     chosen = selection or fitted.selection_
@@ -156,7 +158,7 @@ def _hoki_outcome(hoki: Hoki, data: PairData, selection: NoiseSelection | None =
         **_tail_facts(fitted, data),
     }
     confidence = fitted.predict_confidence(data.test_logits)
-    return _Outcome(confidence, correct, seconds, notes, facts)
+    return _PairAnswers(confidence, correct, seconds, notes, facts)
 
 
 def _noise_facts(selection: NoiseSelection) -> dict[str, Any]:
@@ -183,7 +185,7 @@ def noise_text(noise: Noise) -> str:
     return f"{noise.family}({noise.width:g})"
 
 
-def _fit_hoki_on_inputs(pair: Pair, data: PairData) -> _Outcome:
+def _fit_hoki_on_inputs(pair: Pair, data: PairData) -> _PairAnswers:
     plain, val_kept, test_kept, val_correct = _views(pair, data)
     begun = time.process_time()
     calibrator = fit_inputs(val_kept, val_correct)
@@ -192,7 +194,7 @@ def _fit_hoki_on_inputs(pair: Pair, data: PairData) -> _Outcome:
     return _compare_with_plain(plain, confidence, data, seconds)
 
 
-def _fit_hoki_on_both(pair: Pair, data: PairData) -> _Outcome:
+def _fit_hoki_on_both(pair: Pair, data: PairData) -> _PairAnswers:
     plain, val_kept, test_kept, val_correct = _views(pair, data)
     begun = time.process_time()
     mix = fit_mix(plain.stability(data.val_logits), input_stability(val_kept), val_correct)
@@ -211,14 +213,14 @@ def _views(pair: Pair, data: PairData) -> tuple[Hoki, BoolArray, BoolArray, Bool
 
 def _compare_with_plain(
     plain: Hoki, confidence: FloatArray, data: PairData, seconds: float, **facts: Any
-) -> _Outcome:
+) -> _PairAnswers:
     """Adds the difference in Brier score to plain Hoki and its standard error over examples."""
     correct = data.test_correct
     before = (plain.predict_confidence(data.test_logits) - correct) ** 2
     difference = (confidence - correct) ** 2 - before
     error = float(difference.std(ddof=1)) / math.sqrt(difference.size)
     facts = {"brier_difference": float(difference.mean()), "brier_error": error, **facts}
-    return _Outcome(confidence, correct, seconds, facts=facts)
+    return _PairAnswers(confidence, correct, seconds, facts=facts)
 
 
 def _time_fit(
@@ -238,7 +240,7 @@ def _time_fit(
 
 
 #: Methods that are not simply fitted with the registry's default settings.
-_SPECIAL: dict[str, Callable[[Pair, PairData], _Outcome]] = {
+_SPECIAL: dict[str, Callable[[Pair, PairData], _PairAnswers]] = {
     RECAL: _read_recal,
     SAMPLED: _fit_hoki_sampled,
     EXACT: _fit_hoki_exact,

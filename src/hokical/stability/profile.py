@@ -78,7 +78,7 @@ def rows_profile(logits: Logits, temperature: Array, scales: Array) -> tuple[Arr
     xp = logits.xp
     gaps = xp.clip(logits.gaps, None, FARTHEST)
     gap = xp.clip(gaps[:, None] / scales, None, NO_CHANCE)
-    sums = _overtaking(xp, logits.margins[:, None, :], scales[None, :], gap)
+    sums = _sum_rival_chances(xp, logits.margins[:, None, :], scales[None, :], gap)
     far, near = _overtaken_by_any(sums, gap, xp), _near_losses(logits, gap, scales)
     lost = xp.where(gap > FAR_FROM, far, near)
     return as_logs(logits, temperature, gaps, gap, lost)
@@ -144,7 +144,7 @@ def _log_products(logits: Logits, scales: Array, rule: Quadrature) -> Array:
     return xp.stack(each, axis=1)
 
 
-def _overtaking(xp: Namespace, margins: Array, scale: Array, gap: Array) -> Array:
+def _sum_rival_chances(xp: Namespace, margins: Array, scale: Array, gap: Array) -> Array:
     """sum of Phi(-d_i / sqrt 2) over all classes but the label, (n, W); half the gap tells it."""
     units = xp.clip(margins / scale[..., None], None, NO_CHANCE)
     chance = ndtr(units * -ROOT_HALF, xp)
