@@ -91,7 +91,9 @@ def simulate_coverage(n: int = 2000, trials: int = 200, n_resamples: int = 300) 
             rng = np.random.default_rng([trial, int(1000 * shift)])
             confidence = rng.beta(4.0, 1.0, size=n)
             correct = rng.uniform(size=n) < confidence - shift
-            found = metrics.summary(confidence, correct, n_resamples=n_resamples, seed=trial)["ece"]
+            found = metrics.summary(
+                confidence, correct, n_resamples=n_resamples, random_state=trial
+            )["ece"]
             held += found.low <= shift <= found.high
         print(f"{shift:8.2f}   {held / trials:4.0%}")
 

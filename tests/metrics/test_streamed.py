@@ -240,8 +240,8 @@ def test_what_is_wrong_is_said() -> None:
         metrics.brier(iter([data]), foo=1)
     with pytest.raises(ValueError, match="`n_resamples` must be 0 or left out for chunks"):
         metrics.summary(iter([data]), n_resamples=100)
-    with pytest.raises(TypeError, match="`seed` cannot be given with chunks"):
-        metrics.summary(iter([data]), n_resamples=0, seed=1)
+    with pytest.raises(TypeError, match="`random_state` cannot be given with chunks"):
+        metrics.summary(iter([data]), n_resamples=0, random_state=1)
     with pytest.raises(ValueError, match="equal-mass bins need all rows"):
         metrics.classwise_ece(iter([(np.eye(2), [0, 1])]), bins="mass")
     with pytest.raises(ValueError, match="same `n_bins`"):

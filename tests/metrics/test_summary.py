@@ -164,13 +164,13 @@ def test_too_much_classwise_work_gives_no_interval(monkeypatch: pytest.MonkeyPat
 def test_the_seed_decides_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     confidence, correct = twins.model(300, seed=16)
     confidence = confidence.round(2)
-    first = metrics.summary(confidence, correct, n_resamples=40, seed=3)
+    first = metrics.summary(confidence, correct, n_resamples=40, random_state=3)
     np.random.default_rng().uniform(size=10)
-    assert metrics.summary(confidence, correct, n_resamples=40, seed=3) == first
-    assert metrics.summary(confidence, correct, n_resamples=40, seed=4) != first
+    assert metrics.summary(confidence, correct, n_resamples=40, random_state=3) == first
+    assert metrics.summary(confidence, correct, n_resamples=40, random_state=4) != first
     order = np.random.default_rng(2).permutation(300)
     monkeypatch.setattr(resample, "_BATCH", 700)
-    mixed = metrics.summary(confidence[order], correct[order], n_resamples=40, seed=3)
+    mixed = metrics.summary(confidence[order], correct[order], n_resamples=40, random_state=3)
     for name, estimate in first.estimates.items():
         assert mixed[name].low == pytest.approx(estimate.low, abs=1e-12), name
         assert mixed[name].high == pytest.approx(estimate.high, abs=1e-12), name
@@ -191,7 +191,7 @@ def test_intervals_hold_the_true_error(shift: float) -> None:
     for seed in range(30):
         confidence = rng.uniform(0.4, 1.0, size=400)
         correct = rng.uniform(size=400) < confidence - shift
-        estimate = metrics.summary(confidence, correct, n_resamples=60, seed=seed)["ece"]
+        estimate = metrics.summary(confidence, correct, n_resamples=60, random_state=seed)["ece"]
         held += estimate.low <= shift <= estimate.high
     assert held >= 25
 
@@ -224,7 +224,7 @@ def test_it_prints_and_turns_into_plain_data() -> None:
     assert "true calibration error <" in text
     plain = json.loads(json.dumps(result.to_dict()))
     assert plain["estimates"]["ece"]["value"] == result["ece"].value
-    assert plain["options"]["seed"] == 0
+    assert plain["options"]["random_state"] == 0
     with pytest.raises(KeyError, match="no metric 'ECE' in this summary"):
         result["ECE"]
 
@@ -241,7 +241,7 @@ def test_no_resamples_no_intervals() -> None:
     [
         ({"delta": 0.0}, "`delta` must lie strictly between 0 and 1; got 0.0"),
         ({"n_resamples": -1}, "`n_resamples` must be an integer of at least 0; got -1"),
-        ({"seed": None}, "`seed` must be an integer of at least 0; got None"),
+        ({"random_state": None}, "`random_state` must be an integer of at least 0; got None"),
         ({"coverage": 0.0}, "`coverage` must be above 0 and at most 1; got 0.0"),
         ({"proba": [[0.5, 0.5]]}, "`proba` and `labels` go together; `labels` is missing"),
         ({"labels": [1]}, "`proba` and `labels` go together; `proba` is missing"),

@@ -49,7 +49,7 @@ def run_method(
     special = _SPECIAL.get(method)
     outcome = special(pair, data) if special else _fit_registered(method, data)
     rows = (outcome.confidence, outcome.correct)
-    found = summary(*rows, n_resamples=n_resamples, seed=SEED)
+    found = summary(*rows, n_resamples=n_resamples, random_state=SEED)
     return Result(
         pair.name,
         method,

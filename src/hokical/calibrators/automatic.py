@@ -57,7 +57,7 @@ class AutoCalibrator(BaseCalibrator):
         True: `predict` stays the classifier's own label, and the confidence is that label's
         calibrated probability. False: the most likely class after calibration is predicted.
     cv : int
-        Number of folds, at least 2.
+        Number of folds, at least 2; the documented results were measured with 5.
     random_state : int, RandomState, Generator or None
         Seed of the folds.
 

@@ -213,8 +213,9 @@ class MatrixScalingODIR(ODIRCalibrator):
         None: 10 to 0.001 for "quick", the powers of ten above for "paper", and for numbers mu is
         lambda itself. With numbers for both, all combinations are tried.
     cv : int, list of (train, test) row indices, or scikit-learn splitter
-        Number of folds, or the splits themselves. Folds are stratified by class and keep copies of
-        an example together. A splitter is called with the logits and labels, and not saved.
+        Number of folds (3, not the 5 of `AutoCalibrator`, as another number chooses other penalties
+        than in the documented results), stratified by class and with copies of an example
+        together; or the splits. A splitter is called with logits and labels, and not saved.
     tol : float
         The fit ends when a step is expected to lower the penalised log loss by less than this.
     max_iter : int

@@ -81,7 +81,7 @@ def compare(
         title=title,
         data_names=(val.name, (test or val).name),
         n_resamples=resamples,
-        seed=seed,
+        random_state=seed,
     )
     if found.provenance.tested_on_validation:
         warn("VAL and TEST hold the same examples, so all results look too good.")

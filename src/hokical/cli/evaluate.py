@@ -85,7 +85,7 @@ def evaluate(
                 logits, split, labels, weighted=True, fitted_by=fitted, wanted=wanted
             )
             rows, part = examples.logits, examples.part
-            options |= {"n_resamples": resamples, "seed": seed}
+            options |= {"n_resamples": resamples, "random_state": seed}
             plain, measure = _judge_examples(examples, **options)
         if fitted is not None:
             data.warn_of_own_examples(fitted, logits, part, rows)

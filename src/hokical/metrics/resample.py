@@ -41,14 +41,14 @@ class Resampler:
     errors: FloatArray
 
     @classmethod
-    def from_examples(cls, examples: Examples, seed: int = 0, n_bins: int = 1) -> Resampler:
+    def from_examples(cls, examples: Examples, random_state: int = 0, n_bins: int = 1) -> Resampler:
         """Sorted by confidence, then by correctness, so that the given order does not matter.
 
         Cells stay inside one of `n_bins` bins of equal width, and equal confidences in one cell.
         """
         order = np.lexsort((examples.correct, examples.confidence))
         n, n_blocks = order.shape[0], min(order.shape[0], MOST_BLOCKS)
-        block = np.random.default_rng([seed, n]).permutation(n) % n_blocks
+        block = np.random.default_rng([random_state, n]).permutation(n) % n_blocks
         confidence, weight = examples.confidence[order], examples.filled_weight()[order]
         starts = _cell_starts(confidence, n_bins)
         centre = np.add.reduceat(weight * confidence, starts) / np.add.reduceat(weight, starts)
@@ -71,12 +71,14 @@ class Resampler:
         ends = np.cumsum(np.bincount(self.block, minlength=self.n_blocks))[:-1]
         return np.split(self.order[np.argsort(self.block, kind="stable")], ends)
 
-    def batches(self, n_resamples: int, seed: int) -> Iterator[tuple[RankedExamples, FloatArray]]:
+    def batches(
+        self, n_resamples: int, random_state: int
+    ) -> Iterator[tuple[RankedExamples, FloatArray]]:
         """Batches of resamples, each with the counts (batch, blocks) of what was drawn.
 
         All resamples draw from one generator, one after the other: the batch size changes nothing.
         """
-        rng, n = np.random.default_rng(seed), self.n_blocks
+        rng, n = np.random.default_rng(random_state), self.n_blocks
         step = max(1, _BATCH // n)
         for first in range(0, n_resamples, step):
             counts = np.empty((min(step, n_resamples - first), n))

@@ -56,10 +56,10 @@ class SummaryOptions:
     clip: float = 0.0
     delta: float = 0.05
     n_resamples: int = 1000
-    seed: int = 0
+    random_state: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("n_bins", 1), ("n_resamples", 0), ("seed", 0)):
+        for name, least in (("n_bins", 1), ("n_resamples", 0), ("random_state", 0)):
             count = check_count(getattr(self, name), name=name, least=least)
             object.__setattr__(self, name, count)
         checks.check_inside("coverage", self.coverage, 0.0, 1.0)
@@ -119,7 +119,7 @@ def summary(
     clip: float = 0.0,
     delta: float = 0.05,
     n_resamples: int | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     sample_weight: Any = None,
 ) -> Summary:
     """All metrics, their bootstrap intervals, and bounds on the true calibration error.
@@ -132,7 +132,7 @@ def summary(
 
     `delta` is the probability that an interval or a bound fails. With weights there are no bounds,
     as the proofs do not allow them. `n_resamples` is 1000 unless given; 0 for no intervals, which
-    chunks do not have. The same `seed` gives the same intervals, whatever the order of the rows.
+    chunks do not have. The same `random_state` gives the same intervals in any order of the rows.
 
     Intervals are "basic": the resamples reflected at the value. The calibration error of a sample
     is biased upwards, that of a resample twice, and the reflection removes the bias; so does
@@ -149,11 +149,12 @@ def summary(
     """
     limits: dict[str, Any] = {"n_bins": check_count(n_bins), "clip": checks.check_clip(clip)}
     if is_chunked(confidence):
-        _refuse_for_chunks(n_resamples, proba=proba, labels=labels, predicted=predicted, seed=seed)
+        beside = {"proba": proba, "labels": labels, "predicted": predicted}
+        _refuse_for_chunks(n_resamples, random_state=random_state, **beside)
         total = sum_chunks(MetricSums.from_examples, confidence, correct, sample_weight, **limits)
         return summarize_sums(total, coverage=coverage, clip=clip, delta=delta)
     n_resamples = 1000 if n_resamples is None else n_resamples
-    options = SummaryOptions(n_bins, coverage, clip, delta, n_resamples, seed)
+    options = SummaryOptions(n_bins, coverage, clip, delta, n_resamples, random_state)
     examples = checks.as_examples(confidence, correct, sample_weight)
     columns = (examples.confidence, examples.correct)
     data = _as_predictions_or_none(proba, labels, sample_weight, examples.n_rows)
@@ -169,7 +170,7 @@ def summary(
         values["classwise_ece"] = float(class_errors(data, options.n_bins, "width", 1.0).mean())
     draws = {}
     if options.n_resamples > 0:
-        drawn = Resampler.from_examples(examples, seed, n_bins)
+        drawn = Resampler.from_examples(examples, random_state, n_bins)
         sums_by_block = _sum_blocks(drawn, examples, data, rows, options)
         draws = _resample_metrics(drawn, sums_by_block, options, values["smooth_ece"])
     classes = None
@@ -272,7 +273,7 @@ def _resample_metrics(
     cells = min(cells_for(bandwidth, per_bandwidth=8, least=256), 2048)
     limits: Any = {"n_bins": options.n_bins, "clip": options.clip, "coverage": options.coverage}
     batches: dict[str, list[FloatArray]] = {}
-    for ranked, counts in drawn.batches(options.n_resamples, options.seed):
+    for ranked, counts in drawn.batches(options.n_resamples, options.random_state):
         found = top_statistics(ranked, cells=cells, **limits) | sums(counts)
         for name, values in found.items():
             batches.setdefault(name, []).append(values)

@@ -116,7 +116,7 @@ def compare(
     title: str | None = None,
     data_names: tuple[str | None, str | None] = (None, None),
     n_resamples: int = 1000,
-    seed: int = 0,
+    random_state: int = 0,
     progress: bool | None = None,
 ) -> Comparison:
     """Fit each method on `validation` (logits, labels) and measure it on `test`.
@@ -133,9 +133,9 @@ def compare(
         else the last one. Name it before you look at the test set: the guarantee needs that.
     title, data_names
         Of the report: its title, and the names of the validation and the test data.
-    n_resamples, seed, progress
-        Of the bootstrap intervals; the seed is also passed to methods given by name. A progress bar
-        is shown, if None on a terminal after a second.
+    n_resamples, random_state, progress
+        Of the bootstrap intervals; `random_state` also of methods given by name. A progress bar is
+        shown, if None on a terminal after a second.
 
     >>> from hokical import Hoki
     >>> from hokical.demo import demo_logits
@@ -146,9 +146,9 @@ def compare(
     """
     val_logits, val_labels = _check_examples(validation)
     logits, labels = _check_examples(test)
-    entrants, skipped = choose_entrants(methods, seed, (val_logits, logits))
+    entrants, skipped = choose_entrants(methods, random_state, (val_logits, logits))
     chosen = _choose_subject(subject, list(entrants))
-    options = {"n_resamples": n_resamples, "seed": seed}
+    options = {"n_resamples": n_resamples, "random_state": random_state}
     results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
         calibrator = entrants[name]
@@ -160,7 +160,7 @@ def compare(
         data_facts(logits, labels, data_names[1]),
     )
     now = datetime.now().astimezone().isoformat(" ", "minutes")
-    origin = Provenance(*facts, seed, library_versions(), platform.machine(), now)
+    origin = Provenance(*facts, random_state, library_versions(), platform.machine(), now)
     return Comparison(tuple(results), origin, chosen, title, skipped)
 
 

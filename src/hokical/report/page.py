@@ -113,12 +113,12 @@ def notes_html(data: dict[str, Any]) -> str:
 
 
 def facts_html(data: dict[str, Any]) -> str:
-    """Data with their hashes, versions, seed: enough to tell whether another run is the same."""
+    """Data with hashes, versions, settings: enough to tell whether another run is the same."""
     origin, options = data["provenance"], data["options"]
     versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
     settings = (
         f"{options['n_bins']} bins; {options['n_resamples']} bootstrap resamples, "
-        f"{1.0 - options['delta']:.0%} intervals, seed {options['seed']}; "
+        f"{1.0 - options['delta']:.0%} intervals, random state {options['random_state']}; "
         f"bounds that fail with a probability of {options['delta']:.0%}"
     )
     rows = {

@@ -89,11 +89,11 @@ class DataFacts:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of the numbers: data, versions, seed, date."""
+    """The origin of the numbers: data, versions, random state, date."""
 
     validation: DataFacts
     test: DataFacts
-    seed: int
+    random_state: int
     versions: dict[str, str]
     machine: str
     date: str = ""
@@ -127,12 +127,12 @@ def library_versions() -> dict[str, str]:
 
 
 def choose_entrants(
-    methods: Methods, seed: int, data: tuple[Logits, ...]
+    methods: Methods, random_state: int, data: tuple[Logits, ...]
 ) -> tuple[dict[str, Calibrator], dict[str, str]]:
     """Calibrators by name, and the names of those that the data do not allow, with the reason."""
     found: dict[str, Calibrator] = {}
     skipped: dict[str, str] = {}
-    for name, calibrator in _name_methods(methods, seed):
+    for name, calibrator in _name_methods(methods, random_state):
         if name in found:
             raise ValueError(
                 f"`methods` must have different names; got {name!r} twice. Name them in a dict, "
@@ -160,24 +160,26 @@ def method_title(calibrator: Calibrator) -> str:
     return str(kind.title).split(" (")[0]
 
 
-def _name_methods(methods: Methods, seed: int) -> Iterable[tuple[str, Calibrator]]:
+def _name_methods(methods: Methods, random_state: int) -> Iterable[tuple[str, Calibrator]]:
     if isinstance(methods, str):
         raise TypeError(
             f"`methods` must be a list or dict of methods; got {methods!r}. Use a list."
         )
     if isinstance(methods, Mapping):
-        yield from ((str(name), _as_calibrator(given, seed)) for name, given in methods.items())
+        yield from (
+            (str(name), _as_calibrator(given, random_state)) for name, given in methods.items()
+        )
         return
     for given in [*methods_from_logits(), "auto"] if methods is None else methods:
-        calibrator = _as_calibrator(given, seed)
+        calibrator = _as_calibrator(given, random_state)
         changed = isinstance(given, BaseCalibrator) and "()" not in str(given)
         yield str(given) if changed else calibrator.name, calibrator
 
 
-def _as_calibrator(given: Any, seed: int) -> Calibrator:
+def _as_calibrator(given: Any, random_state: int) -> Calibrator:
     """A new estimator, or the given calibrator if it is fitted."""
     if isinstance(given, str):
-        return make_seeded(given, seed)
+        return make_seeded(given, random_state)
     if isinstance(given, type) and issubclass(given, BaseCalibrator):
         return given()
     if not isinstance(given, Calibrator):
