@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
-from numpy.typing import NDArray
+
+from hokical.core.types import AnyArray
 
 #: An array of any library.
 Array = Any
@@ -50,15 +51,15 @@ class Backend:
                 return kind  # type: ignore[return-value]
         return "other"
 
-    def to_host(self, array: Array) -> NDArray[Any]:
+    def to_host(self, array: Array) -> AnyArray:
         """As a NumPy array."""
         return np.asarray(array) if hasattr(array, "__array__") else np.from_dlpack(array)
 
-    def from_host(self, array: NDArray[Any], like: Array) -> Array:
+    def from_host(self, array: AnyArray, like: Array) -> Array:
         """A NumPy array in this library, on the device of `like`."""
         return self.namespace(like).asarray(array, device=device(like))
 
-    def host_view(self, array: Array) -> NDArray[Any] | None:
+    def host_view(self, array: Array) -> AnyArray | None:
         """A NumPy view without a copy if NumPy may compute the answer, else None."""
         return None
 
@@ -112,13 +113,13 @@ class NumpyBackend(Backend):
     def kind(self, array: Array) -> Kind:
         return _NUMPY_KINDS.get(array.dtype.kind, "other")
 
-    def to_host(self, array: Array) -> NDArray[Any]:
+    def to_host(self, array: Array) -> AnyArray:
         return np.asarray(array)
 
-    def from_host(self, array: NDArray[Any], like: Array) -> Array:
+    def from_host(self, array: AnyArray, like: Array) -> Array:
         return array
 
-    def host_view(self, array: Array) -> NDArray[Any] | None:
+    def host_view(self, array: Array) -> AnyArray | None:
         return np.asarray(array)
 
 
@@ -157,7 +158,7 @@ def backend_of(data: Any) -> Backend | None:
     return _STANDARD if is_array_api_obj(data) else None
 
 
-def to_host(array: Array) -> NDArray[Any]:
+def to_host(array: Array) -> AnyArray:
     """An array of any library as a NumPy array: numbers per row, or sums."""
     backend = backend_of(array)
     return np.asarray(array) if backend is None else backend.to_host(array)

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import NUMPY, Array, to_host
 from hokical.core.parallel import for_row_blocks
-from hokical.core.types import FloatArray
+from hokical.core.types import AnyArray, FloatArray
 
 Rows = TypeVar("Rows")
 
@@ -84,7 +83,7 @@ def _on_threads(work: Callable[[Any], Any], logits: Any, step: int) -> Any:
 
 def per_row(
     work: Callable[[Any], Array], logits: Any, floats_per_row: int | None = None
-) -> NDArray[Any]:
+) -> AnyArray:
     """`by_blocks` with the results on the host: for a few numbers per row."""
     return to_host(by_blocks(work, logits, floats_per_row))
 

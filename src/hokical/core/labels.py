@@ -3,10 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.reading import to_numpy
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.types import AnyArray, FloatArray, IntArray
 
 
 def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels") -> IntArray:
@@ -38,7 +37,7 @@ def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels")
     return array.astype(np.int64)
 
 
-def _label_remedy(array: NDArray[Any]) -> str:
+def _label_remedy(array: AnyArray) -> str:
     if array.dtype.kind != "f":
         return "Encode names as column indices, for example with sklearn's LabelEncoder."
     if not np.isfinite(array).all():
@@ -46,7 +45,7 @@ def _label_remedy(array: NDArray[Any]) -> str:
     return "Convert with `.astype(int)`."
 
 
-def _integers_from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
+def _integers_from_objects(array: AnyArray, name: str) -> AnyArray:
     """Integers from an object array; anything else raises an error."""
     for row, value in enumerate(array.ravel().tolist()):
         if not isinstance(value, (int, np.integer)):

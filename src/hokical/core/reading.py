@@ -6,9 +6,9 @@ from numbers import Number
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import backend_of, library_of
+from hokical.core.types import AnyArray
 
 _ARRAYS = ("__array__", "__array_interface__", "__dlpack__", "shape")
 _STREAMS = (
@@ -17,7 +17,7 @@ _STREAMS = (
 )
 
 
-def to_numpy(data: Any, name: str) -> NDArray[Any]:
+def to_numpy(data: Any, name: str) -> AnyArray:
     """An array-like as a NumPy array, without a copy where possible."""
     if type(data) is np.ndarray:  # what follows would load `np.ma`
         return data

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.files import write_text_atomically
+from hokical.core.types import AnyArray
 
 FORMAT = "hokical-calibrator"
 FORMAT_VERSION = 2
@@ -148,7 +148,7 @@ def _encode(value: Any) -> Any:
     raise TypeError(f"cannot store a {type(value).__name__} in a calibrator file.")
 
 
-def _encode_array(array: NDArray[Any]) -> dict[str, Any]:
+def _encode_array(array: AnyArray) -> dict[str, Any]:
     head = {"dtype": array.dtype.name, "shape": list(array.shape)}
     if array.size <= _READABLE_SIZE:
         return head | {"values": [_encode(item) for item in array.ravel().tolist()]}
@@ -192,7 +192,7 @@ def _decode_record(stored: dict[str, Any], find: Finder) -> Any:
     return kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
 
 
-def _decode_array(stored: dict[str, Any]) -> NDArray[Any]:
+def _decode_array(stored: dict[str, Any]) -> AnyArray:
     dtype = np.dtype(stored["dtype"])
     if dtype.kind not in "fiub":
         raise ValueError(f"array of dtype {dtype} is not allowed")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hokical.core import topk_checks
 from hokical.core.arrays import NUMPY
@@ -25,7 +25,7 @@ from hokical.core.conversion import Zeros, check_zeros
 from hokical.core.logits import Logits, Tail, as_float_matrix, as_logits, find_row_maxima
 from hokical.core.properties import cached_property
 from hokical.core.reading import to_numpy
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.types import AnyArray, FloatArray, IntArray
 
 #: Smallest rest that can be derived from log-probabilities in single precision.
 _PRECISION = 1e-7
@@ -187,7 +187,7 @@ class TopK(Logits):
         """Rows selected by a slice, a mask or row numbers."""
         return self._some(rows if isinstance(rows, slice) else np.atleast_1d(rows), 0)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> AnyArray:
         raise TypeError(
             "a TopK has no logit for its hidden classes, so it cannot become an array. Use "
             "`TopK.to_dense(fill=...)`."
@@ -256,7 +256,7 @@ class TopK(Logits):
         """A block of consecutive rows, with the size of the whole as its `work`."""
         return self._some(rows, self.work)
 
-    def take(self, rows: NDArray[Any]) -> TopK:
+    def take(self, rows: AnyArray) -> TopK:
         """Rows selected by number or by a mask."""
         return self._some(rows, 0)
 
@@ -300,7 +300,7 @@ class TopK(Logits):
         dense.__dict__["labels"] = self.labels  # also where a hidden class ties
         return dense
 
-    def to_dense(self, *, fill: ArrayLike | None = None) -> NDArray[Any]:
+    def to_dense(self, *, fill: ArrayLike | None = None) -> AnyArray:
         """An array (n, classes) with `fill`, a number or one per row, for the hidden classes.
 
         None uses the value of the `tail`, which shares the rest evenly.

@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hokical.core.bins import check_count
 from hokical.core.reading import to_numpy
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.types import AnyArray, FloatArray, IntArray
 
 #: Marks an unused slot in `indices`, in rows with fewer seen classes than others.
 EMPTY = -1
@@ -15,7 +15,7 @@ EMPTY = -1
 SLACK = 1e-2
 
 
-def check_class_count(n_classes: Any, values: NDArray[Any]) -> int:
+def check_class_count(n_classes: Any, values: AnyArray) -> int:
     """The number of classes, at least as many as columns of `values` (n, k)."""
     count = check_count(n_classes, name="n_classes", least=2)
     if values.shape[1] == 0 or values.shape[1] > count:
@@ -56,13 +56,13 @@ def check_indices(indices: ArrayLike, shape: tuple[int, ...], n_classes: int) ->
     return classes
 
 
-def best_first(values: NDArray[Any], classes: IntArray) -> IntArray:
+def best_first(values: AnyArray, classes: IntArray) -> IntArray:
     """The order (n, k) of each row: descending values, ties by class, unused slots last."""
     last = np.iinfo(np.int64).max
     return np.lexsort((np.where(classes == EMPTY, last, classes), -values), axis=1)
 
 
-def check_ceiling(ceiling: ArrayLike | None, values: NDArray[Any], classes: IntArray) -> FloatArray:
+def check_ceiling(ceiling: ArrayLike | None, values: AnyArray, classes: IntArray) -> FloatArray:
     """The largest value of a hidden logit, (n,)."""
     seen = classes != EMPTY
     numbers = values.astype(np.float64)

@@ -3,10 +3,10 @@
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import backend_of
 from hokical.core.logits import Logits, as_logits
+from hokical.core.types import AnyArray
 
 
 class Views(Logits):
@@ -52,7 +52,7 @@ class Views(Logits):
     def part(self, rows: slice) -> Self:
         return self._each("part", rows)
 
-    def take(self, rows: NDArray[Any]) -> Self:
+    def take(self, rows: AnyArray) -> Self:
         return self._each("take", rows)
 
     def every(self, step: int) -> Self:

@@ -10,7 +10,7 @@ from hokical.io.errors import DataFileError
 from hokical.io.names import FileSplit, find_name
 from hokical.io.numpy_files import PackedArray
 from hokical.io.opening import map_file
-from hokical.io.reading import Location, find_arrays, is_top_k
+from hokical.io.reading import FileArrays, Location, is_top_k
 
 
 def open_dense(
@@ -42,7 +42,7 @@ def open_part(
     where: Path, split: FileSplit, labels: Location | None
 ) -> tuple[dict[str, Any], FileSplit | None]:
     """`open_dense`, and which part was chosen, None where a file has no parts."""
-    found = find_arrays(where, split, labels, map_file)
+    found = FileArrays(where, split, labels, map_file)
     if is_top_k(found.names.logits):  # their columns are ranks, not classes
         raise DataFileError(
             where,

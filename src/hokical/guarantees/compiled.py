@@ -1,14 +1,11 @@
 """The compiled form of the classifier's own scores; the portable one is its reference."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel
 from hokical.core.logits import Logits
-from hokical.core.types import FloatArray
+from hokical.core.types import AnyArray, FloatArray
 from hokical.guarantees.scores import rest_sums
 
 #: Terms beyond this margin are left out; sums for which they may matter are recomputed.
@@ -16,7 +13,7 @@ _FAR, _LOST = 700.0, 1e-290
 
 
 @kernel
-def sum_rest(block: NDArray[Any], top: FloatArray, far: float, out: FloatArray) -> None:
+def sum_rest(block: AnyArray, top: FloatArray, far: float, out: FloatArray) -> None:
     """out[n] = sum of exp(-d) over the row, less one of the terms that are 1."""
     for n in range(block.shape[0]):
         row = block[n]

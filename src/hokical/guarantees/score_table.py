@@ -7,11 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.bins import sum_by
 from hokical.core.storage import storable
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees.binomial import clopper_pearson
 from hokical.guarantees.scores import LEVELS
 
@@ -81,7 +80,7 @@ class ScoreTable(LevelCounts):
 
     @classmethod
     def from_examples(
-        cls, level: IntArray, wrong: NDArray[np.bool_], weights: FloatArray | None = None
+        cls, level: IntArray, wrong: BoolArray, weights: FloatArray | None = None
     ) -> ScoreTable:
         """Count examples; weights, if given, are integers: how often each was seen."""
         weights = np.ones(level.size) if weights is None else weights

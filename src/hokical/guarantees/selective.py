@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees.binomial import chance_of_so_few
 from hokical.guarantees.score_table import ScoreTable
 from hokical.guarantees.scores import LEVELS, level_log_odds, score_levels
@@ -92,7 +91,7 @@ class SelectivePrediction:
 
     labels: IntArray
     confidence: FloatArray
-    accepted: NDArray[np.bool_]
+    accepted: BoolArray
     risk: float
     delta: float
     threshold_log_odds: float

@@ -16,13 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical.core.files import (
-    append_line,
-    lock_file,
-    remove_leftovers,
-    replace_file,
-    write_text_atomically,
-)
+from hokical.core import files
 from hokical.fitting.partitions import State
 from hokical.io.chunks import Chunk, block_rows, reblock, skip_rows
 from hokical.io.identities import hash_chunk
@@ -56,7 +50,7 @@ def hold(place: Path, lock: Path) -> Iterator[None]:
     """Lock a file, or say that another process works on the place."""
     with ExitStack() as held:
         try:
-            held.enter_context(lock_file(lock))
+            held.enter_context(files.lock_file(lock))
         except BlockingIOError as error:
             raise CheckpointError(
                 f"{place} is in use by another process. Wait until that one ends, or choose "
@@ -75,14 +69,14 @@ class FolderJournal:
     def __init__(
         self, folder: str | os.PathLike[str], identity: dict[str, Any], *, every: float = 0.0
     ) -> None:
-        self.folder = Path(folder)
-        self.every = every
+        self.folder, self.every = Path(folder), every
+        self._running = self.folder / "running.npz"
         self._last = time.monotonic()
         self._claim(identity)
 
     def recall(self, index: int) -> tuple[State | None, int, bool]:
         """The state of a reduction, rows that are in it, and whether that is all of them."""
-        for path, finished in ((self._pass_file(index), True), (self._running_file, False)):
+        for path, finished in ((self._pass_file(index), True), (self._running, False)):
             if path.exists():
                 number, rows, state = self._read(path)
                 if number == index:
@@ -94,7 +88,7 @@ class FolderJournal:
         if finished:
             self._write(self._pass_file(index), index, rows, state)
         elif time.monotonic() - self._last >= self.every:
-            self._write(self._running_file, index, rows, state)
+            self._write(self._running, index, rows, state)
             self._last = time.monotonic()
 
     def _claim(self, identity: dict[str, Any]) -> None:
@@ -102,14 +96,14 @@ class FolderJournal:
         ours = json.loads(json.dumps({"format": _FORMAT} | identity))
         about = self.folder / "about.json"
         for name in ("about.json", "running.npz", "pass-*.npz"):
-            remove_leftovers(self.folder, name)
+            files.remove_leftovers(self.folder, name)
         if not about.exists():
             if any(path.name != _LOCK for path in self.folder.iterdir()):
                 raise CheckpointError(
                     f"{self.folder} is not a checkpoint: it has something else in it. Choose "
                     "another `checkpoint`."
                 )
-            write_text_atomically(about, json.dumps(ours, indent=1) + "\n")
+            files.write_text_atomically(about, json.dumps(ours, indent=1) + "\n")
             return
         try:
             theirs = dict(json.loads(about.read_text(encoding="utf-8")))
@@ -123,26 +117,22 @@ class FolderJournal:
                 f"now {ours.get(key)}. Delete the folder to start over, or choose another."
             )
 
-    @property
-    def has_finished_pass(self) -> bool:
-        """Whether there is a finished pass, which will not be repeated."""
-        return self._pass_file(0).exists()
-
-    @property
-    def rows_file(self) -> Path:
-        """Where the hashes of rows are kept that no file identifies."""
-        return self.folder / "rows.txt"
+    def witness(self, source: ChunkSource) -> ChunkSource:
+        """The source, compared with what is known of the rows that the checkpoint is made of."""
+        if source.identified:
+            return source
+        rows = WitnessedSource(source, self.folder / "rows.txt")
+        if self._pass_file(0).exists():  # it will not be repeated
+            for _ in rows.chunks():
+                pass
+        return rows
 
     def _pass_file(self, index: int) -> Path:
         return self.folder / f"pass-{index:04d}.npz"
 
-    @property
-    def _running_file(self) -> Path:
-        return self.folder / "running.npz"
-
     def _write(self, path: Path, index: int, rows: int, state: State) -> None:
         arrays = {f"state_{i}": array for i, array in enumerate(state)}
-        with replace_file(path) as stream:
+        with files.replace_file(path) as stream:
             np.savez(stream, allow_pickle=False, position=np.array([index, rows]), **arrays)
 
     def _read(self, path: Path) -> tuple[int, int, State]:
@@ -194,11 +184,6 @@ class WitnessedSource(ChunkSource):
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
         return skip_rows(self._compare_all(), start)
 
-    def check(self) -> None:
-        """Read all rows, to compare them."""
-        for _ in self.chunks():
-            pass
-
     def _compare_all(self) -> Iterator[Chunk]:
         index = 0
         for chunk in reblock(self.source.chunks(), self._block_rows):
@@ -209,17 +194,13 @@ class WitnessedSource(ChunkSource):
 
     def _compare(self, index: int, line: str) -> None:
         if index == len(self._lines):
-            self._add(line)
+            self._lines.append(line)
+            files.append_line(self.file, line)  # before the fit counts the block as done
         elif self._lines[index] != line:
             raise CheckpointError(
                 f"{self.file} was started with other data: rows from {index * self._block_rows} on "
                 "are not the same. Give the same data, or delete the file to start over."
             )
-
-    def _add(self, line: str) -> None:
-        """On the disk before the fit counts the block as done."""
-        self._lines.append(line)
-        append_line(self.file, line)
 
 
 def _read_lines(path: Path) -> list[str]:

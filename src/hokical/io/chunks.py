@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import NUMPY, Array, backend_of
 from hokical.core.blocks import rows_per_block
 from hokical.core.logits import Logits
 from hokical.core.reading import to_numpy
+from hokical.core.types import AnyArray, BoolArray
 from hokical.io.names import LABELS, LOGITS, WEIGHTS, first_known
 
 _WANTED = (
@@ -37,8 +37,8 @@ class Chunk:
     """
 
     logits: Array
-    labels: NDArray[Any] | None = None
-    weights: NDArray[Any] | None = None
+    labels: AnyArray | None = None
+    weights: AnyArray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -53,13 +53,10 @@ class Chunk:
         """The arrays that are there: logits, labels, weights."""
         return [part for part in (self.logits, self.labels, self.weights) if part is not None]
 
-    def rows(self, part: slice | NDArray[np.bool_]) -> Chunk:
+    def rows(self, part: slice | BoolArray) -> Chunk:
         """Some of the rows; a slice is no copy."""
-        return Chunk(
-            self.logits[part, ...],
-            None if self.labels is None else self.labels[part],
-            None if self.weights is None else self.weights[part],
-        )
+        arrays = (self.logits, self.labels, self.weights)
+        return Chunk(*(None if array is None else array[part, ...] for array in arrays))
 
 
 def as_chunk(item: Any) -> Chunk:
@@ -96,7 +93,7 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], wanted: str) -> lis
     raise TypeError(f"{wanted}; got {type(item).__name__}.")
 
 
-def _column(data: Any, name: str, logits: NDArray[Any]) -> NDArray[Any] | None:
+def _column(data: Any, name: str, logits: AnyArray) -> AnyArray | None:
     if data is None:
         return None
     array = to_numpy(data, name)
@@ -164,7 +161,7 @@ def join_rows(parts: list[Array]) -> Array:
     return backend.namespace(parts[0]).concat(parts, axis=0)
 
 
-def join_columns(columns: list[NDArray[Any] | None], name: str) -> NDArray[Any] | None:
+def join_columns(columns: list[AnyArray | None], name: str) -> AnyArray | None:
     """Labels or weights of all chunks, or None where no chunk has them."""
     given = [column for column in columns if column is not None]
     if len(given) < len(columns):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import AnyArray
 from hokical.io.errors import DataFileError, import_reader, report_damage
 from hokical.io.names import (
     ALL,
@@ -67,11 +67,11 @@ class ColumnLayout:
 class TableRows:
     """Scores (n, classes), and labels, weights, parts and kept columns (n,) where there are any."""
 
-    logits: NDArray[Any]
-    labels: NDArray[Any] | None
-    weights: NDArray[Any] | None
+    logits: AnyArray
+    labels: AnyArray | None
+    weights: AnyArray | None
     parts: Sequence[Any] | None
-    kept: dict[str, NDArray[Any]] = field(default_factory=dict)
+    kept: dict[str, AnyArray] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
 
 
@@ -253,12 +253,12 @@ def table_rows(path: Path, table: Any, layout: ColumnLayout, names: list[str]) -
     return TableRows(logits, labels, weights, split, kept, layout.classes)
 
 
-def _column_array(column: Any) -> NDArray[Any]:
+def _column_array(column: Any) -> AnyArray:
     """Values (n,); with nulls as objects, so that whole numbers stay whole."""
     return np.array(column.to_pylist(), object) if column.null_count else column.to_numpy()
 
 
-def _from_lists(path: Path, column: Any) -> NDArray[Any]:
+def _from_lists(path: Path, column: Any) -> AnyArray:
     rows = column.combine_chunks()
     lengths = set(rows.value_lengths().to_pylist())
     if len(lengths) > 1 or None in lengths:

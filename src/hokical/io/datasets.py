@@ -61,9 +61,9 @@ class ParquetSource(TableSource):
         self.files = [Path(file) for file in files]
         if not self.files:
             raise ValueError("`files` must name at least one Parquet file; got none.")
-        super().__init__(self.files[0], _column_names(self.files[0]), split, classes)
+        super().__init__(self.files[0], _facts(self.files[0])[0], split, classes)
         if self._layout.split is None:
-            self.n_rows = sum(_row_count(file) for file in self.files)
+            self.n_rows = sum(_facts(file)[1] for file in self.files)
 
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
         return read_ahead(self._from_row(start))
@@ -78,7 +78,7 @@ class ParquetSource(TableSource):
 
     def _from_row(self, start: int) -> Iterator[Chunk]:
         for file in self.files:
-            if self._layout.split is None and start >= (count := _row_count(file)):
+            if self._layout.split is None and start >= (count := _facts(file)[1]):
                 start -= count
                 continue
             seen = 0
@@ -88,7 +88,7 @@ class ParquetSource(TableSource):
             start = max(0, start - seen)
 
     def _of_file(self, file: Path) -> Iterator[Chunk]:
-        missing = sorted(set(self._columns) - set(_column_names(file)))
+        missing = sorted(set(self._columns) - set(_facts(file)[0]))
         if missing:
             raise DataFileError(
                 file, f"expected the columns of {self.files[0].name}; `{missing[0]}` is missing."
@@ -179,13 +179,8 @@ def _batch_rows(logits: list[str], rows: Iterator[Any]) -> int:
     return block_rows(len(first) if isinstance(first, list) and first else 1)
 
 
-def _column_names(file: Path) -> list[str]:
-    parquet = parquet_library(file)
+def _facts(file: Path) -> tuple[list[str], int]:
+    """The names of its columns, and the number of its rows."""
     with report_damage(file, KIND):
-        return list(parquet.read_schema(file).names)
-
-
-def _row_count(file: Path) -> int:
-    parquet = parquet_library(file)
-    with report_damage(file, KIND):
-        return int(parquet.read_metadata(file).num_rows)
+        known = parquet_library(file).read_metadata(file)
+        return known.schema.to_arrow_schema().names, known.num_rows

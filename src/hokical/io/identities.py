@@ -25,7 +25,9 @@ def array_identity(array: Any) -> dict[str, Any] | None:
     }
     path = _path_of(array)
     if path is None:
-        return found | {"content": _content(array)}
+        step = block_rows(int(np.prod(array.shape[1:], dtype=np.int64)))
+        starts = range(0, int(array.shape[0]), step)
+        return found | {"content": hash_of(_bytes(array[k : k + step]) for k in starts)}
     return found | (folder_identity(path) if path.is_dir() else file_identity(path))
 
 
@@ -91,9 +93,3 @@ def _path_of(array: Any) -> Path | None:
         return None
     folder = Path(root) / str(getattr(array, "path", ""))
     return folder if folder.is_dir() else None
-
-
-def _content(array: Any) -> str:
-    step = block_rows(int(np.prod(array.shape[1:], dtype=np.int64)))
-    starts = range(0, int(array.shape[0]), step)
-    return hash_of(_bytes(array[start : start + step]) for start in starts)

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.conversion import Zeros, from_binary_scores, from_probabilities
-from hokical.core.types import BoolArray
+from hokical.core.types import AnyArray, BoolArray
 from hokical.io.errors import DataFileError
 
 FileSplit = Literal["val", "test"]
@@ -31,7 +30,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 }
 _PROBABILITIES = re.compile("p|prob(s|a|as|ability|abilities)?|softmax")
 #: What every format gives: its arrays by name. A file with one array and no name for it uses "".
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 NAMELESS = ""
 #: `keep` for every column that is not a score.
 ALL = ("all",)
@@ -66,8 +65,7 @@ def choose_labels(path: Path, names: Iterable[str], split: FileSplit) -> str:
     """The labels of a file that is read for its labels alone."""
     known = list(names)
     labels = find_name(known, LABELS, split) or find_name(known, LABELS, None)
-    if labels is None and len(known) == 1:
-        return known[0]
+    labels = known[0] if labels is None and len(known) == 1 else labels
     if labels is None:
         raise DataFileError(
             path, f"expected an array `labels`; found {_list(known)}.", "Rename the array."
@@ -78,7 +76,11 @@ def choose_labels(path: Path, names: Iterable[str], split: FileSplit) -> str:
 def find_name(names: Iterable[str], words: tuple[str, ...], part: FileSplit | None) -> str | None:
     """The array of a file that is called one of the words, in a part of it if one is given."""
     known = {normalize(name): name for name in names}
-    found = first_known(known, _spellings([normalize(word) for word in words], part))
+    spellings = [normalize(word) for word in words]
+    if part is not None:
+        pairs = [(p, word) for p in PARTS[part] for word in spellings]
+        spellings = [spelling for p, w in pairs for spelling in (f"{p}_{w}", f"{w}_{p}")]
+    found = first_known(known, spellings)
     return None if found is None else known[found]
 
 
@@ -104,13 +106,6 @@ def probabilities_error(path: Path, names: Iterable[str]) -> DataFileError:
         f"expected logits; found {_list(names)}, probabilities by name.",
         "Say that they are with --probabilities; in Python use `hokical.from_probabilities`.",
     )
-
-
-def _spellings(words: list[str], part: str | None) -> list[str]:
-    if part is None:
-        return words
-    parts = PARTS[part]
-    return [spelling for p in parts for w in words for spelling in (f"{p}_{w}", f"{w}_{p}")]
 
 
 def _no_logits(
@@ -141,17 +136,17 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(shown[:6]) + more if shown else "no arrays"
 
 
-class LazyArrays(Mapping[str, NDArray[np.generic]]):
+class LazyArrays(Mapping[str, AnyArray]):
     """The arrays of a file, of which only the wanted ones are ever read.
 
     A file may hold other things (images, objects), which must neither cost time nor cause errors.
     """
 
-    def __init__(self, names: Sequence[str], read: Callable[[str], NDArray[Any]]) -> None:
+    def __init__(self, names: Sequence[str], read: Callable[[str], AnyArray]) -> None:
         self._names = list(names)
         self._read = read
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> AnyArray:
         if name not in self._names:
             raise KeyError(name)
         return self._read(name)
@@ -215,7 +210,7 @@ class Wanted:
 LOGITS_AND_LABELS, LABELS_ALONE = Wanted(), Wanted(scores=False)
 
 
-def has_label(labels: NDArray[Any]) -> BoolArray:
+def has_label(labels: AnyArray) -> BoolArray:
     """Whether a row (n,) has a label: neither -1 nor NaN, nothing or an empty cell.
 
     >>> has_label(np.array([0.0, np.nan, -1.0, 2.0]))
@@ -227,7 +222,7 @@ def has_label(labels: NDArray[Any]) -> BoolArray:
     return np.array([str(label).strip() not in absent for label in labels.tolist()], np.bool_)
 
 
-def encode_labels(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
+def encode_labels(labels: AnyArray, classes: Sequence[str]) -> AnyArray:
     """Names of classes as column indices (n,); numbers stay, unless the names are numbers.
 
     >>> encode_labels(np.array(["dog", "cat"]), ["cat", "dog"])

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import AnyArray
 from hokical.io.errors import DataFileError, import_reader, objects_error, report_damage
 from hokical.io.names import NAMELESS, Arrays, LazyArrays
 
@@ -33,16 +33,11 @@ _SAFETENSORS, _ZARR = "a safetensors file", "a Zarr store"
 def open_npy(path: Path) -> Arrays:
     """The file's one array, nameless and mapped into memory. Objects are refused."""
     with report_damage(path, "a NumPy array (.npy)"):
-        return {NAMELESS: _load_npy(path)}
-
-
-def _load_npy(path: Path) -> NDArray[Any]:
-    """Mapped, so that logits larger than memory can be read; an empty array cannot be mapped."""
-    with path.open("rb") as stream:
-        shape, _, dtype = _read_header(path, "an array of numbers", stream)
-        _check_size(os.path.getsize(path) - stream.tell(), shape, dtype)
-    mode: Any = None if 0 in shape else "r"
-    return np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))
+        with path.open("rb") as stream:
+            shape, _, dtype = _read_header(path, "an array of numbers", stream)
+            _check_size(os.path.getsize(path) - stream.tell(), shape, dtype)
+        mode: Any = None if 0 in shape else "r"  # an empty array cannot be mapped
+        return {NAMELESS: np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))}
 
 
 def open_npz(path: Path) -> Arrays:
@@ -68,7 +63,7 @@ def _member_names(path: Path) -> list[str]:
     return names
 
 
-def _read_member(path: Path, name: str) -> NDArray[Any]:
+def _read_member(path: Path, name: str) -> AnyArray:
     with report_damage(path, _NPZ):
         _open_member(path, name)
         with np.load(path, allow_pickle=False) as stored:
@@ -151,7 +146,7 @@ class PackedArray:
         """The same array for another reader, at its beginning."""
         return PackedArray(self._path, self._name, self.shape, self.dtype)
 
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
+    def __getitem__(self, rows: slice) -> AnyArray:
         start, stop, _ = rows.indices(self.shape[0])
         with report_damage(self._path, _NPZ):
             stream = self._seek(start)
@@ -178,7 +173,7 @@ def open_safetensors(path: Path) -> Arrays:
     """The file's tensors by name, each read when asked for."""
     library = import_reader(path, "safetensors", _SAFETENSORS, "safetensors")
 
-    def read(name: str) -> NDArray[Any]:
+    def read(name: str) -> AnyArray:
         with (
             report_damage(path, _SAFETENSORS),
             library.safe_open(path, framework="numpy") as stored,

@@ -12,7 +12,7 @@ from hokical.io.datasets import DatasetSource, ParquetSource
 from hokical.io.errors import DataFileError
 from hokical.io.names import Arrays, FileSplit, Wanted
 from hokical.io.numpy_files import map_npz, open_npy, open_zarr
-from hokical.io.reading import Location, find_arrays, labels_beside, read_examples, tidy_labels
+from hokical.io.reading import FileArrays, Location, labels_beside, read_examples, tidy_labels
 from hokical.io.sniff import find_format
 from hokical.io.sources import ArraySource, ChunkSource, from_arrays, from_chunks
 
@@ -94,7 +94,7 @@ def map_file(path: Path) -> Arrays:
 
 
 def _map_arrays(path: Path, split: FileSplit, labels: Location | None) -> ChunkSource:
-    found = find_arrays(path, split, labels, map_file)
+    found = FileArrays(path, split, labels, map_file)
     truth = found.find_labels()[1]
     if isinstance(truth, np.ndarray) and truth.dtype.kind not in "iub":
         truth = tidy_labels(truth)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import AnyArray
 from hokical.io.errors import DataFileError, report_damage
 from hokical.io.names import NAMELESS, Arrays
 
@@ -55,7 +55,7 @@ class _Array:
         _, self.shape, self.dtype, fortran, self.raw = state
         self.order = "F" if fortran else "C"
 
-    def build(self) -> NDArray[Any]:
+    def build(self) -> AnyArray:
         if not isinstance(self.dtype, _Dtype) or not _is_shape(self.shape):
             raise TypeError("an array without a dtype or shape is not numbers")
         dtype = self.dtype.build()
@@ -172,11 +172,11 @@ def _name_arrays(path: Path, content: object) -> Arrays:
     raise DataFileError(path, f"{_EXPECTED}; found {_describe(content)}.", _REMEDY)
 
 
-def _pair(path: Path, pair: Any, prefix: str) -> dict[str, NDArray[Any]]:
+def _pair(path: Path, pair: Any, prefix: str) -> dict[str, AnyArray]:
     return {f"{prefix}logits": _build(path, pair[0]), f"{prefix}labels": _build(path, pair[1])}
 
 
-def _build(path: Path, value: object) -> NDArray[Any]:
+def _build(path: Path, value: object) -> AnyArray:
     if isinstance(value, _Array):
         return value.build()
     if isinstance(value, list) and all(type(item) in (int, float) for item in value):

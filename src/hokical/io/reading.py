@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.topk import TopK
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.types import AnyArray, FloatArray, IntArray
 from hokical.io.columns import CLASSES, KEPT, open_parquet
 from hokical.io.delimited import open_csv
 from hokical.io.errors import DataFileError, report_file
@@ -23,7 +22,6 @@ from hokical.io.names import (
     LOGITS_AND_LABELS,
     NAMELESS,
     TOP_K,
-    ArrayNames,
     Arrays,
     FileSplit,
     Wanted,
@@ -31,6 +29,7 @@ from hokical.io.names import (
     choose_labels,
     encode_labels,
     find_name,
+    first_known,
     has_label,
     normalize,
 )
@@ -65,7 +64,7 @@ class LabelledRows:
     part: FileSplit | None
     weights: FloatArray | None = None
     classes: tuple[str, ...] = ()
-    kept: dict[str, NDArray[Any]] = field(default_factory=dict)
+    kept: dict[str, AnyArray] = field(default_factory=dict)
 
     @property
     def pair(self) -> tuple[Logits, IntArray | None]:
@@ -99,7 +98,7 @@ def read_examples(
         what the scores are, if not logits, names of classes, columns to keep.
     """
     openers = [partial(_open, wanted=each) for each in (wanted, LABELS_ALONE)]
-    found = find_arrays(Path(path), split, labels, openers[0], wanted, openers[1])
+    found = FileArrays(Path(path), split, labels, openers[0], wanted, openers[1])
     where, name = found.path, found.names.logits
     with report_file(where):
         given = _read_top_k(where, found.arrays, name) if is_top_k(name) else found.logits
@@ -122,20 +121,14 @@ def read_examples(
             "Call them `label` in that file, or name the file that has them: --labels FILE.",
         )
     header = truth.ndim > 0 and len(truth) == logits.n_rows + 1
-    known = _labelled_rows(truth, logits.n_rows, wanted)
+    partly = wanted.unlabelled and truth.shape[:1] == (logits.n_rows,)
+    known = has_label(truth) if partly else slice(None)
     checked = np.full(logits.n_rows, -1)
     with report_file(labels_path):
         truth = encode_labels(tidy_labels(truth[known]), classes)
     with report_file(labels_path, "If the first is a header, call it `label`." if header else ""):
         checked[known] = as_labels(truth, checked[known].shape[0], logits.n_classes)
     return LabelledRows(logits, checked, found.names.part, weights, classes, kept)
-
-
-def _labelled_rows(labels: NDArray[Any], n_rows: int, wanted: Wanted) -> Any:
-    """An index of the rows that have a label; of all where every row must have one."""
-    if not wanted.unlabelled or labels.shape[:1] != (n_rows,):
-        return slice(None)
-    return has_label(labels)
 
 
 def _class_names(wanted: Wanted, arrays: Arrays, n_classes: int) -> tuple[str, ...]:
@@ -152,16 +145,22 @@ def _class_names(wanted: Wanted, arrays: Arrays, n_classes: int) -> tuple[str, .
     return names
 
 
-@dataclass(frozen=True, eq=False)
 class FileArrays:
-    """The arrays of a file, and which of them are wanted; each is read when it is asked for."""
+    """Logits, labels and weights of a file, by their names; each is read when it is asked for."""
 
-    path: Path
-    arrays: Arrays
-    names: ArrayNames
-    split: FileSplit
-    labels_file: Location | None
-    open_labels: Callable[[Path], Arrays]
+    def __init__(
+        self,
+        path: Path,
+        split: FileSplit,
+        labels: Location | None,
+        open_file: Callable[[Path], Arrays],
+        wanted: Wanted = LOGITS_AND_LABELS,
+        open_labels: Callable[[Path], Arrays] | None = None,
+    ) -> None:
+        self.path, self.split, self.labels_file = path, split, labels
+        self.arrays = open_file(path)
+        self.names = choose_arrays(path, self.arrays, split, wanted.words)
+        self.open_labels = open_labels or open_file
 
     @property
     def logits(self) -> Any:
@@ -171,7 +170,7 @@ class FileArrays:
     def weights(self) -> Any:
         return None if self.names.weights is None else self.arrays[self.names.weights]
 
-    def find_kept(self, keep: tuple[str, ...] | None, n_rows: int) -> dict[str, NDArray[Any]]:
+    def find_kept(self, keep: tuple[str, ...] | None, n_rows: int) -> dict[str, AnyArray]:
         """Columns that a table kept, or the arrays (n,) of these names."""
         mark = KEPT if self.names.part is None else f"{self.names.part}_{KEPT}"
         found = {n.removeprefix(mark): self.arrays[n] for n in self.arrays if n.startswith(mark)}
@@ -206,20 +205,6 @@ def labels_beside(path: Path) -> Path:
     return path.with_name(path.name.replace("logits", "labels"))
 
 
-def find_arrays(
-    path: Path,
-    split: FileSplit,
-    labels: Location | None,
-    open_file: Callable[[Path], Arrays],
-    wanted: Wanted = LOGITS_AND_LABELS,
-    open_labels: Callable[[Path], Arrays] | None = None,
-) -> FileArrays:
-    """Find logits, labels and weights by their names."""
-    arrays = open_file(path)
-    names = choose_arrays(path, arrays, split, wanted.words)
-    return FileArrays(path, arrays, names, split, labels, open_labels or open_file)
-
-
 def _open(path: Path, wanted: Wanted) -> Arrays:
     kind = find_format(path)
     return _TABLES[kind](path, wanted) if kind in _TABLES else _OPENERS[kind](path)
@@ -238,26 +223,24 @@ def _read_top_k(path: Path, arrays: Arrays, name: str) -> TopK:
     own = normalize(name)
     word = next(word for word in TOP_K if word in own)
     known = {normalize(given): given for given in arrays}
-    indices = _top_k_name(path, known, own.replace(word, "topk_indices"))
-    count = _top_k_name(path, known, own.replace(word, "n_classes"), "n_classes")
-    if arrays[count].size != 1 or arrays[count].dtype.kind not in "iu":
-        raise DataFileError(path, f"expected one whole number in `{count}`.")
-    classes = int(arrays[count].reshape(()))
-    return _TOP_K_READERS[word](arrays[name], arrays[indices], classes)
+    others = []
+    for beside in ("topk_indices", "n_classes"):
+        expected = own.replace(word, beside)
+        other = first_known(known, (expected, *(["n_classes"] if beside == "n_classes" else [])))
+        if other is None:
+            raise DataFileError(
+                path,
+                f"expected `{expected}` beside the best values of each row; it is not there.",
+                "Save `topk_values`, `topk_indices` and `n_classes`.",
+            )
+        others.append(known[other])
+    indices, count = (arrays[other] for other in others)
+    if count.size != 1 or count.dtype.kind not in "iu":
+        raise DataFileError(path, f"expected one whole number in `{others[1]}`.")
+    return _TOP_K_READERS[word](arrays[name], indices, int(count.reshape(())))
 
 
-def _top_k_name(path: Path, known: dict[str, str], *names: str) -> str:
-    for name in names:
-        if name in known:
-            return known[name]
-    raise DataFileError(
-        path,
-        f"expected `{names[0]}` beside the best values of each row; it is not there.",
-        "Save `topk_values`, `topk_indices` and `n_classes`.",
-    )
-
-
-def tidy_labels(array: NDArray[Any]) -> NDArray[Any]:
+def tidy_labels(array: AnyArray) -> AnyArray:
     """A column (n, 1) as (n,), and whole floats as integers: files hold both, and both are safe."""
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]

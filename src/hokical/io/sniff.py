@@ -53,12 +53,14 @@ def find_format(path: Path) -> str:
     for magic, what, remedy in _OTHERS:
         if head.startswith(magic):
             raise DataFileError(path, f"{_EXPECTED}; found {what}.", remedy)
-    if _is_whole_safetensors(head, path):
+    # A length in 8 bytes, then JSON of that length.
+    length = int.from_bytes(head[:8], "little") if head[8:9] == b"{" else 0
+    if 2 <= length <= path.stat().st_size - 8:
         return "safetensors"  # before pickles: its length may begin with the bytes of one
     if _is_pickle(head, path):
         return "pickle"
-    if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") < 1 << 32:
-        return "safetensors"  # a length in 8 bytes, then JSON
+    if 2 <= length < 1 << 32:
+        return "safetensors"  # cut short
     if _is_text(head):
         return "csv"
     raise DataFileError(
@@ -82,12 +84,6 @@ def _first_bytes(path: Path) -> bytes:
         reason = error.strerror or type(error).__name__
         remedy = _REMEDIES.get(type(error), "")
         raise DataFileError(path, f"cannot be read: {reason}.", remedy) from error
-
-
-def _is_whole_safetensors(head: bytes, path: Path) -> bool:
-    """A length in 8 bytes, then JSON of that length, all of it in the file."""
-    length = int.from_bytes(head[:8], "little")
-    return head[8:9] == b"{" and 2 <= length <= path.stat().st_size - 8
 
 
 def _is_pickle(head: bytes, path: Path) -> bool:

@@ -96,7 +96,10 @@ class ArraySource(ChunkSource):
                     f"`{name}` must have one entry per row of logits; got {column.shape[0]} for "
                     f"{self.n_rows} rows."
                 )
-        self.chunk_rows = _slice_rows(logits, chunk_rows)
+        rows = block_rows(int(shape[1]))
+        stored = getattr(logits, "chunks", None)  # of Zarr and HDF5: cutting one reads it twice
+        rows = max(rows // stored[0], 1) * stored[0] if stored else rows
+        self.chunk_rows = rows if chunk_rows is None else check_count(chunk_rows, name="chunk_rows")
 
     @property
     def n_classes(self) -> int:
@@ -108,11 +111,13 @@ class ArraySource(ChunkSource):
 
     def _slices(self, start: int) -> Iterator[Chunk]:
         assert self.n_rows is not None
-        logits, *columns = map(_reopen, (self.logits, self.labels, self.weights))
+        # One that keeps its place in a file, from its beginning.
+        given = (self.logits, self.labels, self.weights)
+        arrays = [array.reopen() if hasattr(array, "reopen") else array for array in given]
         for first in range(start, self.n_rows, self.chunk_rows):
             rows = slice(first, min(first + self.chunk_rows, self.n_rows))
             with nullcontext() if self.path is None else report_damage(self.path, "numbers"):
-                parts = [None if part is None else part[rows] for part in (logits, *columns)]
+                parts = [None if part is None else part[rows] for part in arrays]
             yield as_chunk(tuple(parts))
 
     def identity(self) -> dict[str, Any]:
@@ -231,16 +236,3 @@ def _peek(chunks: Iterator[Chunk]) -> tuple[Chunk, Iterator[Chunk]]:
         if chunk.n_rows:
             return chunk, itertools.chain([chunk], chunks)
     raise ValueError("a source must have at least one row; got none.")
-
-
-def _slice_rows(logits: Any, wanted: int | None) -> int:
-    if wanted is not None:
-        return check_count(wanted, name="chunk_rows")
-    rows = block_rows(int(logits.shape[1]))
-    stored = getattr(logits, "chunks", None)  # of Zarr and HDF5; cutting one means reading it twice
-    return max(rows // stored[0], 1) * stored[0] if stored else rows
-
-
-def _reopen(array: Any) -> Any:
-    """An array that keeps its place in a file, from its beginning; others as they are."""
-    return array.reopen() if hasattr(array, "reopen") else array

@@ -6,8 +6,8 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hokical.core.types import AnyArray
 from hokical.io.chunks import Chunk
 from hokical.io.sources import ArraySource, ChunkSource
 
@@ -36,14 +36,14 @@ def _write_files(source: ChunkSource, streams: Mapping[str, IO[bytes]]) -> list[
     return [_map_file(stream, getattr(first, name), n_rows) for name, stream in streams.items()]
 
 
-def _map_file(stream: IO[bytes], like: NDArray[Any] | None, n_rows: int) -> NDArray[Any] | None:
+def _map_file(stream: IO[bytes], like: AnyArray | None, n_rows: int) -> AnyArray | None:
     if like is None:
         return None
     stream.flush()
     return np.memmap(stream, _stored_dtype(like), "r", shape=(n_rows, *like.shape[1:]))
 
 
-def _stored_dtype(first: NDArray[Any]) -> np.dtype[Any]:
+def _stored_dtype(first: AnyArray) -> np.dtype[Any]:
     """Whole numbers as int64, since frameworks mix int32 with it; others as they come first."""
     return np.dtype(np.int64) if first.dtype.kind in "iub" else first.dtype
 

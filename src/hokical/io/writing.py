@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hokical.core.files import replace_file
+from hokical.core.types import AnyArray
 from hokical.io.columns import parquet_library
 from hokical.io.errors import DataFileError
 
@@ -27,7 +28,7 @@ def write_npz(path: str | os.PathLike[str], **arrays: ArrayLike) -> None:
         np.savez(stream, allow_pickle=False, **{name: np.asarray(a) for name, a in arrays.items()})
 
 
-def write_table(path: str | os.PathLike[str], columns: dict[str, NDArray[Any]]) -> None:
+def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> None:
     """Write columns (n,) as .csv, .csv.gz, .parquet or .npz, by the name of the file."""
     name = os.fspath(path)
     if name.endswith(".npz"):
@@ -52,7 +53,7 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, NDArray[Any]]) 
     return None
 
 
-def _for_arrow(column: NDArray[Any]) -> Any:
+def _for_arrow(column: AnyArray) -> Any:
     """Numbers as they are; text as numbers if it is whole numbers, without leading zeros."""
     if column.dtype.kind == "U" and all(map(_WHOLE.fullmatch, column.tolist())):
         return column.astype(np.int64)

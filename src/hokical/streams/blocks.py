@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import device, is_writeable_array
-from numpy.typing import NDArray
 
 from hokical.core.arrays import Array
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.memory import check_memory
-from hokical.core.types import FloatArray
+from hokical.core.types import AnyArray, FloatArray
 from hokical.fitting.partitions import Block
 from hokical.io.chunks import Chunk, join_columns, join_rows
 from hokical.io.errors import DataFileError, report_file
@@ -39,7 +38,7 @@ def check_block(chunk: Chunk, first_row: int, n_classes: int) -> Block:
         return Block(logits, labels, _check_weights(chunk.weights, logits.n_rows), first_row)
 
 
-def _check_weights(weights: NDArray[Any] | None, n_rows: int) -> FloatArray | None:
+def _check_weights(weights: AnyArray | None, n_rows: int) -> FloatArray | None:
     """Weights of a block, which may all be 0 as long as those of other blocks are not."""
     if weights is None:
         return None

@@ -31,7 +31,7 @@ def evaluate(
     `coverage` and `delta` are as in `hokical.metrics.summary`. There are no intervals. Binned
     metrics, accuracy and the Brier score are exact; what depends on the order of all confidences
     (AUROC, AURC, risk, equal-mass ECE, KS, smooth ECE) is read from counts at levels of confidence,
-    fine near 0 and 1 (`hokical.metrics.levels`).
+    fine near 0 and 1 (`hokical.metrics.sums`).
 
     >>> import numpy as np
     >>> from hokical.calibrators import make

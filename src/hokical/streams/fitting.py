@@ -9,7 +9,7 @@ import numpy as np
 from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.hoki import Hoki
 from hokical.core.version import VERSION
-from hokical.io.checkpoint import FolderJournal, WitnessedSource, hold_folder, source_identity
+from hokical.io.checkpoint import FolderJournal, hold_folder, source_identity
 from hokical.io.opening import as_source
 from hokical.io.sources import ChunkSource
 from hokical.io.spooling import spool_chunks
@@ -74,7 +74,7 @@ def fit(
     spooled = spool_chunks(chunks) if spool and not chunks.repeatable else nullcontext(chunks)
     with nullcontext() if checkpoint is None else hold_folder(checkpoint), spooled as kept:
         journal = None if checkpoint is None else _journal(calibrator, kept, checkpoint, every)
-        rows = kept if journal is None else _witness(kept, journal)
+        rows = kept if journal is None else journal.witness(kept)
         with report_files(kept):
             calibrator.fit_partition(StreamedPartition(rows, journal=journal, progress=progress))
     if not chunks.independent:  # they prove nothing about new examples
@@ -89,16 +89,6 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
     if not chunks.independent:
         calibrator.fit_scores_ = calibrator.neighbours_ = None
     return calibrator
-
-
-def _witness(source: ChunkSource, journal: FolderJournal) -> ChunkSource:
-    """The source, compared with what is known of the rows that the checkpoint is made of."""
-    if source.identified:
-        return source
-    rows = WitnessedSource(source, journal.rows_file)
-    if journal.has_finished_pass:
-        rows.check()
-    return rows
 
 
 def _journal(

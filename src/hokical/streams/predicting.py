@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import IO, Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.arrays import to_host
 from hokical.core.files import remove_leftovers, write_text_atomically
+from hokical.core.types import AnyArray
 from hokical.io.checkpoint import CheckpointError, WitnessedSource, hold, source_identity
 from hokical.io.opening import as_source
 from hokical.io.sources import ChunkSource
@@ -24,7 +24,7 @@ from hokical.streams.blocks import report_files, report_rows
 
 def predict(
     calibrator: Calibrator, source: Any, *, what: What = "confidence"
-) -> Iterator[NDArray[Any]]:
+) -> Iterator[AnyArray]:
     """What a calibrator predicts for a source: an array for every chunk, in order.
 
     `source` is as in `fit`, but logits alone are enough. `what` is "confidence" (rows,), "labels"
@@ -45,7 +45,7 @@ def predict(
 
 def predict_chunks(
     calibrator: Calibrator, source: ChunkSource, what: What, start: int = 0
-) -> Iterator[NDArray[Any]]:
+) -> Iterator[AnyArray]:
     """`predict` for the chunks of a source from row `start` on."""
     for chunk in source.chunks(start):
         if chunk.n_rows:
