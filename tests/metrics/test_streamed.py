@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from hokical import metrics
 from hokical.calibrators import make
-from hokical.metrics.levels import N_LEVELS, confidence_level, level_confidence
-from hokical.metrics.sums import FullSums, MetricSums
+from hokical.metrics.sums import N_LEVELS, FullSums, MetricSums, confidence_level, level_confidence
 from hokical.streams import evaluate, from_arrays
 
 EXACT = ["ece", "mce", "debiased_ece", "brier", "refinement"]

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hokical import calibration_bound, metrics
 from hokical.metrics import resample
 from hokical.metrics.checks import Predictions, as_examples
-from hokical.metrics.resample import Resampler
-from hokical.metrics.statistics import BlockSums, class_cells, top_statistics
-from hokical.metrics.sums import full_losses, full_squares
+from hokical.metrics.resample import BlockSums, Resampler, class_cells, top_statistics
+from hokical.metrics.sums import full_losses, full_squares, top_losses
 
 from . import twins
 
@@ -59,11 +58,11 @@ def test_a_resample_is_the_metric_under_its_counts(data: list) -> None:
     n = len(data)
     counts = np.random.default_rng(n).multinomial(n, np.full(n, 1 / n), size=3).astype(float)
     drawn = Resampler.from_examples(as_examples(confidence, correct))
-    limits = {"n_bins": 15, "coverage": 0.8, "clip": 1e-9, "cells": 1 << 13}
+    limits = {"n_bins": 15, "coverage": 0.8, "cells": 1 << 13}
     found = top_statistics(drawn.rank(counts), **limits)
     for row, count in enumerate(row_counts(drawn, counts)):
-        for name, metric in VALUES.items():
-            expected = float(metric(confidence, correct, sample_weight=count))
+        for name in found:
+            expected = float(VALUES[name](confidence, correct, sample_weight=count))
             # The grid is the bootstrap's, and the root of the debiased square magnifies rounding.
             close = {"smooth_ece": 2e-4, "debiased_ece": 1e-7}.get(name, 1e-12)
             assert found[name][row] == pytest.approx(expected, abs=close, nan_ok=True), name
@@ -78,15 +77,19 @@ def test_full_vector_resamples_are_the_metrics_under_their_counts(
     weight = np.random.default_rng(1).exponential(size=60)
     drawn = Resampler.from_examples(as_examples(data["confidence"], data["correct"], weight))
     predictions = Predictions(data["proba"], data["labels"], weight)
-    rows = {"brier_full": full_squares(predictions), "log_loss_full": full_losses(predictions, 0.0)}
+    top = (data["confidence"], data["correct"])
+    rows = {"accuracy": top[1], "mean_confidence": top[0], "brier": (top[0] - top[1]) ** 2}
+    rows |= {"log_loss": top_losses(*top, 1e-9), "brier_full": full_squares(predictions)}
+    rows |= {"log_loss_full": full_losses(predictions, 0.0)}
     sums = {name: drawn.sums(weight * values) for name, values in rows.items()}
     cells = class_cells(predictions, drawn.rows_by_block(), 15)
     statistics = BlockSums(drawn.sums(weight), sums, cells, 4)
     counts = np.random.default_rng(0).integers(4, size=(3, drawn.n_blocks)).astype(float)
     for name, values in statistics(counts).items():
         for row, count in enumerate(row_counts(drawn, counts)):
-            metric = getattr(metrics, name)
-            expected = metric(data["proba"], data["labels"], sample_weight=count * weight)
+            metric = VALUES.get(name) or getattr(metrics, name)
+            pair = top if name in VALUES else (data["proba"], data["labels"])
+            expected = metric(*pair, sample_weight=count * weight)
             assert values[row] == pytest.approx(expected, rel=1e-12), name
 
 

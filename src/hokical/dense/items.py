@@ -18,7 +18,7 @@ from hokical.core.arrays import to_host
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray
 from hokical.dense.positions import DenseBatch
-from hokical.metrics.binned_sums import debiased_root, gap_norm
+from hokical.metrics.binned_sums import debiased_error, gap_norm
 from hokical.metrics.classes import ClassTable, gap_p_values, holm
 from hokical.metrics.summaries import Summary, estimate, proven_bounds
 from hokical.metrics.sums import top_losses
@@ -107,5 +107,5 @@ def _resample(sums: FloatArray, n_resamples: int, seed: int) -> dict[str, FloatA
         **dict(zip(("accuracy", "mean_confidence", "brier", "log_loss"), means[1:], strict=True)),
         "ece": gap_norm(correct - confidence, weight, 1.0),
         "mce": gap_norm(correct - confidence, weight, math.inf),
-        "debiased_ece": debiased_root(correct - confidence, weight, correct),
+        "debiased_ece": debiased_error(correct - confidence, weight, correct),
     }

@@ -18,7 +18,6 @@ from hokical.core.bins import bin_index, check_count, sum_by
 from hokical.core.storage import storable
 from hokical.core.types import FloatArray, IntArray
 from hokical.metrics.checks import Examples, as_examples, check_norm
-from hokical.metrics.exact import exact_sums, total
 
 Bins = Literal["width", "mass"]
 
@@ -29,7 +28,7 @@ class BinnedSums:
     """Per-bin sums of (confidence, correct): all that binned metrics need, and they add up.
 
     The sums of a stream's batches, or of many workers, add up to the sums of the whole. Unweighted
-    (or with integer weights) they do so to the bit, in any order; see `exact.py`. `count`, `weight`
+    (or with whole weights) they do so to the bit in any order, see `exact_sums`. `count`, `weight`
     and `correct` (J,) are the rows of each bin, their weight and that of the correct ones; the
     `_words` (3, J) are sums of confidence, of its square, and of (correct - confidence)^2, in three
     words each. Bins of `scheme` "mass" depend on the data, so their sums do not add up.
@@ -145,7 +144,7 @@ class BinnedSums:
 
     def debiased_ece(self) -> float:
         """See `debiased_ece`."""
-        return float(debiased_root(self.gap, self.weight, self.correct))
+        return float(debiased_error(self.gap, self.weight, self.correct))
 
     def brier(self) -> float:
         """See `brier`."""
@@ -157,6 +156,36 @@ class BinnedSums:
 
     def _mean(self, words: FloatArray) -> float:
         return float(total(words.sum(axis=1)) / self.total_weight)
+
+
+def exact_sums(
+    group: IntArray, values: FloatArray, n_groups: int, weight: FloatArray | None = None
+) -> FloatArray:
+    """Sum of values in [0, 1] by group, as three words (3, n_groups) whose total is the sum.
+
+    Floating-point addition is not associative: other batches would give another last digit. So each
+    value is rounded to 2^-54 (which leaves 1/4 or more unchanged, and changes others by less than
+    1e-16) and split into multiples of 2^-18, 2^-36 and 2^-54. A word's sum is one of small
+    integers, exact in float64 up to 2^35 examples in one group; beyond that, or with fractional
+    weights, sums are right to rounding but may depend on the order.
+
+    >>> words = exact_sums(np.array([0, 0, 1]), np.array([0.1, 0.2, 1.0]), 2)
+    >>> total(words)
+    array([0.3, 1. ])
+    """
+    words = np.empty((3, n_groups))
+    left = np.rint(values * 2.0**54)
+    for place, unit in enumerate((2.0**36, 2.0**18, 1.0)):
+        whole = np.floor(left / unit) * unit
+        left -= whole
+        word = whole * 2.0**-54
+        words[place] = np.bincount(group, word if weight is None else word * weight, n_groups)
+    return words
+
+
+def total(words: FloatArray) -> FloatArray:
+    """The sums (..., n_groups), small words first so that little is lost."""
+    return np.asarray(words[0] + (words[1] + words[2]))
 
 
 def gap_sums(
@@ -190,18 +219,16 @@ def gap_norm(gap: FloatArray, weight: FloatArray, norm: float) -> FloatArray:
     return np.asarray(largest[..., 0] * power ** (1.0 / norm))
 
 
-def debiased_square(gap: FloatArray, weight: FloatArray, correct: FloatArray) -> FloatArray:
-    """Kumar's estimate of the squared calibration error, along the last axis."""
+def debiased_error(
+    gap: FloatArray, weight: FloatArray, correct: FloatArray, *, squared: bool = False
+) -> FloatArray:
+    """Kumar's estimate of the squared calibration error, along the last axis, or its root."""
     enough = weight > 1
     w = np.where(enough, weight, 2.0)
     accuracy = correct / w
     square = (gap / w) ** 2 - accuracy * (1.0 - accuracy) / (w - 1.0)
-    return np.asarray(np.where(enough, w * square, 0.0).sum(axis=-1) / weight.sum(axis=-1))
-
-
-def debiased_root(gap: FloatArray, weight: FloatArray, correct: FloatArray) -> FloatArray:
-    """Root of `debiased_square`, 0 where that is negative."""
-    return np.sqrt(np.maximum(debiased_square(gap, weight, correct), 0.0))
+    mean = np.asarray(np.where(enough, w * square, 0.0).sum(axis=-1) / weight.sum(axis=-1))
+    return mean if squared else np.sqrt(np.maximum(mean, 0.0))
 
 
 def _first_sums(

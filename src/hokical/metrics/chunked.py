@@ -25,7 +25,7 @@ _ARRAYS = ("__array__", "__dlpack__", "shape")
 
 
 def read_examples(confidence: Any, correct: Any, sample_weight: Any) -> Examples:
-    """The examples; those of chunks at levels of confidence, see `levels.py`."""
+    """The examples; those of chunks at levels of confidence, see `sums`."""
     if is_chunked(confidence):
         columns = (confidence, correct, sample_weight)
         return sum_chunks(MetricSums.from_examples, *columns).rounded_examples()

@@ -3,11 +3,13 @@
 Rows are drawn one by one if there are at most 1000, else in 1000 random blocks: a mean over blocks
 varies as much as one over rows, and the cost of a resample does not grow with the rows. With the
 rows sorted by confidence once, every metric of a resample is a sum, a running sum or a sum over
-neighbours; of many rows, neighbouring confidences are merged into cells.
+neighbours; of many rows, neighbouring confidences are merged into cells. Sums here are plain
+float64; the tests compare them with the public functions under the same weights.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,8 +17,18 @@ import numpy as np
 
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray, IntArray
-from hokical.metrics.checks import Examples
-from hokical.metrics.ranking import RankedExamples, run_starts
+from hokical.metrics.binned_sums import debiased_error, gap_norm
+from hokical.metrics.checks import Examples, Predictions
+from hokical.metrics.ranking import (
+    RankedExamples,
+    area_under_risk,
+    area_under_roc,
+    risk_at,
+    row_dot,
+    run_starts,
+)
+from hokical.metrics.scores import bin_refinement
+from hokical.metrics.smooth import grid_masses, ks_distance, own_bandwidth
 
 #: About how many counts a batch of resamples holds: small enough for the cache.
 _BATCH = 1 << 18
@@ -99,3 +111,92 @@ def _cell_starts(confidence: FloatArray, n_bins: int) -> IntArray:
     even = np.linspace(0, confidence.shape[0], _MOST_CELLS, endpoint=False)
     edges = run_starts(bin_index(confidence, n_bins))
     return np.union1d(ties[np.searchsorted(ties, even, side="right") - 1], edges)
+
+
+def top_statistics(
+    ranked: RankedExamples, *, n_bins: int, coverage: float, cells: int
+) -> dict[str, FloatArray]:
+    """The top-label metrics that are no means over examples: smooth ECE on a grid of `cells`."""
+    return {
+        **_binned_statistics(ranked, n_bins),
+        "ece_mass": _mass_errors(ranked, n_bins),
+        "smooth_ece": own_bandwidth(grid_masses(ranked, cells), 1e-6),
+        "ks_error": ks_distance(ranked),
+        "auroc": area_under_roc(ranked),
+        "aurc": area_under_risk(ranked),
+        "selective_risk": risk_at(ranked, coverage),
+        "sharpness": _variances(ranked),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSums:
+    """Weighted sums over the blocks that resamples draw.
+
+    `weight` (blocks,), `sums` (blocks,) by metric, and `cells` the residuals by (class, bin) cell,
+    (blocks, classes * bins), or None to leave the classwise ECE out.
+    """
+
+    weight: FloatArray
+    sums: dict[str, FloatArray]
+    cells: FloatArray | None
+    n_classes: int
+
+    def __call__(self, counts: FloatArray) -> dict[str, FloatArray]:
+        """Means of resamples, (batch,) each, from the counts (batch, blocks) of what they drew."""
+        total = row_dot(counts, self.weight)
+        finite = {name: sums for name, sums in self.sums.items() if np.isfinite(sums).all()}
+        found = {name: row_dot(counts, sums) / total for name, sums in finite.items()}
+        if self.cells is not None:
+            gaps = np.abs(counts @ self.cells).sum(axis=-1)
+            found["classwise_ece"] = gaps / (self.n_classes * total)
+        return found
+
+
+def class_cells(data: Predictions, blocks: list[IntArray], n_bins: int) -> FloatArray:
+    """Weighted residuals by block and (class, bin) cell, (blocks, classes * n_bins)."""
+    cells = np.empty((len(blocks), data.n_classes * n_bins))
+    weight = data.filled_weight()
+    for place, rows in enumerate(blocks):
+        proba = data.proba[rows].astype(np.float64)
+        cell = n_bins * np.arange(data.n_classes) + bin_index(proba, n_bins)
+        proba[np.arange(rows.shape[0]), data.labels[rows]] -= 1.0
+        residual = -proba * weight[rows, None]
+        cells[place] = sum_by(cell.ravel(), residual.ravel(), cells.shape[1])
+    return cells
+
+
+def _binned_statistics(ranked: RankedExamples, n_bins: int) -> dict[str, FloatArray]:
+    """Metrics of equal-width bins: sums over neighbours, since the groups are sorted."""
+    starts = run_starts(bin_index(ranked.confidence, n_bins))
+    gap = np.add.reduceat(ranked.gap, starts, axis=-1)
+    weight = np.add.reduceat(ranked.weight, starts, axis=-1)
+    correct = weight - np.add.reduceat(ranked.errors, starts, axis=-1)
+    return {
+        "ece": gap_norm(gap, weight, 1.0),
+        "mce": gap_norm(gap, weight, math.inf),
+        "debiased_ece": debiased_error(gap, weight, correct),
+        "refinement": bin_refinement(weight, correct),
+    }
+
+
+def _mass_errors(ranked: RankedExamples, n_bins: int) -> FloatArray:
+    """ECE over equal-mass bins of each resample: differences of a running sum at the cuts."""
+    # Twice the weight above the middle of each group.
+    above = n_bins * (2.0 * ranked.weight_above - ranked.weight)
+    errors = np.empty(above.shape[0])
+    rows = zip(ranked.gap_upto, above, ranked.total, strict=True)
+    for row, (sums, twice, whole) in enumerate(rows):
+        # A group is below cut j if 2 n_bins whole - twice < 2 whole j, as in `mass_index`.
+        wanted = 2.0 * whole * np.arange(n_bins - 1, 0, -1)
+        cuts = above.shape[1] - np.searchsorted(twice[::-1], wanted, side="right")
+        at_cuts = np.where(cuts > 0, sums[cuts - 1], 0.0)
+        errors[row] = np.abs(np.diff(at_cuts, prepend=0.0, append=sums[-1])).sum() / whole
+    return errors
+
+
+def _variances(ranked: RankedExamples) -> FloatArray:
+    """Variance of the confidence of each resample."""
+    offset = ranked.confidence - ranked.confidence.mean()  # keeps the digits of a small variance
+    mean = row_dot(ranked.weight, offset) / ranked.total
+    return np.asarray(row_dot(ranked.weight, offset**2) / ranked.total - mean**2)

@@ -12,15 +12,13 @@ from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.bounds import Method, calibration_bound
 from hokical.metrics import checks
-from hokical.metrics.binned import class_errors, ece
 from hokical.metrics.checks import Examples, Predictions
 from hokical.metrics.chunked import is_chunked, sum_chunks
 from hokical.metrics.classes import ClassSums, ClassTable
-from hokical.metrics.proper import split_sums
 from hokical.metrics.ranking import RankedExamples, area_under_risk, area_under_roc, risk_at
-from hokical.metrics.resample import Resampler
+from hokical.metrics.resample import BlockSums, Resampler, class_cells, top_statistics
+from hokical.metrics.scores import class_errors, ece, split_sums
 from hokical.metrics.smooth import cells_for, ks_distance, smooth_ece
-from hokical.metrics.statistics import BlockSums, class_cells, top_statistics
 from hokical.metrics.sums import FullSums, MetricSums, full_losses, full_squares, top_losses
 
 #: Blocks x classes x bins up to which the classwise ECE gets an interval: 160 MB.
@@ -160,7 +158,9 @@ def summary(
     data = _as_predictions_or_none(proba, labels, sample_weight, examples.n_rows)
     sums = MetricSums.from_examples(*columns, examples.weight, levels=False, **limits)
     values = _top_values(examples, sums, options)
-    rows = {
+    rows: dict[str, Any] = {
+        "accuracy": examples.correct,
+        "mean_confidence": examples.confidence,
         "brier": (examples.confidence - examples.correct) ** 2,
         "log_loss": top_losses(*columns, clip),
     }
@@ -170,9 +170,7 @@ def summary(
         values["classwise_ece"] = float(class_errors(data, options.n_bins, "width", 1.0).mean())
     draws = {}
     if options.n_resamples > 0:
-        drawn = Resampler.from_examples(examples, random_state, n_bins)
-        sums_by_block = _sum_blocks(drawn, examples, data, rows, options)
-        draws = _resample_metrics(drawn, sums_by_block, options, values["smooth_ece"])
+        draws = _resample(examples, data, rows, options, values["smooth_ece"])
     classes = None
     if predicted is not None:
         given = to_numpy(predicted, "predicted")
@@ -247,35 +245,27 @@ def _top_values(examples: Examples, sums: MetricSums, options: SummaryOptions) -
     }
 
 
-def _sum_blocks(
-    drawn: Resampler,
+def _resample(
     examples: Examples,
     data: Predictions | None,
     rows: dict[str, FloatArray],
     options: SummaryOptions,
-) -> BlockSums:
-    """What resamples need of each block; `rows` are scores by row, (n,) each."""
-    weight = examples.filled_weight()
-    sums = {name: drawn.sums(weight * scores) for name, scores in rows.items()}
-    n_classes = 0 if data is None else data.n_classes
-    feasible = drawn.n_blocks * n_classes * options.n_bins <= CLASSWISE_CELLS
-    cells = None
-    if data is not None and feasible:
-        cells = class_cells(data, drawn.rows_by_block(), options.n_bins)
-    return BlockSums(drawn.sums(weight), sums, cells, n_classes)
-
-
-def _resample_metrics(
-    drawn: Resampler, sums: BlockSums, options: SummaryOptions, bandwidth: float
+    bandwidth: float,
 ) -> dict[str, FloatArray]:
-    """Every metric of every resample, (n_resamples,) each."""
+    """Every metric of every resample, (n_resamples,) each; `rows` are scores by row, (n,) each."""
+    drawn = Resampler.from_examples(examples, options.random_state, options.n_bins)
+    weight, n_classes = examples.filled_weight(), 0 if data is None else data.n_classes
+    cells = None
+    if data is not None and drawn.n_blocks * n_classes * options.n_bins <= CLASSWISE_CELLS:
+        cells = class_cells(data, drawn.rows_by_block(), options.n_bins)
+    sums = {name: drawn.sums(weight * scores) for name, scores in rows.items()}
+    means = BlockSums(drawn.sums(weight), sums, cells, n_classes)
     # The smooth ECE of an interval needs a coarser grid than its value.
-    cells = min(cells_for(bandwidth, per_bandwidth=8, least=256), 2048)
-    limits: Any = {"n_bins": options.n_bins, "clip": options.clip, "coverage": options.coverage}
+    grid = min(cells_for(bandwidth, per_bandwidth=8, least=256), 2048)
+    limits: Any = {"n_bins": options.n_bins, "coverage": options.coverage, "cells": grid}
     batches: dict[str, list[FloatArray]] = {}
     for ranked, counts in drawn.batches(options.n_resamples, options.random_state):
-        found = top_statistics(ranked, cells=cells, **limits) | sums(counts)
-        for name, values in found.items():
+        for name, values in (top_statistics(ranked, **limits) | means(counts)).items():
             batches.setdefault(name, []).append(values)
     return {name: np.concatenate(parts) for name, parts in batches.items()}
 

@@ -3,9 +3,16 @@
 Binned metrics, the Brier score and accuracy are those of all rows at once: unweighted to the bit;
 the log loss to rounding. Metrics of the order of confidences (AUROC, AURC, selective risk,
 equal-mass bins, KS and smooth ECE) would need all rows: they are read from counts at levels of
-confidence (`levels.py`). Each confidence c is off by at most 2e-6, and by at most 0.05 % of
-min(c, 1 - c); those at one level are ties, which may move a few examples to a neighbouring
-equal-mass bin.
+confidence, whose examples are ties, which may move a few to a neighbouring equal-mass bin.
+
+Over-confident networks say 1 - 1e-9 when they are right and 1 - 1e-6 when they are wrong, so levels
+are fine near 0 and 1. With d = min(c, 1 - c), the distance to the nearer end,
+
+    d >= 2^-8:  d is rounded to a multiple of 2^-18,
+    d <  2^-8:  d is rounded to 10 binary digits after its first, down to 2^-53; below, to 0.
+
+So d is off by at most 2^-11 of itself (0.05 %) and by at most 2^-19 (2e-6). 1 - c is exact for
+c >= 1/2, and bits are shifted instead of taking a logarithm: levels are the same on every machine.
 """
 
 from __future__ import annotations
@@ -18,11 +25,21 @@ import numpy as np
 
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.blocks import row_slices
-from hokical.core.types import BoolArray, FloatArray
-from hokical.metrics.binned_sums import BinnedSums, gap_from_words, gap_norm
+from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.metrics.binned_sums import BinnedSums, exact_sums, gap_from_words, gap_norm
 from hokical.metrics.checks import Examples, Predictions, as_examples, as_predictions
-from hokical.metrics.exact import exact_sums
-from hokical.metrics.levels import N_LEVELS, confidence_level, level_confidence
+
+_STEPS = 1 << 18
+_DIGITS = 10
+_DROPPED = 52 - _DIGITS
+#: The shortened float of level 0; 2^-53, the smallest 1 - c, is level 1.
+_ZEROTH = ((1023 - 53) << _DIGITS) - 1
+#: Level of 2^-8, where even steps begin, and of 1/2.
+_EVEN = (53 - 8 << _DIGITS) + 1
+_HALF = _EVEN + _STEPS // 2 - (_STEPS >> 8)
+
+#: Number of levels: those of c up to 1/2, and of 1 - c down to 0.
+N_LEVELS = 2 * _HALF + 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,6 +119,40 @@ class MetricSums:
         right, level = np.nonzero(self.levels)
         weight = self.levels[right, level]
         return Examples(level_confidence(level), right.astype(np.bool_), weight)
+
+
+def confidence_level(confidence: FloatArray) -> IntArray:
+    """Level of each confidence in [0, 1], monotone, from 0 for 0.0 to N_LEVELS - 1 for 1.0.
+
+    >>> level = confidence_level(np.array([0.0, 0.5, 1 - 1e-9, 1 - 1e-10, 1.0]))
+    >>> level.tolist()
+    [0, 176129, 328629, 332066, 352258]
+    """
+    near = _distance_level(np.minimum(confidence, 1.0 - confidence))
+    return np.asarray(np.where(confidence < 0.5, near, N_LEVELS - 1 - near))
+
+
+def level_confidence(level: IntArray) -> FloatArray:
+    """The confidence that represents each level.
+
+    >>> level_confidence(np.array([0, 176129, N_LEVELS - 1]))
+    array([0. , 0.5, 1. ])
+    """
+    low = _distance(np.minimum(level, N_LEVELS - 1 - level))
+    return np.asarray(np.where(level <= _HALF, low, 1.0 - low))
+
+
+def _distance_level(distance: FloatArray) -> IntArray:
+    half = np.int64(1) << np.int64(_DROPPED - 1)
+    short = ((distance.view(np.int64) + half) >> _DROPPED) - _ZEROTH
+    even = np.rint(distance * _STEPS).astype(np.int64) - (_STEPS >> 8) + _EVEN
+    return np.where(distance < 2.0**-8, np.maximum(short, 0), even)
+
+
+def _distance(level: IntArray) -> FloatArray:
+    short = ((level + _ZEROTH) << _DROPPED).view(np.float64)
+    even = (level - _EVEN + (_STEPS >> 8)) / _STEPS
+    return np.where(level < _EVEN, np.where(level > 0, short, 0.0), even)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -15,8 +15,7 @@ from hokical.core.logits import as_logits
 from hokical.core.storage import storable
 from hokical.core.types import FloatArray, IntArray
 from hokical.guarantees.binomial import clopper_pearson
-from hokical.metrics.binned_sums import BinnedSums
-from hokical.metrics.exact import total
+from hokical.metrics.binned_sums import BinnedSums, total
 from hokical.rules.hoki import HokiRule
 
 #: Probability that one of the intervals of fit-time gaps fails.

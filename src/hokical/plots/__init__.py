@@ -17,22 +17,8 @@ from hokical.plots.stability_curve import StabilityCurve, draw_stability_curve, 
 from hokical.plots.variance import ErrorAgainstVariance, draw_variance, error_against_variance
 
 __all__ = [
-    "ConfidenceHistogram",
-    "ErrorAgainstVariance",
-    "NoiseWidths",
-    "Reliability",
-    "RiskCoverage",
-    "StabilityCurve",
-    "confidence_histogram",
-    "draw_histogram",
-    "draw_noise_widths",
-    "draw_reliability",
-    "draw_risk_coverage",
-    "draw_stability_curve",
-    "draw_variance",
-    "error_against_variance",
-    "noise_widths",
-    "reliability",
-    "risk_coverage",
-    "stability_curve",
-]
+    "ConfidenceHistogram", "ErrorAgainstVariance", "NoiseWidths", "Reliability", "RiskCoverage",
+    "StabilityCurve", "confidence_histogram", "draw_histogram", "draw_noise_widths",
+    "draw_reliability", "draw_risk_coverage", "draw_stability_curve", "draw_variance",
+    "error_against_variance", "noise_widths", "reliability", "risk_coverage", "stability_curve",
+]  # fmt: skip

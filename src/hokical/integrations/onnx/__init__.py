@@ -12,12 +12,6 @@ from hokical.integrations.onnx.models import describe_tensor
 from hokical.integrations.onnx.planning import DEFAULT_OPSET, OLDEST_OPSET
 
 __all__ = [
-    "DEFAULT_OPSET",
-    "OLDEST_OPSET",
-    "Check",
-    "NotRunnable",
-    "attach",
-    "check",
-    "describe_tensor",
+    "DEFAULT_OPSET", "OLDEST_OPSET", "Check", "NotRunnable", "attach", "check", "describe_tensor",
     "export",
-]
+]  # fmt: skip

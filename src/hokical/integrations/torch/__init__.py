@@ -21,11 +21,6 @@ from hokical.integrations.torch.model import CalibratedModel, CalibratedOutput
 from hokical.integrations.torch.module import CalibratorModule, Prediction, as_module
 
 __all__ = [
-    "CalibratedModel",
-    "CalibratedOutput",
-    "CalibratorModule",
-    "Prediction",
-    "as_module",
-    "calibrate",
-    "collect_logits",
-]
+    "CalibratedModel", "CalibratedOutput", "CalibratorModule", "Prediction", "as_module",
+    "calibrate", "collect_logits",
+]  # fmt: skip
