@@ -31,7 +31,9 @@ from hokical.integrations.torch.kernels import fused  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
+#: How far kernels may be off for logits in float64; narrower ones are computed in float32 in part.
 EXACT = (gaussian.stability, 1e-11), (gumbel.stability, 1e-14), (uniform.stability, 2e-7)
+NARROW = 1e-7
 
 
 def normal(n: int, n_classes: int, spread: float) -> np.ndarray:
@@ -46,8 +48,13 @@ CASES = {
     "hundred": normal(200, 100, 2.0).astype(np.float32),
     "thousand": normal(100, 1000, 2.0).astype(np.float16),
     "long": normal(10, 20_000, 0.5).astype(np.float32),
+    "rivals that tie": np.repeat(normal(30, 2, 3.0), [1, 300], axis=1).astype(np.float32),
     "crowded": normal(20, 700, 0.01),
 }
+
+
+def allowed(limit: float, values: np.ndarray) -> float:
+    return limit if values.dtype == np.float64 else max(limit, NARROW)
 
 
 @pytest.fixture(params=list(CASES))
@@ -80,7 +87,7 @@ def test_stability(values: np.ndarray, scale: float, plain: bool) -> None:
         for function, limit in EXACT:
             got = function(there, scale)
             assert got.dtype == torch.float64
-            assert off(function(host, scale), got) < limit
+            assert off(function(host, scale), got) < allowed(limit, values)
     assert not fused._broken
 
 
@@ -113,7 +120,7 @@ def test_one_row(values: np.ndarray) -> None:
     draws = Draws(Gaussian(2.0), 5, 150, values.shape[1])
     assert off(survivals(host, draws), survivals(there, draws)) == 0.0
     for function, limit in EXACT:
-        assert off(function(host, 2.0), function(there, 2.0)) < max(limit, 1e-14)
+        assert off(function(host, 2.0), function(there, 2.0)) < allowed(limit, values)
 
 
 def test_torch_func() -> None:
@@ -159,7 +166,7 @@ def test_bfloat16() -> None:
     host = as_logits(there.float().cpu().numpy())
     draws = Draws(Gaussian(1.0), 5, 37, 100)
     for function, limit in EXACT:
-        assert off(function(host, 2.0), function(as_on_device(there), 2.0)) < limit
+        assert off(function(host, 2.0), function(as_on_device(there), 2.0)) < max(limit, NARROW)
     assert off(survivals(host, draws), survivals(as_on_device(there), draws)) == 0
 
 

@@ -47,7 +47,7 @@ class _Moments(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, top: Tensor, step: Tensor) -> Tensor:
-        found = fused.launch("triton_chebyshev", "moments", values, step)
+        found = fused.launch("triton_chebyshev", "moments", values, top, step)
         return _recurrence(values, top, step) if found is None else found
 
     @staticmethod

@@ -71,6 +71,7 @@ def launch(module: str, function: str, values: Tensor, *beside: Number) -> Tenso
         return None
 
 
+@cache
 def _kernel(module: str, function: str) -> Callable[..., Tensor]:
     found: Callable[..., Tensor] = getattr(import_module(f"{__package__}.{module}"), function)
     return found
@@ -94,7 +95,7 @@ def _register(function: Accelerated, module: str, argument: Callable[[Number], N
 
     @function.register(lambda logits, width: is_on_gpu(logits) and usable(logits.values, width))
     def form(logits: Logits, width: Number) -> Tensor:
-        gamma = launch(module, "stability", logits.values, argument(width))
+        gamma = launch(module, "stability", logits.values, logits.top, argument(width))
         return function.portable(logits, width) if gamma is None else gamma
 
 
