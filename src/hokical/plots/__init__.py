@@ -3,7 +3,22 @@
 Computing needs no matplotlib; drawing does (the extra `plot`).
 """
 
-from hokical.plots.noise_width import NoiseWidths, draw_noise_widths, noise_widths
+from hokical.plots.hoki import (
+    NoiseWidths,
+    StabilityCurve,
+    draw_noise_widths,
+    draw_stability_curve,
+    noise_widths,
+    stability_curve,
+)
+from hokical.plots.methods import (
+    ErrorAgainstVariance,
+    RiskCoverage,
+    draw_risk_coverage,
+    draw_variance,
+    error_against_variance,
+    risk_coverage,
+)
 from hokical.plots.reliability import (
     ConfidenceHistogram,
     Reliability,
@@ -12,9 +27,6 @@ from hokical.plots.reliability import (
     draw_reliability,
     reliability,
 )
-from hokical.plots.risk import RiskCoverage, draw_risk_coverage, risk_coverage
-from hokical.plots.stability_curve import StabilityCurve, draw_stability_curve, stability_curve
-from hokical.plots.variance import ErrorAgainstVariance, draw_variance, error_against_variance
 
 __all__ = [
     "ConfidenceHistogram", "ErrorAgainstVariance", "NoiseWidths", "Reliability", "RiskCoverage",

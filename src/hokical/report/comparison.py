@@ -4,12 +4,10 @@ Results are data: the command line, the report and the tests all read the same `
 """
 
 import json
-import platform
 import time
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -27,19 +25,11 @@ from hokical.core.warn import FitDataWarning, warn_user
 from hokical.metrics import summary
 from hokical.metrics.checks import Predictions
 from hokical.metrics.sums import full_losses, full_squares, top_losses
-from hokical.report.results import (
-    MethodResult,
-    Provenance,
-    choose_entrants,
-    data_facts,
-    is_fitted,
-    library_versions,
-)
-from hokical.report.tables import Tables
+from hokical.report.results import MethodResult, Provenance, choose_entrants, is_fitted
+from hokical.report.tables import FULL_SCORES, Tables
 
-#: Scores by which methods are ranked; lower is better. Those of all classes need all logits.
+#: Scores by which methods are ranked; lower is better.
 SCORES = ("ece", "ece_mass", "smooth_ece", "brier", "log_loss")
-FULL_SCORES = ("classwise_ece", "brier_full", "log_loss_full")
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
 
@@ -155,12 +145,8 @@ def compare(
         seconds, notes = _fit(calibrator, val_logits, val_labels)
         measured = _measure(calibrator, logits, labels, options)
         results.append(MethodResult(name, calibrator, seconds, notes=notes, **measured))
-    facts = (
-        data_facts(val_logits, val_labels, data_names[0]),
-        data_facts(logits, labels, data_names[1]),
-    )
-    now = datetime.now().astimezone().isoformat(" ", "minutes")
-    origin = Provenance(*facts, random_state, library_versions(), platform.machine(), now)
+    data = ((val_logits, val_labels, data_names[0]), (logits, labels, data_names[1]))
+    origin = Provenance.collect(*data, random_state)
     return Comparison(tuple(results), origin, chosen, title, skipped)
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import Bins
+from hokical.plots.methods import risk_coverage
 from hokical.plots.reliability import reliability
-from hokical.plots.risk import risk_coverage
 from hokical.report.comparison import Comparison
 from hokical.report.results import MethodResult
 from hokical.report.tables import SHARES, Difference
@@ -33,6 +32,7 @@ def report_data(comparison: Comparison, method: str | None = None) -> dict[str, 
     chosen = comparison[method or comparison.subject]
     names = [result.name for result in comparison.results]
     reference = comparison["uncalibrated"] if "uncalibrated" in names else None
+    main = comparison.main_columns  # the most important come first
     differences = {found.method: found for found in comparison.differences(against=chosen.name)}
     return {
         "title": comparison.title or "Calibration report",
@@ -42,7 +42,7 @@ def report_data(comparison: Comparison, method: str | None = None) -> dict[str, 
         "reference": reference.name if reference else None,
         "bin_counts": list(BIN_COUNTS),
         "schemes": list(SCHEMES),
-        "columns": _columns(comparison),
+        "columns": [*main, "difference", *(name for name in comparison.scores if name not in main)],
         "best": {score: _best_names(comparison, score) for score in comparison.scores},
         "methods": [
             _method_data(result, reference, comparison.scores, differences.get(result.name))
@@ -52,12 +52,6 @@ def report_data(comparison: Comparison, method: str | None = None) -> dict[str, 
         "options": asdict(chosen.summary.options),
         "provenance": asdict(comparison.provenance),
     }
-
-
-def _columns(comparison: Comparison) -> list[str]:
-    """The columns of the table, the most important first."""
-    main = comparison.main_columns
-    return [*main, "difference", *(name for name in comparison.scores if name not in main)]
 
 
 def _best_names(comparison: Comparison, score: str) -> list[str]:
@@ -119,29 +113,20 @@ def _bins(result: MethodResult, n_bins: int, scheme: Bins) -> dict[str, Any]:
     data = reliability(result.confidence, result.correct, n_bins=n_bins, bins=scheme)
     return {
         "ece": _round(data.ece),
-        "low": _column(data.low),
-        "high": _column(data.high),
         "count": data.count.tolist(),
         "correct": data.correct.astype(np.int64).tolist(),
-        "confidence": _column(data.confidence),
-        "accuracy_low": _column(data.accuracy_low),
-        "accuracy_high": _column(data.accuracy_high),
+        **_columns(data, "low", "high", "confidence", "accuracy_low", "accuracy_high"),
     }
 
 
 def _curve(result: MethodResult) -> dict[str, Any]:
     data = risk_coverage(result.confidence, result.correct, max_points=CURVE_POINTS)
-    return {
-        "area": _round(data.area),
-        "threshold": _column(data.threshold),
-        "coverage": _column(data.coverage),
-        "risk": _column(data.risk),
-    }
+    return {"area": _round(data.area), **_columns(data, "threshold", "coverage", "risk")}
 
 
-def _column(values: FloatArray) -> list[float | None]:
-    """Five decimals: finer than a pixel, and than the numbers shown."""
-    return [_round(value, 5) for value in values.tolist()]
+def _columns(record: Any, *names: str) -> dict[str, list[float | None]]:
+    """Arrays of a record, with five decimals: finer than a pixel, and than the numbers shown."""
+    return {name: [_round(value, 5) for value in getattr(record, name).tolist()] for name in names}
 
 
 def _plain(record: Any) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """Methods in a comparison: who takes part, what each gave, where the numbers come from."""
 
+from __future__ import annotations
+
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
@@ -23,6 +26,7 @@ from hokical.core.version import VERSION
 from hokical.metrics import Summary
 
 Methods = Iterable[Any] | Mapping[str, Any] | None
+NamedData = tuple[Logits, IntArray, str | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +90,17 @@ class DataFacts:
     sha256: str
     name: str | None = None
 
+    @classmethod
+    def collect(cls, logits: Logits, labels: IntArray, name: str | None) -> DataFacts:
+        """The facts of logits and labels."""
+        digest = hashlib.sha256()
+        for rows in row_slices(logits.n_rows, logits.n_columns):
+            digest.update(np.ascontiguousarray(to_host(logits.values[rows])).tobytes())
+        digest.update(labels.astype("<i8").tobytes())
+        accuracy = float((to_host(logits.labels) == labels).mean())
+        shape, dtype = (logits.n_rows, logits.n_classes), str(logits.values.dtype)
+        return cls(*shape, dtype, accuracy, digest.hexdigest(), name)
+
 
 @dataclass(frozen=True)
 class Provenance:
@@ -98,32 +113,19 @@ class Provenance:
     machine: str
     date: str = ""
 
+    @classmethod
+    def collect(cls, validation: NamedData, test: NamedData, random_state: int) -> Provenance:
+        """That of numbers computed now, from logits, labels and the name of either set."""
+        facts = DataFacts.collect(*validation), DataFacts.collect(*test)
+        versions = {"python": platform.python_version(), "hokical": VERSION}
+        versions |= {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+        now = datetime.now().astimezone().isoformat(" ", "minutes")
+        return cls(*facts, random_state, versions, platform.machine(), now)
+
     @property
     def tested_on_validation(self) -> bool:
         """Whether both sets are the same examples, which makes everything look too good."""
         return self.validation.sha256 == self.test.sha256
-
-
-def data_facts(logits: Logits, labels: IntArray, name: str | None) -> DataFacts:
-    """The facts of logits and labels."""
-    digest = hashlib.sha256()
-    for rows in row_slices(logits.n_rows, logits.n_columns):
-        digest.update(np.ascontiguousarray(to_host(logits.values[rows])).tobytes())
-    digest.update(labels.astype("<i8").tobytes())
-    return DataFacts(
-        n_rows=logits.n_rows,
-        n_classes=logits.n_classes,
-        dtype=str(logits.values.dtype),
-        accuracy=float((to_host(logits.labels) == labels).mean()),
-        sha256=digest.hexdigest(),
-        name=name,
-    )
-
-
-def library_versions() -> dict[str, str]:
-    """Python and the libraries that the numbers depend on."""
-    ours = {"python": platform.python_version(), "hokical": VERSION}
-    return ours | {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
 
 
 def choose_entrants(

@@ -25,6 +25,8 @@ HEADINGS = {
     "log_loss_full": ("log loss", "all classes"),
 }  # fmt: skip
 SHARES = ("mean_confidence", "accuracy")
+#: Scores of all classes, which need all logits.
+FULL_SCORES = ("classwise_ece", "brier_full", "log_loss_full")
 #: What LaTeX would take for markup.
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
@@ -93,8 +95,7 @@ class Tables:
     @property
     def main_columns(self) -> tuple[str, ...]:
         """What small tables show, in order."""
-        full = ("classwise_ece", "brier_full", "log_loss_full")
-        return (*SHARES, "ece", *(full if self.has_vectors else ("brier", "log_loss")))
+        return (*SHARES, "ece", *(FULL_SCORES if self.has_vectors else ("brier", "log_loss")))
 
     def __getitem__(self, name: str) -> MethodResult:
         for result in self.results:

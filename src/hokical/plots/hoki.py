@@ -1,4 +1,4 @@
-"""The map of a fitted Hoki from stability gamma to confidence, with its bins."""
+"""What Hoki learned: sigma_hat by the width of the noise, and confidence by label stability."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,72 @@ import numpy as np
 
 from hokical.calibrators.hoki import Hoki
 from hokical.core.bins import bin_edges, bin_index, sum_by
-from hokical.core.types import FloatArray
-from hokical.plots.axes import BLUE, GREY, ORANGE, Axes, axes_or_new, ink
+from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.fitting.noise_selection import NoiseSelection, Trial
+from hokical.plots.axes import BLUE, GREY, MARKERS, ORANGE, SERIES, Axes, axes_or_new, ink
 from hokical.stability.levels import stability_levels
 
 _GRID_POINTS = 1001
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseWidths:
+    """One family's trials by rising width, (trials,) each.
+
+    Of trials with the same width and number of examples, which differ only in the mean of the noise
+    or in their draws, the best is kept.
+    """
+
+    family: str
+    width: FloatArray
+    sigma_hat: FloatArray
+    n_examples: IntArray
+    is_winner: BoolArray
+
+
+def noise_widths(selection: NoiseSelection) -> tuple[NoiseWidths, ...]:
+    """The trials of `select_noise`, one entry per family in the order tried.
+
+    >>> from hokical.stability.noise import Gaussian
+    >>> trials = tuple(Trial(Gaussian(w), 0.9, 0.5, s, 100) for w, s in ((2, 0.2), (1, 0.1)))
+    >>> data, = noise_widths(NoiseSelection(trials[0], trials))
+    >>> data.width.tolist(), data.is_winner.tolist()
+    ([1.0, 2.0], [False, True])
+    """
+    best: dict[tuple[str, float, int], Trial] = {}
+    for trial in selection.trials:
+        key = (trial.noise.family, trial.noise.width, trial.n_examples)
+        if key not in best or trial.sigma_hat > best[key].sigma_hat:
+            best[key] = trial
+    found = []
+    for family in dict.fromkeys(family for family, _, _ in best):
+        trials = [best[key] for key in sorted(best) if key[0] == family]
+        numbers = [(trial.noise.width, trial.sigma_hat, trial.n_examples) for trial in trials]
+        width, sigma_hat, n_examples = np.array(numbers).T
+        is_winner = np.array([trial == selection.best for trial in trials])
+        found.append(NoiseWidths(family, width, sigma_hat, n_examples.astype(int), is_winner))
+    return tuple(found)
+
+
+def draw_noise_widths(data: tuple[NoiseWidths, ...], ax: Axes | None = None) -> Axes:
+    """A marker per trial, hollow if only some examples were used, and a ring at the winner."""
+    ax = axes_or_new(ax)
+    most = max(int(family.n_examples.max()) for family in data)
+    for place, family in enumerate(data):
+        color, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
+        for full in (False, True):
+            of = (family.n_examples == most) == full
+            if not of.any():
+                continue
+            (line,) = ax.plot(family.width[of], family.sigma_hat[of], color=color, linewidth=0.8)
+            line.set(marker=marker, markerfacecolor=color if full else "none")
+            line.set_label(f"{family.family}, {'all' if full else 'some'} examples")
+        best = (family.width[family.is_winner], family.sigma_hat[family.is_winner])
+        ax.scatter(*best, marker="o", s=160, facecolors="none", edgecolors=ink(ax))
+    ax.set(xscale="log", xlabel="width of the noise", ylabel=r"spread of confidence $\hat\sigma$")
+    ax.set_ylim(bottom=0.0)
+    ax.legend(frameon=False)
+    return ax
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +107,10 @@ def stability_curve(hoki: Hoki) -> StabilityCurve:
     hoki.check_fitted()
     grid = np.arange(_GRID_POINTS) / (_GRID_POINTS - 1)
     level = stability_levels(grid, hoki.rule_.levels)
-    start = _starts(hoki)
+    edges, start = bin_edges(hoki.n_bins_), np.array([hoki.accuracy_])
+    if hoki.init_ == "confidence":  # the centres of the bins that examples started in
+        start = (0.5 * (edges[:-1] + edges[1:]))[hoki.occupied_[0]]
     curves = [hoki.rule_.confidence_at(level, np.full(grid.shape, value)) for value in start]
-    edges = bin_edges(hoki.n_bins_)
     return StabilityCurve(grid, start, np.array(curves), edges, *_bin_means(hoki))
 
 
@@ -70,14 +132,6 @@ def draw_stability_curve(data: StabilityCurve, ax: Axes | None = None) -> Axes:
     ax.set(xlabel=r"label stability $\gamma$", ylabel="confidence, and its bins")
     ax.legend(loc="lower right", edgecolor="none")
     return ax
-
-
-def _starts(hoki: Hoki) -> FloatArray:
-    """Starting confidences: the accuracy, or the centres of the bins that examples started in."""
-    if hoki.init_ == "accuracy":
-        return np.array([hoki.accuracy_])
-    edges = bin_edges(hoki.n_bins_)
-    return np.asarray((0.5 * (edges[:-1] + edges[1:]))[hoki.occupied_[0]])
 
 
 def _bin_means(hoki: Hoki) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
