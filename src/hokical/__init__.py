@@ -10,6 +10,18 @@ from hokical.core.arrays import announce_backend
 from hokical.core.version import VERSION
 
 if TYPE_CHECKING:
+    from hokical import calibrators as calibrators
+    from hokical import dense as dense
+    from hokical import guarantees as guarantees
+    from hokical import integrations as integrations
+    from hokical import io as io
+    from hokical import metrics as metrics
+    from hokical import monitoring as monitoring
+    from hokical import plots as plots
+    from hokical import report as report
+    from hokical import rules as rules
+    from hokical import stability as stability
+    from hokical import streams as streams
     from hokical.calibrators import AutoCalibrator as AutoCalibrator
     from hokical.calibrators import Calibrator as Calibrator
     from hokical.calibrators import CalibratorFileError as CalibratorFileError
@@ -40,51 +52,26 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 _HOMES = {
-    "AutoCalibrator": "calibrators",
-    "CalibratedClassifier": "integrations.sklearn",
-    "CalibrationMonitor": "monitoring",
-    "Calibrator": "calibrators",
-    "CalibratorFileError": "calibrators",
-    "Dense": "dense",
-    "Gaussian": "stability",
-    "Gumbel": "stability",
-    "Hoki": "calibrators",
-    "StabilityProfile": "calibrators",
-    "TemperatureScaling": "calibrators",
-    "TopK": "core.topk",
-    "Uniform": "stability",
-    "Views": "core.views",
-    "auto": "calibrators",
-    "calibration_bound": "guarantees",
-    "compare": "report.comparison",
-    "from_binary_scores": "core.conversion",
-    "from_probabilities": "core.conversion",
-    "label_distribution": "stability",
-    "label_stability": "stability",
-    "load": "calibrators",
-    "make": "calibrators",
-    "select_noise": "fitting.noise_selection",
-    "stability_bounds": "stability",
+    "AutoCalibrator": "calibrators", "CalibratedClassifier": "integrations.sklearn",
+    "CalibrationMonitor": "monitoring", "Calibrator": "calibrators",
+    "CalibratorFileError": "calibrators", "Dense": "dense", "Gaussian": "stability",
+    "Gumbel": "stability", "Hoki": "calibrators", "StabilityProfile": "calibrators",
+    "TemperatureScaling": "calibrators", "TopK": "core.topk", "Uniform": "stability",
+    "Views": "core.views", "auto": "calibrators", "calibration_bound": "guarantees",
+    "compare": "report.comparison", "from_binary_scores": "core.conversion",
+    "from_probabilities": "core.conversion", "label_distribution": "stability",
+    "label_stability": "stability", "load": "calibrators", "make": "calibrators",
+    "select_noise": "fitting.noise_selection", "stability_bounds": "stability",
     "threads": "core.parallel",
-}
+}  # fmt: skip
 
 __all__ = list(_HOMES)
 
 #: Packages that are loaded when an attribute of theirs is asked for.
 _PACKAGES = {
-    "calibrators",
-    "dense",
-    "guarantees",
-    "integrations",
-    "io",
-    "metrics",
-    "monitoring",
-    "plots",
-    "report",
-    "rules",
-    "stability",
-    "streams",
-}
+    "calibrators", "dense", "guarantees", "integrations", "io", "metrics", "monitoring", "plots",
+    "report", "rules", "stability", "streams",
+}  # fmt: skip
 
 #: Libraries of arrays that need more than the standard, and who knows how; loaded when met.
 for _library, _home in {

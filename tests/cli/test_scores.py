@@ -253,6 +253,21 @@ def test_a_wrong_name_of_a_class_is_named(tmp_path: Path) -> None:
     assert hokical_command(*fit, "--classes", "cat,dog").code == 0
 
 
+def test_a_fit_takes_no_column_of_ids_for_a_class(tmp_path: Path) -> None:
+    rows = ["1,2.0,1.0,cat", "2,0.5,1.5,dog", "3,1.0,2.0,cat", "4,3.0,1.0,cat"]
+    (tmp_path / "a.csv").write_text("\n".join(["id,cat,dog,label", *rows, *rows]))
+    cal = tmp_path / "cal.json"
+    said = hokical_command("fit", tmp_path / "a.csv", "-o", cal, "--method", "temps")
+    assert "Not taken for a class: id." in said.err
+    assert hokical.load(cal).beside["classes"] == ["cat", "dog"]
+
+
+def test_names_of_labels_of_one_score_need_an_option(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("risk,label\n1.5,yes\n-0.5,no\n")
+    fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--binary-score", "risk")
+    assert "Name class 0, then class 1 and so on: --classes" in one_line(hokical_command(*fit))
+
+
 @pytest.mark.parametrize("suffix", ["npz", "csv"])
 def test_one_score_needs_its_option(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"one.{suffix}"

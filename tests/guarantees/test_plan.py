@@ -25,6 +25,12 @@ def test_below_the_fewest_nothing_is_accepted() -> None:
     assert str(found).startswith("More than 30")
 
 
+def test_a_number_that_was_the_first_to_be_tried_is_a_bound() -> None:
+    found = plan(0.3, 0.8, examples=(100, 200), n_simulations=5)
+    assert found.needed == 100
+    assert str(found).startswith("At most 100 labelled examples")
+
+
 def test_a_classifier_without_a_sure_answer_is_told() -> None:
     found = plan(0.01, 0.6, auroc=0.55, examples=(100,), n_simulations=2)
     assert found.best == 0.0

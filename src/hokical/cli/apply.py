@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -14,12 +14,6 @@ from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.show import DASH, check_options, show_result, spinner
 from hokical.core.progress import track
-
-if TYPE_CHECKING:
-    from hokical.calibrators import Calibrator
-    from hokical.calibrators.fitted import FittedCalibrator
-    from hokical.dense import Dense
-    from hokical.io import LabelledRows
 
 #: Logits that are worked on between two steps of the progress bar.
 _PART_SIZE = 1 << 21
@@ -99,7 +93,7 @@ def apply(
         return
     suffix = ".npz" if dense else (".npz", *hokical.io.writing.TABLES)
     hokical.io.check_output(output, suffix=suffix)
-    model: Calibrator | Dense = fitted
+    model: hokical.Calibrator | hokical.Dense = fitted
     if dense is None:
         examples = data.load_examples(
             logits, split, need_labels=False, fitted_by=fitted, wanted=wanted
@@ -134,7 +128,9 @@ def apply(
     _show(fitted, output, {"examples": confidence.size, "mean": mean, **facts}, as_json, unit)
 
 
-def _columns(results: dict[str, Any], examples: LabelledRows, as_arrays: bool) -> dict[str, Any]:
+def _columns(
+    results: dict[str, Any], examples: hokical.io.LabelledRows, as_arrays: bool
+) -> dict[str, Any]:
     """Kept columns, then results; in a table labels by name, and a column per probability."""
     added = dict(results)
     if not as_arrays:
@@ -147,7 +143,7 @@ def _columns(results: dict[str, Any], examples: LabelledRows, as_arrays: bool) -
 
 
 def _predict(
-    model: Calibrator | Dense,
+    model: hokical.Calibrator | hokical.Dense,
     parts: list[dict[str, Any]],
     proba: bool,
     risk: float | None,
@@ -175,7 +171,7 @@ def _predict(
 
 
 def _apply_to_parts(
-    fitted: FittedCalibrator,
+    fitted: hokical.calibrators.FittedCalibrator,
     logits: Path,
     output: Path,
     proba: bool,
@@ -210,7 +206,11 @@ def _cluster(scheduler: str | None) -> Any:
 
 
 def _show(
-    fitted: Calibrator, output: Path, facts: dict[str, Any], as_json: bool, unit: str = "examples"
+    fitted: hokical.Calibrator,
+    output: Path,
+    facts: dict[str, Any],
+    as_json: bool,
+    unit: str = "examples",
 ) -> None:
     rows, mean, guarantee = facts["examples"], facts.pop("mean"), facts.get("guarantee")
     if "parts" in facts:

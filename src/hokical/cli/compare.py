@@ -6,7 +6,7 @@ import math
 import textwrap
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -18,11 +18,6 @@ from hokical.cli.data import check_method, choose_scores, load_examples
 from hokical.cli.options import Json
 from hokical.cli.show import interval, new_table, say, show_json, show_table, spinner, stdout, warn
 from hokical.demo import DEMO_CLASSES, demo_logits
-
-if TYPE_CHECKING:
-    from hokical.io import LabelledRows, Wanted
-    from hokical.metrics.summaries import Summary
-    from hokical.report.comparison import Comparison
 
 #: How the result is printed.
 Format = StrEnum("Format", ["table", "csv", "markdown", "latex", "json"])
@@ -48,7 +43,7 @@ def compare(
     subject: Annotated[
         str | None,
         opt.text(
-            "The method of the headline, to which others are compared.",
+            "Method that the headline is about: all others are compared with it.",
             show_default="auto",
             autocompletion=opt.complete_method,
         ),
@@ -101,8 +96,12 @@ def _names(methods: str) -> list[str] | None:
 
 
 def _load_both(
-    val: Path, test: Path | None, val_labels: Path | None, test_labels: Path | None, wanted: Wanted
-) -> tuple[LabelledRows, LabelledRows]:
+    val: Path,
+    test: Path | None,
+    val_labels: Path | None,
+    test_labels: Path | None,
+    wanted: hokical.io.Wanted,
+) -> tuple[hokical.io.LabelledRows, hokical.io.LabelledRows]:
     learned = load_examples(val, opt.Part.val, val_labels, wanted=wanted)
     if test is None and learned.part is None:
         raise typer.BadParameter(
@@ -132,7 +131,7 @@ def demo(
 
 
 def show_comparison(
-    comparison: Comparison,
+    comparison: hokical.report.comparison.Comparison,
     title: str,
     report: Path | None,
     *,
@@ -167,7 +166,7 @@ def show_comparison(
         say(f"Report: {report.resolve()}")
 
 
-def results_table(comparison: Comparison, width: int) -> Table:
+def results_table(comparison: hokical.report.comparison.Comparison, width: int) -> Table:
     """One row per method, the best of each score in bold."""
     roomy = width >= _ROOMY
     titles = hokical.report.tables.HEADINGS
@@ -190,7 +189,7 @@ def results_table(comparison: Comparison, width: int) -> Table:
     return table
 
 
-def _caption(comparison: Comparison) -> str:
+def _caption(comparison: hokical.report.comparison.Comparison) -> str:
     """What the columns are, and what a wider terminal would show."""
     console = stdout()
     bold = ", best in bold" if console.is_terminal else ""
@@ -206,7 +205,9 @@ def _caption(comparison: Comparison) -> str:
     return f"ECE: 15 bins. Brier, log loss: of {judged}. Lower is better{bold}. {more}"
 
 
-def show_classes(summaries: dict[str, Summary], names: tuple[str, ...] = ()) -> None:
+def show_classes(
+    summaries: dict[str, hokical.metrics.Summary], names: tuple[str, ...] = ()
+) -> None:
     """For rows of each label: how many, what they say, how often they are right; before, after."""
     tables = {name: found.classes for name, found in summaries.items() if found.classes is not None}
     if not tables:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -13,13 +13,7 @@ import hokical
 from hokical.cli.options import Part, Zero
 from hokical.cli.show import say, spinner, warn
 from hokical.core.conversion import look_like_probabilities
-
-if TYPE_CHECKING:
-    from hokical.calibrators.fitted import FittedCalibrator
-    from hokical.core.logits import Logits
-    from hokical.io import DataFileError, LabelledRows, Wanted
-    from hokical.io.names import FileSplit
-    from hokical.streams import ChunkSource
+from hokical.core.logits import Logits
 
 #: What `fit` stores beside a calibrator, each where it is known.
 _BESIDE = {
@@ -38,9 +32,9 @@ def load_examples(
     labels: Path | None = None,
     *,
     weighted: bool = False,
-    wanted: Wanted | None = None,
+    wanted: hokical.io.Wanted | None = None,
     **options: Any,
-) -> LabelledRows:
+) -> hokical.io.LabelledRows:
     """Logits and labels of a file, with a message about the part used, and about weights."""
     wanted = wanted or hokical.io.Wanted()
     try:
@@ -50,7 +44,14 @@ def load_examples(
             )
     except hokical.io.DataFileError as error:
         raise _dense_error(path, part) or error from error.__cause__
-    _say_doubt(examples, wanted)
+    scores = examples.logits.values
+    if wanted.binary_score and not wanted.probabilities and 0 <= scores.min() <= scores.max() <= 1:
+        say(
+            f"Note: all of `{wanted.binary_score}` lies in [0, 1] and is taken for log-odds; if it "
+            "is a probability, add --probabilities."
+        )
+    if examples.kept and examples.classes and not wanted.classes and not wanted.keep:
+        say(f"Not taken for a class: {', '.join(examples.kept)}. If it is one, see --classes.")
     if examples.part is not None:
         say(f"Using the {examples.part} part of {path} ({examples.logits.n_rows} examples).")
     if examples.weights is not None:
@@ -58,26 +59,16 @@ def load_examples(
     return examples
 
 
-def _say_doubt(examples: LabelledRows, wanted: Wanted) -> None:
-    """Tell if binary scores look like probabilities."""
-    scores = examples.logits.values
-    if wanted.binary_score and not wanted.probabilities and 0 <= scores.min() <= scores.max() <= 1:
-        say(
-            f"Note: all of `{wanted.binary_score}` lies in [0, 1] and is taken for log-odds; if it "
-            "is a probability, add --probabilities."
-        )
-
-
 def choose_scores(
     probabilities: bool | None,
     binary_score: str | None,
     classes: str | None,
     zeros: Zero | None,
-    keep: str | None = "none",
+    keep: str | None = None,
     *,
-    fitted: FittedCalibrator | None = None,
+    fitted: hokical.calibrators.FittedCalibrator | None = None,
     **others: bool,
-) -> Wanted:
+) -> hokical.io.Wanted:
     """What the options, or else the fit, say of the scores of a file; not with any of `others`."""
     names, kept = (
         tuple(name.strip() for name in (text or "").split(",") if name.strip())
@@ -127,7 +118,7 @@ def _choose_classes(given: tuple[str, ...], known: tuple[str, ...]) -> tuple[str
     return known or given
 
 
-def _dense_error(path: Path, part: Part) -> DataFileError | None:
+def _dense_error(path: Path, part: Part) -> hokical.io.DataFileError | None:
     """The error for logits of maps or tokens, or None if a file has none."""
     try:
         shape = tuple(hokical.dense.open_dense(path, split=part.literal)["logits"].shape)
@@ -145,7 +136,7 @@ def _dense_error(path: Path, part: Part) -> DataFileError | None:
 
 def open_parts(
     path: Path, part: Part, labels: Path | None, classes: tuple[str, ...] = ()
-) -> tuple[ChunkSource, FileSplit | None]:
+) -> tuple[hokical.streams.ChunkSource, hokical.io.names.FileSplit | None]:
     """A source that is read in parts, with a message about weights; which part of a table it is."""
     source = hokical.streams.open_source(path, split=part.literal, labels=labels, classes=classes)
     with hokical.io.errors.report_file(path):  # without rows, for instance
@@ -165,7 +156,7 @@ def in_many_files(path: Path) -> bool:
     return path.is_dir() or hokical.io.is_pattern(path)
 
 
-def read_calibrator(path: Path) -> FittedCalibrator:
+def read_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
     """A saved calibrator; DataFileError if the file cannot be read."""
     try:
         found = hokical.load(path)
@@ -182,7 +173,7 @@ def read_calibrator(path: Path) -> FittedCalibrator:
     return found
 
 
-def load_calibrator(path: Path) -> FittedCalibrator:
+def load_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
     """A saved calibrator that needs only logits."""
     calibrator = read_calibrator(path)
     check_method(calibrator.name)
@@ -195,7 +186,7 @@ def sketch(path: Path, part: str | None) -> str:
     return hokical.io.identities.sketch_files(files, str(part))
 
 
-def warn_of_probabilities(logits: Logits, path: Path, wanted: Wanted) -> None:
+def warn_of_probabilities(logits: Logits, path: Path, wanted: hokical.io.Wanted) -> None:
     """Tell if scores that are taken for logits look like a softmax's output."""
     if not wanted.probabilities and look_like_probabilities(logits, logits.on_host(logits.top)):
         warn(
@@ -205,7 +196,10 @@ def warn_of_probabilities(logits: Logits, path: Path, wanted: Wanted) -> None:
 
 
 def warn_of_own_examples(
-    calibrator: FittedCalibrator, path: Path, part: str | None, logits: Logits | None = None
+    calibrator: hokical.calibrators.FittedCalibrator,
+    path: Path,
+    part: str | None,
+    logits: Logits | None = None,
 ) -> None:
     """Tell if a file, or its rows, are those that the calibrator was fitted on."""
     own = calibrator.beside.get("data") == sketch(path, part)
@@ -266,7 +260,7 @@ def dense_options(
 
 def load_dense(
     path: Path, split: Part, labels: Path | None = None, *, need_labels: bool = True
-) -> tuple[dict[str, Any], FileSplit | None]:
+) -> tuple[dict[str, Any], hokical.io.names.FileSplit | None]:
     """The arrays of a file, left on disk, as the keyword arguments of `Dense.fit`; the part."""
     arrays, part = hokical.dense.open_part(path, split.literal, labels)
     if part is not None:

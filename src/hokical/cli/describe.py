@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from rich import box
@@ -13,11 +13,7 @@ from rich.table import Table
 import hokical
 from hokical.cli.data import read_calibrator
 from hokical.cli.options import CalibratorFile, Json
-from hokical.cli.show import new_table, say, show_facts, show_json, show_table
-
-if TYPE_CHECKING:
-    from hokical.calibrators.fitted import FittedCalibrator
-    from hokical.guarantees.score_table import ScoreTable
+from hokical.cli.show import new_table, say, show_json, show_result, show_table
 
 _GROUPS, _WIDTH = 8, 30
 #: Arrays with more numbers are not listed.
@@ -29,15 +25,10 @@ def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
     fitted = read_calibrator(calibrator)
     counts = fitted.held_out_scores_ or fitted.fit_scores_
     curve = [] if counts is None else curve_rows(counts)
-    facts = _facts(fitted)
-    if as_json:
-        names = ("score", "right", "examples")
-        show_json(facts | {"curve": [dict(zip(names, row, strict=True)) for row in curve]})
-        return
-    show_facts(
-        {name: text for name, text in _lines(facts, _learned_values(fitted)).items() if text}
-    )
-    if not curve:
+    facts, names = _facts(fitted), ("score", "right", "examples")
+    values = facts | {"curve": [dict(zip(names, row, strict=True)) for row in curve]}
+    show_result(values, _lines(facts, _learned_values(fitted)), as_json)
+    if as_json or not curve:
         return
     source = "calibrated confidence" if fitted.held_out_scores_ else "softmax before calibration"
     table = new_table((source, "right", "", "examples"))
@@ -48,7 +39,7 @@ def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
     show_table("", table)
 
 
-def curve_rows(counts: ScoreTable) -> list[tuple[float, float, int]]:
+def curve_rows(counts: hokical.guarantees.score_table.ScoreTable) -> list[tuple[float, float, int]]:
     """Groups of about equally many examples by score: its median, the share right, how many."""
     level = np.flatnonzero(counts.count)
     reached = np.cumsum(counts.count[level])
@@ -63,7 +54,7 @@ def curve_rows(counts: ScoreTable) -> list[tuple[float, float, int]]:
     return rows
 
 
-def _facts(fitted: FittedCalibrator) -> dict[str, Any]:
+def _facts(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
     """What is inside as values, None where it is not known."""
     info = hokical.calibrators.catalog.load_estimator_class(fitted.name)
     counts, known = fitted.fit_scores_, fitted.beside
@@ -104,7 +95,7 @@ def _lines(facts: dict[str, Any], learned: dict[str, Any]) -> dict[str, str | No
     }
 
 
-def _learned_values(fitted: FittedCalibrator) -> dict[str, Any]:
+def _learned_values(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
     """The numbers of the rule."""
     found = fitted.rule_.own_fields() | {"weights": getattr(fitted, "weights_", None)}
     return {name: value for name, value in found.items() if value is not None}
@@ -135,7 +126,7 @@ def _in_words(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def _guarantee(fitted: FittedCalibrator) -> dict[str, Any]:
+def _guarantee(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
     """The promise of `apply --risk` at its usual numbers, or why there is none."""
     try:
         found = fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)))

@@ -17,13 +17,8 @@ from hokical.cli.compare import show_classes
 from hokical.cli.show import interval, new_table, number, say, show_json, show_table, spinner, warn
 
 if TYPE_CHECKING:
-    from hokical.calibrators import Calibrator
-    from hokical.io import LabelledRows
-    from hokical.metrics.summaries import Summary
-    from hokical.streams import ChunkSource
-
     #: The plain softmax of a data set, and a function that measures a calibrator on it.
-    Judged = tuple[Calibrator, Callable[[Calibrator], Summary]]
+    Judged = tuple[hokical.Calibrator, Callable[[hokical.Calibrator], hokical.metrics.Summary]]
 
 _TITLES = {
     "accuracy": "right", "mean_confidence": "says", "ece": "ECE", "ece_mass": "ECE, equal mass",
@@ -89,7 +84,7 @@ def evaluate(
             plain, measure = _judge_examples(examples, **options)
         if fitted is not None:
             data.warn_of_own_examples(fitted, logits, part, rows)
-        summaries: dict[str, Summary] = {}
+        summaries: dict[str, hokical.metrics.Summary] = {}
         for judged in (plain, *([] if fitted is None else [fitted])):
             with spinner(f"Measuring {judged.name}"):
                 summaries[judged.name] = measure(judged)
@@ -105,10 +100,10 @@ def evaluate(
         _show(summaries, logits, "".join([unit, *names]), labels_of)
 
 
-def _judge_examples(examples: LabelledRows, *, full: bool, **options: Any) -> Judged:
+def _judge_examples(examples: hokical.io.LabelledRows, *, full: bool, **options: Any) -> Judged:
     """All at once, with intervals."""
 
-    def measure(judged: Calibrator) -> Summary:
+    def measure(judged: hokical.Calibrator) -> hokical.metrics.Summary:
         vectors: dict[str, Any] = {}
         if full and not isinstance(examples.logits, hokical.TopK):
             vectors = {"proba": judged.predict_proba(examples.logits), "labels": examples.labels}
@@ -125,7 +120,7 @@ def _judge_examples(examples: LabelledRows, *, full: bool, **options: Any) -> Ju
     return hokical.make("uncalibrated").fit(examples.logits, examples.labels), measure
 
 
-def _judge_parts(source: ChunkSource, options: dict[str, Any]) -> Judged:
+def _judge_parts(source: hokical.streams.ChunkSource, options: dict[str, Any]) -> Judged:
     """In parts, which may be larger than memory."""
     head = source.first_chunk().rows(slice(1))
     plain = hokical.make("uncalibrated").fit(head.logits, head.labels)
@@ -138,7 +133,9 @@ def _judge_dense(arrays: dict[str, Any], dense: dict[str, Any], options: dict[st
     return plain, lambda judged: hokical.Dense(judged, **dense).evaluate(**arrays, **options)
 
 
-def _show(summaries: dict[str, Summary], source: Path, unit: str, classes: tuple[str, ...]) -> None:
+def _show(
+    summaries: dict[str, hokical.metrics.Summary], source: Path, unit: str, classes: tuple[str, ...]
+) -> None:
     some = next(iter(summaries.values()))
     intervals = some.options.n_resamples > 0
     columns = ["metric"]
@@ -164,7 +161,9 @@ def _show(summaries: dict[str, Summary], source: Path, unit: str, classes: tuple
             warn(f"{name}: {found.class_warning}")
 
 
-def table_cells(summaries: dict[str, Summary], metric: str, intervals: bool) -> list[str]:
+def table_cells(
+    summaries: dict[str, hokical.metrics.Summary], metric: str, intervals: bool
+) -> list[str]:
     """Value and interval per calibrator, the better value in bold if lower is better."""
     # Compared as they are shown.
     shown = {name: round(found[metric].value, 4) for name, found in summaries.items()}

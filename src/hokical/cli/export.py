@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ import hokical
 from hokical.cli.data import read_calibrator
 from hokical.cli.options import CalibratorFile, Json, text
 from hokical.cli.show import check_options, say, show_result, spinner, warn
-
-if TYPE_CHECKING:
-    from hokical.calibrators import Calibrator
 
 #: What the library's words are called here.
 _OPTIONS = {
@@ -92,7 +89,7 @@ def export(
     _show(model, output, checked, as_json)
 
 
-def _attach(model: Path, fitted: Calibrator, output: Path, options: dict[str, Any]) -> Any:
+def _attach(model: Path, fitted: hokical.Calibrator, output: Path, options: dict[str, Any]) -> Any:
     if not model.is_file():
         raise hokical.io.DataFileError(model, "expected an ONNX model; there is no such file.")
     with check_options("--attach"), warnings.catch_warnings(record=True) as caught:
@@ -113,7 +110,7 @@ def _in_options(message: str) -> str:
     return message
 
 
-def _check(model: Any, fitted: Calibrator) -> dict[str, Any]:
+def _check(model: Any, fitted: hokical.Calibrator) -> dict[str, Any]:
     """What a run of the model says, or why there was none."""
     onnx = hokical.integrations.onnx
     try:
@@ -137,10 +134,8 @@ def _check(model: Any, fitted: Calibrator) -> dict[str, Any]:
 
 def _show(model: Any, output: Path, checked: dict[str, Any], as_json: bool) -> None:
     facts = {item.key: item.value for item in model.metadata_props}
-    inputs, outputs = (
-        [hokical.integrations.onnx.describe_tensor(item) for item in items]
-        for items in (model.graph.input, model.graph.output)
-    )
+    describe = hokical.integrations.onnx.describe_tensor
+    inputs, outputs = map(describe, model.graph.input), map(describe, model.graph.output)
     size = output.stat().st_size
     known = {
         "output": str(output),
@@ -148,14 +143,14 @@ def _show(model: Any, output: Path, checked: dict[str, Any], as_json: bool) -> N
         "classes": int(facts["hokical_n_classes"]),
         "opset": int(facts["hokical_opset"]),
         "precision": facts["hokical_precision"],
-        "inputs": inputs,
-        "outputs": outputs,
+        "inputs": list(inputs),
+        "outputs": list(outputs),
         "bytes": size,
     }
     lines = {
         "method": f"{known['method']}, {known['classes']} classes",
-        "inputs": ", ".join(inputs),
-        "outputs": ", ".join(outputs),
+        "inputs": ", ".join(known["inputs"]),
+        "outputs": ", ".join(known["outputs"]),
         "opset": f"{known['opset']}, computed in {known['precision']}",
         "written to": f"{output} ({size:,} bytes)",
         "check": checked.get("check"),

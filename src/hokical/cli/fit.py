@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +14,6 @@ import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.show import check_options, show_result, spinner
-
-if TYPE_CHECKING:
-    from hokical.calibrators import BaseCalibrator, Calibrator
 
 
 def fit(
@@ -102,7 +99,7 @@ def fit(
 
 def _make(
     method: str | None, noise: str | None, draws: int | None, bins: int | None, seed: int
-) -> BaseCalibrator:
+) -> hokical.calibrators.BaseCalibrator:
     options: dict[str, Any] = {"noise": noise, "draws": draws, "n_bins": bins}
     options = {name: value for name, value in options.items() if value is not None}
     name = data.check_method(method or ("hoki" if options else "auto"))
@@ -122,7 +119,7 @@ def _time(work: Callable[[], object]) -> float:
 
 
 def _show(
-    calibrator: Calibrator,
+    calibrator: hokical.Calibrator,
     counts: dict[str, Any],
     seconds: float,
     output: Path,

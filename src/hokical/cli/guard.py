@@ -43,7 +43,9 @@ class Guard(TyperGroup):
         except SystemExit as ending:
             if not _is_broken_pipe(ending.__context__):
                 raise
-            _discard_output()
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for stream in (1, 2):  # what Python flushes at exit must not fail again
+                os.dup2(nowhere, stream)
             raise SystemExit(0) from None
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -100,7 +102,9 @@ class Guard(TyperGroup):
                 raise  # to `main`
             if ctx.meta["debug"]:
                 traceback.print_exc()
-            raise typer.Exit(_report(error, _usage_hint(error))) from None
+            context = getattr(error, "ctx", None)
+            hint = "" if context is None else f"Try '{context.command_path} --help'."
+            raise typer.Exit(_report(error, hint)) from None
 
 
 class ProtectingCommand(TyperCommand):
@@ -113,9 +117,11 @@ class ProtectingCommand(TyperCommand):
         for name in (*OUTPUTS, "lock of --state"):
             if name not in paths or paths[name].is_dir():  # which the command checks itself
                 continue
-            others = [paths[other] for other in paths if other != name]
-            same = any(_is_same(paths[name], file) for other in others for file in _files_of(other))
-            if same or _is_within(paths[name], paths.get("checkpoint")):
+            others = [path for other, path in paths.items() if other != name]
+            files = [f for path in others for f in (path, *hokical.io.opening.files_read(path))]
+            folder = paths.get("checkpoint", Path(os.devnull)).resolve()  # may not exist yet
+            within = folder in paths[name].resolve().parents
+            if within or any(_is_same(paths[name], file) for file in files):
                 raise hokical.io.DataFileError(
                     paths[name],
                     f"cannot be the {name if ' ' in name else f'--{name}'}: it is an input too, or "
@@ -123,15 +129,6 @@ class ProtectingCommand(TyperCommand):
                     "Choose another name.",
                 )
         return super().invoke(ctx)
-
-
-def _files_of(path: Path) -> list[Path]:
-    return [path, *hokical.io.opening.files_read(path)]
-
-
-def _is_within(path: Path, folder: Path | None) -> bool:
-    """Whether it lies in a folder, which may not exist yet."""
-    return folder is not None and folder.resolve() in path.resolve().parents
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -150,16 +147,10 @@ def _is_broken_pipe(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 
-def _discard_output() -> None:
-    """Nobody reads any more: what Python flushes at exit must not fail again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(nowhere, stream)
-
-
 def _report(error: Exception, hint: str) -> int:
     """Report an error in one line, and return its exit code."""
-    code = _exit_code(error)
+    bad = (_UsageError, hokical.io.DataFileError, hokical.CalibratorFileError)
+    code = BAD_USAGE if isinstance(error, (*bad, hokical.streams.CheckpointError)) else FAILED
     format_message = getattr(error, "format_message", None)
     message = str(format_message() if format_message else error) or type(error).__name__
     message = message if message.endswith((".", "?", "!")) else f"{message}."
@@ -168,17 +159,6 @@ def _report(error: Exception, hint: str) -> int:
     line = Text.assemble(("Error: ", "bold red"), " ".join(f"{message} {hint}".split()))
     stderr().print(line, soft_wrap=True)
     return code
-
-
-def _exit_code(error: Exception) -> int:
-    if isinstance(error, (_UsageError, hokical.io.DataFileError, hokical.CalibratorFileError)):
-        return BAD_USAGE
-    return BAD_USAGE if isinstance(error, hokical.streams.CheckpointError) else FAILED
-
-
-def _usage_hint(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    return f"Try '{context.command_path} --help'." if context is not None else ""
 
 
 app = typer.Typer(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -23,18 +23,11 @@ from hokical.cli.show import (
     check_options,
     interval,
     new_table,
-    show_facts,
-    show_json,
+    show_result,
     show_table,
     spinner,
 )
 from hokical.core.logits import as_logits
-from hokical.rules.hoki import HokiRule
-
-if TYPE_CHECKING:
-    from hokical.calibrators import Calibrator
-    from hokical.io import LabelledRows, Wanted
-    from hokical.monitoring import CalibrationMonitor, Status
 
 #: The exit code if an alarm was raised, now or before.
 ALARM = 3
@@ -147,7 +140,7 @@ def _read_window(text: str) -> int | timedelta:
     return timedelta(seconds=number * _SECONDS[unit]) if unit else number
 
 
-def _digest(rows: LabelledRows, times: Any) -> str:
+def _digest(rows: hokical.io.LabelledRows, times: Any) -> str:
     """A digest of scores and times, whatever the file and its format."""
     with np.errstate(over="ignore"):
         scores = rows.logits.values.astype(np.float32)  # the same of text and of binary files
@@ -155,7 +148,9 @@ def _digest(rows: LabelledRows, times: Any) -> str:
     return hokical.io.identities.hash_chunk(hokical.io.chunks.Chunk(scores, moments))
 
 
-def _note(watching: CalibrationMonitor, batch: str, rows: LabelledRows, observed: bool) -> bool:
+def _note(
+    watching: hokical.CalibrationMonitor, batch: str, rows: hokical.io.LabelledRows, observed: bool
+) -> bool:
     """Whether rows, or the labels of rows that were observed before, are counted for once."""
     labelled = rows.labels is not None and bool((rows.labels >= 0).any())
     if observed and not labelled:
@@ -168,12 +163,12 @@ def _read_rows(
     path: Path,
     split: opt.Part,
     labels: Path | None,
-    wanted: Wanted,
+    wanted: hokical.io.Wanted,
     seed: int,
     *,
-    fitted: Calibrator,
+    fitted: hokical.Calibrator,
     dense: dict[str, Any] | None,
-) -> LabelledRows:
+) -> hokical.io.LabelledRows:
     """The rows of a file; of maps one position per item."""
     if dense is None:
         return data.load_examples(path, split, labels, wanted=wanted, fitted_by=fitted)
@@ -187,9 +182,11 @@ def _read_rows(
 
 
 def _new_monitor(
-    fitted: Calibrator, known: LabelledRows | None, options: dict[str, Any]
-) -> CalibrationMonitor:
-    if known is None and (not isinstance(fitted.rule_, HokiRule) or fitted.fit_scores_ is None):
+    fitted: hokical.Calibrator, known: hokical.io.LabelledRows | None, options: dict[str, Any]
+) -> hokical.CalibrationMonitor:
+    if known is None and (
+        not isinstance(fitted.rule_, hokical.rules.hoki.HokiRule) or fitted.fit_scores_ is None
+    ):
         raise typer.BadParameter(
             f"the first run with {fitted.name!r} needs the examples of its fit: --reference FILE."
         )
@@ -199,19 +196,16 @@ def _new_monitor(
         return hokical.CalibrationMonitor.from_validation(fitted, *known.pair, **options)
 
 
-def _show(status: Status, as_json: bool) -> None:
+def _show(status: hokical.monitoring.Status, as_json: bool) -> None:
     """The status, and the exit code of an alarm."""
-    if as_json:
-        show_json(status.to_dict())
-    else:
-        show_facts(_facts(status))
-        if status.classes:
-            _show_classes(status)
+    show_result(status.to_dict(), _facts(status), as_json)
+    if status.classes and not as_json:
+        _show_classes(status)
     if status.alarmed:
         raise typer.Exit(ALARM)
 
 
-def _facts(status: Status) -> dict[str, str]:
+def _facts(status: hokical.monitoring.Status) -> dict[str, str | None]:
     ece, inputs, drift = status.ece, status.inputs, status.calibration
     digits = drift.log_e / math.log(10.0)
     evidence = f"{drift.e_value:.3g}" if digits < 6 else f"10^{digits:.0f}"
@@ -230,7 +224,7 @@ def _facts(status: Status) -> dict[str, str]:
     }
 
 
-def _show_classes(status: Status) -> None:
+def _show_classes(status: hokical.monitoring.Status) -> None:
     """The classes with most evidence against them: says / is right / how many."""
     table = new_table(["rows labelled", "says", "is right", "rows", ""])
     for each in status.classes[:_SHOWN]:

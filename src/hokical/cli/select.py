@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from rich.text import Text
 
@@ -13,10 +13,6 @@ import hokical
 from hokical.cli.data import load_examples
 from hokical.cli.options import Json, Labels, Part, Seed, Split, Validation, text
 from hokical.cli.show import check_options, new_table, show_json, show_table, stdout
-
-if TYPE_CHECKING:
-    from hokical.fitting.noise_selection import NoiseSelection, Trial
-    from hokical.stability.noise import Noise
 
 _SHOWN = 5
 #: How settings are found: by refining the width, or on the paper's grid.
@@ -56,7 +52,7 @@ def select(
     _show(found, val)
 
 
-def noise_option(noise: Noise) -> str:
+def noise_option(noise: hokical.stability.noise.Noise) -> str:
     """The noise as `fit --noise` reads it.
 
     >>> from hokical.stability.noise import Uniform
@@ -67,9 +63,11 @@ def noise_option(noise: Noise) -> str:
     return f"{noise.family}:{','.join(numbers)}"
 
 
-def _show(found: NoiseSelection, source: Path) -> None:
+def _show(found: hokical.fitting.noise_selection.NoiseSelection, source: Path) -> None:
     table = new_table(("noise", "spread", "right if kept", "right if lost"))
-    for trial in _best_first(found)[:_SHOWN]:
+    # Without the trials of a first search on fewer rows.
+    trials = {t.noise: t for t in found.trials if t.n_examples == found.best.n_examples}
+    for trial in sorted(trials.values(), key=lambda trial: -trial.sigma_hat)[:_SHOWN]:
         style = "bold" if trial == found.best else None
         numbers = (f"{value:.4f}" for value in (trial.sigma_hat, trial.alpha, trial.beta))
         table.add_row(noise_option(trial.noise), *numbers, style=style)
@@ -83,12 +81,6 @@ def _show(found: NoiseSelection, source: Path) -> None:
     stdout().print(Text(f"Use it: {command}"), soft_wrap=True)
 
 
-def _best_first(found: NoiseSelection) -> list[Trial]:
-    """Trials by falling spread, without those of a first search on fewer rows."""
-    trials = {t.noise: t for t in found.trials if t.n_examples == found.best.n_examples}
-    return sorted(trials.values(), key=lambda trial: -trial.sigma_hat)
-
-
-def _trial_dict(trial: Trial) -> dict[str, Any]:
+def _trial_dict(trial: hokical.fitting.noise_selection.Trial) -> dict[str, Any]:
     names = ("alpha", "beta", "sigma_hat", "n_examples")
     return {**trial.noise.to_dict(), **{name: getattr(trial, name) for name in names}}

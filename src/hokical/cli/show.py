@@ -1,13 +1,12 @@
-"""Results on stdout, everything else on stderr; a spinner for work of unknown length."""
+"""Results on stdout, everything else on stderr."""
 
 import json
 import math
 import os
 import sys
 import textwrap
-import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hokical.core.files import printable
+from hokical.core.progress import progress_bar
 
 #: Width if there is no terminal, so that tables in files and pipes are not cut.
 _WIDTH_OF_A_PIPE = 120
@@ -28,9 +28,6 @@ _UNBOUNDED = 100_000
 DASH = "\N{EN DASH}"
 #: The warnings of this command.
 warned: list[str] = []
-
-
-_SHOW_AFTER_SECONDS = 1.0
 
 
 class _Terminal(Console):
@@ -151,23 +148,6 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-@contextmanager
-def spinner(what: str) -> Iterator[None]:
+def spinner(what: str) -> AbstractContextManager[Any]:
     """Show what is being done on stderr, if that is a terminal and a second has passed."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    status = Progress(*columns, console=stderr(), transient=True)
-    status.add_task(f"{what} ...", total=None)
-    timer = threading.Timer(_SHOW_AFTER_SECONDS, status.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # a spinner that is just starting must have started before it is stopped
-        status.stop()
+    return progress_bar(printable(f"{what} ..."), None)

@@ -17,11 +17,13 @@ _busy: ContextVar[bool] = ContextVar("hokical_progress", default=False)
 
 
 @contextmanager
-def progress_bar(description: str, total: int, show: bool | None) -> Iterator[Callable[[], None]]:
+def progress_bar(
+    description: str, total: int | None, show: bool | None = None
+) -> Iterator[Callable[[], None]]:
     """Yield a function to call after each of about `total` steps; a bar on stderr shows them.
 
-    `show=None` shows it if stderr is a terminal. Nothing is drawn before a second has passed, and
-    the bar is removed when the work is done.
+    `show=None` shows it if stderr is a terminal, `total=None` shows the time alone. Nothing is
+    drawn before a second has passed, and the bar is removed when the work is done.
     """
     with _show_bar(description, total, show) as bar:
         yield bar.advance
@@ -37,7 +39,7 @@ def track(items: Iterable[Item], description: str, total: int, show: bool | None
 
 
 @contextmanager
-def _show_bar(description: str, total: int, show: bool | None) -> Iterator[_Bar]:
+def _show_bar(description: str, total: int | None, show: bool | None) -> Iterator[_Bar]:
     bar = _Bar(description, total)
     # One bar at a time: nested work is part of the outer bar's step.
     if _busy.get() or not (sys.stderr.isatty() if show is None else show):
@@ -60,7 +62,7 @@ def _show_bar(description: str, total: int, show: bool | None) -> Iterator[_Bar]
 class _Bar:
     """Counts from the beginning; draws once `start` is called, possibly on another thread."""
 
-    def __init__(self, description: str, total: int) -> None:
+    def __init__(self, description: str, total: int | None) -> None:
         self.description, self.total, self.done = description, total, 0
         self._began = time.monotonic()
         self._lock = threading.Lock()
@@ -69,10 +71,11 @@ class _Bar:
 
     def start(self) -> None:
         from rich.console import Console
-        from rich.progress import Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         rate = TextColumn("{task.fields[rate]}")
-        columns = (*Progress.get_default_columns()[:3], rate, TimeRemainingColumn())
+        clock = TimeElapsedColumn() if self.total is None else TimeRemainingColumn()
+        columns = (*Progress.get_default_columns()[:3], rate, clock)
         console = Console(stderr=True, force_terminal=True)
         progress = Progress(*columns, console=console, transient=True)
         with self._lock:
@@ -111,6 +114,6 @@ class _Bar:
                 self._task,
                 description=self.description,
                 completed=self.done,
-                total=max(self.total, self.done),
+                total=None if self.total is None else max(self.total, self.done),
                 rate=self._rate,
             )

@@ -48,7 +48,8 @@ class Plan:
                 f"No threshold has an error rate of {self.risk:.4g} here: allow a larger `risk`, "
                 "or use a classifier that knows better when it is wrong."
             )
-        number = f"About {self.needed:,}" if self.needed else f"More than {self.examples[-1]:,}"
+        about = "At most" if self.needed == min(self.examples) else "About"
+        number = f"{about} {self.needed:,}" if self.needed else f"More than {self.examples[-1]:,}"
         return (
             f"{number} labelled examples are needed for {_GOOD * self.best:.0%} of new examples "
             f"accepted, {_GOOD:.0%} of the best possible."

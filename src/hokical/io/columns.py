@@ -112,7 +112,8 @@ def _kept_columns(path: Path, index: dict[str, int], wanted: Wanted) -> list[int
     if wanted.keep is None:
         return [i for name, i in index.items() if _ID.fullmatch(name)]
     names = () if wanted.keep == ALL else wanted.keep
-    return [_find_column(path, index, name, "--keep or --timestamp") for name in names]
+    option = "--timestamp" if wanted.unlabelled else "--keep"
+    return [_find_column(path, index, name, option) for name in names]
 
 
 def _find_column(path: Path, index: dict[str, int], name: str, option: str) -> int:

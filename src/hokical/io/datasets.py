@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -34,7 +35,8 @@ class TableSource(ChunkSource):
     ) -> None:
         self.split = split
         self._names = list(names)
-        self._layout = find_columns(path, self._names, Wanted(classes=classes))
+        layout = find_columns(path, self._names, Wanted(classes=classes, keep=None))
+        self._layout = replace(layout, kept={})
         self.classes = self._layout.classes
         self._columns = [self._names[index] for index in self._layout.all()]
         self._logit_columns = [self._names[index] for index in self._layout.logits]

@@ -238,7 +238,7 @@ def encode_labels(labels: AnyArray, classes: Sequence[str]) -> AnyArray:
     if not classes:
         raise ValueError(
             f"`labels` must be integers, column indices, if the classes have no names; got "
-            f"{str(labels[0])!r} in row 0. Name the classes in the order of the columns: --classes "
+            f"{str(labels[0])!r} in row 0. Name class 0, then class 1 and so on: --classes "
             "cat,dog,..."
         )
     places = {name: place for place, name in enumerate(classes)}
