@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from hokical.core.arrays import Array, ignore_overflow
-from hokical.core.blocks import by_blocks, rows_per_block
+from hokical.core.blocks import by_blocks, row_slices, rows_per_block
 from hokical.core.logits import FARTHEST, Logits
 from hokical.core.parallel import for_row_blocks
 from hokical.core.types import FloatArray, IntArray
@@ -46,6 +46,8 @@ _ROUNDING = 1e-12
 _BITS = 61
 #: Entries that NumPy sorts at a time; other libraries take what their blocks hold.
 _SORT_AT_ONCE = 1 << 20
+#: Arrays of float64 that it takes to make keys: together they are as large as a block.
+_ARRAYS_OF_KEYS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +92,18 @@ class KeyedExamples:
     def keys(self, rows: slice, columns: slice) -> Array:
         """Log-probabilities (rows, columns) as they are compared, float32."""
         logits = self.block.logits
-        part = Logits(logits.values[rows, columns], logits.top[rows], logits.backend)
-        return as_key(-(part.margins / self.temperature + self.norm[rows, None]), logits.xp)
+        values, top, norm = logits.values[rows, columns], logits.top[rows], self.norm[rows, None]
+
+        def make(some: slice) -> Array:
+            part = Logits(values[some, ...], top[some], logits.backend)
+            return as_key(-(part.margins / self.temperature + norm[some, ...]), logits.xp)
+
+        if not logits.is_numpy:
+            return make(slice(None))
+        found = np.empty(values.shape, np.float32)
+        for some in row_slices(top.size, _ARRAYS_OF_KEYS * values.shape[1]):
+            found[some] = make(some)
+        return found
 
     @cached_property
     def examples_per_unit(self) -> float:

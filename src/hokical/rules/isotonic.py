@@ -16,7 +16,7 @@ from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import check_array, check_rising, store_temperature
-from hokical.rules.probabilities import log_probabilities
+from hokical.rules.probabilities import probabilities_and_logs
 
 #: Share of the probability mixed into every fitted value. It keeps classes apart that fall on the
 #: same step, and leaves the probabilities themselves in a row whose fitted values are all 0.
@@ -53,11 +53,15 @@ class PooledIsotonicRule(Rule):
             raise ValueError(f"`normalize` must be True or False; got {self.normalize!r}.")
 
     def proba(self, logits: Logits) -> Array:
-        xp, log_proba = logits.xp, log_probabilities(logits)
-        fitted = _with_identity(self._curve(log_proba, logits), log_proba, logits)
-        held = xp.minimum(fitted, logits.at_label(fitted)[:, None] * (1.0 - GAP))
-        fitted = xp.where(logits.margins > 0.0, held, fitted)
-        return fitted / xp.sum(fitted, axis=1, keepdims=True) if self.normalize else fitted
+        proba, log_proba = probabilities_and_logs(logits, 1.0)
+        fitted = _with_identity(self._curve(log_proba, logits), proba, logits)
+        most = logits.at_label(fitted)[:, None] * (1.0 - GAP)
+        if logits.is_numpy:
+            np.minimum(fitted, most, out=fitted, where=logits.margins > 0.0)
+        else:
+            xp = logits.xp
+            fitted = xp.where(logits.margins > 0.0, xp.minimum(fitted, most), fitted)
+        return _sum_to_one(fitted, logits) if self.normalize else fitted
 
     def _curve(self, log_proba: Array, logits: Logits) -> Array:
         """The function at log-probabilities (n, classes)."""
@@ -103,12 +107,11 @@ class ClasswiseIsotonicRule(Rule):
         return int(self.offsets.size) - 1
 
     def proba(self, logits: Logits) -> Array:
-        xp, log_proba = logits.xp, log_probabilities(logits, self.temperature)
-        keys = as_key(log_proba, xp)
+        proba, log_proba = probabilities_and_logs(logits, self.temperature)
+        keys = as_key(log_proba, logits.xp)
         many = logits.is_numpy and logits.n_rows >= _MANY_ROWS
         curves = self._by_class(keys) if many else self._curves(keys, logits)
-        fitted = _with_identity(curves, log_proba, logits)
-        return fitted / xp.sum(fitted, axis=1, keepdims=True)
+        return _sum_to_one(_with_identity(curves, proba, logits), logits)
 
     def _curves(self, keys: Array, logits: Logits) -> Array:
         """The functions at keys (n, classes), all at once."""
@@ -166,11 +169,26 @@ def _between(
     return slope * xp.where(inside, x - low, xp.zeros_like(x)) + start
 
 
-def _with_identity(fitted: Array, log_proba: Array, logits: Logits) -> Array:
-    """A trace of the probability mixed in, and 0 for impossible classes, (n, classes)."""
-    xp = logits.xp
-    mixed = fitted + IDENTITY_SHARE * (xp.exp(log_proba) - fitted)
-    return xp.where(logits.possible, mixed, xp.zeros_like(mixed))
+def _with_identity(fitted: Array, proba: Array, logits: Logits) -> Array:
+    """A trace of the probability mixed in, and 0 for impossible classes, (n, classes).
+
+    NumPy's `proba` are overwritten.
+    """
+    if not logits.is_numpy:
+        mixed = fitted + IDENTITY_SHARE * (proba - fitted)
+        return logits.xp.where(logits.possible, mixed, logits.xp.zeros_like(mixed))
+    proba -= fitted
+    proba *= IDENTITY_SHARE
+    proba += fitted
+    if not logits.all_possible:
+        proba *= logits.possible
+    return proba
+
+
+def _sum_to_one(fitted: Array, logits: Logits) -> Array:
+    """Rows scaled to sum 1; NumPy's in place."""
+    total = logits.xp.sum(fitted, axis=1, keepdims=True)
+    return np.divide(fitted, total, out=fitted) if logits.is_numpy else fitted / total
 
 
 def _check_curves(knots: FloatArray, values: FloatArray, starts: IntArray | tuple[()] = ()) -> None:

@@ -14,10 +14,21 @@ _LEAST, _LEAST_IN_FLOAT32 = 1e-300, 1e-37
 _ROUNDING, _ROUNDING_IN_FLOAT32 = 2.0**-52, 2.0**-23
 
 
-def log_probabilities(logits: Logits, temperature: Array = 1.0) -> Array:
-    """Log of the softmax at a temperature, (n, columns); hugely negative where impossible."""
+def log_probabilities(logits: Logits) -> Array:
+    """Log of the softmax, (n, columns); hugely negative where impossible."""
+    return -log_norms(logits.margins, logits) - logits.margins
+
+
+def probabilities_and_logs(logits: Logits, temperature: Array) -> tuple[Array, Array]:
+    """The softmax at a temperature and its log, (n, columns) each."""
     margins = logits.margins / temperature
-    return -(margins + log_norms(margins, logits))
+    odds, norms = _odds(margins, logits)
+    if not logits.is_numpy:
+        logs = -norms - margins
+        return logits.xp.exp(logs), logs
+    odds[logits.label_index] = 1.0
+    odds *= np.exp(-norms)
+    return odds, np.subtract(-norms, margins, out=margins)
 
 
 def log_norms(margins: Array, logits: Logits) -> Array:
@@ -25,9 +36,18 @@ def log_norms(margins: Array, logits: Logits) -> Array:
 
     Precise for probabilities near 1.
     """
+    return _odds(margins, logits)[1]
+
+
+def _odds(margins: Array, logits: Logits) -> tuple[Array, Array]:
+    """Odds (n, columns) of every class to the label, 0 at the label, and `log_norms`."""
     xp = logits.xp
-    odds = xp.where(logits.is_label, xp.zeros_like(margins), xp.exp(-margins))
-    return xp.log1p(xp.sum(odds, axis=1, keepdims=True))
+    if logits.is_numpy:
+        odds = np.negative(margins)
+        np.exp(odds, out=odds)[logits.label_index] = 0.0
+    else:
+        odds = xp.where(logits.is_label, xp.zeros_like(margins), xp.exp(-margins))
+    return odds, xp.log1p(xp.sum(odds, axis=1, keepdims=True))
 
 
 def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
@@ -42,8 +62,14 @@ def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
 def softmax(scores: Array, logits: Logits) -> Array:
     """Probabilities (n, columns) from scores; 0 where impossible, whatever the score."""
     xp = logits.xp
-    scores = xp.where(logits.possible, scores, -xp.inf)
-    weights = xp.exp(scores - xp.max(scores, axis=1, keepdims=True))
+    if not logits.all_possible:
+        scores = xp.where(logits.possible, scores, -xp.inf)
+    weights = scores - xp.max(scores, axis=1, keepdims=True)
+    if logits.is_numpy:
+        np.exp(weights, out=weights)
+        weights /= np.sum(weights, axis=1, keepdims=True)
+        return weights
+    weights = xp.exp(weights)
     return weights / xp.sum(weights, axis=1, keepdims=True)
 
 
