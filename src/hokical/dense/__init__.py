@@ -5,7 +5,6 @@ positions that count, for everything in `hokical.streams`, and `open_dense` read
 """
 
 from hokical.dense.estimator import Dense
-from hokical.dense.files import open_dense, open_part
-from hokical.dense.sources import from_dense
+from hokical.dense.sources import from_dense, open_dense, open_part
 
 __all__ = ["Dense", "from_dense", "open_dense", "open_part"]

@@ -17,7 +17,7 @@ from hokical.core.storage import CalibratorFileError
 from hokical.dense import sources
 from hokical.dense.items import judge_items
 from hokical.dense.positions import DenseBatch, DenseOptions, check_options
-from hokical.dense.predicting import map_batches, predict_batch, select_batch
+from hokical.dense.predicting import AnswerKind, map_batches, predict_batch, select_batch
 from hokical.io.sources import ChunkSource
 from hokical.metrics.summaries import Summary
 from hokical.rules.answering import What
@@ -276,8 +276,12 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _predict(self, what: What, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
-        work = partial(self.fitted_calibrator().answer, what)
-        return self._each(logits, mask, lambda batch: predict_batch(batch, work, fill, **kind))
+        answer, asked = self.fitted_calibrator().answer, AnswerKind(fill, **kind)
+
+        def predict_one(batch: DenseBatch) -> Any:
+            return predict_batch(batch, lambda rows: [answer(what, rows)], asked)[0]
+
+        return self._each(logits, mask, predict_one)
 
     def _each(self, logits: Any, mask: Any, work: Callable[[DenseBatch], Any]) -> Any:
         return map_batches(work, logits, mask, self._options(), self.n_classes_)

@@ -7,6 +7,7 @@ its positions with one more axis, that of the classes.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,27 @@ class DenseLayout:
     shape: tuple[int, ...]
     axis: int
 
+    @classmethod
+    def find(cls, shape: tuple[int, ...], class_axis: int) -> Self:
+        """Check the axis of the classes against a shape."""
+        if len(shape) < 2:
+            raise ValueError(
+                "`logits` must have an axis of classes and at least one of positions, such as (n, "
+                f"h, w, classes) or (n, tokens, classes); got shape {shape}."
+            )
+        if not -len(shape) <= class_axis < len(shape):
+            raise ValueError(
+                f"`class_axis` must be an axis of the logits, from {-len(shape)} to "
+                f"{len(shape) - 1} for shape {shape}; got {class_axis}."
+            )
+        layout = cls(tuple(int(length) for length in shape), class_axis % len(shape))
+        if layout.n_classes < 2:
+            raise ValueError(
+                f"`logits` must have at least two classes; got {layout.n_classes} on axis "
+                f"{layout.axis} of shape {shape}. Give `class_axis`, the axis of the classes."
+            )
+        return layout
+
     @property
     def n_classes(self) -> int:
         return self.shape[self.axis]
@@ -41,43 +63,19 @@ class DenseLayout:
         """An index of positions as one of logits, with all classes."""
         return (*index[: self.axis], slice(None), *index[self.axis :])
 
-
-def find_layout(shape: tuple[int, ...], class_axis: int) -> DenseLayout:
-    """Check the axis of the classes against a shape."""
-    if len(shape) < 2:
+    def check_positions(self, array: Any, name: str) -> None:
+        """Raise unless an array has one entry per position; say which class axis would fit."""
+        shape = tuple(array.shape)
+        if shape == self.positions:
+            return
+        axes = range(len(self.shape))
+        fitting = [k for k in axes if self.shape[:k] + self.shape[k + 1 :] == shape]
+        remedy = f" It would fit `class_axis={fitting[0]}`." if fitting else ""
         raise ValueError(
-            "`logits` must have an axis of classes and at least one of positions, such as (n, h, "
-            f"w, classes) or (n, tokens, classes); got shape {shape}."
+            f"`{name}` must have the shape of the logits without the axis of the classes, "
+            f"{self.positions}; got {shape} beside logits {self.shape} with the classes on axis "
+            f"{self.axis}.{remedy}"
         )
-    if not -len(shape) <= class_axis < len(shape):
-        raise ValueError(
-            f"`class_axis` must be an axis of the logits, from {-len(shape)} to {len(shape) - 1} "
-            f"for shape {shape}; got {class_axis}."
-        )
-    layout = DenseLayout(tuple(int(length) for length in shape), class_axis % len(shape))
-    if layout.n_classes < 2:
-        raise ValueError(
-            f"`logits` must have at least two classes; got {layout.n_classes} on axis "
-            f"{layout.axis} of shape {shape}. Give `class_axis`, the axis of the classes."
-        )
-    return layout
-
-
-def check_like_positions(shape: tuple[int, ...], layout: DenseLayout, name: str) -> None:
-    """Raise unless an array has one entry per position; say which class axis would fit."""
-    if tuple(shape) == layout.positions:
-        return
-    fitting = [
-        axis
-        for axis in range(len(layout.shape))
-        if layout.shape[:axis] + layout.shape[axis + 1 :] == tuple(shape)
-    ]
-    remedy = f" It would fit `class_axis={fitting[0]}`." if fitting else ""
-    raise ValueError(
-        f"`{name}` must have the shape of the logits without the axis of the classes, "
-        f"{layout.positions}; got {tuple(shape)} beside logits {layout.shape} with the classes on "
-        f"axis {layout.axis}.{remedy}"
-    )
 
 
 def slabs(shape: tuple[int, ...], limit: int) -> Iterator[Index]:

@@ -12,14 +12,7 @@ from hokical.core.bins import check_count
 from hokical.core.reading import to_numpy
 from hokical.core.types import BoolArray
 from hokical.dense.arrays import class_rows, first_bad_row, fit_rows
-from hokical.dense.layout import (
-    DenseLayout,
-    Index,
-    check_like_positions,
-    choose_positions,
-    find_layout,
-    slabs,
-)
+from hokical.dense.layout import DenseLayout, Index, choose_positions, slabs
 from hokical.io.chunks import Chunk, as_sliceable, block_rows
 
 #: What a mask is called in files and batches, the most usual first.
@@ -53,8 +46,7 @@ def check_options(class_axis: Any, ignore_label: Any, per_item: Any, seed: Any) 
 def _as_integers(ignore_label: Any) -> tuple[int, ...]:
     if ignore_label is None:
         return ()
-    given = ignore_label if isinstance(ignore_label, Iterable) else [ignore_label]
-    labels = tuple(given)
+    labels = tuple(ignore_label if isinstance(ignore_label, Iterable) else [ignore_label])
     for label in labels:
         if isinstance(label, (bool, np.bool_)) or not isinstance(label, (int, np.integer)):
             raise TypeError(
@@ -162,10 +154,6 @@ class DenseBatch:
 
     def _labels(self, index: Index, keep: BoolArray | None) -> NDArray[Any]:
         labels = to_numpy(self.labels[index], "labels")
-        self._check_labels(labels, index, keep)
-        return labels.reshape(-1) if keep is None else labels[keep]
-
-    def _check_labels(self, labels: NDArray[Any], index: Index, keep: BoolArray | None) -> None:
         if labels.dtype.kind not in "iub":
             raise TypeError(
                 "`labels` must be integers, the index of each position's class; got dtype "
@@ -183,6 +171,7 @@ class DenseBatch:
                 f"{self.place(index, inside)}. If it marks positions that do not count, give "
                 f"`ignore_label={value}`."
             )
+        return labels.reshape(-1) if keep is None else labels[keep]
 
     def _weights(self, index: Index, keep: BoolArray | None) -> NDArray[Any]:
         """Per position as they are; one per item for all of its positions."""
@@ -204,7 +193,7 @@ def make_batch(
 ) -> DenseBatch:
     """Arrays as they came, with shapes that fit together."""
     logits, labels, mask, weights = map(as_sliceable, (logits, labels, mask, weights))
-    layout = find_layout(tuple(logits.shape), options.class_axis)
+    layout = DenseLayout.find(tuple(logits.shape), options.class_axis)
     if options.per_item is not None and layout.axis == 0:
         raise ValueError(
             "`max_positions_per_item` needs items on the first axis of the logits, and that is "
@@ -212,9 +201,9 @@ def make_batch(
         )
     for name, array in (("labels", labels), ("mask", mask)):
         if array is not None:
-            check_like_positions(tuple(array.shape), layout, name)
+            layout.check_positions(array, name)
     if weights is not None and tuple(weights.shape) != layout.positions[:1]:
-        check_like_positions(tuple(weights.shape), layout, "sample_weight")
+        layout.check_positions(weights, "sample_weight")
     return DenseBatch(logits, labels, mask, weights, layout, options, first_item)
 
 

@@ -1,14 +1,13 @@
 """Predictions that keep the shape of dense logits, computed a slab at a time."""
 
-import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hokical.core.arrays import Array, give_back
 from hokical.dense.arrays import classes_last, fill_array, put_rows
-from hokical.dense.layout import Index
 from hokical.dense.positions import DenseBatch, DenseOptions, make_batch
 from hokical.dense.sources import dense_batches, holds_batches
 from hokical.guarantees.selective import SelectivePrediction
@@ -23,7 +22,7 @@ def map_batches(
     if mask is not None:
         raise TypeError("masks come with the batches, in a mapping; give none beside them.")
     batches = dense_batches(logits, options)
-    unlabelled = (dataclasses.replace(batch, labels=None) for batch in batches)  # ignores none
+    unlabelled = (replace(batch, labels=None) for batch in batches)  # ignores none
     return (work(_check_classes(batch, n_classes)) for batch in unlabelled)
 
 
@@ -37,66 +36,48 @@ def _check_classes(batch: DenseBatch, known: int) -> DenseBatch:
     return batch
 
 
-class DenseAnswer:
-    """An array of predictions, one per position or, with `of_classes`, one per class too."""
+class AnswerKind(NamedTuple):
+    """What stands where no position counts; whole numbers or not; one per position or class."""
 
-    def __init__(
-        self, batch: DenseBatch, fill: Any, *, whole: bool = False, of_classes: bool = False
-    ) -> None:
-        self.batch, self.of_classes = batch, of_classes
-        shape = batch.layout.shape if of_classes else batch.layout.positions
-        self.values = fill_array(shape, _check_fill(fill, whole), batch.logits, whole=whole)
-
-    def put(self, index: Index, keep: Any, found: Array) -> None:
-        """Set the predictions (rows,) or (rows, classes) of a slab, or of those to keep."""
-        layout = self.batch.layout
-        if self.of_classes:
-            target = classes_last(self.values[layout.with_classes(index)], layout.axis)
-        else:
-            target = self.values[index]
-        put_rows(target, keep, found)
-
-    def give_back(self) -> Array:
-        """The predictions in the library of the logits."""
-        return give_back(self.values, self.batch.logits)
+    fill: Any
+    whole: bool = False
+    of_classes: bool = False
 
 
 def predict_batch(
-    batch: DenseBatch, work: Callable[[Array], Array], fill: Any, **kind: bool
-) -> Array:
-    """Predictions in the shape of a batch: `work` where a position counts, `fill` elsewhere."""
-    answer = DenseAnswer(batch, fill, **kind)
-    for index, keep, found in _slab_results(batch, work):
-        answer.put(index, keep, found)
-    return answer.give_back()
+    batch: DenseBatch, work: Callable[[Array], Sequence[Array]], *kinds: AnswerKind
+) -> list[Array]:
+    """An array per kind, in the shape of a batch and in the library of its logits.
+
+    `work` makes them of logits (rows, classes), (rows,) or (rows, classes) each.
+    """
+    layout, logits = batch.layout, batch.logits
+    answers = []
+    for fill, whole, of_classes in kinds:
+        shape = layout.shape if of_classes else layout.positions
+        answers.append(fill_array(shape, _check_fill(fill, whole), logits, whole=whole))
+    for index, keep in batch.slabs():
+        rows = batch.rows(index, keep)
+        if not rows.shape[0]:
+            continue
+        for kind, answer, found in zip(kinds, answers, work(rows), strict=True):
+            part = answer[layout.with_classes(index) if kind.of_classes else index]
+            put_rows(classes_last(part, layout.axis) if kind.of_classes else part, keep, found)
+    return [give_back(answer, logits) for answer in answers]
 
 
 def select_batch(
     batch: DenseBatch, rule: Callable[[Array], SelectivePrediction], promise: SelectivePrediction
 ) -> SelectivePrediction:
     """`promise` for the positions of a batch; -1, NaN and False where they do not count."""
-    labels, accepted = (DenseAnswer(batch, fill, whole=True) for fill in (-1, 0))
-    confidence = DenseAnswer(batch, np.nan)
-    for index, keep, found in _slab_results(batch, rule):
-        labels.put(index, keep, found.labels)
-        confidence.put(index, keep, found.confidence)
-        accepted.put(index, keep, found.accepted)
-    return dataclasses.replace(
-        promise,
-        labels=labels.give_back(),
-        confidence=confidence.give_back(),
-        accepted=accepted.give_back() != 0,
-    )
 
+    def work(rows: Array) -> Sequence[Array]:
+        found = rule(rows)
+        return found.labels, found.confidence, found.accepted
 
-def _slab_results(
-    batch: DenseBatch, work: Callable[[Array], Any]
-) -> Iterator[tuple[Index, Any, Any]]:
-    """Slab by slab: index, which positions count, and `work` of their logits (rows, classes)."""
-    for index, keep in batch.slabs():
-        rows = batch.rows(index, keep)
-        if rows.shape[0]:
-            yield index, keep, work(rows)
+    kinds = (AnswerKind(-1, whole=True), AnswerKind(np.nan), AnswerKind(0, whole=True))
+    labels, confidence, accepted = predict_batch(batch, work, *kinds)
+    return replace(promise, labels=labels, confidence=confidence, accepted=accepted != 0)
 
 
 def _check_fill(fill: Any, whole: bool) -> float:
