@@ -12,7 +12,6 @@ from math import isfinite
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.arrays import (
     NUMPY,
@@ -25,7 +24,7 @@ from hokical.core.arrays import (
 )
 from hokical.core.properties import cached_property
 from hokical.core.reading import to_numpy
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.types import AnyArray, FloatArray, IntArray
 
 #: Margins are clipped here: practically infinite, but products with 0 and gradients stay finite.
 FARTHEST = 1e150
@@ -105,6 +104,11 @@ class Logits:
         """The column of each row's label, (n,)."""
         return self.labels
 
+    @property
+    def label_index(self) -> tuple[IntArray, IntArray]:
+        """Rows and columns (n,) of the labels in NumPy's tables."""
+        return np.arange(self.n_rows), self.label_columns
+
     @cached_property
     def is_label(self) -> Array:
         """(n, columns), true at the label."""
@@ -135,9 +139,14 @@ class Logits:
         return self.values > -self.xp.inf
 
     @cached_property
+    def all_possible(self) -> bool:
+        """Whether every class is known to be possible: a look at NumPy's values."""
+        return self.is_numpy and bool(self.values.min() > -np.inf)
+
+    @cached_property
     def possible_counts(self) -> Array:
         """Number of possible classes of each row, (n,) float64."""
-        if self.is_numpy and self.values.min() > -np.inf:
+        if self.all_possible:
             return np.full(self.n_rows, float(self.n_columns))
         xp = self.xp
         return xp.sum(xp.astype(self.possible, xp.float64), axis=1)
@@ -157,6 +166,8 @@ class Logits:
 
     def at_label(self, table: Array) -> Array:
         """The entry (n,) of each row of a table (n, columns) at its label."""
+        if self.is_numpy:
+            return table[self.label_index]
         xp = self.xp
         return xp.sum(xp.where(self.is_label, table, xp.zeros_like(table)), axis=1)
 
@@ -168,15 +179,15 @@ class Logits:
         found = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
         return self.on_host(to_float64(found, self.xp))
 
-    def beside(self, array: NDArray[Any]) -> Array:
+    def beside(self, array: AnyArray) -> Array:
         """A NumPy array in the library and on the device of the logits."""
         return self.backend.from_host(array, self.values)
 
-    def on_host(self, array: Array) -> NDArray[Any]:
+    def on_host(self, array: Array) -> AnyArray:
         """An array of this library as a NumPy array."""
         return self.backend.to_host(array)
 
-    def block(self) -> NDArray[Any]:
+    def block(self) -> AnyArray:
         """For kernels: C-contiguous native float32 or float64 (float16 is widened)."""
         dtype = np.float64 if self.values.dtype.itemsize == 8 else np.float32
         return np.ascontiguousarray(self.values, dtype=dtype)
@@ -185,7 +196,7 @@ class Logits:
         """A block of consecutive rows, with the size of the whole as its `work`."""
         return self._of(self.values[rows, ...], self.top[rows], self.work)
 
-    def take(self, rows: NDArray[Any]) -> Self:
+    def take(self, rows: AnyArray) -> Self:
         """Rows selected by number or by a mask (host arrays)."""
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.asarray(rows)
         if self.is_numpy:
@@ -288,7 +299,7 @@ def find_row_maxima(values: Array, backend: Backend, name: str) -> Array:
     return top
 
 
-def raise_bad_row(row_values: NDArray[Any], row: int, name: str) -> None:
+def raise_bad_row(row_values: AnyArray, row: int, name: str) -> None:
     """Raise an error that says what is wrong with a row without a finite maximum."""
     remedy = "Fix or drop the row; only -inf is allowed, for an impossible class."
     for word, found in (("NaN", np.isnan(row_values)), ("+inf", np.isposinf(row_values))):
@@ -335,7 +346,7 @@ def _check_column_count(shape: tuple[Any, ...], name: str, fitted_by: Any) -> No
         )
 
 
-def _numbers_from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
+def _numbers_from_objects(array: AnyArray, name: str) -> AnyArray:
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
