@@ -18,7 +18,7 @@ from hokical.calibrators import make
 from hokical.core.storage import CalibratorFileError
 from hokical.metrics import BinnedSums, ece
 from hokical.monitoring import Reference
-from hokical.monitoring.status import ece_interval
+from hokical.monitoring.status import window_numbers
 from tests.conftest import synthetic_logits
 from tests.monitoring.streams import exact_state, reference, stream
 
@@ -97,7 +97,7 @@ def test_interval_holds_the_true_error() -> None:
     held = 0
     for row in confidence:
         sums = BinnedSums.from_examples(row, rng.uniform(size=800) < row - 0.04)
-        found = ece_interval(sums, 0.2)
+        found = window_numbers(sums, 0.2)["ece"]
         held += found.low <= 0.04 <= found.high
     assert held / 300 >= 0.8
 

@@ -70,11 +70,11 @@ def prometheus_text(statuses: Iterable[Status]) -> str:
     if len(set(models)) < len(models):
         raise ValueError(f"`statuses` must be of different models; got {models}.")
     lines: list[str] = []
-    for name, (meaning, read) in _METRICS.items():
+    for name, (meaning, where) in _METRICS.items():
         kind = "counter" if name.endswith("_total") else "gauge"
         lines += [f"# HELP hokical_{name} {meaning}", f"# TYPE hokical_{name} {kind}"]
         for status in known:
-            found = read(status)
+            found = _value_at(status, where) if isinstance(where, str) else where(status)
             samples = found if isinstance(found, dict) else {"": found}
             for label, value in samples.items():
                 if value is not None:
@@ -92,60 +92,48 @@ def _number(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
-    return repr(value)
+    return repr(float(value) if isinstance(value, bool) else value)
+
+
+def _value_at(status: Status, path: str) -> Any:
+    """A field, or a field of a field; None where the first is unknown."""
+    found: Any = status
+    for name in path.split("."):
+        found = None if found is None else getattr(found, name)
+    return found
 
 
 def _alarm_by_direction(status: Status) -> dict[str, int]:
     """1 for the direction of the alarm, 0 otherwise."""
-    alarm = status.calibration.alarm
-    raised = None if alarm is None else alarm.direction
+    raised = _value_at(status, "calibration.alarm.direction")
     return {f',direction="{side}"': int(raised == side) for side in DIRECTIONS}
 
 
-def _of_inputs(name: str) -> Callable[[Status], float | None]:
-    return lambda s: None if s.inputs is None else float(getattr(s.inputs, name))
-
-
-#: Help and value of each metric: a number, None if unknown, or numbers by further labels.
-_METRICS: dict[str, tuple[str, Callable[[Status], Any]]] = {
-    "labelled_total": ("Labelled predictions so far.", lambda s: s.n),
-    "observed_total": ("Predictions so far, labelled or not.", lambda s: s.n_observed),
-    "window_labelled": ("Labelled predictions in the window.", lambda s: s.n_window),
-    "accuracy": ("Share of right predictions in the window.", lambda s: s.accuracy),
-    "mean_confidence": ("Mean confidence in the window.", lambda s: s.mean_confidence),
-    "brier": ("Brier score in the window.", lambda s: s.brier),
-    "ece": ("Expected calibration error in the window.", lambda s: s.ece.value),
+#: Help of each metric, and where it is: a number, None if unknown, or numbers by further labels.
+_METRICS: dict[str, tuple[str, str | Callable[[Status], Any]]] = {
+    "labelled_total": ("Labelled predictions so far.", "n"),
+    "observed_total": ("Predictions so far, labelled or not.", "n_observed"),
+    "window_labelled": ("Labelled predictions in the window.", "n_window"),
+    "accuracy": ("Share of right predictions in the window.", "accuracy"),
+    "mean_confidence": ("Mean confidence in the window.", "mean_confidence"),
+    "brier": ("Brier score in the window.", "brier"),
+    "ece": ("Expected calibration error in the window.", "ece.value"),
     "ece_bound": (
         "Ends of the interval that holds the true calibration error.",
         lambda s: {',end="low"': s.ece.low, ',end="high"': s.ece.high},
     ),
-    "ece_since_start": (
-        "Expected calibration error of all labelled predictions.",
-        lambda s: s.ece_since_start,
-    ),
-    "calibration_log_e": (
-        "Natural logarithm of the evidence against calibration.",
-        lambda s: s.calibration.log_e,
-    ),
+    "ece_since_start": ("Expected calibration error of all labels so far.", "ece_since_start"),
+    "calibration_log_e": ("Natural log of the evidence against calibration.", "calibration.log_e"),
     "calibration_alarm": ("Whether the alarm has been raised.", _alarm_by_direction),
     "classes_off": (
         "Classes about which an alarm has been raised.",
         lambda s: sum(each.alarm is not None for each in s.classes),
     ),
-    "input_unlike": (
-        "Predictions in the window that are unlike any example of the fit.",
-        lambda s: s.n_unlike,
-    ),
-    "input_psi": (
-        "Population stability index of confidence against the reference.",
-        _of_inputs("psi"),
-    ),
-    "input_p_value": (
-        "P-value, at one look, of the same confidences as the reference.",
-        _of_inputs("p_value"),
-    ),
-    "input_shifted": ("Whether inputs shifted.", _of_inputs("shifted")),
-    "newest_timestamp_seconds": ("Time of the newest prediction.", lambda s: s.time),
+    "input_unlike": ("Predictions in the window unlike any example of the fit.", "n_unlike"),
+    "input_psi": ("Population stability index of confidence against the reference.", "inputs.psi"),
+    "input_p_value": ("P-value, at one look, of confidences as at fit time.", "inputs.p_value"),
+    "input_shifted": ("Whether inputs shifted.", "inputs.shifted"),
+    "newest_timestamp_seconds": ("Time of the newest prediction.", "time"),
 }
 
 
@@ -160,7 +148,10 @@ def draw_history(history: Sequence[Status | Mapping[str, Any]], ax: Axes | None 
     if not entries:
         raise ValueError("`history` must hold at least one status with labels; got none.")
     ax = axes_or_new(ax)
-    places = _places(entries)
+    timed = all(entry["time"] is not None for entry in entries)
+    places: list[Any] = [entry["n"] for entry in entries]
+    if timed:
+        places = [datetime.fromtimestamp(entry["time"], UTC) for entry in entries]
     low, high = ([entry["ece"][end] for entry in entries] for end in ("low", "high"))
     ax.fill_between(places, low, high, color=BLUE, alpha=0.15, linewidth=0, label="interval")
     ax.plot(places, [e["ece"]["value"] for e in entries], color=BLUE, label="ECE of the window")
@@ -168,17 +159,10 @@ def draw_history(history: Sequence[Status | Mapping[str, Any]], ax: Axes | None 
     ax.plot(places, gap, color=ORANGE, linestyle="--", label="confidence - accuracy")
     ax.axhline(0.0, color=GREY, linewidth=0.8)
     _mark_alarm(ax, entries, places)
-    timed = isinstance(places[0], datetime)
     ax.set(xlabel="time (UTC)" if timed else "labels so far", ylabel="error")
     # Above the picture: an alarm may come anywhere in it, and its words are long.
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False)
     return ax
-
-
-def _places(entries: Sequence[Mapping[str, Any]]) -> list[Any]:
-    if all(entry["time"] is not None for entry in entries):
-        return [datetime.fromtimestamp(entry["time"], UTC) for entry in entries]
-    return [entry["n"] for entry in entries]
 
 
 def _mark_alarm(ax: Axes, entries: Sequence[Mapping[str, Any]], places: list[Any]) -> None:

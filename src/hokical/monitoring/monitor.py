@@ -11,13 +11,7 @@ from hokical.calibrators import Calibrator
 from hokical.core.logits import as_logits
 from hokical.core.types import BoolArray
 from hokical.metrics.checks import Examples
-from hokical.monitoring.arrivals import (
-    as_classes,
-    as_examples_or_none,
-    as_partial_labels,
-    as_times,
-    has_no_rows,
-)
+from hokical.monitoring import arrivals
 from hokical.monitoring.drift import allowances
 from hokical.monitoring.reference import Reference, as_reference
 from hokical.monitoring.state import MonitorOptions, MonitorState
@@ -145,14 +139,19 @@ class CalibrationMonitor(WatchedStream):
         among the inputs only. Of maps, for a `Dense`, one position of each item is drawn at random,
         since neighbours are not independent; a timestamp is then one for all.
         """
-        calibrator = self._require_calibrator()
-        if has_no_rows(logits) and (labels is None or has_no_rows(labels)):
+        calibrator = self._calibrator
+        if calibrator is None:
+            raise ValueError(
+                "this monitor has no calibrator for logits. Use `update(confidence, correct)`, or "
+                "make it with a fitted Hoki, `from_validation(...)` or `load(path, calibrator)`."
+            )
+        if arrivals.has_no_rows(logits) and (labels is None or arrivals.has_no_rows(labels)):
             return self
         if self._dense is not None:
             seed = self._state.n_observed  # another position of the same place each time
             logits, labels = self._dense.draw_positions(logits, labels, random_state=seed)
         data = as_logits(logits, fitted_by=calibrator)
-        truth = as_partial_labels(labels, data.n_rows, data.n_classes)
+        truth = arrivals.as_partial_labels(labels, data.n_rows, data.n_classes)
         predicted = calibrator.predict(data)
         return self._count(
             calibrator.predict_confidence(data),
@@ -196,13 +195,17 @@ class CalibrationMonitor(WatchedStream):
         support: BoolArray | None = None,
     ) -> Self:
         """Check predictions and add them; those that are not `labelled` to the inputs alone."""
-        rows, options = as_examples_or_none(confidence, correct), self.options
+        rows, options = arrivals.as_examples_or_none(confidence, correct), self.options
         if rows is None:
             return self
-        times = as_times(timestamp, rows.n_rows, options.window)
-        classes = as_classes(predicted, rows.n_rows, options.n_classes)
+        times = arrivals.as_times(timestamp, rows.n_rows, options.window)
+        classes = arrivals.as_classes(predicted, rows.n_rows, options.n_classes)
         with self._lock:
-            self._check_live()
+            if self._state.merged is not None:
+                raise ValueError(
+                    f"a merged monitor of {self._state.replicas} replicas cannot be fed. Feed the "
+                    "replicas and merge again."
+                )
             if not observed:
                 self._state.count_inputs(rows.confidence, times, support)
             own = slice(None) if labelled is None else labelled
@@ -213,18 +216,3 @@ class CalibrationMonitor(WatchedStream):
                     known, moments, None if classes is None else classes[own]
                 )
         return self
-
-    def _require_calibrator(self) -> Calibrator:
-        if self._calibrator is None:
-            raise ValueError(
-                "this monitor has no calibrator for logits. Use `update(confidence, correct)`, or "
-                "make it with a fitted Hoki, `from_validation(...)` or `load(path, calibrator)`."
-            )
-        return self._calibrator
-
-    def _check_live(self) -> None:
-        if self._state.merged is not None:
-            raise ValueError(
-                f"a merged monitor of {self._state.replicas} replicas cannot be fed. Feed the "
-                "replicas and merge again."
-            )

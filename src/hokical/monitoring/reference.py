@@ -144,8 +144,16 @@ def input_drift(counts: IntArray, reference: FloatArray, delta: float) -> InputD
     >>> input_drift(np.array([60, 30, 10]), np.array([100.0, 300.0, 600.0]), 0.01).shifted
     True
     """
+    from scipy.special import chdtrc
+
     table = _merge_small_cells(np.array([counts, reference], dtype=np.float64))
-    psi, p_value = _stability_index(table), _p_value(table)
+    share = (table + 0.5) / (table + 0.5).sum(axis=1, keepdims=True)  # no empty cells
+    psi = float(((share[0] - share[1]) * np.log(share[0] / share[1])).sum())
+    p_value, freedom = 1.0, table.shape[1] - 1
+    if freedom:
+        expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
+        statistic = float(((table - expected) ** 2 / expected).sum())
+        p_value = float(chdtrc(freedom, statistic)) if math.isfinite(statistic) else 0.0
     shifted = p_value < delta and psi >= PSI_OF_A_SHIFT
     return InputDrift(int(counts.sum()), psi, p_value, shifted)
 
@@ -163,19 +171,3 @@ def _merge_small_cells(table: FloatArray) -> FloatArray:
     if held < least and cell > 0:  # too few are left over: they join the last full cell
         group[group == cell] = cell - 1
     return np.array([np.bincount(group, row, int(group.max()) + 1) for row in table])
-
-
-def _stability_index(table: FloatArray) -> float:
-    share = (table + 0.5) / (table + 0.5).sum(axis=1, keepdims=True)  # no empty cells
-    return float(((share[0] - share[1]) * np.log(share[0] / share[1])).sum())
-
-
-def _p_value(table: FloatArray) -> float:
-    from scipy.special import chdtrc
-
-    freedom = table.shape[1] - 1
-    if freedom == 0:
-        return 1.0
-    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
-    statistic = float(((table - expected) ** 2 / expected).sum())
-    return float(chdtrc(freedom, statistic)) if math.isfinite(statistic) else 0.0

@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-import numpy as np
-
 from hokical.core.bins import bin_edges
 from hokical.guarantees.bounds import calibration_bound
 from hokical.metrics.binned_sums import BinnedSums
@@ -101,28 +99,20 @@ class Status:
 
 
 def window_numbers(sums: BinnedSums | None, delta: float) -> dict[str, Any]:
-    """The fields of a status that come from the window's sums."""
+    """The fields of a status that come from the window's sums; `delta` is the interval's."""
     if sums is None:
         unknown = dict.fromkeys(("accuracy", "mean_confidence", "brier"), math.nan)
         return unknown | {"n_window": 0, "ece": Estimate(math.nan, 0.0, 1.0)}
+    n, value, brier = int(sums.count.sum()), min(sums.ece(), 1.0), sums.brier()
+    # The bound is one on the distance between measured and true error: it works on both sides.
+    bound = calibration_bound(0.0, n, sums.n_bins, delta, method="bousquet", brier=min(brier, 1.0))
     return {
-        "n_window": int(sums.count.sum()),
+        "n_window": n,
         "accuracy": sums.overall_accuracy,
         "mean_confidence": sums.overall_confidence,
-        "brier": sums.brier(),
-        "ece": ece_interval(sums, delta),
+        "brier": brier,
+        "ece": Estimate(value, max(0.0, value - bound), min(1.0, value + bound)),
     }
-
-
-def ece_interval(sums: BinnedSums, delta: float) -> Estimate:
-    """ECE, and an interval that misses the true binned error with probability `delta`.
-
-    The bound is one on the *distance* between measured and true error, so it works on both sides.
-    """
-    value, n = min(sums.ece(), 1.0), int(sums.count.sum())
-    brier = min(sums.brier(), 1.0)
-    excess = calibration_bound(0.0, n, sums.n_bins, delta, method="bousquet", brier=brier)
-    return Estimate(value, max(0.0, value - excess), min(1.0, value + excess))
 
 
 def _finite_or_none(value: Any) -> Any:
@@ -166,7 +156,11 @@ def _overall_verdict(
     if state.options.window.timed:  # a quiet hour says nothing
         n = 0 if window is None else int(window.count.sum())
     if n < state.options.min_labels or window is None:
-        return _verdict_on_few(n, state.options.min_labels, shifted)
+        text = "too few labels yet"
+        if shifted:
+            text = f"inputs have shifted; {text} to say whether confidence still holds"
+        needed = f"({n:,}; at least {state.options.min_labels:,} needed)"
+        return Verdict("too few labels", f"{text} {needed}")
     return _calm_verdict(state, window, shifted)
 
 
@@ -186,21 +180,14 @@ def _calm_verdict(state: MonitorState, window: BinnedSums, shifted: bool) -> Ver
     return Verdict("calibrated", f"calibrated: says {says:.1%}, right {right:.1%}")
 
 
-def _verdict_on_few(n: int, least: int, shifted: bool) -> Verdict:
-    text = "too few labels yet"
-    if shifted:
-        text = f"inputs have shifted; {text} to say whether confidence still holds"
-    return Verdict("too few labels", f"{text} ({n:,}; at least {least:,} needed)")
-
-
 def _alarm_verdict(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
     kind = _describe(alarm.direction)
     where = _where(alarm, state.options.n_bins) + _since(alarm)
     also = "; inputs have shifted too" if shifted else ""
     sums = state.sums_since(alarm)
-    if sums is None or not _weight(sums, alarm.bin):
+    says, right = (math.nan, math.nan) if sums is None else _shares(sums, alarm.bin)
+    if math.isnan(says):
         return Verdict(kind, f"{kind}{where}; no labels for it lately{also}")
-    says, right = _shares(sums, alarm.bin)
     excess = says - right if alarm.direction == "over" else right - says
     if excess <= state.evidence.allowance[alarm.group]:
         past = f"was {kind}{where}; confidence holds again in the window{also}"
@@ -233,12 +220,8 @@ def _where(alarm: Alarm, n_bins: int) -> str:
 
 
 def _shares(sums: BinnedSums, bin_: int | None) -> tuple[float, float]:
-    """Mean confidence and accuracy, of a bin or of all."""
+    """Mean confidence and accuracy, of a bin or of all; NaN where there are no examples."""
     rows = slice(None) if bin_ is None else slice(bin_, bin_ + 1)
-    right = float(sums.correct[rows].sum()) / _weight(sums, bin_)
-    gap = float(sums.gap[rows].sum()) / _weight(sums, bin_)
-    return right - gap, right
-
-
-def _weight(sums: BinnedSums, bin_: int | None) -> float:
-    return float(np.sum(sums.weight if bin_ is None else sums.weight[bin_]))
+    weight = float(sums.weight[rows].sum()) or math.nan
+    right = float(sums.correct[rows].sum()) / weight
+    return right - float(sums.gap[rows].sum()) / weight, right

@@ -13,10 +13,9 @@ from hokical.calibrators import Calibrator
 from hokical.calibrators.catalog import find_rule
 from hokical.core.files import lock_file, write_text_atomically
 from hokical.core.storage import CalibratorFileError, read_document, storable, write_document
-from hokical.core.types import IntArray
 from hokical.core.version import VERSION
 from hokical.monitoring.export import append_json_line, json_line, prometheus_text
-from hokical.monitoring.reference import InputDrift, Reference, input_drift
+from hokical.monitoring.reference import Reference, input_drift
 from hokical.monitoring.state import MonitorOptions, MonitorState
 from hokical.monitoring.status import CalibrationDrift, Status, verdict, window_numbers
 
@@ -59,7 +58,9 @@ class WatchedStream:
         with self._lock:
             options, state = self.options, self._state
             window, seen = state.labelled.total(), state.inputs.total()
-            inputs = self._input_drift(seen)
+            inputs = None
+            if seen is not None and self.reference and seen[:-2].sum() >= options.min_labels:
+                inputs = input_drift(seen[:-2], self.reference.weight, options.delta)
             classes = state.classes.table(state.class_test()[1], self.class_names)
             return Status(
                 model=options.model,
@@ -160,11 +161,6 @@ class WatchedStream:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.options.model!r}, n={self.n})"
-
-    def _input_drift(self, seen: IntArray | None) -> InputDrift | None:
-        if seen is None or self.reference is None or seen[:-2].sum() < self.options.min_labels:
-            return None
-        return input_drift(seen[:-2], self.reference.weight, self.options.delta)
 
     def _watch(self, given: Calibrator | Dense) -> None:
         """Watch a calibrator, unless it is another than before."""
