@@ -156,16 +156,9 @@ class Calibrator:
         data = self._check_logits(logits)
         source, table = self._evidence("predict_or_abstain")
         confidence = self._on_host("confidence", data)
-        starts = selective.starting_levels(risk, source)
+        labels, levels = self._on_host("labels", data), _levels(source, data, confidence)
         found = selective.selective_prediction(
-            self._on_host("labels", data),
-            confidence,
-            _levels(source, data, confidence),
-            selective.choose_threshold(table, risk, delta, starts),
-            risk=risk,
-            delta=delta,
-            certified_on=source,
-            n_starts=starts.size,
+            labels, confidence, levels, table, risk=risk, delta=delta, certified_on=source
         )
         return found.map_arrays(lambda array: give_back(array, logits))
 

@@ -194,22 +194,23 @@ class Logits:
 
     def part(self, rows: slice) -> Self:
         """A block of consecutive rows, with the size of the whole as its `work`."""
-        return self._of(self.values[rows, ...], self.top[rows], self.work)
+        return self._some(rows, self.work)
 
     def take(self, rows: AnyArray) -> Self:
         """Rows selected by number or by a mask (host arrays)."""
-        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.asarray(rows)
-        if self.is_numpy:
-            return self._of(self.values[index], self.top[index], 0)
-        where = self.beside(index)
-        xp = self.xp
-        return self._of(xp.take(self.values, where, axis=0), xp.take(self.top, where, axis=0), 0)
+        return self._some(np.flatnonzero(rows) if rows.dtype == np.bool_ else rows, 0)
 
     def every(self, step: int) -> Self:
         """Every `step`-th row."""
-        return self._of(self.values[::step, ...], self.top[::step], 0)
+        return self._some(slice(None, None, step), 0)
 
-    def _of(self, values: Array, top: Array, total: int) -> Self:
+    def _some(self, rows: Any, total: int) -> Self:
+        """Rows by a slice or by their numbers on the host."""
+        if isinstance(rows, slice) or self.is_numpy:
+            values, top = self.values[rows, ...], self.top[rows]
+        else:
+            xp, where = self.xp, self.beside(rows)
+            values, top = (xp.take(array, where, axis=0) for array in (self.values, self.top))
         return type(self)(values, top, self.backend, total)
 
     def without_gradient(self) -> Self:
@@ -229,18 +230,12 @@ class Logits:
 
 
 def as_logits(logits: Any, *, name: str = "logits", fitted_by: Any = None) -> Logits:
-    """Check logits and return them with their row maxima.
+    """Check logits (n, classes) and return them with their row maxima.
 
-    Parameters
-    ----------
-    logits : array-like of shape (n, classes), or TopK
-        An array of any library that follows the array API standard (NumPy in any order,
-        memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or `__dlpack__`. It
-        stays on its device. -inf marks an impossible class. `TopK` if only the best are known.
-    name : str
-        Name of the argument in error messages.
-    fitted_by : optional
-        A fitted calibrator, whose `n_classes_` the columns must match.
+    They are an array of any library that follows the array API standard (NumPy in any order,
+    memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or `__dlpack__`, and stay
+    on their device; or a `TopK`. -inf marks an impossible class. Errors call them `name`; columns
+    must match the `n_classes_` of the calibrator `fitted_by`.
     """
     if isinstance(logits, Logits):
         _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)

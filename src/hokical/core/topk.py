@@ -12,7 +12,7 @@ so that the softmax confidence is the midpoint of its possible range.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -252,26 +252,14 @@ class TopK(Logits):
             return self.ceiling_margin
         return np.asarray(self.top - self.values[:, 1].astype(np.float64))
 
-    def part(self, rows: slice) -> TopK:
-        """A block of consecutive rows, with the size of the whole as its `work`."""
-        return self._some(rows, self.work)
-
-    def take(self, rows: AnyArray) -> TopK:
-        """Rows selected by number or by a mask."""
-        return self._some(rows, 0)
-
-    def every(self, step: int) -> TopK:
-        """Every `step`-th row."""
-        return self._some(slice(None, None, step), 0)
-
     def with_tail(self, tail: Tail) -> TopK:
         """The same rows with another `tail`."""
         moved = self._some(slice(None), self.total)
         moved._store(tail=tail)
         return moved
 
-    def _some(self, rows: Any, total: int) -> TopK:
-        part = object.__new__(TopK)
+    def _some(self, rows: Any, total: int) -> Self:
+        part = object.__new__(type(self))
         names = ("values", "top", "indices", "hidden", "ceiling")
         part._store(
             **{name: getattr(self, name)[rows] for name in names},

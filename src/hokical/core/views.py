@@ -6,7 +6,6 @@ import numpy as np
 
 from hokical.core.arrays import backend_of
 from hokical.core.logits import Logits, as_logits
-from hokical.core.types import AnyArray
 
 
 class Views(Logits):
@@ -49,14 +48,8 @@ class Views(Logits):
     def n_transforms(self) -> int:
         return len(self.views)
 
-    def part(self, rows: slice) -> Self:
-        return self._each("part", rows)
-
-    def take(self, rows: AnyArray) -> Self:
-        return self._each("take", rows)
-
-    def every(self, step: int) -> Self:
-        return self._each("every", step)
+    def _some(self, rows: Any, total: int) -> Self:
+        return self._each("_some", rows, total)
 
     def without_gradient(self) -> Self:
         return self._each("without_gradient")

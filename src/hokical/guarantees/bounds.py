@@ -47,12 +47,12 @@ def calibration_bound(
     >>> round(calibration_bound(0.01, 10_000, method="bousquet", brier=0.05), 4)
     0.0271
     """
-    _check_share("ece", ece)
-    delta = check_chance("delta", delta)
-    n = _check_count(n)
-    n_bins = check_count(n_bins)
-    if brier is not None:
-        _check_share("brier", brier)
+    for name, value in (("ece", ece), ("brier", 0.0 if brier is None else brier)):
+        if not _is_number(value) or not 0.0 <= value <= 1.0:
+            raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
+    if not _is_number(n) or not 1 <= n < math.inf or int(n) != n:
+        raise ValueError(f"`n` must be an integer of at least 1; got {n!r}.")
+    delta, n_bins = check_chance("delta", delta), check_count(n_bins)
     if method not in get_args(Method):
         raise ValueError(f"`method` must be one of {list(get_args(Method))}; got {method!r}.")
     if brier is not None and method in ("union", "paper"):
@@ -62,7 +62,7 @@ def calibration_bound(
             '`method="bousquet"` needs `brier`, the top-label Brier score; got None. Pass it, or '
             'use `method="mcdiarmid"`.'
         )
-    return min(1.0, float(ece) + _deviation(method, n, n_bins, delta, brier))
+    return min(1.0, float(ece) + _deviation(method, int(n), n_bins, delta, brier))
 
 
 def brier_upper_bound(brier: float, n: int, delta: float) -> float:
@@ -87,7 +87,10 @@ def _deviation(method: Method, n: int, n_bins: int, delta: float, brier: float |
         return (n_bins + 1) * math.sqrt(math.log(2.0 * n_bins / delta) / (2.0 * n))
     if method == "paper":
         return n_bins * math.sqrt(2.0 / n) * math.sqrt(2.0 * math.log(2.0) - math.log(delta))
-    mean_square, rest = _spend_on_brier(n, delta, brier)
+    mean_square, rest = 1.0, delta
+    if brier is not None:
+        mean_square = brier_upper_bound(brier, n, _BRIER_SHARE * delta)
+        rest = (1.0 - _BRIER_SHARE) * delta
     expected = math.sqrt(n_bins * mean_square / n)
     log_term = math.log(1.0 / rest)
     if method == "mcdiarmid":
@@ -95,24 +98,6 @@ def _deviation(method: Method, n: int, n_bins: int, delta: float, brier: float |
     reach = 2.0  # |f - E f| for the functions f = sum_j +-D 1_j in [-1, 1]
     spread = math.sqrt(2.0 * log_term * (mean_square + 2.0 * reach * expected) / n)
     return expected + spread + reach * log_term / (3.0 * n)
-
-
-def _spend_on_brier(n: int, delta: float, brier: float | None) -> tuple[float, float]:
-    """A bound on E[D^2], and the delta that is left for the deviation."""
-    if brier is None:
-        return 1.0, delta
-    return brier_upper_bound(brier, n, _BRIER_SHARE * delta), (1.0 - _BRIER_SHARE) * delta
-
-
-def _check_share(name: str, value: float) -> None:
-    if not _is_number(value) or not 0.0 <= value <= 1.0:
-        raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
-
-
-def _check_count(n: int) -> int:
-    if not _is_number(n) or not 1 <= n < math.inf or int(n) != n:
-        raise ValueError(f"`n` must be an integer of at least 1; got {n!r}.")
-    return int(n)
 
 
 def _is_number(value: object) -> bool:

@@ -123,52 +123,37 @@ def selective_prediction(
     labels: IntArray,
     confidence: FloatArray,
     levels: IntArray,
-    chosen: Threshold,
+    table: ScoreTable,
     *,
     risk: float,
     delta: float,
     certified_on: Evidence,
-    n_starts: int,
 ) -> SelectivePrediction:
-    """Apply a threshold to the levels (n,) of new examples, and state its guarantee."""
+    """Apply the threshold that the table proves to the levels (n,) of new examples."""
+    starts = starting_levels(risk, certified_on)
+    chosen = choose_threshold(table, risk, delta, starts)
+    needed = fewest_examples(risk, delta, starts.size)
     place = "the examples of the fit" if certified_on == "fit" else "the held-out examples"
-    if chosen.level is None:
-        accepted, threshold = np.zeros(levels.size, np.bool_), np.inf
-        words = _why_nothing(chosen, place, risk, delta, n_starts)
-    else:
+    sure = f"confidence {1.0 - delta:.4g}"
+    more = "Allow a larger `risk` or `delta`, or use more examples."
+    accepted, threshold = np.zeros(levels.size, np.bool_), np.inf
+    if chosen.level is not None:
         accepted, threshold = levels >= chosen.level, level_log_odds(chosen.level)
-        words = _promise(chosen, place, risk, delta)
-    return SelectivePrediction(
-        labels=labels,
-        confidence=confidence,
-        accepted=accepted,
-        risk=risk,
-        delta=delta,
-        threshold_log_odds=threshold,
-        coverage=chosen.accepted / chosen.total,
-        certified_on=certified_on,
-        guarantee=words,
-    )
-
-
-def _promise(chosen: Threshold, place: str, risk: float, delta: float) -> str:
-    return (
-        f"With confidence {1.0 - delta:.4g}, at most {risk:.4g} of the accepted labels are wrong: "
-        f"of {place} the same rule accepts {chosen.accepted:,} of {chosen.total:,}, and "
-        f"{chosen.wrong:,} of those are wrong."
-    )
-
-
-def _why_nothing(chosen: Threshold, place: str, risk: float, delta: float, n_starts: int) -> str:
-    needed = fewest_examples(risk, delta, n_starts)
-    if chosen.total < needed:
-        return (
-            f"Nothing is accepted: to prove a risk of {risk:.4g} with confidence {1.0 - delta:.4g} "
-            f"takes at least {needed:,} examples, even without a mistake; {place} are "
-            f"{chosen.total:,}. Allow a larger `risk` or `delta`, or use more examples."
+        words = (
+            f"With {sure}, at most {risk:.4g} of the accepted labels are "
+            f"wrong: of {place} the same rule accepts {chosen.accepted:,} of {chosen.total:,}, and "
+            f"{chosen.wrong:,} of those are wrong."
         )
-    return (
-        f"Nothing is accepted: {place} ({chosen.total:,}) do not prove for any threshold that the "
-        f"error rate is at most {risk:.4g} with confidence {1.0 - delta:.4g}. Allow a larger "
-        "`risk` or `delta`, or use more examples."
-    )
+    elif chosen.total < needed:
+        words = (
+            f"Nothing is accepted: to prove a risk of {risk:.4g} with {sure} takes at least "
+            f"{needed:,} examples, even without a mistake; {place} are {chosen.total:,}. {more}"
+        )
+    else:
+        words = (
+            f"Nothing is accepted: {place} ({chosen.total:,}) do not prove for any threshold that "
+            f"the error rate is at most {risk:.4g} with {sure}. {more}"
+        )
+    coverage = chosen.accepted / chosen.total
+    promise = (risk, delta, threshold, coverage, certified_on, words)
+    return SelectivePrediction(labels, confidence, accepted, *promise)

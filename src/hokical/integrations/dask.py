@@ -28,7 +28,7 @@ from hokical.core.parallel import threads
 from hokical.fitting.partitions import Block, Partition, State, join_states
 from hokical.io.chunks import Chunk
 from hokical.rules.answering import What
-from hokical.streams.blocks import check_block, gather_blocks
+from hokical.streams.partition import check_block, gather_blocks
 
 #: How many results are combined in a task. Partial results never all meet in one place.
 _FAN_IN = 8

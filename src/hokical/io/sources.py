@@ -20,6 +20,8 @@ from hokical.io.chunks import Chunk, as_chunk, as_sliceable, block_rows, read_ah
 from hokical.io.errors import report_damage
 from hokical.io.identities import array_identity
 
+_NO_ROWS = "a source must have at least one row; got none."
+
 
 class ChunkSource(ABC):
     """Chunks of (logits, labels, weights), the last two where there are any."""
@@ -150,11 +152,7 @@ class IterableSource(ChunkSource):
             self._most_rows = max(rows, self._most_rows)
             yield chunk
         if rows < self._most_rows:
-            raise ValueError(
-                f"a source must give the same rows in every pass; got {rows} after "
-                f"{self._most_rows}. A function given as a source must return a new iterator "
-                "whenever it is called."
-            )
+            check_row_count(rows, self._most_rows)
 
 
 class IteratorSource(ChunkSource):
@@ -230,9 +228,20 @@ def from_chunks(chunks: Any) -> ChunkSource:
     )
 
 
+def check_row_count(rows: int, known: int | None) -> None:
+    """A pass over a source must give rows, and as many as are known of."""
+    if known not in (None, rows):
+        raise ValueError(
+            f"a source must give the same rows in every pass; got {rows} after {known}. A function "
+            "given as a source must return a new iterator whenever it is called."
+        )
+    if not rows:
+        raise ValueError(_NO_ROWS)
+
+
 def _peek(chunks: Iterator[Chunk]) -> tuple[Chunk, Iterator[Chunk]]:
     """The first chunk that has rows, and all chunks from it on."""
     for chunk in chunks:
         if chunk.n_rows:
             return chunk, itertools.chain([chunk], chunks)
-    raise ValueError("a source must have at least one row; got none.")
+    raise ValueError(_NO_ROWS)

@@ -14,19 +14,7 @@ from hokical.streams.parts import PartJob, PartResult, PartTask, apply_parts, pl
 from hokical.streams.predicting import predict, predict_to
 
 __all__ = [
-    "CheckpointError",
-    "ChunkSource",
-    "PartJob",
-    "PartResult",
-    "PartTask",
-    "apply_parts",
-    "evaluate",
-    "fit",
-    "from_arrays",
-    "from_chunks",
-    "open_source",
-    "partial_fit",
-    "plan_parts",
-    "predict",
-    "predict_to",
-]
+    "CheckpointError", "ChunkSource", "PartJob", "PartResult", "PartTask", "apply_parts",
+    "evaluate", "fit", "from_arrays", "from_chunks", "open_source", "partial_fit", "plan_parts",
+    "predict", "predict_to",
+]  # fmt: skip

@@ -13,7 +13,7 @@ from hokical.metrics.chunked import plus, sums_if_any
 from hokical.metrics.classes import ClassSums
 from hokical.metrics.summaries import Summary, summarize_sums
 from hokical.metrics.sums import FullSums, MetricSums
-from hokical.streams.blocks import check_block, report_files
+from hokical.streams.partition import check_block, report_files
 
 
 def evaluate(

@@ -13,8 +13,7 @@ from hokical.io.checkpoint import FolderJournal, hold_folder, source_identity
 from hokical.io.opening import as_source
 from hokical.io.sources import ChunkSource
 from hokical.io.spooling import spool_chunks
-from hokical.streams.blocks import report_files
-from hokical.streams.partition import StreamedPartition
+from hokical.streams.partition import StreamedPartition, report_files
 
 Estimator = TypeVar("Estimator", bound=BaseCalibrator)
 Location = str | os.PathLike[str]
@@ -36,24 +35,19 @@ def fit(
     source : ChunkSource, path, pyarrow Dataset or Table, or chunks
         Chunks are (logits, labels) or (logits, labels, sample_weight), in a sequence, an iterator,
         or a function that returns one. See `from_arrays`, `from_chunks` and `open_source`.
-    checkpoint : path, optional
-        A folder for what has been summed up. If it has a checkpoint of the same fit, the fit goes
-        on from there and ends with the same numbers, to the bit; one of another fit (other
-        parameters, other data) is refused. Files are compared by size and time, and the rows of
-        functions and iterators by their hashes, for which a fit that goes on reads them once more.
-        A second process with the same folder is refused while the first one runs.
-        Delete the folder when the fit is done.
+    checkpoint : folder, optional
+        If it has a checkpoint of the same fit, the fit goes on from there and ends with the same
+        numbers, to the bit; one of another fit (other parameters, other data) is refused. Files
+        are compared by size and time, and rows of functions and iterators by their hashes, for
+        which they are read once more. One process can use it at a time. Delete it in the end.
     every : float
         Seconds between two writes of the checkpoint. 0 writes after every block of about 30 MB, so
         at most one block is lost (a pass for `profile`, all for methods that gather).
     spool : bool
-        Keep the chunks of an iterator in a temporary file, so that methods that need several
-        passes can use it. Needs as much disk as the chunks have bytes.
+        Keep the chunks of an iterator in a temporary file, for methods that need several passes.
     progress : bool, optional
         Show a progress bar for every pass; None shows one on a terminal once a second has passed.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import make
     >>> from hokical.streams import fit
@@ -97,21 +91,15 @@ def _journal(
     if not every >= 0.0:
         raise ValueError(f"`every` must be a number of seconds, 0 or more; got {every!r}.")
     parameters = calibrator.get_params(deep=False)
-    _check_seed(parameters)
+    seed, drawn = parameters.get("random_state", 0), parameters.get("draws", 0) is not None
+    if drawn and not isinstance(seed, (int, np.integer)):
+        raise ValueError(
+            "`random_state` must be an integer for a fit with a checkpoint, so that the same noise "
+            f"is drawn again; got {seed!r}."
+        )
     identity = {
         "calibrator": type(calibrator).__name__,
         "parameters": {name: repr(value) for name, value in sorted(parameters.items())},
         "version": VERSION,
     }
     return FolderJournal(folder, identity | source_identity(source), every=every)
-
-
-def _check_seed(parameters: dict[str, Any]) -> None:
-    """Noise that is drawn again after a restart would not match what was drawn before."""
-    seed = parameters.get("random_state", 0)
-    drawn = parameters.get("draws", 0) is not None
-    if drawn and not isinstance(seed, (int, np.integer)):
-        raise ValueError(
-            "`random_state` must be an integer for a fit with a checkpoint, so that the same noise "
-            f"is drawn again; got {seed!r}."
-        )

@@ -1,24 +1,141 @@
-"""A source as a partition: its blocks one after the other, with a journal of what is done."""
+"""A source as a partition: its chunks as checked blocks, one after the other, or all in memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
+from array_api_compat import device, is_writeable_array
+
+from hokical.core.arrays import Array
+from hokical.core.labels import as_labels, as_weights
+from hokical.core.logits import Logits, as_logits
 from hokical.core.memory import check_memory
 from hokical.core.progress import progress_bar
+from hokical.core.types import AnyArray, FloatArray
 from hokical.fitting.partitions import Block, Partition, State, join_states
 from hokical.io.checkpoint import FolderJournal
-from hokical.io.chunks import block_rows, reblock
-from hokical.io.sources import ChunkSource
-from hokical.streams.blocks import check_block, gather_blocks
+from hokical.io.chunks import Chunk, block_rows, join_columns, join_rows, reblock
+from hokical.io.errors import DataFileError, report_file
+from hokical.io.sources import ChunkSource, check_row_count
+
+_ABOUT_ROWS = "The rows of the source cannot be used."
+#: Maximum, label and weight of a row.
+_BYTES_BESIDE = 24
 
 
-class NoJournal:
-    """A journal that remembers nothing."""
+def check_block(chunk: Chunk, first_row: int, n_classes: int) -> Block:
+    """Check a chunk's rows; errors say where in the stream they are."""
+    with report_rows(first_row):
+        if chunk.labels is None:
+            raise ValueError("labels are needed: give chunks of (logits, labels).")
+        logits = as_logits(chunk.logits)
+        if logits.n_classes != n_classes:
+            raise ValueError(
+                f"all chunks must have the same classes; got {logits.n_classes} columns after "
+                f"{n_classes}."
+            )
+        labels = as_labels(chunk.labels, logits.n_rows, n_classes)
+        return Block(logits, labels, _check_weights(chunk.weights, logits.n_rows), first_row)
 
-    def recall(self, index: int) -> tuple[State | None, int, bool]:
-        return None, 0, False
 
-    def note(self, index: int, state: State, rows: int, *, finished: bool) -> None:
-        pass
+def _check_weights(weights: AnyArray | None, n_rows: int) -> FloatArray | None:
+    """Weights of a block, which may all be 0 as long as those of other blocks are not."""
+    if weights is None:
+        return None
+    if weights.dtype.kind in "fiub" and weights.shape == (n_rows,) and not weights.any():
+        return np.zeros(n_rows)
+    return as_weights(weights, n_rows)
+
+
+@contextmanager
+def report_rows(first_row: int) -> Iterator[None]:
+    """Errors count rows within a block; say where it begins."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        where = f" (Rows are counted from row {first_row} of the source.)" if first_row else ""
+        about_rows = type(error)(f"{error}{where}")
+        about_rows.add_note(_ABOUT_ROWS)
+        raise about_rows from error
+
+
+@contextmanager
+def report_files(source: ChunkSource) -> Iterator[None]:
+    """Errors about rows name the file of a source that has them, which is looked for again."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if _ABOUT_ROWS in getattr(error, "__notes__", ()):
+            files = list(source.by_file())
+            for path, part in files:
+                with report_file(path):
+                    _check_rows(part, source.n_classes)
+            if files:  # no labels in any of them
+                raise DataFileError(files[0][0], str(error)) from error
+        raise
+
+
+def _check_rows(source: ChunkSource, n_classes: int) -> None:
+    first = 0
+    for chunk in source.chunks():
+        if chunk.n_rows:
+            labels = np.zeros(chunk.n_rows, np.int64) if chunk.labels is None else chunk.labels
+            check_block(replace(chunk, labels=labels), first, n_classes)
+        first += chunk.n_rows
+
+
+def gather_blocks(blocks: Iterable[Block], n_rows: int | None, who: str) -> Block:
+    """All blocks as one, if memory allows.
+
+    Where the number of rows is known, logits are there once; else twice while they are joined.
+    """
+    stack, rows = _RowStack(n_rows), 0
+    held: list[tuple[Array, Any, Any]] = []  # without the logits, which the stack has
+    for block in blocks:
+        logits, rows = block.logits, rows + block.n_rows
+        if logits.is_numpy and (n_rows is None or not held):
+            row_bytes = logits.n_classes * logits.values.dtype.itemsize + _BYTES_BESIDE
+            joined = rows if held else 2 * rows  # what is held takes its room once more
+            check_memory((n_rows or joined) * row_bytes, who)
+        stack.add(logits)
+        held.append((logits.top, block.labels, block.weights))
+    values = stack.join()
+    tops, labels, weights = map(list, zip(*held, strict=True))
+    whole = Logits(values, join_rows(tops), logits.backend)
+    return Block(whole, np.concatenate(labels), join_columns(weights, "weights"))
+
+
+class _RowStack:
+    """Rows one below the other, on their device; written in place if their number is known."""
+
+    def __init__(self, n_rows: int | None) -> None:
+        self.n_rows, self.rows = n_rows, 0
+        self.whole: Array = None
+        self.parts: list[Array] = []
+
+    def add(self, logits: Logits) -> None:
+        start, self.rows = self.rows, self.rows + logits.n_rows
+        if self.n_rows is None or not is_writeable_array(logits.values):
+            self.parts.append(logits.values)
+        elif self.rows <= self.n_rows:
+            self.whole = self._room_for(logits)
+            self.whole[start : self.rows, ...] = logits.values
+
+    def _room_for(self, logits: Logits) -> Array:
+        """An array for all rows, of a type that holds all parts; files of a folder may differ."""
+        xp, part = logits.xp, logits.values
+        if self.whole is None:
+            shape = (self.n_rows, logits.n_columns)
+            return xp.empty(shape, dtype=part.dtype, device=device(part))
+        if self.whole.dtype == part.dtype:
+            return self.whole
+        return xp.astype(self.whole, xp.result_type(self.whole, part))
+
+    def join(self) -> Array:
+        check_row_count(self.rows, self.n_rows)
+        return join_rows(self.parts) if self.parts else self.whole
 
 
 class StreamedPartition(Partition):
@@ -31,11 +148,8 @@ class StreamedPartition(Partition):
         journal: FolderJournal | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.source = source
-        self.n_classes = source.n_classes
-        self.progress = progress
-        self._journal = NoJournal() if journal is None else journal
-        self._index = 0
+        self.source, self.n_classes, self.progress = source, source.n_classes, progress
+        self._journal, self._index = journal, 0
         self._n_rows: int | None = source.n_rows
 
     def require_passes(self, who: str) -> None:
@@ -51,7 +165,8 @@ class StreamedPartition(Partition):
         self, work: Callable[[Block], State], combine: Callable[[State, State], State]
     ) -> State:
         index, self._index = self._index, self._index + 1
-        state, rows, finished = self._journal.recall(index)
+        journal = self._journal
+        state, rows, finished = (None, 0, False) if journal is None else journal.recall(index)
         if state is not None and finished:
             self._check_count(rows)
             return state
@@ -61,12 +176,13 @@ class StreamedPartition(Partition):
                 found = work(block)
                 state = found if state is None else combine(state, found)
                 rows += block.n_rows
-                self._journal.note(index, state, rows, finished=False)
+                if journal is not None:
+                    journal.note(index, state, rows, finished=False)
                 advance()
         self._check_count(rows)
-        if state is None:
-            raise ValueError("a source must have at least one row; got none.")
-        self._journal.note(index, state, rows, finished=True)
+        assert state is not None  # as there are rows
+        if journal is not None:
+            journal.note(index, state, rows, finished=True)
         return state
 
     def gather(self, who: str) -> Block:
@@ -87,9 +203,5 @@ class StreamedPartition(Partition):
             start += chunk.n_rows
 
     def _check_count(self, rows: int) -> None:
-        if self._n_rows not in (None, rows):
-            raise ValueError(
-                f"a source must give the same rows in every pass; got {rows}, expected "
-                f"{self._n_rows}. A function given as a source must return a new iterator."
-            )
+        check_row_count(rows, self._n_rows)
         self._n_rows = rows

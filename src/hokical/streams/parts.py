@@ -24,7 +24,7 @@ from hokical.io.errors import DataFileError, report_file
 from hokical.io.identities import file_identity
 from hokical.io.names import FileSplit
 from hokical.io.opening import is_pattern, matching_files, parquet_files
-from hokical.streams.blocks import report_rows
+from hokical.streams.partition import report_rows
 
 _STAMP = b"hokical"
 
@@ -58,14 +58,20 @@ class PartTask:
     classes: tuple[str, ...] = ()
 
     def __call__(self, job: PartJob) -> PartResult:
-        stamp = self._stamp(job)
-        done = _read_finished(job.output, stamp)
-        if done is not None:
-            return done
+        stamp, about = self._stamp(job), _read_about(job.output)
+        if about.get(_STAMP, b"").decode() == stamp:  # of an earlier run, from the same
+            known = int(about[b"rows"]), float(about[b"confidence"])
+            return PartResult(job.output, *known, already_done=True)
         rows, total = 0, 0.0
         make_writer = partial(parquet_library(job.output).ParquetWriter, write_page_checksum=True)
-        with replace_file(job.output) as stream, make_writer(stream, self._schema(stamp)) as writer:
-            for batch in self._batches(job.input, writer.schema):
+        arrow = import_module("pyarrow")
+        fields = [("label", arrow.int64()), ("confidence", arrow.float64())]
+        if self.proba:
+            count = self.calibrator.n_classes_
+            fields += [(f"probability_{k}", arrow.float64()) for k in range(count)]
+        schema = arrow.schema(fields, metadata={_STAMP: stamp.encode()})
+        with replace_file(job.output) as stream, make_writer(stream, schema) as writer:
+            for batch in self._batches(job.input, schema):
                 writer.write_batch(batch)
                 rows += batch.num_rows
                 total += float(np.sum(batch.column("confidence").to_numpy()))
@@ -80,22 +86,11 @@ class PartTask:
                 continue
             with report_file(file), report_rows(first):
                 logits = as_logits(chunk.logits, fitted_by=self.calibrator)
-            columns: list[Any] = [
-                self.calibrator.predict(logits),
-                self.calibrator.predict_confidence(logits),
-            ]
-            if self.proba:
-                columns += list(self.calibrator.predict_proba(logits).T)
+            answer = self.calibrator
+            columns: list[Any] = [answer.predict(logits), answer.predict_confidence(logits)]
+            columns += list(answer.predict_proba(logits).T) if self.proba else []
             yield arrow.record_batch([arrow.array(c) for c in columns], schema=schema)
             first += chunk.n_rows
-
-    def _schema(self, stamp: str) -> Any:
-        arrow = import_module("pyarrow")
-        fields = [("label", arrow.int64()), ("confidence", arrow.float64())]
-        if self.proba:
-            count = self.calibrator.n_classes_
-            fields += [(f"probability_{k}", arrow.float64()) for k in range(count)]
-        return arrow.schema(fields, metadata={_STAMP: stamp.encode()})
 
     @cached_property
     def _calibrator_stamp(self) -> str:
@@ -164,14 +159,6 @@ def apply_parts(
     for job in todo:
         job.output.parent.mkdir(parents=True, exist_ok=True)
     return list(map(task, todo) if run is None else run(task, todo))
-
-
-def _read_finished(path: Path, stamp: str) -> PartResult | None:
-    """The result of an earlier run, if the file is there and was made from the same."""
-    about = _read_about(path)
-    if about.get(_STAMP, b"").decode() != stamp:
-        return None
-    return PartResult(path, int(about[b"rows"]), float(about[b"confidence"]), True)
 
 
 def _read_about(path: Path) -> dict[bytes, bytes]:

@@ -16,10 +16,10 @@ from hokical.core.files import remove_leftovers, write_text_atomically
 from hokical.core.types import AnyArray
 from hokical.io.checkpoint import CheckpointError, WitnessedSource, hold, source_identity
 from hokical.io.opening import as_source
-from hokical.io.sources import ChunkSource
+from hokical.io.sources import ChunkSource, check_row_count
 from hokical.io.writing import check_output
 from hokical.rules.answering import What
-from hokical.streams.blocks import report_files, report_rows
+from hokical.streams.partition import report_files, report_rows
 
 
 def predict(
@@ -114,8 +114,10 @@ class _Writer:
             for found in predict_chunks(self.calibrator, source, self.what, rows):
                 stream.write(np.ascontiguousarray(found, self.dtype).data)
                 rows += len(found)
-                self._keep(stream, rows)
-            self._check_count(rows)
+                _flush(stream)  # rows count as done once they are on the disk
+                done = {"rows": rows, "identity": self.identity}
+                write_text_atomically(self.note, json.dumps(done))
+            check_row_count(rows, self.source.n_rows)
             stream.seek(0)
             stream.write(self._header(rows))
             _flush(stream)
@@ -132,37 +134,20 @@ class _Writer:
         """Rows of an earlier call that was cut short, if it was the same one."""
         if not (self.part.exists() and self.note.exists()):
             return 0
-        rows, identity = self._read_note()
-        if identity != self.identity:
-            raise CheckpointError(
-                f"{self.part} was started with another calibrator or other data. Delete it to "
-                "start over, or choose another `path`."
-            )
-        return rows if self.part.stat().st_size >= self._position(rows) else 0
-
-    def _read_note(self) -> tuple[int, Any]:
-        """Rows and identity of the earlier call."""
         try:
             noted = json.loads(self.note.read_text(encoding="utf-8"))
-            return int(noted["rows"]), noted["identity"]
+            rows, same = int(noted["rows"]), noted["identity"] == self.identity
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{self.note}, which says how far {self.part} is, cannot be read: {error!r}. "
                 "Delete both to start over."
             ) from error
-
-    def _keep(self, stream: IO[bytes], rows: int) -> None:
-        """Rows count as done once they are on the disk."""
-        _flush(stream)
-        write_text_atomically(self.note, json.dumps({"rows": rows, "identity": self.identity}))
-
-    def _check_count(self, rows: int) -> None:
-        if rows == 0:
-            raise ValueError("a source must have at least one row; got none.")
-        if self.source.n_rows not in (None, rows):
-            raise ValueError(
-                f"the source said that it has {self.source.n_rows} rows, and gave {rows}."
+        if not same:
+            raise CheckpointError(
+                f"{self.part} was started with another calibrator or other data. Delete it to "
+                "start over, or choose another `path`."
             )
+        return rows if self.part.stat().st_size >= self._position(rows) else 0
 
     def _position(self, rows: int) -> int:
         return len(self._header(rows)) + rows * self.dtype.itemsize * int(np.prod(self.columns))
