@@ -6,8 +6,9 @@ has a `Backend`. Backends are declared by the name of their library and imported
 array of that library is seen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -147,15 +148,20 @@ def backend_of(data: Any) -> Backend | None:
     """The backend of an array; None for what is not an array of a library."""
     if type(data) is np.ndarray:
         return NUMPY
-    # A subclass that another package defines is an array of its base's library.
-    homes = (kind.__module__.partition(".")[0] for kind in type(data).__mro__)
-    library = next((home for home in homes if home in _backends), "")
+    kind: Hashable = type(data)
+    library = next((home for home in _homes(kind) if home in _backends), "")
     found = _backends.get(library)
     if isinstance(found, str):
         found = _backends[library] = import_module(found).BACKEND
     if found is not None:
         return found if hasattr(data, "shape") else None
     return _STANDARD if is_array_api_obj(data) else None
+
+
+@lru_cache(256)
+def _homes(kind: Any) -> tuple[str, ...]:
+    """Packages of a type and its bases: a subclass is an array of its base's library."""
+    return tuple(base.__module__.partition(".")[0] for base in kind.__mro__)
 
 
 def to_host(array: Array) -> AnyArray:

@@ -12,7 +12,7 @@ Its methods see a block of checked rows. They must not look at values to decide 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -108,14 +108,22 @@ class Rule:
 
     def beside(self, logits: Logits) -> Self:
         """The same rule with its arrays in the library and on the device of the logits."""
-        if logits.is_numpy:
-            return self
-        arrays = {
-            name: logits.beside(value)
-            for name, value in self.numbers().items()
-            if isinstance(value, np.ndarray)
-        }
-        return self.with_numbers(arrays) if arrays else self
+        return self if logits.is_numpy else _move_arrays(self, logits.beside)
+
+
+def _move_arrays(record: Any, move: Callable[[Any], Any]) -> Any:
+    """A copy of a record, and of those in it, with its float arrays moved. On the way of every
+    answer for a tensor, so without a list of its numbers first.
+    """
+    twin = object.__new__(type(record))
+    for name in record.__dataclass_fields__:
+        value = getattr(record, name)
+        if isinstance(value, np.ndarray):
+            value = value if _is_index(value) else move(value)
+        elif hasattr(type(value), "__dataclass_fields__"):
+            value = _move_arrays(value, move)
+        object.__setattr__(twin, name, value)
+    return twin
 
 
 def _leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
