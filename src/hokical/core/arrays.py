@@ -6,7 +6,7 @@ has a `Backend`. Backends are declared by the name of their library and imported
 array of that library is seen.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from importlib import import_module
@@ -148,8 +148,8 @@ def backend_of(data: Any) -> Backend | None:
     """The backend of an array; None for what is not an array of a library."""
     if type(data) is np.ndarray:
         return NUMPY
-    kind: Hashable = type(data)
-    library = next((home for home in _homes(kind) if home in _backends), "")
+    homes = _homes(type(data))  # type: ignore[arg-type]  # classes are hashable
+    library = next((home for home in homes if home in _backends), "")
     found = _backends.get(library)
     if isinstance(found, str):
         found = _backends[library] = import_module(found).BACKEND
