@@ -11,7 +11,7 @@ from hypothesis import settings
 from hokical.core.logits import Logits, as_logits
 
 # Derandomised: the same examples on every machine, and no deadline on shared ones.
-settings.register_profile("steady", derandomize=True, deadline=None, max_examples=60)
+settings.register_profile("steady", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("steady")
 
 #: Logits of networks that we trained; they come with the repository.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -153,6 +153,7 @@ def test_pickles_are_small(overconfident: Data) -> None:
         np.testing.assert_array_equal(again.predict_confidence(overconfident[0]), expected)
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 399), st.sampled_from(["accuracy", "confidence"]))
 def test_two_halves_are_one_whole(seed: int, cut: int, init: str) -> None:
     logits, labels = synthetic_logits(400, 5, seed=seed)

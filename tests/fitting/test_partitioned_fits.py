@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Hoki, StabilityProfile, select_noise
@@ -58,6 +58,7 @@ def examples(n: int, weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return logits, labels, weights
 
 
+@settings(max_examples=20)
 @given(
     size=st.integers(1, 700),
     weighted=st.booleans(),
