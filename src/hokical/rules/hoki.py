@@ -18,7 +18,7 @@ from hokical.core.types import FloatArray, IntArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import MOST_STEPS, check_array, check_rising, store_count, store_float
 from hokical.rules.sharing import share_rest
-from hokical.stability import gumbel
+from hokical.stability import gaussian, gumbel
 from hokical.stability.exact import exact_bounds, exact_distribution, exact_stability
 from hokical.stability.levels import EXACT_LEVELS
 from hokical.stability.noise import Gaussian, Noise, Uniform
@@ -227,8 +227,11 @@ class HokiRule(Rule):
         xp = logits.xp
         if self.draws is not None:
             return xp.astype(survivals(logits, self.draws), xp.float64)
-        exact = exact_stability(logits, self.noise) * float(self.levels)
-        return logits.backend.follow(xp.round(exact), exact)
+        return self._level_of(exact_stability(logits, self.noise), logits)
+
+    def _level_of(self, stability: Array, logits: Logits) -> Array:
+        exact = stability * float(self.levels)
+        return logits.backend.follow(logits.xp.round(exact), exact)
 
     def confidence_at(self, level: NDArray[np.int64], start: FloatArray) -> FloatArray:
         """Confidence (n,) on the host at levels (n,), from starts (n,) where these matter."""
@@ -241,7 +244,9 @@ class HokiRule(Rule):
         return self.level(logits)
 
     def confidence(self, logits: Logits) -> Array:
-        level = self.level(logits)
+        return self._confidence_of(self.level(logits), logits)
+
+    def _confidence_of(self, level: Array, logits: Logits) -> Array:
         stability = level / float(self.levels)
         if isinstance(self.link, Steps):
             return self.link.confidence(stability, logits)
@@ -250,8 +255,13 @@ class HokiRule(Rule):
 
     def proba(self, logits: Logits) -> Array:
         noise = _as_unbounded(self.noise)
-        shares = exact_distribution(logits, noise)
-        return share_rest(logits, self.confidence(logits), shares, noise.width)
+        exact = self.draws is None and not isinstance(logits, TopK)
+        if exact and logits.is_numpy and isinstance(self.noise, Gaussian):
+            stability, shares = gaussian.stability_and_distribution(logits, noise.width)
+            level = self._level_of(stability, logits)
+        else:
+            shares, level = exact_distribution(logits, noise), self.level(logits)
+        return share_rest(logits, self._confidence_of(level, logits), shares, noise.width)
 
     def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
         """Least and greatest confidence between the levels of the least and greatest stability."""

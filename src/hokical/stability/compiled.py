@@ -15,7 +15,7 @@ from hokical.stability.compiled_kernels import (
     TILE,
     count_survivals,
     gaussian_log_products,
-    series_chances,
+    chances_of_powers,
     uniform_shares,
     uniform_stability,
 )
@@ -47,10 +47,10 @@ def _log_products(logits: Logits, scale: float, rule: Quadrature) -> FloatArray:
     return out
 
 
-@gaussian.chances_from_series.register(_gaussian_usable)
-def _chances_from_series(logits: Logits, scale: float, series: FloatArray) -> FloatArray:
+@gaussian.chances_from_powers.register(_gaussian_usable)
+def _chances_from_powers(logits: Logits, scale: float, powers: FloatArray) -> FloatArray:
     out = np.empty((logits.n_rows, logits.n_columns))
-    series_chances(logits.block(), logits.top, scale, REACH, np.ascontiguousarray(series), out)
+    chances_of_powers(logits.block(), logits.top, scale, REACH, powers, out)
     return out
 
 

@@ -117,44 +117,45 @@ def gaussian_log_products(
 
 
 @kernel
-def series_chances(
-    block: Block, top: FloatArray, scale: float, reach: float, series: FloatArray, out: FloatArray
+def chances_of_powers(
+    block: Block, top: FloatArray, scale: float, reach: float, powers: FloatArray, out: FloatArray
 ) -> None:
-    """out[n, i] = exp(sum_r series[n, r] T_r(t_ni)), divided by its sum over i.
+    """out[n, i] = exp(even(s) + t odd(s)) with s = 2 t^2 - 1, divided by its sum over i.
 
-    t carries margins in [0, reach] to [-1, 1].
-    Clenshaw's recurrence, four degrees in each walk along the row. Beyond `reach` (in scales)
-    chances fall like that of one far class to overtake one other.
+    t carries margins in [0, reach] to [-1, 1], and `powers` (rows, 25) holds the coefficients of
+    `even` (13), then of `odd` (12). Beyond `reach` (in scales) chances fall like that of one far
+    class to overtake one other.
     """
-    size = block.shape[1]
-    t, current, later = np.empty(size), np.empty(size), np.empty(size)
     step = 2.0 / (reach * scale)
     at_reach = 1.0 / math.erfc(0.5 * reach)
     for n in range(block.shape[0]):
-        row, highest, c, into = block[n], top[n], series[n], out[n]
-        last = c.shape[0] - 1
-        for i in range(size):
-            t[i] = min((highest - row[i]) * step, 2.0) - 1.0
-            current[i], later[i] = c[last], 0.0
-        for r in range(last - 1, -1, -4):
-            c0, c1, c2, c3 = c[r], c[r - 1], c[r - 2], c[r - 3]
-            for i in range(size):
-                twice = t[i] + t[i]
-                first = c0 - later[i] + twice * current[i]
-                second = c1 - current[i] + twice * first
-                third = c2 - first + twice * second
-                later[i], current[i] = third, c3 - second + twice * third
-        for i in range(size):
-            log_chance = current[i] - t[i] * later[i]
-            into[i] = exp_minus(min(max(-log_chance, -0.25), 700.0))
-        for i in range(size):
-            d = (highest - row[i]) / scale
-            if d > reach:
-                into[i] *= math.erfc(0.5 * d) * at_reach
+        row, highest, c, into = block[n], top[n], powers[n], out[n]
+        n_far = 0
+        for i in range(row.size):
+            t = (highest - row[i]) * step
+            n_far += 1 if t > 2.0 else 0
+            t = min(t, 2.0) - 1.0
+            s = 2.0 * t * t - 1.0
+            s2 = s * s
+            s4 = s2 * s2  # short sums side by side: one long one would wait for its own results
+            even = c[8] + s * c[9] + s2 * (c[10] + s * c[11]) + s4 * c[12]
+            even = c[4] + s * c[5] + s2 * (c[6] + s * c[7]) + s4 * even
+            even = c[0] + s * c[1] + s2 * (c[2] + s * c[3]) + s4 * even
+            odd = c[21] + s * c[22] + s2 * (c[23] + s * c[24])
+            odd = c[17] + s * c[18] + s2 * (c[19] + s * c[20]) + s4 * odd
+            odd = c[13] + s * c[14] + s2 * (c[15] + s * c[16]) + s4 * odd
+            into[i] = min(max(-even - t * odd, -0.25), 700.0)
+        for i in range(row.size):
+            into[i] = exp_minus(into[i])
+        if n_far > 0:
+            for i in range(row.size):
+                d = (highest - row[i]) / scale
+                if d > reach:
+                    into[i] *= math.erfc(0.5 * d) * at_reach
         total = 0.0
-        for i in range(size):
+        for i in range(row.size):
             total += into[i]
-        for i in range(size):
+        for i in range(row.size):
             into[i] /= total
 
 

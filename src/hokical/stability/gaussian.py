@@ -29,13 +29,14 @@ from hokical.stability.tables import (
     TAIL_LIMIT,
     Quadrature,
     gaussian_quadrature,
+    joint_quadrature,
     node_step,
     switch_tables,
 )
 
 _ROOT_HALF = math.sqrt(0.5)
 #: The distribution goes through so many arrays of a block again and again: they stay in cache.
-_ARRAYS_AT_ONCE = 8
+_ARRAYS_AT_ONCE = 4
 #: Margins, in scales, beyond which the chance to win is 0 in float64.
 _NO_CHANCE = 1e3
 #: Up to so many classes NumPy adds class by class, all rows at once: rows are short loops.
@@ -48,10 +49,7 @@ def stability(logits: Logits, scale: Array) -> Array:
     rule = gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes))
 
     def work(block: Logits) -> Array:
-        xp = block.xp
-        logs = log_products(block, scale, rule) - constant(rule.own, block.values)
-        gamma = xp.sum(xp.exp(logs) * constant(rule.weights, block.values), axis=1)
-        return xp.clip(gamma, 0.0, 1.0)
+        return _gamma(log_products(block, scale, rule), rule, block)
 
     return by_blocks(work, logits, _floats_per_row(logits))
 
@@ -64,28 +62,57 @@ def distribution(logits: Logits, scale: Array) -> Array:
     Beyond REACH it goes on like the chance Phi(-d/sqrt 2) that one far class overtakes one other,
     which is right to a percent or so unless several classes lead together.
     """
-
-    step = node_step(logits.n_classes)
+    rule = gaussian_quadrature(-TAIL_LIMIT, node_step(logits.n_classes))
 
     def work(block: Logits) -> Array:
-        xp = block.xp
-        hazard, to_series = (constant(table, block.values) for table in switch_tables(step))
-        rule = gaussian_quadrature(-TAIL_LIMIT, step)
-        at_points = contract(xp.exp(log_products(block, scale, rule)), hazard, xp)
-        series = contract(xp.log(at_points), to_series, xp)
-        return chances_from_series(block, scale, series)
+        return _chances(log_products(block, scale, rule), block, scale)
 
     return by_blocks(work, logits, max(_ARRAYS_AT_ONCE * logits.n_columns, _floats_per_row(logits)))
 
 
+def stability_and_distribution(logits: Logits, scale: Array) -> tuple[Array, Array]:
+    """Both in one pass over the logits; the same but for rounding."""
+    step = node_step(logits.n_classes)
+    narrow, both = gaussian_quadrature(-NODE_LIMIT, step), joint_quadrature(step)
+    count = narrow.nodes.size
+
+    def work(block: Logits) -> tuple[Array, Array]:
+        logs = log_products(block, scale, both)
+        gamma = _gamma(logs[:, :count], narrow, block)
+        return gamma, _chances(logs[:, count:], block, scale)
+
+    found: tuple[Array, Array] = by_blocks(
+        work, logits, max(_ARRAYS_AT_ONCE * logits.n_columns, 2 * _floats_per_row(logits))
+    )
+    return found
+
+
+def _gamma(logs: Array, rule: Quadrature, logits: Logits) -> Array:
+    """gamma (n,) from the log products (n, K)."""
+    own, weights = (constant(table, logits.values) for table in (rule.own, rule.weights))
+    gamma = logits.xp.sum(logits.xp.exp(logs - own) * weights, axis=1)
+    return logits.xp.clip(gamma, 0.0, 1.0)
+
+
+def _chances(logs: Array, logits: Logits, scale: Array) -> Array:
+    """pi (n, classes) from the log products (n, K) down to -TAIL_LIMIT."""
+    xp, tables = logits.xp, switch_tables(node_step(logits.n_classes))
+    hazard, to_powers = (constant(table, logits.values) for table in tables)
+    at_points = contract(xp.exp(logs), hazard, xp)
+    return chances_from_powers(logits, scale, contract(xp.log(at_points), to_powers, xp))
+
+
 @accelerated
-def chances_from_series(logits: Logits, scale: Array, series: Array) -> Array:
-    """G of every margin, from the series (n, R + 1) of log G; 0 if impossible; rows sum to 1."""
+def chances_from_powers(logits: Logits, scale: Array, powers: Array) -> Array:
+    """G of every margin, from the powers (n, R + 1) of log G; 0 if impossible; rows sum to 1."""
     xp = logits.xp
     margins = xp.clip(logits.margins / scale, None, _NO_CHANCE)
     near = xp.clip(margins, None, REACH)
-    log_pi = _row_series(series, near * (2.0 / REACH) - 1.0, xp)
+    log_pi = _row_powers(powers, near * (2.0 / REACH) - 1.0, xp)
     log_pi = _add_beyond(log_pi, margins, xp)
+    if logits.all_possible:
+        pi = np.exp(log_pi, out=log_pi)
+        return np.divide(pi, pi.sum(axis=1, keepdims=True), out=pi)
     pi = xp.where(logits.possible, xp.exp(log_pi), xp.zeros_like(log_pi))
     return pi / xp.sum(pi, axis=1, keepdims=True)
 
@@ -168,13 +195,20 @@ def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
     return xp.matmul(rows, matrix)
 
 
-def _row_series(coefficients: Array, t: Array, xp: Namespace) -> Array:
-    """sum_r c_r T_r(t), (n, classes), for c (n, R + 1) and t (n, classes), by Clenshaw."""
-    twice = 2.0 * t
-    later = current = xp.zeros_like(t)
-    for r in range(DEGREE, 0, -1):
-        later, current = current, coefficients[:, r : r + 1] - later + twice * current
-    return coefficients[:, :1] - later + t * current
+def _row_powers(coefficients: Array, t: Array, xp: Namespace) -> Array:
+    """even(s) + t odd(s) with s = 2 t^2 - 1, (n, classes), from powers (n, R + 1) (Horner)."""
+    s = 2.0 * t * t - 1.0
+    parts = []
+    for first, last in ((0, DEGREE // 2), (DEGREE // 2 + 1, DEGREE)):
+        value = coefficients[:, last : last + 1] * s
+        for k in range(last - 1, first, -1):
+            c = coefficients[:, k : k + 1]
+            if xp is np:
+                np.multiply(np.add(value, c, out=value), s, out=value)
+            else:
+                value = (value + c) * s
+        parts.append(value + coefficients[:, first : first + 1])
+    return parts[0] + t * parts[1]
 
 
 def _floats_per_row(logits: Logits) -> int:

@@ -58,6 +58,15 @@ def gaussian_quadrature(lowest: float = -NODE_LIMIT, step: float = _SHORTEST_STE
     return Quadrature(nodes, weights, series, signs @ series, 1.0 - float(weights.sum()))
 
 
+@memoize
+def joint_quadrature(step: float) -> Quadrature:
+    """The tables for nodes from -NODE_LIMIT up, then those for nodes from -TAIL_LIMIT up."""
+    parts = [gaussian_quadrature(-low, step) for low in (NODE_LIMIT, TAIL_LIMIT)]
+    names = ("nodes", "weights", "series", "own")
+    tables = [np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names]
+    return Quadrature(*tables, outside=0.0)
+
+
 def _log_phi_series(nodes: FloatArray) -> FloatArray:
     """Chebyshev coefficients (K, R + 1) of d -> log Phi(u + d), 0 at REACH, for nodes (K,)."""
     t, _ = chebyshev_points(_FIT_POINTS - 1)
@@ -72,12 +81,32 @@ def _log_phi_series(nodes: FloatArray) -> FloatArray:
 
 @memoize
 def switch_tables(step: float) -> tuple[FloatArray, FloatArray]:
-    """hazard (K, Q): weighted phi/Phi at Q interpolation points; and points to series (Q, Q)."""
+    """hazard (K, Q): weighted phi/Phi at Q interpolation points; and points to powers (Q, Q)."""
     nodes = gaussian_quadrature(-TAIL_LIMIT, step).nodes
     t, matrix = chebyshev_points(DEGREE)
     x = nodes[:, None] + (t + 1.0) * (REACH / 2.0)
     log_hazard = np.log(normal_density(x)) - log_ndtr(x, np)
-    return step * np.exp(log_hazard), np.ascontiguousarray(matrix.T)
+    return step * np.exp(log_hazard), matrix.T @ series_to_powers()
+
+
+def series_to_powers() -> FloatArray:
+    """From a series in T_r(t) to powers of s = T_2(t) = 2 t^2 - 1, (R + 1, R + 1).
+
+    sum_r c_r T_r(t) = even(s) + t odd(s): the coefficients of `even` first, then those of `odd`.
+    T_2k(t) = T_k(s), and T_(2k+1)(t) + T_(2k-1)(t) = 2 t T_k(s). Powers of t itself would lose
+    twice as many digits.
+    """
+    half = DEGREE // 2
+    found = np.zeros((DEGREE + 1, DEGREE + 1))
+    even, odd = found[::2, : half + 1], found[1::2, half + 1 :]
+    even[0, 0] = even[1, 1] = odd[0, 0] = 1.0
+    for k in range(1, half + 1):
+        if k > 1:
+            even[k, 1:] = 2.0 * even[k - 1, :-1]
+            even[k] -= even[k - 2]
+        if k < half:
+            odd[k] = 2.0 * even[k, :half] - odd[k - 1]
+    return found
 
 
 def chebyshev_points(degree: int) -> tuple[FloatArray, FloatArray]:
