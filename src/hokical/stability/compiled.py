@@ -13,9 +13,9 @@ from hokical.core.types import FloatArray, IntArray
 from hokical.stability import gaussian, gumbel, profile, profile_host, sampled, uniform
 from hokical.stability.compiled_kernels import (
     TILE,
+    chances_of_powers,
     count_survivals,
     gaussian_log_products,
-    chances_of_powers,
     uniform_shares,
     uniform_stability,
 )

@@ -62,9 +62,11 @@ def gaussian_quadrature(lowest: float = -NODE_LIMIT, step: float = _SHORTEST_STE
 def joint_quadrature(step: float) -> Quadrature:
     """The tables for nodes from -NODE_LIMIT up, then those for nodes from -TAIL_LIMIT up."""
     parts = [gaussian_quadrature(-low, step) for low in (NODE_LIMIT, TAIL_LIMIT)]
-    names = ("nodes", "weights", "series", "own")
-    tables = [np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names]
-    return Quadrature(*tables, outside=0.0)
+
+    def join(name: str) -> FloatArray:
+        return np.concatenate([getattr(part, name) for part in parts], axis=-1)
+
+    return Quadrature(join("nodes"), join("weights"), join("series"), join("own"), 0.0)
 
 
 def _log_phi_series(nodes: FloatArray) -> FloatArray:
