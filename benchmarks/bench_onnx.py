@@ -219,7 +219,7 @@ def export_network(name: str, n_classes: int, path: Path) -> tuple[Any, tuple[in
     """One of the paper's networks, its weights as drawn: they do not change what it costs."""
     import torch
 
-    from hokical.integrations.onnx.package import onnx_module
+    from hokical.integrations.onnx.backend import onnx_module
     from hokical_paper.making.networks import make_network
 
     side = (1 if name == "lenet5" else 3, 32, 32)
@@ -231,7 +231,7 @@ def export_network(name: str, n_classes: int, path: Path) -> tuple[Any, tuple[in
             input_names=["image"], output_names=["logits"],
             dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
         )  # fmt: skip
-    return onnx_module().load(path), side
+    return onnx_module("onnx").load(path), side
 
 
 def parity_table(folders: list[Path]) -> None:

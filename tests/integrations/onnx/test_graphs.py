@@ -12,8 +12,7 @@ ndonnx = pytest.importorskip("ndonnx")
 
 from hokical.integrations.onnx.backend import BACKEND  # noqa: E402
 from hokical.integrations.onnx.graphs import Graph  # noqa: E402
-from hokical.integrations.onnx.lowering import use_float32, use_opset  # noqa: E402
-from hokical.integrations.onnx.simplify import fold_constants, simplify  # noqa: E402
+from hokical.integrations.onnx.rewriting import fold_constants, simplify, use_float32, use_opset  # noqa: E402
 from tests.integrations.onnx.helpers import run  # noqa: E402
 from tests.rules.making import seeds  # noqa: E402
 

@@ -9,7 +9,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("ndonnx")
 
-from hokical.integrations.onnx import NotRunnable, attach, check, export, writing  # noqa: E402
+from hokical.integrations.onnx import NotRunnable, attach, check, export, models  # noqa: E402
 from tests.integrations.onnx.helpers import differences, fitted, run  # noqa: E402
 from tests.integrations.onnx.test_attach import FLOAT, helper, inputs, network, numpy_helper  # noqa: E402
 
@@ -84,7 +84,7 @@ def test_models_too_large_for_a_file_are_refused(monkeypatch):
     net = network()
     net.graph.initializer.append(tensor)
     assert not tensor.raw_data
-    monkeypatch.setattr(writing, "LARGEST_FILE", net.ByteSize() - 1)
+    monkeypatch.setattr(models, "LARGEST_FILE", net.ByteSize() - 1)
     with pytest.raises(ValueError, match="at most 2 GB to be one file"):
         attach(net, fitted("temps", 4))
 

@@ -5,9 +5,8 @@
 - `check(model, calibrator)`: runs an exported model and compares it with Python.
 """
 
-from hokical.integrations.onnx.attaching import attach
 from hokical.integrations.onnx.checking import Check, NotRunnable, check
-from hokical.integrations.onnx.exporting import export
+from hokical.integrations.onnx.exporting import attach, export
 from hokical.integrations.onnx.models import describe_tensor
 from hokical.integrations.onnx.planning import DEFAULT_OPSET, OLDEST_OPSET
 

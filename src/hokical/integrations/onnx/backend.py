@@ -3,6 +3,7 @@
 A rule's answer written against the array API becomes ONNX operators by being computed with them.
 """
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Backend, Namespace
-from hokical.integrations.onnx.package import onnx_module
+from hokical.core.optional import import_optional
+
+#: Imports a module of the extra `onnx`.
+onnx_module = partial(import_optional, extra="onnx")
 
 
 class OnnxBackend(Backend):

@@ -1,6 +1,8 @@
 """Running what was exported, and comparing it with Python."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +12,8 @@ from numpy.typing import NDArray
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.conversion import from_probabilities
 from hokical.core.views import Views
+from hokical.integrations.onnx.backend import onnx_module
 from hokical.integrations.onnx.models import float_tensors, load_model
-from hokical.integrations.onnx.package import onnx_module
 
 _TYPES: dict[str, type[np.floating[Any]]] = {
     "tensor(float16)": np.float16,
@@ -63,13 +65,15 @@ def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state:
         item.name: _make_input(item, n_rows, rng, batch_axis=int(item.name == names["transformed"]))
         for item in session.get_inputs()
     }
+    wanted = [names["labels"], names["confidence"]]
     if scores is None:
         logits = feed["logits"] = _vary_rows(feed["logits"])
-        labels, confidence = _run(session, ["labels", "confidence"], feed)
     else:
-        wanted = [names["labels"], names["confidence"], _SCORES]
-        labels, confidence, found = _run(session, wanted, feed)
-        logits = _rows_of(found, facts)
+        wanted.append(_SCORES)
+    with _report_runtime("run it on made-up inputs"):
+        labels, confidence, *found = session.run(wanted, feed)
+    if found:
+        logits = _rows_of(found[0], facts)
     views = calibrator.rule_.needs_views
     given = Views(logits, feed[names["transformed"]]) if views else logits
     expected = calibrator.predict_confidence(given)
@@ -84,28 +88,22 @@ def _session(model: Any) -> Any:
     runtime = onnx_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 4
-    try:
+    with _report_runtime("load it"):
         return runtime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-    except Exception as error:  # onnxruntime's own have no common class
-        reason = _without_places(str(error))
-        raise NotRunnable(f"onnxruntime {runtime.__version__} cannot load it: {reason}") from error
 
 
-def _run(session: Any, outputs: list[str], feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+@contextmanager
+def _report_runtime(task: str) -> Iterator[None]:
+    """Errors of onnxruntime in one line, without codes and places in its source."""
     try:
-        return list(session.run(outputs, feed))
-    except Exception as error:  # as above
-        reason = _without_places(str(error))
-        raise NotRunnable(f"onnxruntime cannot run it on made-up inputs: {reason}") from error
-
-
-def _without_places(message: str) -> str:
-    """A message of onnxruntime's in one line, without codes and places in its source."""
-    line = " ".join(message.split())
-    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
-    return re.sub(r"\S+\.(cc|h):\d+ .*?\) (?=[A-Z])", "", line)
+        yield
+    except Exception as error:  # onnxruntime's own have no common class
+        line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", " ".join(str(error).split()))
+        line = re.sub(r"\S+\.(cc|h):\d+ .*?\) (?=[A-Z])", "", line)
+        version = onnx_module("onnxruntime").__version__
+        raise NotRunnable(f"onnxruntime {version} cannot {task}: {line}") from error
 
 
 def _public_names(proto: Any) -> dict[str, str]:
@@ -121,7 +119,7 @@ def _public_names(proto: Any) -> dict[str, str]:
 def _put_out_scores(proto: Any, scores: str) -> Any:
     """A copy that also puts out the scores; bfloat16, which NumPy lacks, goes as float32."""
     helper = onnx_module("onnx.helper")
-    copy = onnx_module().ModelProto()
+    copy = onnx_module("onnx").ModelProto()
     copy.CopyFrom(proto)
     for item in copy.graph.input:
         if item.type.tensor_type.elem_type == _BFLOAT16:

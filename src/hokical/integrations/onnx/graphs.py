@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hokical.integrations.onnx.package import onnx_module
+from hokical.integrations.onnx.backend import onnx_module
 
 Nodes = list[Any]
 
@@ -52,7 +52,7 @@ class Graph:
 
     def untyped_model(self) -> Any:
         """A model whose outputs have names alone."""
-        info = onnx_module().ValueInfoProto
+        info = onnx_module("onnx").ValueInfoProto
         return self.model(info(name=name) for name in dict.fromkeys(self.outputs.values()))
 
     def number_names(self, prefix: str, public: dict[str, str]) -> None:

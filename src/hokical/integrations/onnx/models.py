@@ -1,25 +1,27 @@
-"""Reading other people's models: their opset, their names, the tensor that holds the scores."""
+"""Other people's models read (opset, names, the tensor with the scores), and models written."""
 
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hokical.core.files import replace_file
+from hokical.integrations.onnx.backend import onnx_module
 from hokical.integrations.onnx.graphs import every_node, graphs_within
-from hokical.integrations.onnx.package import onnx_module
 from hokical.integrations.onnx.planning import DEFAULT_OPSET, OLDEST_OPSET
-from hokical.integrations.onnx.writing import check_size
 
 #: Both names of the domain of ONNX's own operators.
 _DEFAULT_DOMAIN = ("", "ai.onnx")
 #: Nodes through which a softmax is still a softmax.
 _PASSING_ON = ("Identity", "Cast", "Reshape", "Squeeze", "Flatten")
+#: A protobuf file cannot be larger; some room is left for its head.
+LARGEST_FILE = (1 << 31) - (1 << 20)
 _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 
 
 def read_model(model: Any) -> Any:
     """A copy of a ModelProto, or what a file holds, at an opset that calibrators can be put in."""
-    copy = onnx_module().ModelProto()
+    copy = onnx_module("onnx").ModelProto()
     copy.CopyFrom(load_model(model))
     if not copy.graph.output:
         raise ValueError("`model` must have outputs; got a graph without any.")
@@ -29,7 +31,7 @@ def read_model(model: Any) -> Any:
 
 def load_model(model: Any) -> Any:
     """A ModelProto itself, or what a file holds, with all its weights."""
-    onnx = onnx_module()
+    onnx = onnx_module("onnx")
     if isinstance(model, (str, os.PathLike)):
         try:
             return onnx.load(os.fspath(model), format="protobuf")
@@ -249,3 +251,31 @@ def comes_from_softmax(model: Any, name: str) -> bool:
     while name in producers and producers[name].op_type in _PASSING_ON:
         name = producers[name].input[0]
     return name in producers and producers[name].op_type in ("Softmax", "Sigmoid")
+
+
+def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
+    """Check a model and, if there is a path, write it: a crash leaves the old file or the new."""
+    check_size(model)
+    checker = onnx_module("onnx.checker")
+    errors = checker.ValidationError, onnx_module("onnx.shape_inference").InferenceError
+    try:
+        checker.check_model(model, full_check=True)
+    except errors as error:
+        raise ValueError(f"the model must be valid ONNX; onnx's checker says: {error}") from error
+    if path is not None:
+        with replace_file(path) as stream:
+            stream.write(model.SerializeToString())
+
+
+def check_size(model: Any) -> None:
+    """Refuse what does not fit into one file."""
+    try:
+        fits = model.ByteSize() <= LARGEST_FILE
+    except onnx_module("google.protobuf.message").EncodeError:  # it cannot even be measured
+        fits = False
+    if not fits:
+        raise ValueError(
+            "the model must be at most 2 GB to be one file; got a larger one. Export the "
+            "calibrator by itself and run it on the network's output, or store the network in "
+            "float16."
+        )

@@ -7,7 +7,7 @@ handles an empty batch, and no axis but the batch is ever empty. All else is ndo
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from inspect import isfunction
 from math import inf
 from typing import Any, Literal
@@ -16,7 +16,7 @@ import numpy as np
 
 from hokical.core.arrays import Array
 from hokical.core.types import FloatArray
-from hokical.integrations.onnx.package import onnx_module
+from hokical.integrations.onnx.backend import onnx_module
 
 ndx = onnx_module("ndonnx")
 op = onnx_module("spox.opset.ai.onnx.v21")
@@ -50,14 +50,15 @@ def _var(x: Array) -> Any:
     return _as_traced(x).unwrap_spox()
 
 
-def max(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
-    """The largest along an axis; with NaN among them anything."""
-    return _reduce(op.reduce_max, x, axis, keepdims)
+def _reduce(reduce: Callable[..., Any], x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
+    """Reduced along an axis; with NaN among the numbers to anything."""
+    # Axes counted from the end give a wrong shape for an empty batch in onnxruntime.
+    axes = op.const(np.array([axis % x.ndim]))
+    return ndx.asarray(reduce(_var(x), axes, keepdims=keepdims))
 
 
-def min(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
-    """The smallest along an axis; with NaN among them anything."""
-    return _reduce(op.reduce_min, x, axis, keepdims)
+max = partial(_reduce, op.reduce_max)
+min = partial(_reduce, op.reduce_min)
 
 
 def any(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
@@ -68,12 +69,6 @@ def any(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
 def all(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
     """Whether every one along an axis holds."""
     return min(ndx.astype(_as_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
-
-
-def _reduce(reduce: Callable[..., Any], x: Array, axis: int, keepdims: bool) -> Array:
-    # Axes counted from the end give a wrong shape for an empty batch in onnxruntime.
-    axes = op.const(np.array([axis % x.ndim]))
-    return ndx.asarray(reduce(_var(x), axes, keepdims=keepdims))
 
 
 def isfinite(x: Array, /) -> Array:

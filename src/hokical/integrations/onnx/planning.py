@@ -9,7 +9,7 @@ import numpy as np
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.version import VERSION
 from hokical.guarantees.support import Support
-from hokical.integrations.onnx.package import onnx_module
+from hokical.integrations.onnx.backend import onnx_module
 from hokical.rules.base import Rule
 
 Precision = Literal["float64", "float32"]

@@ -11,12 +11,10 @@ from hokical.core.arrays import Array, to_float64
 from hokical.core.conversion import LOG_ZERO, Zeros
 from hokical.core.logits import Logits
 from hokical.core.views import Views
-from hokical.integrations.onnx.backend import BACKEND
+from hokical.integrations.onnx.backend import BACKEND, onnx_module
 from hokical.integrations.onnx.graphs import Graph
-from hokical.integrations.onnx.lowering import use_float32, use_opset
-from hokical.integrations.onnx.package import onnx_module
 from hokical.integrations.onnx.planning import ExportPlan
-from hokical.integrations.onnx.simplify import fold_constants, simplify
+from hokical.integrations.onnx.rewriting import fold_constants, simplify, use_float32, use_opset
 from hokical.rules.answering import What, answer_unchecked
 
 #: The outputs of a graph, and what of a rule they are.
