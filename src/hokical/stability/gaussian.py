@@ -37,6 +37,8 @@ from hokical.stability.tables import (
 _ROOT_HALF = math.sqrt(0.5)
 #: The distribution goes through so many arrays of a block again and again: they stay in cache.
 _ARRAYS_AT_ONCE = 4
+#: Rows that BLAS sees at once.
+LANES = 8
 #: Margins, in scales, beyond which the chance to win is 0 in float64.
 _NO_CHANCE = 1e3
 #: Up to so many classes NumPy adds class by class, all rows at once: rows are short loops.
@@ -98,8 +100,9 @@ def _chances(logs: Array, logits: Logits, scale: Array) -> Array:
     """pi (n, classes) from the log products (n, K) down to -TAIL_LIMIT."""
     xp, tables = logits.xp, switch_tables(node_step(logits.n_classes))
     hazard, to_powers = (constant(table, logits.values) for table in tables)
-    at_points = contract(xp.exp(logs), hazard, xp)
-    return chances_from_powers(logits, scale, contract(xp.log(at_points), to_powers, xp))
+    at_points = contract_in_lanes(xp.exp(logs), hazard, xp)
+    powers = contract_in_lanes(xp.log(at_points), to_powers, xp)
+    return chances_from_powers(logits, scale, powers)
 
 
 @accelerated
@@ -134,7 +137,7 @@ def _add_beyond(log_pi: Array, margins: Array, xp: Namespace) -> Array:
 def log_products(logits: Logits, scale: Array, rule: Quadrature) -> Array:
     """sum_i log Phi(u + d_i) over all columns at every node of the rule, (n, K)."""
     moments = chebyshev_moments(logits, 2.0 / (REACH * scale))
-    return contract(moments, constant(rule.series, logits.values), logits.xp)
+    return contract_in_lanes(moments, constant(rule.series, logits.values), logits.xp)
 
 
 @accelerated
@@ -193,6 +196,15 @@ def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
     if xp is np:
         return np.einsum("np,pq->nq", rows, matrix)
     return xp.matmul(rows, matrix)
+
+
+def contract_in_lanes(rows: Array, table: Array, xp: Namespace) -> Array:
+    """`contract` with a small table: BLAS gets LANES rows at a time, whatever the batch."""
+    if xp is not np:
+        return xp.matmul(rows, table)
+    n, p = rows.shape
+    whole = rows if n % LANES == 0 else np.concatenate([rows, np.zeros((-n % LANES, p))])
+    return np.matmul(whole.reshape(-1, LANES, p), table).reshape(-1, table.shape[1])[:n]
 
 
 def _row_powers(coefficients: Array, t: Array, xp: Namespace) -> Array:

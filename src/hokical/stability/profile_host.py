@@ -14,12 +14,10 @@ from hokical.core.special import log_ndtr, ndtr
 from hokical.core.types import FloatArray
 from hokical.stability import profile
 from hokical.stability.compiled_profile_kernels import far_loss
-from hokical.stability.gaussian import moments_by_class
+from hokical.stability.gaussian import LANES, moments_by_class
 from hokical.stability.profile import BUMP, CUT_FROM, FAR_FROM, NO_CHANCE, ROOT_HALF
 from hokical.stability.tables import DEGREE, REACH, Quadrature, tail_quadrature
 
-#: Pairs that BLAS sees at once.
-LANES = 8
 #: Pairs that are looked at one by one.
 _FEW = 4
 Rows = NDArray[np.intp]
