@@ -2,8 +2,10 @@
 
 import operator
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import reduce
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -11,12 +13,17 @@ from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
 from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.fitted import load
+from hokical.core.optional import import_optional
+from hokical.core.storage import CalibratorFileError
 from hokical.core.views import Views
 from hokical.guarantees.selective import SelectivePrediction
 from hokical.integrations.torch import batches
 from hokical.integrations.torch.batches import GetLogits
-from hokical.integrations.torch.files import read_network, write_network
 from hokical.integrations.torch.module import CalibratorModule, as_module
+
+#: Under which name the calibrator stands in the file of a network.
+_CALIBRATOR = "hokical_calibrator"
 
 
 class CalibratedOutput(NamedTuple):
@@ -175,7 +182,13 @@ class CalibratedModel(nn.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network's numbers and the calibrator to one file (safetensors, no pickle)."""
-        write_network(path, self.model, self._known_fit("save"))
+        safetensors = import_optional("safetensors.torch", "safetensors")
+        target, fitted = Path(path), self._known_fit("save")
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:  # the old file stays so long
+            fitted.save(Path(folder, "cal.json"))
+            about = {_CALIBRATOR: Path(folder, "cal.json").read_text(encoding="utf-8")}
+            safetensors.save_model(self.model, str(Path(folder, "network")), metadata=about)
+            os.replace(Path(folder, "network"), target)
 
     @classmethod
     def load(
@@ -189,7 +202,16 @@ class CalibratedModel(nn.Module):
         `model` is that network, or a function that makes it: the file holds its numbers, not its
         code. `options` are those of the class, such as `class_axis`.
         """
-        return cls(*read_network(path, model), **options)
+        network = model if isinstance(model, nn.Module) else model()
+        if not isinstance(network, nn.Module):
+            raise TypeError(
+                "`model` must be the network, an nn.Module, or a function that makes it; got "
+                f"{type(network).__name__}."
+            )
+        fitted = _read_calibrator(path)
+        with torch.no_grad():
+            import_optional("safetensors.torch", "safetensors").load_model(network, str(path))
+        return cls(network, fitted, **options)
 
     def extra_repr(self) -> str:
         """The method, what was chosen and why, and where the classes are."""
@@ -210,3 +232,21 @@ class CalibratedModel(nn.Module):
     def fitted(self) -> Calibrator | None:
         """The calibrator this was made with, to be saved; None once a state dict was loaded."""
         return self.calibrator.fitted
+
+
+def _read_calibrator(path: str | os.PathLike[str]) -> Calibrator:
+    """The calibrator in a file of a network, which stands there as JSON beside the tensors."""
+    safetensors = import_optional("safetensors.torch", "safetensors")
+    Path(path).open("rb").close()  # for an error that names the file
+    try:
+        with safetensors.safe_open(str(path), framework="pt") as stored:
+            text = (stored.metadata() or {}).get(_CALIBRATOR)
+    except Exception as error:  # of a kind of its own
+        raise CalibratorFileError(f"{path} is not a safetensors file: {error}") from error
+    if text is None:
+        raise CalibratorFileError(
+            f"{path} holds no calibrator; write it with `CalibratedModel.save`."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "cal.json").write_text(text, encoding="utf-8")
+        return load(Path(folder, "cal.json"))

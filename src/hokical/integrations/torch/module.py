@@ -9,9 +9,8 @@ from torch.utils._pytree import _register_namedtuple
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.integrations.torch import answers as _answers
-from hokical.integrations.torch.answers import Wanted, answers, check_shapes
+from hokical.integrations.torch.answers import Frame, Wanted, answers, check_shapes
 from hokical.integrations.torch.backend import BACKEND
-from hokical.integrations.torch.frame import Frame
 
 
 class Prediction(NamedTuple):
