@@ -122,9 +122,9 @@ class AutoCalibrator(BaseCalibrator):
         hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
         if hopeless:
             return _keep_own(counted, hopeless)
-        floor, base = choose_base(counted)
+        floor, base, floored = choose_base(counted)
         fit = fit_structured(
-            counted,
+            floored,
             n_examples,
             floor,
             base.temperature,

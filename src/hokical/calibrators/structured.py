@@ -125,9 +125,9 @@ class StructuredScaling(BaseCalibrator):
     def _fit(self, examples: Partition) -> Fit:
         counted, n_examples = count_possible(examples.gather(type(self).__name__))
         size = counted.n_classes
-        floor, base = choose_base(counted)
+        floor, base, floored = choose_base(counted)
         found = fit_structured(
-            counted,
+            floored,
             n_examples,
             floor,
             base.temperature,

@@ -11,18 +11,18 @@ from hokical.core.logits import Logits
 from hokical.core.portable import uniform_draws
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.blas import one_blas_thread
-from hokical.fitting.floor import ROUGH_TOLERANCE, with_floor
+from hokical.fitting.floor import ROUGH_TOLERANCE
 from hokical.fitting.likelihood import CountedExamples
 from hokical.fitting.linear_problem import LinearPoint
 from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import minimize_newton_cg, solve_cg
 from hokical.fitting.simplex import AverageLoss, best_weights
-from hokical.fitting.structured import StructuredBlock
+from hokical.fitting.structured_blocks import StructuredBlock
 from hokical.fitting.structured_fit import StructuredFit
 from hokical.fitting.temperature import best_temperature, log_step
 from hokical.rules.auto import LEAST, PARTS, as_log_proba, average
 from hokical.rules.probabilities import softmax
-from hokical.rules.structured import StructuredRule, mix_evenly
+from hokical.rules.structured import mix_evenly
 from hokical.stability.api import draw_seed
 
 #: Candidates are weighed on evenly spaced rows of at most about this many logits, at least so many
@@ -96,16 +96,17 @@ def hold_out(
     floor, and the temperature inside structured scaling, stay those of the whole.
     """
     step = min(examples.logits.size // WEIGHED_SIZE, examples.logits.n_rows // WEIGHED_ROWS)
-    some, whole = examples, fit.minimum.point
+    some, floored, whole = examples, fit.examples, fit.minimum.point
     with one_blas_thread():
         if step >= 2:
-            some = examples.every(step)
-            whole = whole.problem.on_others(some, fit.rule).evaluate(fit.minimum.x)
+            some, floored = examples.every(step), floored.every(step)
+            others = whole.problem.on_others(floored, fit.rule.temperature)
+            whole = others.evaluate(fit.minimum.x)
         share = some.logits.n_rows / examples.logits.n_rows
         fold = assign_folds(some.labels, n_folds, draw_seed(random_state))
         kept = [np.where(fold == number, 1.0 - share, 1.0) for number in range(n_folds)]
         fits = [_leave_out(whole, part, fit.minimum) for part in kept]
-        sharper = _sharpen(whole, some, kept, fit.rule)
+        sharper = _sharpen(whole, floored, kept, fit.rule.temperature)
         counts = np.array([n_examples * float(some.weights @ part) for part in kept])
         found = _ask(whole, some, fold, [x for x, _ in fits], sharper, 1.0 / (counts + 1.0))
     converged = all(ended for _, ended in fits)
@@ -123,30 +124,35 @@ def _leave_out(whole: LinearPoint, kept: FloatArray, found: Minimum) -> tuple[Fl
     )
     if 0.5 * float(residual @ direction) <= ONE_STEP:
         return found.x + direction, True
-    again = minimize_newton_cg(others.evaluate, found.x, tol=FOLD_TOLERANCE, max_iter=MAX_ITER)
+    again = minimize_newton_cg(
+        others.evaluate,
+        found.x + direction,
+        tol=FOLD_TOLERANCE,
+        max_iter=MAX_ITER,
+        precondition=found.precondition,
+    )
     return again.x, again.converged
 
 
 def _sharpen(
-    whole: LinearPoint, some: CountedExamples, kept: list[FloatArray], rule: StructuredRule
+    whole: LinearPoint, floored: CountedExamples, kept: list[FloatArray], temperature: float
 ) -> FloatArray:
     """What z is to be multiplied with for temperature scaling without each fold, (folds,)."""
     data = whole.problem.examples
-    by_block = [some.logits.on_host(part) for part in data.map(StructuredBlock.margin_moments)]
-    moments = some.weights * np.concatenate(by_block, axis=1)
+    by_block = [floored.logits.on_host(part) for part in data.map(StructuredBlock.margin_moments)]
+    moments = floored.weights * np.concatenate(by_block, axis=1)
     found = []
     for part in kept:
         step = log_step(*(moments @ part))
         if abs(step) > ONE_TEMPERATURE_STEP:
-            others = some.take(np.flatnonzero(part == 1.0))
-            others = replace(others, weights=others.weights / others.weights.sum())
+            others = floored.take(np.flatnonzero(part == 1.0))
             exact = best_temperature(
-                with_floor(others, rule.floor),
-                bounds=(1e-3 * rule.temperature, 1e3 * rule.temperature),
+                replace(others, weights=others.weights / others.weights.sum()),
+                bounds=(1e-3 * temperature, 1e3 * temperature),
                 tol=ROUGH_TOLERANCE,
-                start=rule.temperature,
+                start=temperature,
             )
-            step = np.log(rule.temperature / exact.temperature)
+            step = np.log(temperature / exact.temperature)
         found.append(step)
     return np.exp(found)
 
@@ -164,10 +170,14 @@ def _ask(
     def work(block: StructuredBlock, rows: slice) -> tuple[Array, Array, Array]:
         logits = some.logits.part(rows)
         xp, which = logits.xp, fold[rows]
-        scores = block.z
-        for number, coef in enumerate(coefs):
-            here = logits.beside(which == number)[:, None]
-            scores = xp.where(here, block.scores(logits.beside(coef)), scores)
+        order = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[order], np.arange(1, len(coefs)))
+        parts = [
+            block.take(own).scores(logits.beside(coef))
+            for own, coef in zip(np.split(order, ends), coefs, strict=True)
+        ]
+        back = logits.beside(np.argsort(order))
+        scores = xp.take(xp.concat(parts, axis=0), back, axis=0)
         scaled = block.z * logits.beside(sharper[which])[:, None]
         uniform = logits.beside(even[which])[:, None]
         own, scaled = softmax(-logits.margins, logits), softmax(scaled, logits)

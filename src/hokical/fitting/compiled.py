@@ -7,8 +7,10 @@ import numpy as np
 
 from hokical.core.jit import Kernel
 from hokical.core.logits import Logits
-from hokical.fitting import ensemble, likelihood
-from hokical.fitting.kernels import margin_moments, margin_products
+from hokical.core.types import FloatArray
+from hokical.fitting import ensemble, floor, likelihood, structured_blocks
+from hokical.fitting.kernels import floor_rows, margin_moments, margin_products
+from hokical.fitting.structured_kernels import shape_rows
 
 
 def _worthwhile(kernel: Kernel) -> Callable[..., bool]:
@@ -28,3 +30,20 @@ def _column_products(logits: Logits, beta: float, plain: Callable[[], Any]) -> A
     out = np.empty((3, 3, logits.n_rows))
     margin_products(logits.block(), logits.top, beta, likelihood.FAR, out)
     return out
+
+
+@floor.floored_values.register(_worthwhile(floor_rows))
+def _floored_values(logits: Logits, floor: float) -> FloatArray:
+    out = np.empty((logits.n_rows, logits.n_classes))
+    floor_rows(logits.block(), logits.top, floor, likelihood.FAR, out)
+    return out
+
+
+@structured_blocks.make_features.register(
+    lambda logits, _, every: every and structured_blocks.can_compile(logits)
+)
+def _make_features(logits: Logits, temperature: float, _: bool) -> tuple[FloatArray, FloatArray]:
+    z = np.empty((logits.n_rows, logits.n_classes))
+    shapes = np.empty((3, *z.shape))
+    shape_rows(logits.block(), logits.top, logits.labels, temperature, z, shapes)
+    return z, shapes.reshape(3, -1)

@@ -8,6 +8,8 @@ from functools import partial
 
 import numpy as np
 
+from hokical.core.accelerate import accelerated
+from hokical.core.arrays import Array
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
@@ -23,6 +25,8 @@ from hokical.rules.probabilities import log_probabilities
 FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
 #: The largest floor within this of the least log loss is taken, as zeros may still turn up.
 AS_GOOD = 1e-9
+#: A floor that changes the log loss by no more than this is as good as any below it.
+UNCHANGED = 1e-11
 #: Floors are compared on evenly spaced rows, at least this many rows and logits.
 COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 14
 #: Log losses need not be exact to be compared: the last step of each floor's temperature.
@@ -114,29 +118,35 @@ def _floor_of_sample(some: CountedExamples) -> float:
 
 def floor_all(logits: Logits, floor: float) -> Logits:
     """Logits log(p + floor) (n, classes), computed block by block."""
-    values = by_blocks(lambda block: add_floor(block, floor).values, logits)
+    values = by_blocks(lambda block: floored_values(block, floor), logits)
     made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
     made.__dict__["labels"] = logits.labels
     return made
 
 
-def choose_base(examples: CountedExamples) -> tuple[float, TemperatureFit]:
-    """The floor and its temperature of least log loss.
+@accelerated
+def floored_values(logits: Logits, floor: float) -> Array:
+    """log(p + floor) (n, classes) of a block, for a floor above 0."""
+    return add_floor(logits, floor).values
+
+
+def choose_base(examples: CountedExamples) -> tuple[float, TemperatureFit, CountedExamples]:
+    """The floor and its temperature of least log loss, and the examples with that floor.
 
     Where the log loss falls down to temperature 0, as when every label has the top logit, the
     temperature is 1, kept within a factor of 1000 of the spread, and `converged` is False.
     """
-    spread, low, high = _find_bounds(examples)
     some = _sample(examples)
+    spread, low, high = _find_bounds(some)
+    floor, start = 0.0, None
     if some.mean_true_margin > 0.0:
         floor, start = _choose_floor(some, (low, high))
-        found = best_temperature(with_floor(examples, floor), bounds=(low, high), start=start)
-    else:
-        floor, found = 0.0, best_temperature(examples, bounds=(low, high))
+    floored = with_floor(examples, floor)
+    found = best_temperature(floored, bounds=(low, high), start=start)
     if found.converged or found.temperature == high:
-        return floor, replace(found, converged=True)
+        return floor, replace(found, converged=True), floored
     neutral = min(max(1.0, spread / 1e3), spread * 1e3)
-    return floor, replace(found, temperature=min(max(neutral, low), high))
+    return floor, replace(found, temperature=min(max(neutral, low), high)), floored
 
 
 def _find_bounds(examples: CountedExamples) -> tuple[float, float, float]:
@@ -149,7 +159,7 @@ def _find_bounds(examples: CountedExamples) -> tuple[float, float, float]:
 def _choose_floor(some: CountedExamples, bounds: tuple[float, float]) -> tuple[float, float]:
     """The floor, and about its temperature; each temperature is sought from the one before.
 
-    Every other floor is tried, and those beside the best.
+    0 and every other floor are tried, as long as they change something, and those beside the best.
     """
     logits = some.logits
     xp, possible = logits.xp, logits.possible
@@ -169,8 +179,13 @@ def _choose_floor(some: CountedExamples, bounds: tuple[float, float]) -> tuple[f
     def find_best() -> int:
         return int(np.flatnonzero(losses <= losses.min() + AS_GOOD)[0])
 
-    for place in (*range(0, len(FLOORS), 2), len(FLOORS) - 1):
+    last = len(FLOORS) - 1
+    compare(last)
+    for place in range(0, last, 2):
         compare(place)
+        if abs(losses[place] - losses[last]) <= UNCHANGED:
+            losses[place:], temperatures[place:] = losses[last], temperatures[last]
+            break
     middle = find_best()
     start = float(temperatures[middle])
     for place in (middle - 1, middle + 1):
@@ -203,5 +218,7 @@ def _choose_rows(margins: FloatArray, step: int, first_row: int) -> tuple[IntArr
 
 
 def with_floor(examples: CountedExamples, floor: float) -> CountedExamples:
-    """The same examples with log(p + floor) for logits."""
+    """The same examples with log(p + floor) for logits; themselves where the floor is 0."""
+    if floor == 0.0:
+        return examples
     return CountedExamples(floor_all(examples.logits, floor), examples.labels, examples.weights)

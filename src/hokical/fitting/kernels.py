@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from hokical.core.fast_exp import exp_minus
+from hokical.core.fast_exp import exp_minus, log_of
 from hokical.core.jit import kernel
 from hokical.core.types import FloatArray
 
@@ -60,3 +61,19 @@ def margin_products(
         out[0, 0, n], out[0, 1, n], out[0, 2, n] = a0, a1, a2
         out[1, 0, n], out[1, 1, n], out[1, 2, n] = b0, b1, b2
         out[2, 0, n], out[2, 1, n], out[2, 2, n] = c0, c1, c2
+
+
+@kernel
+def floor_rows(block: Block, top: FloatArray, floor: float, far: float, out: FloatArray) -> None:
+    """out[n, i] = log(p + floor), p the softmax of a row; -inf where a class is impossible."""
+    for n in range(block.shape[0]):
+        row = block[n]
+        highest = top[n]
+        total = 0.0
+        for i in range(row.shape[0]):
+            out[n, i] = exp_minus(min(highest - row[i], far))
+            total += out[n, i]
+        share = 1.0 / total
+        for i in range(row.shape[0]):
+            value = log_of(out[n, i] * share + floor)
+            out[n, i] = value if row[i] > -np.inf else -np.inf

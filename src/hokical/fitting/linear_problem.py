@@ -34,9 +34,9 @@ class LinearProblem:
         pull = self.penalty * away
         return LinearPoint(self, loss + 0.5 * float(np.vdot(pull, away)), proba, pull)
 
-    def inverse_hessian(self, proba: list[Array]) -> InverseHessian:
+    def inverse_hessian(self, point: LinearPoint) -> InverseHessian:
         """Cheap to make and to use, for conjugate gradients."""
-        first, second = self.examples.moments(proba)
+        first, second = self.examples.moments(point.proba)
         return OuterProducts(first[:, -1:], first, second, self.penalty)
 
 
@@ -59,7 +59,7 @@ class LinearPoint:
 
     @cached_property
     def _inverse(self) -> InverseHessian:
-        return self.problem.inverse_hessian(self.proba)
+        return self.problem.inverse_hessian(self)
 
     def precondition(self, residual: FloatArray) -> FloatArray:
         return self._inverse.solve(residual)

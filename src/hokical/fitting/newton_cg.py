@@ -44,16 +44,23 @@ class SmoothPoint(Protocol):
 
 
 def minimize_newton_cg(
-    evaluate: Callable[[FloatArray], SmoothPoint], start: FloatArray, *, tol: float, max_iter: int
+    evaluate: Callable[[FloatArray], SmoothPoint],
+    start: FloatArray,
+    *,
+    tol: float,
+    max_iter: int,
+    precondition: Product | None = None,
+    rough_start: bool = False,
 ) -> Minimum:
     """The minimum from `start`, by Newton steps with a line search.
 
     Converged means that a Newton step, solved to its accuracy, promised a drop of at most `tol`;
     that step is still taken. Otherwise `converged` is False: after `max_iter` steps, or where no
-    step lowers the value.
+    step lowers the value. A `precondition` from elsewhere is used in place of the start's; that of
+    a `rough_start` is used for the first step alone.
     """
     x, point = start, evaluate(start)
-    precondition = point.precondition
+    precondition = precondition or point.precondition
     for step in range(1, max_iter + 1):
         direction, products = newton_direction(point, precondition, tol)
         promise = -0.5 * float(np.vdot(point.gradient, direction))
@@ -63,7 +70,7 @@ def minimize_newton_cg(
         x, point = found
         if products <= MAX_CG_STEPS and promise <= tol:
             return Minimum(x, point.value, step, True, point, precondition)
-        if products > STALE:
+        if products > STALE or (rough_start and step == 1):
             precondition = point.precondition
     return Minimum(x, point.value, max_iter, False, point, precondition)
 

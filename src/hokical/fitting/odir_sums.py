@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,13 @@ from hokical.core.arrays import Array, Backend, Namespace
 from hokical.core.logits import Logits
 from hokical.core.parallel import for_row_blocks
 from hokical.core.types import BoolArray, FloatArray, IntArray
-from hokical.fitting.likelihood import exp_in_place, row_dots
+from hokical.fitting.likelihood import exp_in_place, row_dots, row_sums
 
 Found = TypeVar("Found")
 
 #: NumPy's rows are cut into at most this many blocks, each of at least that many numbers.
 MAX_BLOCKS = 8
-MIN_BLOCK_SIZE = 1 << 15
+MIN_BLOCK_SIZE = 1 << 16
 
 
 def block_rows(n_rows: int, n_classes: int) -> int:
@@ -56,11 +56,10 @@ class LinearBlock:
     def _rows(self) -> IntArray:
         return np.arange(self.inputs.shape[0])
 
-    @property
-    def is_true(self) -> Array:
-        """(rows, classes), true at the label."""
-        columns = self.backend.from_host(np.arange(self.inputs.shape[1] - 1), self.inputs)
-        return columns[None, :] == self.labels[:, None]
+    def replace_true(self, table: Array, others: Array | float) -> Array:
+        """A table (rows, classes) with `others` at the label."""
+        columns = self.backend.from_host(np.arange(table.shape[1]), self.inputs)
+        return self.xp.where(columns[None, :] == self.labels[:, None], others, table)
 
     def at_true(self, table: Array) -> Array:
         """The entry (rows,) of each row of a table (rows, classes) at its label."""
@@ -68,16 +67,18 @@ class LinearBlock:
             return table[self._rows, self.labels]
         return self.xp.take_along_axis(table, self.labels[:, None], axis=1)[:, 0]
 
-    def take(self, rows: BoolArray, total: float) -> LinearBlock:
-        """The rows of a mask on the host, with weights divided by a total."""
-        where = self.backend.from_host(np.flatnonzero(rows), self.inputs)
-
-        def some(array: Array) -> Array:
-            return self.xp.take(array, where, axis=0)
-
-        possible = None if self.possible is None else some(self.possible)
-        weights = some(self.weights) / total
-        return LinearBlock(some(self.inputs), possible, some(self.labels), weights, self.backend)
+    def take(self, rows: IntArray) -> Self:
+        """Rows by number."""
+        where = self.backend.from_host(rows, self.inputs)
+        names = (
+            "inputs",
+            "labels",
+            "weights",
+            *(["possible"] if self.possible is not None else []),
+        )
+        return replace(
+            self, **{name: self.xp.take(getattr(self, name), where, axis=0) for name in names}
+        )
 
     def mask(self, scores: Array) -> Array:
         """Scores (rows, classes), -inf where the class is impossible."""
@@ -103,7 +104,7 @@ class LinearBlock:
         below = scores - xp.max(scores, axis=1, keepdims=True)
         own = self.at_true(below)
         proba = exp_in_place(below, xp)
-        total = xp.sum(proba, axis=1)
+        total = row_sums(proba, xp)
         proba /= total[:, None]
         return proba, xp.sum(self.weights[:, 0] * (xp.log(total) - own))
 
@@ -113,7 +114,7 @@ class LinearBlock:
             residual = proba.copy()
             residual[self._rows, self.labels] -= 1.0
         else:
-            residual = self.xp.where(self.is_true, proba - 1.0, proba)
+            residual = self.replace_true(proba, proba - 1.0)
         residual *= self.weights
         return self.pull(residual)
 
@@ -140,7 +141,7 @@ class LinearBlock:
         xp = self.xp
         scores = self.inputs[:, :-1] * diagonal
         scores = self.mask(xp.where(present[None, :], scores, xp.zeros_like(scores)))
-        others = xp.max(xp.where(self.is_true, -xp.inf, scores), axis=1)
+        others = xp.max(self.replace_true(scores, -xp.inf), axis=1)
         return xp.all(self.at_true(scores) > others)
 
 
@@ -194,10 +195,14 @@ class LinearExamples:
     def take(self, rows: BoolArray) -> LinearExamples:
         """Some of the rows (n,), with weights that sum to 1 again."""
         weights = self.weights[rows]
+        parts = [
+            block.take(np.flatnonzero(rows[own]))
+            for block, own in zip(self.blocks, self.rows, strict=True)
+            if rows[own].any()
+        ]
         total = float(weights.sum())
-        parts = zip(self.blocks, self.rows, strict=True)
-        blocks = [block.take(rows[own], total) for block, own in parts if rows[own].any()]
-        return LinearExamples(blocks, self.labels[rows], weights / weights.sum(), self.n_classes)
+        blocks = [replace(part, weights=part.weights / total) for part in parts]
+        return LinearExamples(blocks, self.labels[rows], weights / total, self.n_classes)
 
     @property
     def rows(self) -> list[slice]:

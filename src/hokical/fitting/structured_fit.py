@@ -20,9 +20,10 @@ MOST_CROSSED = 100
 
 @dataclass(frozen=True, eq=False)
 class StructuredFit:
-    """The rule, its mean log loss on the examples, and how the solver ended."""
+    """The rule, its `examples` with the floor in their logits, its mean log loss, and the end."""
 
     rule: StructuredRule
+    examples: CountedExamples
     log_loss: float
     minimum: Minimum
 
@@ -46,15 +47,20 @@ def fit_structured(
     tol: float,
     max_iter: int,
 ) -> StructuredFit:
-    """Minimise, from temperature scaling."""
+    """Minimise, from temperature scaling. The examples have the floor in their logits."""
     problem = StructuredProblem.of(
-        examples, floor, temperature, crossed=crossed, strength=strength / n_examples
+        examples, temperature, crossed=crossed, strength=strength / n_examples
     )
     with one_blas_thread():
-        found = minimize_newton_cg(problem.evaluate, problem.centre, tol=tol, max_iter=max_iter)
+        found = minimize_newton_cg(
+            problem.evaluate,
+            problem.centre,
+            tol=tol,
+            max_iter=max_iter,
+            rough_start=problem.is_small,
+        )
         even = 1.0 / (n_examples + 1.0)
         log_loss = problem.log_loss(found.point.proba, even)
     w, v, b, m = problem.split(found.x)
-    return StructuredFit(
-        StructuredRule(floor, temperature, w, 1.0 + v, b, m, even), log_loss, found
-    )
+    rule = StructuredRule(floor, temperature, w, 1.0 + v, b, m, even)
+    return StructuredFit(rule, examples, log_loss, found)

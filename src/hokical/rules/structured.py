@@ -93,31 +93,33 @@ def structured_features(
     finite to the others, and its own probability is 0 anyway.
     """
     xp = logits.xp
-    below = _margins(smooth(log_probabilities(logits), floor, xp), logits)
+    smoothed = smooth(log_probabilities(logits), floor, xp)
+    return shape_features(xp.max(smoothed, axis=1, keepdims=True) - smoothed, logits, temperature)
+
+
+def shape_features(
+    below: Array, logits: Logits, temperature: Array
+) -> tuple[Array, Array, Array, Array]:
+    """The same from the distance of log(p + floor) below the label's, (n, classes)."""
+    xp, possible = logits.xp, logits.possible
+    below = xp.where(possible, below, xp.zeros_like(below))
+    below = xp.where(possible, below, xp.max(below, axis=1, keepdims=True))
     margins = xp.clip(below / temperature, None, FARTHEST_BELOW)
     softer = xp.clip(below / (SOFTER * temperature), None, FARTHEST_BELOW)
-    p, norm, miss = _softmax_parts(margins, logits)
-    return -(margins + norm), miss, p, _softmax_parts(softer, logits)[2]
+    rivals = xp.astype(possible & ~logits.is_label, xp.float64)
+    p, norm, miss = _softmax_parts(margins, rivals, logits)
+    return -(margins + norm), miss, p, _softmax_parts(softer, rivals, logits)[2]
 
 
-def _margins(smoothed: Array, logits: Logits) -> Array:
-    """Distance below the label's, (n, classes); for impossible classes the farthest of others."""
-    xp = logits.xp
-    below = xp.max(smoothed, axis=1, keepdims=True) - smoothed
-    below = xp.where(logits.possible, below, xp.zeros_like(below))
-    return xp.where(logits.possible, below, xp.max(below, axis=1, keepdims=True))
-
-
-def _softmax_parts(margins: Array, logits: Logits) -> tuple[Array, Array, Array]:
+def _softmax_parts(margins: Array, rivals: Array, logits: Logits) -> tuple[Array, Array, Array]:
     """Probabilities, minus the log of the label's (n, 1), and log(1 - probabilities).
 
-    From margins in temperatures. The label's 1 - p is the sum of the others', which is precise
-    where p is near 1.
+    From margins in temperatures; `rivals` is 1 at possible classes but the label. The label's
+    1 - p is the sum of theirs, which is precise where p is near 1.
     """
     xp = logits.xp
     odds = xp.exp(-margins)
-    other = logits.possible & ~logits.is_label
-    rest = xp.sum(xp.where(other, odds, xp.zeros_like(odds)), axis=1, keepdims=True)
+    rest = xp.sum(odds * rivals, axis=1, keepdims=True)
     norm, p = xp.log1p(rest), odds / (1.0 + rest)
     miss = xp.log(1.0 - xp.clip(p, None, 1.0 - LEAST_REST))
     own = xp.log(xp.clip(rest, LEAST_REST, None)) - norm
