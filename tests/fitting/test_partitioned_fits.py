@@ -90,8 +90,8 @@ def part_of(array: np.ndarray | None, start: int, stop: int) -> np.ndarray | Non
 def test_the_noise_chosen_in_passes_is_that_in_memory(
     weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hokical.fitting.noise_in_passes._MOST_LOGITS", 0)
     monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_ROWS", 200)
+    monkeypatch.setattr("hokical.fitting.noise_search._SAMPLE_ROWS", 900)
     data = examples(3000, weighted)
     pieces = Pieces(*data, 700)
     found = choose_noise(pieces)
@@ -99,14 +99,13 @@ def test_the_noise_chosen_in_passes_is_that_in_memory(
     assert found.noise == expected.noise
     assert [trial.noise for trial in found.trials] == [trial.noise for trial in expected.trials]
     np.testing.assert_allclose(found.sigma_hat, expected.sigma_hat, rtol=1e-12)
-    assert pieces.passes == 2 + sum(trial.n_examples == 3000 for trial in found.trials)
+    assert {trial.n_examples for trial in found.trials} == {50, 200, 900}
+    assert pieces.passes == 2
 
 
-def test_few_examples_are_gathered_to_choose_the_noise() -> None:
+def test_few_examples_are_all_taken_to_choose_the_noise() -> None:
     data = examples(500, weighted=False)
-    pieces = Pieces(*data, 100)
-    assert choose_noise(pieces).best == select_noise(*data[:2]).best
-    assert pieces.passes == 1
+    assert choose_noise(Pieces(*data, 100)).best == select_noise(*data[:2]).best
 
 
 @pytest.mark.parametrize("weighted", [False, True])
