@@ -6,11 +6,9 @@ With D = 1{correct} - confidence, w_j the weight of bin j and g_j its sum of D,
     ECE_p = (sum_j w_j/W |g_j/w_j|^p)^(1/p),   p = 1: the ECE,   p = inf: the MCE.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -65,22 +63,22 @@ class BinnedSums:
         n_bins: int = 15,
         bins: Bins = "width",
         sample_weight: Any = None,
-    ) -> BinnedSums:
+    ) -> Self:
         """Sums of examples; arguments as in `ece`."""
-        examples = as_examples(confidence, correct, sample_weight)
-        n_bins = check_count(n_bins)
-        index = _bin_examples(examples, n_bins, bins)
-        square = examples.confidence**2
-        error = (examples.correct - examples.confidence) ** 2
-        return cls(
-            np.bincount(index, minlength=n_bins).astype(np.int64),
-            *_first_sums(examples, index, n_bins),
-            square_words=exact_sums(index, square, n_bins, examples.weight),
-            error_words=exact_sums(index, error, n_bins, examples.weight),
-            scheme=bins,
-        )
+        rows = as_examples(confidence, correct, sample_weight)
+        return cls.from_rows(rows, n_bins, bins)
 
-    def __add__(self, other: object) -> BinnedSums:
+    @classmethod
+    def from_rows(cls, rows: Examples, n_bins: int, bins: Bins = "width") -> Self:
+        """Sums of examples that were checked."""
+        n_bins = check_count(n_bins)
+        index = _bin_examples(rows, n_bins, bins)
+        squares = exact_sums(index, rows.confidence**2, n_bins, rows.weight)
+        errors = exact_sums(index, (rows.correct - rows.confidence) ** 2, n_bins, rows.weight)
+        count = np.bincount(index, minlength=n_bins).astype(np.int64)
+        return cls(count, *_first_sums(rows, index, n_bins), squares, errors, bins)
+
+    def __add__(self, other: object) -> Self:
         if not isinstance(other, BinnedSums):
             return NotImplemented
         if self.scheme != "width" or other.scheme != "width":
@@ -94,7 +92,7 @@ class BinnedSums:
                 f"{self.n_bins} and {other.n_bins}."
             )
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return BinnedSums(*(own + more for own, more in list(pairs)[:-1]))
+        return type(self)(*(own + more for own, more in list(pairs)[:-1]))
 
     def __repr__(self) -> str:
         size = f"n_bins={self.n_bins}, total_weight={self.total_weight:g}"

@@ -40,12 +40,7 @@ def read_bins(
     if is_chunked(confidence) and bins == "width":
         limits = {"n_bins": check_count(n_bins), "levels": False}
         return sum_chunks(MetricSums.from_examples, *columns, **limits).binned
-    if is_chunked(confidence):
-        rows = read_examples(*columns)
-        columns = (rows.confidence, rows.correct, rows.weight)
-    return BinnedSums.from_examples(
-        *columns[:2], n_bins=n_bins, bins=bins, sample_weight=columns[2]
-    )
+    return BinnedSums.from_rows(read_examples(*columns), n_bins, bins)
 
 
 def read_gaps(

@@ -1,10 +1,8 @@
 """Calibration by predicted label: a good average can hide a class whose confidence is wrong."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import rel_entr
@@ -91,25 +89,20 @@ class ClassSums:
         sample_weight: Any = None,
         *,
         n_classes: int,
-    ) -> ClassSums:
+    ) -> Self:
         """Sums of a chunk; `predicted` (n,) are the labels that were given."""
         rows = as_examples(confidence, correct)
         weight = np.ones(rows.n_rows) if sample_weight is None else np.asarray(sample_weight, float)
         label = as_labels(predicted, rows.n_rows, n_classes, name="predicted")
-        columns = (
-            np.sign(weight),
-            weight,
-            weight**2,
-            weight * rows.confidence,
-            weight * rows.correct,
-        )
+        scores = (weight * rows.confidence, weight * rows.correct)
+        columns = (np.sign(weight), weight, weight**2, *scores)
         return cls(*(sum_by(label, column, n_classes) for column in columns))
 
-    def __add__(self, other: object) -> ClassSums:
+    def __add__(self, other: object) -> Self:
         if not isinstance(other, ClassSums):
             return NotImplemented
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return ClassSums(*(own + more for own, more in pairs))
+        return type(self)(*(own + more for own, more in pairs))
 
     def table(self, *, ece: float, delta: float = 0.05) -> ClassTable:
         """The table, given the top-label ECE."""

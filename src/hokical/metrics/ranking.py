@@ -4,11 +4,9 @@ Examples of equal confidence cannot be ordered, so every metric averages over th
 the share of wrong answers among those kept, the most confident first.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import digamma
@@ -32,7 +30,7 @@ class RankedExamples:
     errors: FloatArray
 
     @classmethod
-    def from_examples(cls, examples: Examples) -> RankedExamples:
+    def from_examples(cls, examples: Examples) -> Self:
         """Sort and merge ties, which makes the metrics independent of the row order."""
         values, place = np.unique(examples.confidence, return_inverse=True)
         weight = examples.filled_weight()

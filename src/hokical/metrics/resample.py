@@ -7,11 +7,10 @@ neighbours; of many rows, neighbouring confidences are merged into cells. Sums h
 float64; the tests compare them with the public functions under the same weights.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -53,7 +52,7 @@ class Resampler:
     errors: FloatArray
 
     @classmethod
-    def from_examples(cls, examples: Examples, random_state: int = 0, n_bins: int = 1) -> Resampler:
+    def from_examples(cls, examples: Examples, random_state: int = 0, n_bins: int = 1) -> Self:
         """Sorted by confidence, then by correctness, so that the given order does not matter.
 
         Cells stay inside one of `n_bins` bins of equal width, and equal confidences in one cell.

@@ -127,15 +127,11 @@ def _fixed_point(
         if not error.max() > tolerance:
             break
         open_ = error > tolerance  # converged entries stay, so none depends on its neighbours
-        guess = s + (value - s) / (1.0 - _slope(s - last_s, value - last_value))
+        run = s - last_s
+        slope = np.divide(value - last_value, run, out=np.zeros_like(run), where=run != 0)
+        guess = s + (value - s) / (1.0 - np.minimum(slope, 0.0))  # the function decreases
         inside = ~slow & (guess >= low) & (guess <= high)
         last_s, last_value = s, value
         s = np.where(open_, np.where(inside, guess, 0.5 * (low + high)), s)
         value = size(s)
     return np.asarray(np.minimum(np.maximum(value, low), high))
-
-
-def _slope(run: FloatArray, rise: FloatArray) -> FloatArray:
-    """Slope of a decreasing function from two of its points; 0 where they coincide."""
-    slope = np.divide(rise, run, out=np.zeros_like(run), where=run != 0)
-    return np.minimum(slope, 0.0)

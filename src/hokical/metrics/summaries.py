@@ -94,13 +94,11 @@ class Summary:
         return asdict(self)
 
     def __str__(self) -> str:
-        lines = [f"{self.n} examples, {1.0 - self.options.delta:.0%} intervals"]
-        lines += [
-            f"{name:<16} {e.value:>9.5f}"
-            + ("" if math.isnan(e.low) else f"  [{e.low:.5f}, {e.high:.5f}]")
-            for name, e in self.estimates.items()
-        ]
         sure = f"{1.0 - self.options.delta:.0%}"
+        lines = [f"{self.n} examples, {sure} intervals"]
+        for name, e in self.estimates.items():
+            ends = "" if math.isnan(e.low) else f"  [{e.low:.5f}, {e.high:.5f}]"
+            lines.append(f"{name:<16} {e.value:>9.5f}{ends}")
         lines += [f"true calibration error < {b:.4f} ({sure}, {m})" for m, b in self.bounds.items()]
         return "\n".join([*lines, *([self.class_warning] if self.class_warning else [])])
 

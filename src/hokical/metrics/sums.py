@@ -15,11 +15,9 @@ So d is off by at most 2^-11 of itself (0.05 %) and by at most 2^-19 (2e-6). 1 -
 c >= 1/2, and bits are shifted instead of taking a logarithm: levels are the same on every machine.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -71,7 +69,7 @@ class MetricSums:
         n_bins: int = 15,
         clip: float = 0.0,
         levels: bool = True,
-    ) -> MetricSums:
+    ) -> Self:
         """Sums of a chunk; arguments as in `ece` and `log_loss`.
 
         Without `levels` (6 MB, however many rows) there are no metrics of the order of confidences.
@@ -83,18 +81,16 @@ class MetricSums:
         return cls(
             rows.n_rows,
             rows.weight is not None,
-            BinnedSums.from_examples(
-                rows.confidence, rows.correct, n_bins=n_bins, sample_weight=rows.weight
-            ),
+            BinnedSums.from_rows(rows, n_bins),
             None if cell is None else sum_by(cell, weight, 2 * N_LEVELS).reshape(2, N_LEVELS),
             float((weight * losses).sum()),
         )
 
-    def __add__(self, other: object) -> MetricSums:
+    def __add__(self, other: object) -> Self:
         if not isinstance(other, MetricSums):
             return NotImplemented
         both = self.levels is not None and other.levels is not None
-        return MetricSums(
+        return type(self)(
             self.n_rows + other.n_rows,
             self.weighted or other.weighted,
             self.binned + other.binned,
@@ -179,7 +175,7 @@ class FullSums:
         *,
         n_bins: int = 15,
         clip: float = 0.0,
-    ) -> FullSums:
+    ) -> Self:
         """Sums of a chunk; arguments as in `classwise_ece` and `log_loss_full`."""
         rows = as_predictions(proba, labels, sample_weight)
         weight = rows.filled_weight()
@@ -190,11 +186,11 @@ class FullSums:
             *_class_sums(rows, weight, n_bins),
         )
 
-    def __add__(self, other: object) -> FullSums:
+    def __add__(self, other: object) -> Self:
         if not isinstance(other, FullSums):
             return NotImplemented
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return FullSums(*(own + more for own, more in pairs))
+        return type(self)(*(own + more for own, more in pairs))
 
     def brier(self) -> float:
         """See `brier_full`."""

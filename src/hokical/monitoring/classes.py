@@ -5,13 +5,11 @@ The rows with one predicted label are a stream of their own, with its own bet ag
 union over the classes, a false alarm about any class is ever raised with probability at most delta.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,16 +51,16 @@ class LabelTally:
     sums: IntArray
 
     @classmethod
-    def group(cls, labels: IntArray, rows: IntArray) -> LabelTally:
+    def group(cls, labels: IntArray, rows: IntArray) -> Self:
         """The sums of rows (n, 3) by label (n,)."""
         own, place = np.unique(labels, return_inverse=True)
         sums = np.zeros((own.size, 3), np.int64)
         np.add.at(sums, place, rows)
         return cls(own, sums)
 
-    def __add__(self, other: LabelTally) -> LabelTally:
+    def __add__(self, other: Self) -> Self:
         labels, rows = zip((self.labels, self.sums), (other.labels, other.sums), strict=True)
-        return LabelTally.group(np.concatenate(labels), np.concatenate(rows))
+        return self.group(np.concatenate(labels), np.concatenate(rows))
 
 
 @storable("monitor-classes")
@@ -94,7 +92,7 @@ class ClassWatch:
             self.tests[int(predicted[own[0]])] = test
 
     @classmethod
-    def merge(cls, watches: list[ClassWatch], window: Window) -> ClassWatch:
+    def merge(cls, watches: list[Self], window: Window) -> Self:
         """A reading of several streams."""
         both = cls(reduce(Panes.merge, (watch.window for watch in watches), Panes(window)))
         for label, test in (pair for watch in watches for pair in watch.tests.items()):
@@ -123,7 +121,7 @@ class ClassWatch:
         return {"window": self.window, "labels": labels, "tests": tests}
 
     @classmethod
-    def from_stored(cls, stored: dict[str, Any]) -> ClassWatch:
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
         """The inverse of `to_stored`."""
         return cls(stored["window"], dict(zip(stored["labels"], stored["tests"], strict=True)))
 

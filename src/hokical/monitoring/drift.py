@@ -14,11 +14,9 @@ is raised by the very example that brings it there, and stays. In detail:
   what they show together is of the moment.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -71,9 +69,9 @@ class Reading:
     units: IntArray
     alarm: Alarm | None
 
-    def __add__(self, other: Reading) -> Reading:
+    def __add__(self, other: Self) -> Self:
         alarms = [alarm for alarm in (self.alarm, other.alarm) if alarm is not None]
-        return Reading(self.units + other.units, min(alarms, key=_alarm_order, default=None))
+        return type(self)(self.units + other.units, min(alarms, key=_alarm_order, default=None))
 
     @property
     def log_e(self) -> float:
@@ -127,7 +125,7 @@ class Evidence:
                 )
 
     @classmethod
-    def start(cls, allowance: FloatArray, delta: float) -> Evidence:
+    def start(cls, allowance: FloatArray, delta: float) -> Self:
         """The evidence of no examples."""
         shape = (*allowance.shape, STAKES.shape[0])
         no_one, since = np.full(shape, -np.inf), np.zeros(shape, np.int64)

@@ -1,10 +1,8 @@
 """Confidence and accuracy in every bin at fit time, and whether inputs have shifted since then."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,13 +41,13 @@ class Reference:
     confidence: FloatArray
 
     @classmethod
-    def from_examples(cls, confidence: Any, correct: Any, *, n_bins: int = 15) -> Reference:
+    def from_examples(cls, confidence: Any, correct: Any, *, n_bins: int = 15) -> Self:
         """From `confidence` (n,) in [0, 1] and `correct` (n,), boolean."""
         sums = BinnedSums.from_examples(confidence, correct, n_bins=n_bins)
         return cls(sums.weight, sums.correct, total(sums.confidence_words))
 
     @classmethod
-    def from_hoki(cls, calibrator: Calibrator, *, n_bins: int = 15) -> Reference:
+    def from_hoki(cls, calibrator: Calibrator, *, n_bins: int = 15) -> Self:
         """From the table of examples in a fitted Hoki.
 
         An integer weight counts as that many examples, as in `fit`. Other weights are refused, as
@@ -71,7 +69,7 @@ class Reference:
     @classmethod
     def from_validation(
         cls, calibrator: Calibrator, logits: Any, labels: Any, *, n_bins: int = 15
-    ) -> Reference:
+    ) -> Self:
         """From labelled examples, (n, classes) and (n,), and a fitted calibrator."""
         data = as_logits(logits, fitted_by=calibrator)
         truth = as_labels(labels, data.n_rows, data.n_classes)

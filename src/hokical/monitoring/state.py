@@ -1,11 +1,9 @@
 """What a monitor keeps of its stream: options, exact sums and evidence, never examples."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -75,14 +73,14 @@ class MonitorState:
     batches: list[str] = field(default_factory=list)
 
     @classmethod
-    def start(cls, options: MonitorOptions, allowance: FloatArray) -> MonitorState:
+    def start(cls, options: MonitorOptions, allowance: FloatArray) -> Self:
         """The state of a monitor that has seen nothing."""
         evidence = Evidence.start(allowance, options.delta)
         window = options.window
         return cls(options, evidence, Panes(window), Panes(window), ClassWatch(Panes(window)))
 
     @classmethod
-    def merge(cls, states: list[MonitorState]) -> MonitorState:
+    def merge(cls, states: list[Self]) -> Self:
         """A reading of several streams; the same, to the bit, in any order."""
         first, window = states[0], states[0].options.window
         sums = [state.sums for state in states if state.sums is not None]

@@ -5,13 +5,11 @@ batch that brought it, so a window does not depend on how the stream was cut. Pa
 up by their number if it means a time, by their age if it means a place.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -33,7 +31,7 @@ class Window:
     timed: bool
 
     @classmethod
-    def from_option(cls, window: int | timedelta) -> Window:
+    def from_option(cls, window: int | timedelta) -> Self:
         """A number of examples, or a time."""
         if isinstance(window, timedelta):
             if window <= timedelta(0):
@@ -92,9 +90,9 @@ class Panes(Generic[Sums]):
                 found = self.held[number] if found is None else found + self.held[number]
         return found  # type: ignore[no-any-return]
 
-    def merge(self, other: Panes[Sums]) -> Panes[Sums]:
+    def merge(self, other: Self) -> Self:
         """Both windows as one, with the panes of each replica that are in it."""
-        both: Panes[Sums] = Panes(self.window)
+        both = type(self)(self.window)
         for source in (self, other):
             if source.newest is not None:
                 shift = 0 if self.window.timed else source.newest
@@ -112,7 +110,7 @@ class Panes(Generic[Sums]):
         return {"window": self.window, "numbers": numbers, "sums": sums, "newest": self.newest}
 
     @classmethod
-    def from_stored(cls, stored: dict[str, Any]) -> Panes[Sums]:
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
         """The inverse of `to_stored`."""
         numbers = [*stored["numbers"], 0 if stored["newest"] is None else stored["newest"]]
         if any(type(number) is not int for number in numbers):

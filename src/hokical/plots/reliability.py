@@ -62,8 +62,7 @@ def reliability(
     """
     z = -float(ndtri(0.5 * check_chance("delta", delta)))
     examples = as_examples(confidence, correct, sample_weight)
-    rows = (examples.confidence, examples.correct)
-    sums = BinnedSums.from_examples(*rows, n_bins=n_bins, bins=bins, sample_weight=examples.weight)
+    sums = BinnedSums.from_rows(examples, n_bins, bins)
     low, high = _bin_ends(examples, sums.n_bins, bins)
     full = sums.count > 0
     weight, hits = sums.weight[full], sums.correct[full]

@@ -1,14 +1,12 @@
 """Methods in a comparison: who takes part, what each gave, where the numbers come from."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -91,7 +89,7 @@ class DataFacts:
     name: str | None = None
 
     @classmethod
-    def collect(cls, logits: Logits, labels: IntArray, name: str | None) -> DataFacts:
+    def collect(cls, logits: Logits, labels: IntArray, name: str | None) -> Self:
         """The facts of logits and labels."""
         digest = hashlib.sha256()
         for rows in row_slices(logits.n_rows, logits.n_columns):
@@ -114,7 +112,7 @@ class Provenance:
     date: str = ""
 
     @classmethod
-    def collect(cls, validation: NamedData, test: NamedData, random_state: int) -> Provenance:
+    def collect(cls, validation: NamedData, test: NamedData, random_state: int) -> Self:
         """That of numbers computed now, from logits, labels and the name of either set."""
         facts = DataFacts.collect(*validation), DataFacts.collect(*test)
         versions = {"python": platform.python_version(), "hokical": VERSION}

@@ -1,10 +1,8 @@
 """A traced graph in parts that can be worked on: nodes, constants, and what it puts out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from numpy.typing import NDArray
 
@@ -24,7 +22,7 @@ class Graph:
     opset: int
 
     @classmethod
-    def from_model(cls, model: Any) -> Graph:
+    def from_model(cls, model: Any) -> Self:
         """The parts of a model of the default domain."""
         graph = model.graph
         to_array = onnx_module("onnx.numpy_helper").to_array
