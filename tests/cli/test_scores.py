@@ -265,7 +265,7 @@ def test_a_fit_takes_no_column_of_ids_for_a_class(tmp_path: Path) -> None:
 def test_names_of_labels_of_one_score_need_an_option(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("risk,label\n1.5,yes\n-0.5,no\n")
     fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--binary-score", "risk")
-    assert "Name class 0, then class 1 and so on: --classes" in one_line(hokical_command(*fit))
+    assert "Name the classes, class 0 first: --classes" in one_line(hokical_command(*fit))
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv"])

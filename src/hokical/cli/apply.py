@@ -27,33 +27,20 @@ _NOT_CERTIFIED = (
 def apply(
     calibrator: opt.CalibratorFile,
     logits: Annotated[
-        Path,
-        typer.Argument(
-            metavar="LOGITS", help="New logits; or a folder (or 'pattern*') of .parquet files."
-        ),
+        Path, opt.argument("LOGITS", "New logits; or a folder (or 'pattern*') of .parquet files.")
     ],
     output: Annotated[
-        Path,
-        opt.text("Output: .csv, .csv.gz, .parquet, .npz; a folder for a folder.", "-o", "--output"),
+        Path, opt.text("A .csv, .csv.gz, .parquet, .npz; a folder for a folder.", "-o", "--output")
     ],
-    proba: Annotated[
-        bool, opt.text("Also write the probabilities of all classes.", "--proba")
-    ] = False,
+    proba: Annotated[bool, opt.text("Also write all probabilities.", "--proba")] = False,
     keep: Annotated[
         str | None,
-        opt.text(
-            "Columns to copy, comma-separated; or all, or none.",
-            metavar="COLUMNS",
-            show_default="id",
-        ),
+        opt.text("Columns to copy: a,b, or all, or none.", metavar="COLUMNS", show_default="id"),
     ] = None,
     risk: Annotated[
-        float | None,
-        opt.text("Also write `accepted`: labels with at most this error rate, e.g. 0.05."),
+        float | None, opt.text("Also write `accepted`: labels with at most this error rate.")
     ] = None,
-    delta: Annotated[
-        float, opt.text("With --risk: probability that the error rate is larger.")
-    ] = 0.1,
+    delta: Annotated[float, opt.text("With --risk: chance that the error rate is larger.")] = 0.1,
     scheduler: Annotated[
         str | None, opt.text("For a folder: address of a Dask scheduler, e.g. tcp://host:8786.")
     ] = None,

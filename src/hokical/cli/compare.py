@@ -6,7 +6,7 @@ import math
 import textwrap
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -34,12 +34,9 @@ _SIGNS = {"better": "<", "worse": ">", "no clear difference": "=", "unknown": "?
 def compare(
     val: opt.Validation,
     test: Annotated[
-        Path | None,
-        typer.Argument(metavar="[TEST]", help="Test data; if omitted, VAL must hold both parts."),
+        Path | None, opt.argument("[TEST]", "Test data; if omitted, VAL must hold both parts.")
     ] = None,
-    methods: Annotated[
-        str, opt.text("all, or comma-separated names from `hokical methods`.")
-    ] = "all",
+    methods: Annotated[str, opt.text("all, or names of `hokical methods`: hoki,temps.")] = "all",
     subject: Annotated[
         str | None,
         opt.text(
@@ -67,7 +64,17 @@ def compare(
     if report is not None:
         hokical.io.check_output(report)
     wanted = choose_scores(probabilities, binary_score, classes, zeros)
-    fitted_on, tested_on = _load_both(val, test, val_labels, test_labels, wanted)
+    fitted_on = load_examples(val, opt.Part.val, val_labels, wanted=wanted)
+    if test is None and fitted_on.part is None:
+        raise typer.BadParameter(
+            f"{val} holds one set; pass TEST, data that nothing was fitted on."
+        )
+    tested_on = load_examples(test or val, opt.Part.test, test_labels, wanted=wanted)
+    widths = [examples.logits.n_classes for examples in (fitted_on, tested_on)]
+    if widths[0] != widths[1]:
+        raise typer.BadParameter(
+            f"VAL and TEST must have the same classes; got {widths[0]} and {widths[1]} columns."
+        )
     found = hokical.compare(
         fitted_on.pair,
         tested_on.pair,
@@ -81,8 +88,8 @@ def compare(
     if found.provenance.tested_on_validation:
         warn("VAL and TEST hold the same examples, so all results look too good.")
     heading = title or f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
-    names_of = tested_on.classes
-    show_comparison(found, heading, report, as_json=as_json, form=form.value, classes=names_of)
+    printed = "json" if as_json else form.value
+    show_comparison(found, heading, report, printed, tested_on.classes)
 
 
 def _names(methods: str) -> list[str] | None:
@@ -93,27 +100,6 @@ def _names(methods: str) -> list[str] | None:
     if not asked:
         raise typer.BadParameter("name at least one method, or `all`.", param_hint="--methods")
     return list(dict.fromkeys(["uncalibrated", *(check_method(name) for name in asked)]))
-
-
-def _load_both(
-    val: Path,
-    test: Path | None,
-    val_labels: Path | None,
-    test_labels: Path | None,
-    wanted: hokical.io.Wanted,
-) -> tuple[hokical.io.LabelledRows, hokical.io.LabelledRows]:
-    learned = load_examples(val, opt.Part.val, val_labels, wanted=wanted)
-    if test is None and learned.part is None:
-        raise typer.BadParameter(
-            f"{val} holds one set; pass TEST, data that nothing was fitted on."
-        )
-    judged = load_examples(test or val, opt.Part.test, test_labels, wanted=wanted)
-    if learned.logits.n_classes != judged.logits.n_classes:
-        raise typer.BadParameter(
-            f"VAL and TEST must have the same classes; got {learned.logits.n_classes} and "
-            f"{judged.logits.n_classes} columns."
-        )
-    return learned, judged
 
 
 def demo(
@@ -127,26 +113,23 @@ def demo(
         hokical.io.check_output(wanted)
     title = "ResNet-110 on CIFAR-10, 10,000 test images"
     comparison = hokical.compare(*demo_logits(), title=title)
-    show_comparison(comparison, title, wanted, as_json=as_json, classes=DEMO_CLASSES)
+    show_comparison(comparison, title, wanted, "json" if as_json else "table", DEMO_CLASSES)
 
 
 def show_comparison(
     comparison: hokical.report.comparison.Comparison,
     title: str,
     report: Path | None,
-    *,
-    as_json: bool = False,
-    form: str = "table",
-    classes: tuple[str, ...] = (),
+    form: str,
+    classes: tuple[str, ...],
 ) -> None:
     """Write the report, and show table, classes and headline, or the numbers in a format."""
     if report is not None:
         with spinner("Writing the report"):
             hokical.report.write_report(comparison, report)
     subject = comparison[comparison.subject]
-    if as_json or form == "json":
-        where: dict[str, Any] = {"report": None if report is None else str(report)}
-        show_json(comparison.to_dict() | where)
+    if form == "json":
+        show_json(comparison.to_dict() | {"report": None if report is None else str(report)})
     elif form != "table":
         typer.echo(getattr(comparison, f"to_{form}")(), nl=False)
     else:

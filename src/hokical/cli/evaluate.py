@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import Annotated, Any
 
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.compare import show_classes
 from hokical.cli.show import interval, new_table, number, say, show_json, show_table, spinner, warn
-
-if TYPE_CHECKING:
-    #: The plain softmax of a data set, and a function that measures a calibrator on it.
-    Judged = tuple[hokical.Calibrator, Callable[[hokical.Calibrator], hokical.metrics.Summary]]
 
 _TITLES = {
     "accuracy": "right", "mean_confidence": "says", "ece": "ECE", "ece_mass": "ECE, equal mass",
@@ -34,13 +27,9 @@ _FOOTNOTE = "* AUROC, right against wrong: higher is better. Risk: of the surest
 
 
 def evaluate(
-    logits: Annotated[Path, typer.Argument(metavar="LOGITS", help="Test logits with labels.")],
-    calibrator: Annotated[
-        Path | None, opt.text("File that `fit` saved, to compare with the softmax.")
-    ] = None,
-    full: Annotated[
-        bool, opt.text("Score the probabilities of all classes too.", "--full/--no-full")
-    ] = True,
+    logits: Annotated[Path, opt.argument("LOGITS", "Test logits with labels.")],
+    calibrator: Annotated[Path | None, opt.text("File of `fit`, to compare with softmax.")] = None,
+    full: Annotated[bool, opt.text("Score all probabilities too.", "--full/--no-full")] = True,
     bins: opt.Bins = 15,
     resamples: opt.Resamples = 1000,
     seed: opt.Seed = 0,
@@ -66,28 +55,31 @@ def evaluate(
     in_parts = dense is not None or data.in_many_files(logits)
     scores = (probabilities, binary_score, classes, zeros)
     wanted = data.choose_scores(*scores, fitted=fitted, on_maps_or_folders=in_parts)
-    rows = None
+    given: Any
+    plain: hokical.Calibrator
+    rows, new = None, hokical.make("uncalibrated")
     with data.check_arrays(logits) if in_parts else nullcontext():
         if dense is not None:
             options["n_resamples"] = resamples
-            arrays, part = data.load_dense(logits, split, labels)
-            plain, measure = _judge_dense(arrays, dense, options)
+            given, part = data.load_dense(logits, split, labels)
+            plain = hokical.Dense(new, **dense).fit(**given).calibrator_
         elif in_parts:
-            source, part = data.open_parts(logits, split, labels, wanted.classes)
-            plain, measure = _judge_parts(source, options)
+            given, part = data.open_parts(logits, split, labels, wanted.classes)
+            head = given.first_chunk().rows(slice(1))
+            plain = new.fit(head.logits, head.labels)
         else:
-            examples = data.load_examples(
+            options |= {"n_resamples": resamples, "random_state": seed}
+            given = data.load_examples(
                 logits, split, labels, weighted=True, fitted_by=fitted, wanted=wanted
             )
-            rows, part = examples.logits, examples.part
-            options |= {"n_resamples": resamples, "random_state": seed}
-            plain, measure = _judge_examples(examples, **options)
+            rows, part = given.logits, given.part
+            plain = new.fit(*given.pair)
         if fitted is not None:
             data.warn_of_own_examples(fitted, logits, part, rows)
         summaries: dict[str, hokical.metrics.Summary] = {}
         for judged in (plain, *([] if fitted is None else [fitted])):
             with spinner(f"Measuring {judged.name}"):
-                summaries[judged.name] = measure(judged)
+                summaries[judged.name] = _measure(judged, given, dense, options)
     if dense is not None and any(found.bounds for found in summaries.values()):
         say("Intervals and guarantees are by item: neighbouring positions are not independent.")
     method_title = hokical.report.results.method_title
@@ -96,41 +88,29 @@ def evaluate(
     else:
         names = [] if fitted is None else [f"; {fitted.name}: {method_title(fitted)}"]
         unit = "examples" if dense is None else "positions"
-        labels_of = () if in_parts else examples.classes
+        labels_of = () if in_parts else given.classes
         _show(summaries, logits, "".join([unit, *names]), labels_of)
 
 
-def _judge_examples(examples: hokical.io.LabelledRows, *, full: bool, **options: Any) -> Judged:
-    """All at once, with intervals."""
-
-    def measure(judged: hokical.Calibrator) -> hokical.metrics.Summary:
-        vectors: dict[str, Any] = {}
-        if full and not isinstance(examples.logits, hokical.TopK):
-            vectors = {"proba": judged.predict_proba(examples.logits), "labels": examples.labels}
-        predicted = judged.predict(examples.logits)
-        return hokical.metrics.summary(
-            judged.predict_confidence(examples.logits),
-            predicted == examples.labels,
-            predicted=predicted,
-            sample_weight=examples.weights,
-            **vectors,
-            **options,
-        )
-
-    return hokical.make("uncalibrated").fit(examples.logits, examples.labels), measure
-
-
-def _judge_parts(source: hokical.streams.ChunkSource, options: dict[str, Any]) -> Judged:
-    """In parts, which may be larger than memory."""
-    head = source.first_chunk().rows(slice(1))
-    plain = hokical.make("uncalibrated").fit(head.logits, head.labels)
-    return plain, lambda judged: hokical.streams.evaluate(judged, source, **options)
-
-
-def _judge_dense(arrays: dict[str, Any], dense: dict[str, Any], options: dict[str, Any]) -> Judged:
-    """All positions, with intervals and bounds by item."""
-    plain = hokical.Dense(hokical.make("uncalibrated"), **dense).fit(**arrays).calibrator_
-    return plain, lambda judged: hokical.Dense(judged, **dense).evaluate(**arrays, **options)
+def _measure(
+    judged: hokical.Calibrator, given: Any, dense: dict[str, Any] | None, options: dict[str, Any]
+) -> hokical.metrics.Summary:
+    """Of arrays of maps, with intervals by item; of rows with intervals; of a source in parts."""
+    if dense is not None:
+        return hokical.Dense(judged, **dense).evaluate(**given, **options)
+    if isinstance(given, hokical.streams.ChunkSource):
+        return hokical.streams.evaluate(judged, given, **options)
+    others = {name: value for name, value in options.items() if name != "full"}
+    if options["full"] and not isinstance(given.logits, hokical.TopK):
+        others |= {"proba": judged.predict_proba(given.logits), "labels": given.labels}
+    predicted = judged.predict(given.logits)
+    return hokical.metrics.summary(
+        judged.predict_confidence(given.logits),
+        predicted == given.labels,
+        predicted=predicted,
+        sample_weight=given.weights,
+        **others,
+    )
 
 
 def _show(

@@ -37,21 +37,12 @@ def export(
     from_probabilities: Annotated[
         bool, text("With --attach: its scores are probabilities.", "--from-probabilities")
     ] = False,
-    opset: Annotated[
-        int | None, text("Operators of this version; 17 unless said otherwise.")
-    ] = None,
-    float32: Annotated[
-        bool, text("Compute in float32, for runtimes without float64.", "--float32")
-    ] = False,
+    opset: Annotated[int | None, text("Version of the operators; 17 by default.")] = None,
+    float32: Annotated[bool, text("Compute in float32, for lack of float64.", "--float32")] = False,
     probabilities: Annotated[
-        bool | None,
-        text(
-            "Give all probabilities too. By default where they cost little.", "--proba/--no-proba"
-        ),
+        bool | None, text("Give all probabilities; by default if cheap.", "--proba/--no-proba")
     ] = None,
-    check: Annotated[
-        bool, text("Run the result with onnxruntime and compare it with Python.")
-    ] = True,
+    check: Annotated[bool, text("Run the result with onnxruntime and compare with Python.")] = True,
     as_json: Json = False,
 ) -> None:
     """Write a calibrator as an ONNX model of plain operators.

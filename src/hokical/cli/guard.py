@@ -185,14 +185,9 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
-        ),
+        bool, text("Show the version and exit.", "--version", callback=_show_version, is_eager=True)
     ] = False,
     debug: Annotated[bool, text("Show tracebacks of errors; allowed anywhere.", "--debug")] = False,
-    strict: Annotated[
-        bool, text("Fail (exit code 1) after a warning; allowed anywhere.", "--strict")
-    ] = False,
+    strict: Annotated[bool, text("Fail (code 1) after a warning; anywhere.", "--strict")] = False,
 ) -> None:
     """Options of the command itself."""

@@ -38,9 +38,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 def monitor(
     calibrator: opt.CalibratorFile,
-    logits: Annotated[
-        Path, typer.Argument(metavar="LOGITS", help="New logits, with labels where known.")
-    ],
+    logits: Annotated[Path, opt.argument("LOGITS", "New logits, with labels where known.")],
     state: Annotated[
         Path | None, opt.text("File that keeps the monitor between runs; created if missing.")
     ] = None,
@@ -48,9 +46,7 @@ def monitor(
         Path | None, opt.text("Validation data; needed at first, except for unweighted hoki.")
     ] = None,
     log: Annotated[Path | None, opt.text("File of JSON lines to append the status to.")] = None,
-    prometheus: Annotated[
-        Path | None, opt.text("File for the status in Prometheus' text format.")
-    ] = None,
+    prometheus: Annotated[Path | None, opt.text("File for the status, for Prometheus.")] = None,
     window: Annotated[
         str, opt.text("What counts as now: labelled examples, or a time: 30m, 12h, 1d.")
     ] = "5000",
@@ -66,9 +62,7 @@ def monitor(
         float, opt.text("Probability of ever raising a false alarm, in all and by class.")
     ] = 0.01,
     tolerance: Annotated[float, opt.text("Tolerated gap between confidence and accuracy.")] = 0.01,
-    class_tolerance: Annotated[
-        float, opt.text("The same, for the rows with one predicted label.")
-    ] = 0.05,
+    class_tolerance: Annotated[float, opt.text("The same for rows of one predicted label.")] = 0.05,
     model: Annotated[str, opt.text("Name of the model in exports.")] = "model",
     labels: opt.Labels = None,
     probabilities: opt.Scores = None,

@@ -26,9 +26,14 @@ def text(help: str, *names: str, **options: Any) -> Any:
     return typer.Option(*names, help=help, **options)
 
 
+def argument(name: str, help: str, **options: Any) -> Any:
+    """An argument that the help page calls by a name in capitals."""
+    return typer.Argument(metavar=name, help=help, **options)
+
+
 def complete_method(incomplete: str) -> list[str]:
     """Names of methods that begin so, for the shell's completion."""
-    names = ["auto", *hokical.calibrators.catalog.method_names()]
+    names = ("auto", *hokical.calibrators.catalog.method_names())
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -41,24 +46,12 @@ Probabilities = Annotated[
     bool, text("The scores are probabilities, not logits.", "--probabilities")
 ]
 #: The same where a calibrator may know.
-Scores = Annotated[
-    bool | None,
-    typer.Option(
-        "--probabilities/--logits",
-        show_default=False,
-        help="What the scores are: as in the fit, else logits.",
-    ),
-]
+_SCORES = "What the scores are: as in the fit, else logits."
+Scores = Annotated[bool | None, text(_SCORES, "--probabilities/--logits", show_default=False)]
 #: What a probability of 0 means, see `hokical.from_probabilities`.
 Zero = StrEnum("Zero", ["unlikely", "impossible"])
-Zeros = Annotated[
-    Zero | None,
-    text(
-        "What a probability of 0 means: unlikely or impossible.",
-        metavar="WORD",
-        show_default="unlikely",
-    ),
-]
+_ZEROS = "What a probability of 0 means: unlikely or impossible."
+Zeros = Annotated[Zero | None, text(_ZEROS, metavar="WORD", show_default="unlikely")]
 BinaryScore = Annotated[
     str | None, text("The column with the score of class 1 of two; or none.", metavar="COLUMN")
 ]
@@ -80,14 +73,6 @@ IgnoreLabel = Annotated[
 PositionsPerItem = Annotated[
     int | None, text("With --class-axis: positions to use per item.", min=1, metavar="<int>")
 ]
-CalibratorFile = Annotated[
-    Path, typer.Argument(metavar="CALIBRATOR", help="File that `fit` saved.")
-]
-Validation = Annotated[
-    Path,
-    typer.Argument(
-        metavar="VAL",
-        show_default=False,
-        help="Logits and labels to fit on: .npz, .npy, .csv, .parquet, .safetensors, pickle.",
-    ),
-]
+CalibratorFile = Annotated[Path, argument("CALIBRATOR", "File that `fit` saved.")]
+_VALIDATION = "Logits and labels to fit on: .npz, .npy, .csv, .parquet, .safetensors, pickle."
+Validation = Annotated[Path, argument("VAL", _VALIDATION, show_default=False)]

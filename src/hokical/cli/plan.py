@@ -59,9 +59,7 @@ def bound(
     n: Annotated[int, text("Number of test examples it was measured on.")],
     bins: Bins = 15,
     delta: Annotated[float, text("Probability that the bound fails.")] = 0.05,
-    brier: Annotated[
-        float | None, text("Brier score of the confidence; tightens the bounds.")
-    ] = None,
+    brier: Annotated[float | None, text("Brier score of the confidence; tightens bounds.")] = None,
     as_json: Json = False,
 ) -> None:
     """Bound the true calibration error from above."""

@@ -43,6 +43,5 @@ class Accelerated:
         return add
 
 
-def accelerated(portable: Function) -> Accelerated:
-    """Decorate a portable function of logits, so that faster forms can be registered."""
-    return Accelerated(portable)
+#: Decorates a portable function of logits, so that faster forms can be registered.
+accelerated = Accelerated

@@ -3,13 +3,13 @@
 Every row is computed independently, so results do not depend on blocks or threads.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
 from hokical.core.arrays import NUMPY, Array, to_host
-from hokical.core.parallel import for_row_blocks
+from hokical.core.parallel import cut_rows, for_row_blocks
 from hokical.core.types import AnyArray, FloatArray
 
 Rows = TypeVar("Rows")
@@ -23,23 +23,16 @@ def rows_per_block(floats_per_row: int, block_size: int = NUMPY.block_size) -> i
     return max(1, block_size // max(1, floats_per_row))
 
 
-def row_slices(n_rows: int, floats_per_row: int) -> Iterator[slice]:
+def row_slices(n_rows: int, floats_per_row: int) -> list[slice]:
     """Slices of consecutive rows, about 2 MB of float64 each."""
-    step = rows_per_block(floats_per_row)
-    for start in range(0, n_rows, step):
-        yield slice(start, min(start + step, n_rows))
+    return cut_rows(n_rows, rows_per_block(floats_per_row))
 
 
 def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | None = None) -> Any:
     """Apply `work` to consecutive blocks of rows; concatenate its results (rows, ...).
 
-    Parameters
-    ----------
-    work : function of Logits
-        Returns an array with one entry per row, or a tuple of such arrays.
-    logits : Logits
-    floats_per_row : int, optional
-        Temporary floats per row; by default the number of columns.
+    `work` makes of `Logits` an array with one entry per row, or a tuple of such arrays, with so
+    many temporary floats per row; by default as many as columns.
     """
     per_row = logits.n_columns if floats_per_row is None else floats_per_row
     if logits.is_traced:
@@ -49,8 +42,7 @@ def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | Non
         return work(logits)
     if logits.is_numpy:
         return _on_threads(work, logits, step)
-    starts = range(0, logits.n_rows, step)
-    parts = [work(logits.part(slice(start, min(start + step, logits.n_rows)))) for start in starts]
+    parts = [work(logits.part(rows)) for rows in cut_rows(logits.n_rows, step)]
     if isinstance(parts[0], tuple):
         return tuple(logits.xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
     return logits.xp.concat(parts, axis=0)
@@ -104,6 +96,6 @@ def sum_over_blocks(logits: Any, work: Callable[[slice, Any], Any]) -> FloatArra
     if logits.is_numpy:
         for_row_blocks(one, logits.n_rows, step)
     else:
-        for start in range(0, logits.n_rows, step):
-            one(slice(start, min(start + step, logits.n_rows)))
+        for rows in cut_rows(logits.n_rows, step):
+            one(rows)
     return np.asarray(np.sum([to_host(part) for part in parts], axis=0))

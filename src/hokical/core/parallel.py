@@ -53,10 +53,14 @@ def threads(count: int) -> Iterator[None]:
         _limit.reset(token)
 
 
+def cut_rows(n_rows: int, step: int) -> list[slice]:
+    """Slices of consecutive rows, the last one possibly shorter."""
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+
 def for_row_blocks(work: Callable[[slice], None], n_rows: int, rows_per_block: int) -> None:
     """Call `work(rows)` for consecutive blocks of rows, on several threads if available."""
-    starts = range(0, n_rows, max(1, rows_per_block))
-    blocks = [slice(start, min(start + starts.step, n_rows)) for start in starts]
+    blocks = cut_rows(n_rows, max(1, rows_per_block))
     workers = min(thread_count(), len(blocks))
     if workers <= 1 or threading.current_thread().name.startswith(_PREFIX):
         for block in blocks:

@@ -58,9 +58,8 @@ def normal_quantile(p: FloatArray) -> FloatArray:
 
 def _horner(coefficients: list[float], x: FloatArray) -> FloatArray:
     """Polynomial with the highest power first, one rounding per operation."""
-    return reduce(
-        lambda value, c: value * x + c, coefficients[1:], np.full_like(x, coefficients[0])
-    )
+    start = np.full_like(x, coefficients[0])
+    return reduce(lambda value, c: value * x + c, coefficients[1:], start)
 
 
 _CENTRE = (

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -26,16 +27,16 @@ def progress_bar(
     drawn before a second has passed, and the bar is removed when the work is done.
     """
     with _show_bar(description, total, show) as bar:
-        yield bar.advance
+        yield partial(bar.update, steps=1)
 
 
 def track(items: Iterable[Item], description: str, total: int, show: bool | None) -> Iterator[Item]:
     """Yield the items under a bar; `{}` in the description is the current item."""
     with _show_bar(description.format(""), total, show) as bar:
         for item in items:
-            bar.describe(description.format(item))
+            bar.update(description.format(item))
             yield item
-            bar.advance()
+            bar.update(steps=1)
 
 
 @contextmanager
@@ -94,26 +95,19 @@ class _Bar:
         per_second = self.done / seconds
         return f"{per_second:.3g}/s" if per_second >= 1.0 else f"{1.0 / per_second:.3g} s each"
 
-    def describe(self, description: str) -> None:
+    def update(self, description: str | None = None, *, steps: int = 0) -> None:
+        """Draw what is being done now, after some more steps."""
         with self._lock:
-            self.description = description
-            self._draw()
-
-    def advance(self) -> None:
-        with self._lock:
-            self.done += 1
-            self._draw()
+            self.description, self.done = description or self.description, self.done + steps
+            if self._progress is not None:
+                self._progress.update(
+                    self._task,
+                    description=self.description,
+                    completed=self.done,
+                    total=None if self.total is None else max(self.total, self.done),
+                    rate=self._rate,
+                )
 
     def stop(self) -> None:
         if self._progress is not None:
             self._progress.stop()
-
-    def _draw(self) -> None:
-        if self._progress is not None:
-            self._progress.update(
-                self._task,
-                description=self.description,
-                completed=self.done,
-                total=None if self.total is None else max(self.total, self.done),
-                rate=self._rate,
-            )

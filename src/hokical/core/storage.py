@@ -25,8 +25,6 @@ FORMAT_VERSION = 2
 
 #: Arrays up to this many elements are written as readable lists.
 _READABLE_SIZE = 20_000
-
-
 #: Errors that invalid stored numbers may cause while they are validated.
 _UNUSABLE = (
     KeyError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
@@ -130,7 +128,9 @@ def _checksum(document: dict[str, Any]) -> str:
 def _encode(value: Any) -> Any:
     """Plain JSON values; arrays, records and non-finite numbers as tagged objects."""
     if type(value) in _records.values():
-        return {"$record": type(value)._stored_as, **_encode(_stored_fields(value))}
+        own = value.to_stored() if hasattr(value, "to_stored") else None
+        own = {f.name: getattr(value, f.name) for f in fields(value)} if own is None else own
+        return {"$record": type(value)._stored_as, **_encode(own)}
     if isinstance(value, np.ndarray):
         return {"$array": _encode_array(value)}
     if isinstance(value, dict):
@@ -173,12 +173,6 @@ def _decode(value: Any, find: Finder = None) -> Any:
     if "$float" in value:
         return float(value["$float"])
     return {key: _decode(item, find) for key, item in value.items()}
-
-
-def _stored_fields(record: Any) -> dict[str, Any]:
-    if hasattr(record, "to_stored"):
-        return dict(record.to_stored())
-    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _decode_record(stored: dict[str, Any], find: Finder) -> Any:

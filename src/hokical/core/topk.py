@@ -44,21 +44,14 @@ class TopK(Logits):
     n_classes : int
         Number of classes, seen and hidden.
     ceiling : array-like of shape (n,), optional
-        The largest value that a hidden logit can have, at most the smallest seen. None takes the
-        smallest seen.
+        The largest value that a hidden logit can have; by default the smallest seen.
     rest : array-like of shape (n,), optional
         The log of the sum of the exponentials of the hidden logits, where known: it makes the
         bounds tighter. `from_log_probabilities` and `from_logits` compute it.
 
-    Attributes
-    ----------
-    values, indices : (n, k), each row sorted by descending value, ties by class
-    labels : (n,), the classifier's own: the first of each row
-    hidden : (n,), number of hidden classes
-    ceiling, rest : (n,), as given or derived
+    Rows of `values` and `indices` are kept sorted by descending value, ties by class. `labels` (n,)
+    are the classifier's own, the first of each row; `hidden` (n,) counts the hidden classes.
 
-    Examples
-    --------
     >>> from hokical import TopK, label_stability
     >>> from hokical.stability.noise import Gaussian
     >>> top = TopK([[1.0, 5.0, 0.5]], [[7, 3, 0]], n_classes=1000)

@@ -169,7 +169,11 @@ class WitnessedSource(ChunkSource):
         self.repeatable, self.n_rows = source.repeatable, source.n_rows
         self._n_classes = source.n_classes  # now, as an iterator may be used up when it is asked
         self._block_rows = block_rows(self._n_classes)
-        self._lines = _read_lines(file)
+        text = file.read_text(encoding="ascii", errors="replace") if file.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # a kill cut the last line short
+            os.truncate(file, len(whole))
+        self._lines = whole.splitlines()
 
     @property
     def n_classes(self) -> int:
@@ -201,14 +205,3 @@ class WitnessedSource(ChunkSource):
                 f"{self.file} was started with other data: rows from {index * self._block_rows} on "
                 "are not the same. Give the same data, or delete the file to start over."
             )
-
-
-def _read_lines(path: Path) -> list[str]:
-    """The lines of the file, less one that a kill cut short."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="ascii", errors="replace")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        os.truncate(path, len(whole))
-    return whole.splitlines()

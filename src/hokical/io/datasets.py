@@ -117,10 +117,15 @@ class DatasetSource(TableSource):
         classes: tuple[str, ...] = (),
     ) -> None:
         self.path = path
-        arrow = import_module("pyarrow.dataset")
-        if not isinstance(data, arrow.Dataset):
-            data = arrow.dataset(_as_table(data))
-        self.dataset = data
+        arrow, sets = import_module("pyarrow"), import_module("pyarrow.dataset")
+        if isinstance(data, arrow.RecordBatch):
+            data = arrow.Table.from_batches([data])
+        if not isinstance(data, (sets.Dataset, arrow.Table)):
+            raise TypeError(
+                "of pyarrow, a Dataset, a Table or a RecordBatch is a source; got "
+                f"{type(data).__name__}. Read it into a Table with `.read_all()`, or name files."
+            )
+        self.dataset = data = sets.dataset(data) if isinstance(data, arrow.Table) else data
         super().__init__(path or _DATASET, data.schema.names, split, classes)
         if self._layout.split is None:
             self.n_rows = int(data.count_rows())
@@ -159,18 +164,6 @@ def _frugal(dataset: Any) -> dict[str, Any]:
             pre_buffer=False, page_checksum_verification=True
         )
     return options
-
-
-def _as_table(data: Any) -> Any:
-    arrow = import_module("pyarrow")
-    if isinstance(data, arrow.RecordBatch):
-        return arrow.Table.from_batches([data])
-    if isinstance(data, arrow.Table):
-        return data
-    raise TypeError(
-        "of pyarrow, a Dataset, a Table or a RecordBatch is a source; got "
-        f"{type(data).__name__}. Read it into a Table with `.read_all()`, or name its files."
-    )
 
 
 def _batch_rows(logits: list[str], rows: Iterator[Any]) -> int:

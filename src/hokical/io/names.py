@@ -10,7 +10,7 @@ import numpy as np
 
 from hokical.core.conversion import Zeros, from_binary_scores, from_probabilities
 from hokical.core.types import AnyArray, BoolArray
-from hokical.io.errors import DataFileError
+from hokical.io.errors import DataFileError, report_damage
 
 FileSplit = Literal["val", "test"]
 
@@ -140,16 +140,19 @@ class LazyArrays(Mapping[str, AnyArray]):
     """The arrays of a file, of which only the wanted ones are ever read.
 
     A file may hold other things (images, objects), which must neither cost time nor cause errors.
+    `read` gets the file and a name, and may raise anything if the file is not of its kind.
     """
 
-    def __init__(self, names: Sequence[str], read: Callable[[str], AnyArray]) -> None:
-        self._names = list(names)
-        self._read = read
+    def __init__(
+        self, path: Path, kind: str, names: Iterable[str], read: Callable[[Path, str], AnyArray]
+    ) -> None:
+        self._path, self._kind, self._names, self._read = path, kind, list(names), read
 
     def __getitem__(self, name: str) -> AnyArray:
         if name not in self._names:
             raise KeyError(name)
-        return self._read(name)
+        with report_damage(self._path, self._kind):
+            return self._read(self._path, name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -238,7 +241,7 @@ def encode_labels(labels: AnyArray, classes: Sequence[str]) -> AnyArray:
     if not classes:
         raise ValueError(
             f"`labels` must be integers, column indices, if the classes have no names; got "
-            f"{str(labels[0])!r} in row 0. Name class 0, then class 1 and so on: --classes "
+            f"{str(labels[0])!r} in row 0. Name the classes, class 0 first: --classes "
             "cat,dog,..."
         )
     places = {name: place for place, name in enumerate(classes)}

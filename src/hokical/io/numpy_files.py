@@ -42,12 +42,12 @@ def open_npy(path: Path) -> Arrays:
 
 def open_npz(path: Path) -> Arrays:
     """The archive's arrays by name, each read when asked for. Objects are refused."""
-    return LazyArrays(_member_names(path), lambda name: _read_member(path, name))
+    return LazyArrays(path, _NPZ, _member_names(path), _read_member)
 
 
 def map_npz(path: Path) -> Arrays:
     """The archive's arrays by name, none of them read as a whole."""
-    return LazyArrays(_member_names(path), lambda name: _map_member(path, name))
+    return LazyArrays(path, _NPZ, _member_names(path), _map_member)
 
 
 def _member_names(path: Path) -> list[str]:
@@ -64,21 +64,19 @@ def _member_names(path: Path) -> list[str]:
 
 
 def _read_member(path: Path, name: str) -> AnyArray:
-    with report_damage(path, _NPZ):
-        _open_member(path, name)
-        with np.load(path, allow_pickle=False) as stored:
-            return np.asarray(stored[name])
+    _open_member(path, name)
+    with np.load(path, allow_pickle=False) as stored:
+        return np.asarray(stored[name])
 
 
 def _map_member(path: Path, name: str) -> Any:
-    with report_damage(path, _NPZ):
-        info, header, (shape, column_major, dtype) = _open_member(path, name, check_all=True)
-        if 0 in shape:  # cannot be mapped
-            return _read_member(path, name)
-        if info.compress_type == zipfile.ZIP_STORED:
-            order: Any = "F" if column_major else "C"
-            return np.memmap(path, dtype, "r", _data_offset(path, info) + header, shape, order)
-        return _read_member(path, name) if column_major else PackedArray(path, name, shape, dtype)
+    info, header, (shape, column_major, dtype) = _open_member(path, name, check_all=True)
+    if 0 in shape:  # cannot be mapped
+        return _read_member(path, name)
+    if info.compress_type == zipfile.ZIP_STORED:
+        order: Any = "F" if column_major else "C"
+        return np.memmap(path, dtype, "r", _data_offset(path, info) + header, shape, order)
+    return _read_member(path, name) if column_major else PackedArray(path, name, shape, dtype)
 
 
 def _open_member(
@@ -173,11 +171,8 @@ def open_safetensors(path: Path) -> Arrays:
     """The file's tensors by name, each read when asked for."""
     library = import_reader(path, "safetensors", _SAFETENSORS, "safetensors")
 
-    def read(name: str) -> AnyArray:
-        with (
-            report_damage(path, _SAFETENSORS),
-            library.safe_open(path, framework="numpy") as stored,
-        ):
+    def read(path: Path, name: str) -> AnyArray:
+        with library.safe_open(path, framework="numpy") as stored:
             kind = stored.get_slice(name).get_dtype()
             if kind.startswith(("BF16", "F8")):  # NumPy has no such numbers
                 raise DataFileError(
@@ -188,7 +183,7 @@ def open_safetensors(path: Path) -> Arrays:
             return np.asarray(stored.get_tensor(name))
 
     with report_damage(path, _SAFETENSORS), library.safe_open(path, framework="numpy") as stored:
-        return LazyArrays(list(stored.keys()), read)
+        return LazyArrays(path, _SAFETENSORS, stored.keys(), read)
 
 
 def open_zarr(path: Path) -> Arrays:
@@ -196,15 +191,9 @@ def open_zarr(path: Path) -> Arrays:
     library = import_reader(path, "zarr", _ZARR, "zarr")
     with report_damage(path, _ZARR):
         stored: Any = library.open(str(path), mode="r")
-        if hasattr(stored, "shape"):
-            return LazyArrays([NAMELESS], lambda name: _check_array(path, name, stored))
-        names = list(stored.array_keys())
-
-    def read(name: str) -> Any:
-        with report_damage(path, _ZARR):
-            return _check_array(path, name, stored[name])
-
-    return LazyArrays(names, read)
+        names = [NAMELESS] if hasattr(stored, "shape") else stored.array_keys()
+        found = {NAMELESS: stored} if hasattr(stored, "shape") else stored
+        return LazyArrays(path, _ZARR, names, lambda _, name: _check_array(path, name, found[name]))
 
 
 def _check_array(path: Path, name: str, array: Any) -> Any:

@@ -39,16 +39,11 @@ def open_source(
 ) -> ChunkSource:
     """A source that reads a file, or all files of a folder, a chunk at a time.
 
-    Parameters
-    ----------
-    data : path, list of paths, pyarrow Dataset or Table
-        `.npy` and `.npz` (mapped into memory where they are not compressed), a Zarr folder,
-        `.parquet`: one file, a folder of them, or a pattern such as "scores/*.parquet". Other
-        formats are read at once. Subfolders called `name=value` are columns, such as `split=val`.
-    split, labels
-        As in `hokical.io.read_examples`; `labels` for `.npy`, `.npz` and Zarr.
-    classes : tuple of str
-        Columns of a table with these names, in this order, are the logits.
+    `data` is a path, a list of paths, a pyarrow Dataset or Table: `.npy` and `.npz` (mapped into
+    memory where they are not compressed), a Zarr folder, `.parquet`: one file, a folder of them, or
+    a pattern such as "scores/*.parquet". Other formats are read at once. Subfolders called
+    `name=value` are columns, such as `split=val`. `split` and, for `.npy`, `.npz` and Zarr,
+    `labels` are as in `hokical.io.read_examples`. Columns called `classes` are the logits.
 
     >>> import tempfile, pathlib
     >>> import numpy as np

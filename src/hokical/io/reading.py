@@ -40,11 +40,8 @@ from hokical.io.sniff import find_format
 Location = str | os.PathLike[str]
 
 _OPENERS: dict[str, Callable[[Path], Arrays]] = {
-    "npz": open_npz,
-    "npy": open_npy,
-    "safetensors": open_safetensors,
-    "pickle": open_pickle,
-}
+    "npz": open_npz, "npy": open_npy, "safetensors": open_safetensors, "pickle": open_pickle,
+}  # fmt: skip
 #: Tables, whose columns are chosen before they are read.
 _TABLES: dict[str, Callable[[Path, Wanted], Arrays]] = {"csv": open_csv, "parquet": open_parquet}
 _TOP_K_READERS = dict(zip(TOP_K, (TopK, TopK.from_log_probabilities), strict=True))
@@ -82,20 +79,15 @@ def read_examples(
 ) -> LabelledRows:
     """Read logits and labels from a file; DataFileError says what is wrong with a bad one.
 
-    Parameters
-    ----------
-    path : path
-        .npz, .npy, .csv, .parquet, .safetensors, or a pickle of NumPy arrays. Where only the best
-        logits of each row are known, `topk_values` (or `topk_log_probabilities`) and
-        `topk_indices`, (n, k) each, with `n_classes` give a `TopK`. A column `sample_weight`,
-        `weight` or `weights` of a table, or an array `sample_weight`, says how much a row counts.
-    split : {"val", "test"}
-        Which part, if the file has parts (`val_logits`, `test_logits`, ...).
-    labels : path, optional
-        Another file with the labels. `NAME_labels.npy` is found beside `NAME_logits.npy`.
-    need_labels, fitted_by, wanted
-        Whether labels must be there; a calibrator, whose number of classes the logits must have;
-        what the scores are, if not logits, names of classes, columns to keep.
+    `path` is a .npz, .npy, .csv, .parquet, .safetensors file, or a pickle of NumPy arrays. Where
+    only the best logits of each row are known, `topk_values` (or `topk_log_probabilities`) and
+    `topk_indices`, (n, k) each, with `n_classes` give a `TopK`. A column `sample_weight`, `weight`
+    or `weights` of a table, or an array `sample_weight`, says how much a row counts.
+
+    `split` chooses one of a file's parts (`val_logits`, `test_logits`, ...); `labels` is another
+    file with the labels, where they are not `NAME_labels.npy` beside `NAME_logits.npy`; the number
+    of classes must be that of the calibrator `fitted_by`; `wanted` says what the scores are, if not
+    logits, names of classes, columns to keep.
     """
     openers = [partial(_open, wanted=each) for each in (wanted, LABELS_ALONE)]
     found = FileArrays(Path(path), split, labels, openers[0], wanted, openers[1])

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import numpy as np
 
 from hokical.core.bins import check_count
+from hokical.core.types import AnyArray
 from hokical.io.chunks import Chunk, as_chunk, as_sliceable, block_rows, read_ahead, skip_rows
 from hokical.io.errors import report_damage
 from hokical.io.identities import array_identity
 
+_COLUMNS = ("logits", "labels", "weights")
 _NO_ROWS = "a source must have at least one row; got none."
 
 
@@ -245,3 +248,55 @@ def _peek(chunks: Iterator[Chunk]) -> tuple[Chunk, Iterator[Chunk]]:
         if chunk.n_rows:
             return chunk, itertools.chain([chunk], chunks)
     raise ValueError(_NO_ROWS)
+
+
+@contextmanager
+def spool_chunks(source: ChunkSource) -> Iterator[ChunkSource]:
+    """The same chunks in nameless files, of which nothing is left even after a kill."""
+    with ExitStack() as open_files:
+        streams = {name: open_files.enter_context(TemporaryFile()) for name in _COLUMNS}
+        yield ArraySource(*_write_files(source, streams))
+
+
+def _write_files(source: ChunkSource, streams: Mapping[str, IO[bytes]]) -> list[Any]:
+    """Logits, labels and weights as memory maps of files of plain numbers."""
+    first = source.first_chunk()
+    n_rows = 0
+    for chunk in source.chunks():
+        _check_alike(first, chunk)
+        n_rows += chunk.n_rows
+        for name, stream in streams.items():
+            if (part := getattr(chunk, name)) is not None:
+                dtype = _stored_dtype(getattr(first, name))
+                stream.write(np.ascontiguousarray(part, dtype).data)
+    return [_map_file(stream, getattr(first, name), n_rows) for name, stream in streams.items()]
+
+
+def _map_file(stream: IO[bytes], like: AnyArray | None, n_rows: int) -> AnyArray | None:
+    if like is None:
+        return None
+    stream.flush()
+    return np.memmap(stream, _stored_dtype(like), "r", shape=(n_rows, *like.shape[1:]))
+
+
+def _stored_dtype(first: AnyArray) -> np.dtype[Any]:
+    """Whole numbers as int64, since frameworks mix int32 with it; others as they come first."""
+    return np.dtype(np.int64) if first.dtype.kind in "iub" else first.dtype
+
+
+def _check_alike(first: Chunk, chunk: Chunk) -> None:
+    """Numbers of one kind go into a file, and those that it holds exactly."""
+    for name in _COLUMNS:
+        one, other = getattr(first, name), getattr(chunk, name)
+        alike = one is other  # None
+        if one is not None and other is not None:
+            exact = np.can_cast(other.dtype, _stored_dtype(one), "safe")
+            alike = exact and one.shape[1:] == other.shape[1:]
+        if not alike:
+            kinds = [
+                None if part is None else (part.dtype, part.shape[1:]) for part in (one, other)
+            ]
+            raise ValueError(
+                f"`{name}` of all chunks must be of one kind to be spooled; got {kinds[1]} after "
+                f"{kinds[0]} (dtype, columns)."
+            )

@@ -11,8 +11,7 @@ from hokical.calibrators.hoki import Hoki
 from hokical.core.version import VERSION
 from hokical.io.checkpoint import FolderJournal, hold_folder, source_identity
 from hokical.io.opening import as_source
-from hokical.io.sources import ChunkSource
-from hokical.io.spooling import spool_chunks
+from hokical.io.sources import ChunkSource, spool_chunks
 from hokical.streams.partition import StreamedPartition, report_files
 
 Estimator = TypeVar("Estimator", bound=BaseCalibrator)
