@@ -16,104 +16,76 @@ from hokical.core.types import FloatArray
 from hokical.stability.uniform import unit_rule
 
 Block = NDArray[Any]  # (rows, classes) float32 or float64
-Twelve = tuple[
-    float, float, float, float, float, float, float, float, float, float, float, float
-]  # fmt: skip
+#: Classes that the moments take at a time: their polynomials stay in the first cache.
+CHUNK = 256
 
 
 @kernel
-def _chebyshev(t: float) -> Twelve:
-    """T_1(t) .. T_12(t)."""
-    twice = t + t
-    t2 = twice * t - 1.0
-    t3 = twice * t2 - t
-    t4 = twice * t3 - t2
-    t5 = twice * t4 - t3
-    t6 = twice * t5 - t4
-    t7 = twice * t6 - t5
-    t8 = twice * t7 - t6
-    t9 = twice * t8 - t7
-    t10 = twice * t9 - t8
-    t11 = twice * t10 - t9
-    t12 = twice * t11 - t10
-    return t, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12
-
-
-@kernel
-def _chebyshev_moments(row: Block, top: float, step: float, moments: FloatArray) -> None:
-    """moments[r] = sum_i T_r(min(step (top - row_i), 2) - 1) for r = 0 .. 24.
+def chebyshev_moments(
+    row: Block, top: float, step: float, moments: FloatArray, room: FloatArray
+) -> None:
+    """moments[r] = sum_i T_r(min(step (top - row_i), 2) - 1) for r = 0 .. 24; room (3, CHUNK).
 
     Degrees above 12 come from the products T_r T_r = (T_2r + 1)/2 and T_r T_(r+1) =
-    (T_(2r+1) + T_1)/2: one multiply-add each, where the recurrence would take two operations. The
-    sums are written out so that each lives in a register, and the two halves of the row go side by
-    side because one recurrence alone leaves the processor waiting for its own results.
+    (T_(2r+1) + T_1)/2: one multiply-add each, where the recurrence would take two operations. Each
+    walk takes two degrees, of which T_2, T_3, T_6, T_7, ... have the opposite sign: the recurrence
+    is then one multiply-add too, without a change of sign.
     """
-    n = row.shape[0]
-    half = n // 2
-    s1 = 0.0
-    e1 = e2 = e3 = e4 = e5 = e6 = e7 = e8 = e9 = e10 = e11 = e12 = 0.0
-    o1 = o2 = o3 = o4 = o5 = o6 = o7 = o8 = o9 = o10 = o11 = 0.0
-    for i in range(half):
-        a = _chebyshev(min((top - row[i]) * step, 2.0) - 1.0)
-        b = _chebyshev(min((top - row[half + i]) * step, 2.0) - 1.0)
-        s1 += a[0] + b[0]
-        e1 += a[0] * a[0] + b[0] * b[0]
-        o1 += a[0] * a[1] + b[0] * b[1]
-        e2 += a[1] * a[1] + b[1] * b[1]
-        o2 += a[1] * a[2] + b[1] * b[2]
-        e3 += a[2] * a[2] + b[2] * b[2]
-        o3 += a[2] * a[3] + b[2] * b[3]
-        e4 += a[3] * a[3] + b[3] * b[3]
-        o4 += a[3] * a[4] + b[3] * b[4]
-        e5 += a[4] * a[4] + b[4] * b[4]
-        o5 += a[4] * a[5] + b[4] * b[5]
-        e6 += a[5] * a[5] + b[5] * b[5]
-        o6 += a[5] * a[6] + b[5] * b[6]
-        e7 += a[6] * a[6] + b[6] * b[6]
-        o7 += a[6] * a[7] + b[6] * b[7]
-        e8 += a[7] * a[7] + b[7] * b[7]
-        o8 += a[7] * a[8] + b[7] * b[8]
-        e9 += a[8] * a[8] + b[8] * b[8]
-        o9 += a[8] * a[9] + b[8] * b[9]
-        e10 += a[9] * a[9] + b[9] * b[9]
-        o10 += a[9] * a[10] + b[9] * b[10]
-        e11 += a[10] * a[10] + b[10] * b[10]
-        o11 += a[10] * a[11] + b[10] * b[11]
-        e12 += a[11] * a[11] + b[11] * b[11]
-    even = (e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11, e12)
-    odd = (o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11)
-    moments[0] = 2 * half
-    moments[1] = s1
-    for r in range(12):
-        moments[2 * r + 2] = 2.0 * even[r] - 2 * half
-    for r in range(11):
-        moments[2 * r + 3] = 2.0 * odd[r] - s1
-    if n > 2 * half:
-        _add_one(min((top - row[n - 1]) * step, 2.0) - 1.0, moments)
+    twice, before, last = room[0], room[1], room[2]
+    moments[:] = 0.0
+    for start in range(0, row.size, CHUNK):
+        part = row[start : start + CHUNK]
+        total = squares = odd = even = 0.0
+        for i in range(part.size):
+            t = min((top - part[i]) * step, 2.0) - 1.0
+            second = 1.0 - (t + t) * t
+            twice[i], before[i], last[i] = t + t, t, second
+            total += t
+            squares += t * t
+            odd += t * second
+            even += second * second
+        moments[0] += part.size
+        moments[1] += total
+        moments[2] += 2.0 * squares - part.size
+        moments[3] -= 2.0 * odd + total
+        moments[4] += 2.0 * even - part.size
+        for r in range(5, 25, 4):
+            first_odd = first_even = odd = even = 0.0
+            for i in range(part.size):
+                first = before[i] + twice[i] * last[i]
+                second = last[i] - twice[i] * first
+                first_odd += first * last[i]
+                first_even += first * first
+                odd += first * second
+                even += second * second
+                before[i], last[i] = first, second
+            moments[r] += 2.0 * first_odd - total
+            moments[r + 1] += 2.0 * first_even - part.size
+            moments[r + 2] -= 2.0 * odd + total
+            moments[r + 3] += 2.0 * even - part.size
 
 
 @kernel
-def _add_one(t: float, moments: FloatArray) -> None:
-    """Add T_r(t) to every moment."""
-    before, current = 1.0, t
-    for r in range(moments.shape[0]):
-        moments[r] += before
-        before, current = current, 2.0 * t * current - before
+def sum_series(moments: FloatArray, series: FloatArray, end: int, out: FloatArray) -> None:
+    """out[k] = sum_r moments_r series[r, k] up to node `end`: the log product at node k."""
+    for k in range(end):
+        out[k] = 0.0
+    for r in range(0, moments.size, 5):  # five at once: every sum is read and written less
+        a, b, c, d, e = moments[r], moments[r + 1], moments[r + 2], moments[r + 3], moments[r + 4]
+        s0, s1, s2, s3, s4 = series[r], series[r + 1], series[r + 2], series[r + 3], series[r + 4]
+        for k in range(end):
+            out[k] += a * s0[k] + b * s1[k] + c * s2[k] + d * s3[k] + e * s4[k]
 
 
 @kernel
 def gaussian_log_products(
     block: Block, top: FloatArray, step: float, series: FloatArray, out: FloatArray
 ) -> None:
-    """out[n, k] = sum_r moments_r(row n) series[r, k]: the log product at node k."""
-    moments = np.empty(series.shape[0])
+    """The log products of every row at every node."""
+    moments, room = np.empty(series.shape[0]), np.empty((3, CHUNK))
     for n in range(block.shape[0]):
-        _chebyshev_moments(block[n], top[n], step, moments)
-        for k in range(out.shape[1]):
-            out[n, k] = 0.0
-        for r in range(series.shape[0]):
-            for k in range(out.shape[1]):
-                out[n, k] += moments[r] * series[r, k]
+        chebyshev_moments(block[n], top[n], step, moments, room)
+        sum_series(moments, series, series.shape[1], out[n])
 
 
 @kernel

@@ -10,7 +10,7 @@ from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel, max_kernel
 from hokical.core.logits import FARTHEST
 from hokical.core.types import FloatArray
-from hokical.stability.compiled_kernels import _chebyshev_moments as chebyshev_moments
+from hokical.stability.compiled_kernels import CHUNK, chebyshev_moments, sum_series
 from hokical.stability.profile import (
     BUMP,
     BUMP_NODES,
@@ -83,16 +83,11 @@ def _near_loss(moments: FloatArray, gap: float, rule: Rule, products: FloatArray
     end = nodes.size
     while gap > CUT_FROM and nodes[end - 1] > BUMP - 0.5 * gap:
         end -= 1
-    for k in range(end):
-        products[k] = own[k]
-    for r in range(0, moments.size, 5):  # five at once: every product is read and written less
-        a, b, c, d, e = moments[r], moments[r + 1], moments[r + 2], moments[r + 3], moments[r + 4]
-        s0, s1, s2, s3, s4 = series[r], series[r + 1], series[r + 2], series[r + 3], series[r + 4]
-        for k in range(end):
-            products[k] -= a * s0[k] + b * s1[k] + c * s2[k] + d * s3[k] + e * s4[k]
+    sum_series(moments, series, end, products)
     lost = 0.0
     for k in range(end):
-        lost += weights[k] * (1.0 - exp_minus(min(max(products[k], 0.0), _FAR)))
+        fall = min(max(own[k] - products[k], 0.0), _FAR)
+        lost += weights[k] * (1.0 - exp_minus(fall))
     return lost
 
 
@@ -133,7 +128,7 @@ def profile_rows(
 
     `steps` (W,) are those from logits to the series' variable, and to scales.
     """
-    near = np.empty(block.shape[1], block.dtype)
+    near, room = np.empty(block.shape[1], block.dtype), np.empty((3, CHUNK))
     moments, products = np.empty(rule[2].shape[0]), np.empty(rule[0].size)
     most = 1.0 - 1.0 / block.shape[1]
     for n in range(block.shape[0]):
@@ -149,7 +144,7 @@ def profile_rows(
                 lost = far_loss(row, highest, units, steps[1][w])
             else:
                 count = _keep_near(row, highest, steps[0][w], near)
-                chebyshev_moments(near[:count], highest, steps[0][w], moments)
+                chebyshev_moments(near[:count], highest, steps[0][w], moments, room)
                 lost = _near_loss(moments, units, rule, products)
             missing = lost + (rule[4] if lost >= 0.5 and units <= CUT_FROM else 0.0)
             out[n, w, 0] = math.log1p(-min(missing, most))
