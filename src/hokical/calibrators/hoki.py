@@ -271,7 +271,7 @@ class Hoki(BaseCalibrator):
         if self.unseen == "as_printed":
             steps = Steps(schedule.alpha, schedule.beta)
             return Curve.from_steps(steps, levels, table.accuracy) if together else steps
-        seen = np.unique(table.occupied_cells().level)
+        seen = np.flatnonzero(table.weight.any(axis=0))
         ends = seen[[0, -1]] / levels
         steps = Steps(*schedule.modest(), ends, 1.0 / n_classes)
         if not together:
