@@ -15,7 +15,7 @@ is raised by the very example that brings it there, and stays. In detail:
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -145,10 +145,6 @@ class Evidence:
             rows = slice(first, first + _ROWS)
             self._add_rows(self._gains(gap[rows], bins[rows]), bins[rows], seconds[rows])
 
-    def reading(self) -> Reading:
-        """The log wealth now, rounded down."""
-        return self._reading(self.open)
-
     def _add_rows(self, gains: FloatArray, bins: IntArray, times: FloatArray) -> None:
         """Bet block by block: players enter before the first example of each."""
         done = 0
@@ -194,12 +190,11 @@ class Evidence:
         if not reached.any():
             return
         row = int(np.argmax(reached))
-        reading = self._reading(walk[row])
+        reading = self.reading(walk[row])
         alarm = reading.strongest_alarm()
         place = (*alarm.group, int(np.argmax(reading.units[alarm.group])))
-        self.alarm = Alarm(
-            alarm.direction,
-            alarm.bin,
+        self.alarm = replace(
+            alarm,
             since=int(self.since[place]) + 1,
             n=self.n + row + 1,
             since_time=_none_if_nan(self.since_time[place]),
@@ -217,9 +212,11 @@ class Evidence:
         entered = np.logaddexp(self.settled, _log_entry(self.n // BLOCK))
         return np.asarray(entered + gains / _UNITS)
 
-    def _reading(self, gains: FloatArray) -> Reading:
+    def reading(self, gains: FloatArray | None = None) -> Reading:
+        """The log wealth, rounded down, at other gains of the open block than those so far."""
         log_tail = -math.log(self.n // BLOCK + 2)  # those who have yet to enter
-        units = np.floor(np.logaddexp(self._log_wealth(gains), log_tail) * _UNITS)
+        wealth = self._log_wealth(self.open if gains is None else gains)
+        units = np.floor(np.logaddexp(wealth, log_tail) * _UNITS)
         return Reading(units.astype(np.int64), self.alarm)
 
 

@@ -29,8 +29,6 @@ _LEAST_EXPECTED = 5.0
 class Reference:
     """Sums over the reference examples in each bin of confidence, (J,) float64 each.
 
-    Examples
-    --------
     >>> at_fit_time = Reference.from_examples([0.9, 0.8, 0.95], [True, False, True], n_bins=5)
     >>> at_fit_time.weight
     array([0., 0., 0., 0., 3.])

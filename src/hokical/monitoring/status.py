@@ -182,7 +182,7 @@ def _calm_verdict(state: MonitorState, window: BinnedSums, shifted: bool) -> Ver
 
 def _alarm_verdict(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
     kind = _describe(alarm.direction)
-    where = _where(alarm, state.options.n_bins) + _since(alarm)
+    where = _where_and_since(alarm, state.options.n_bins)
     also = "; inputs have shifted too" if shifted else ""
     sums = state.sums_since(alarm)
     says, right = (math.nan, math.nan) if sums is None else _shares(sums, alarm.bin)
@@ -206,17 +206,14 @@ def _points(share: float) -> str:
     return f"{number} point" if number in ("1", "1.0") else f"{number} points"
 
 
-def _since(alarm: Alarm) -> str:
+def _where_and_since(alarm: Alarm, n_bins: int) -> str:
+    text = ""
+    if alarm.bin is not None:
+        low, high = bin_edges(n_bins)[alarm.bin : alarm.bin + 2]
+        text = f" where it says {low:.0%} to {high:.0%}"
     if alarm.since_time is not None:
-        return f" since {datetime.fromtimestamp(alarm.since_time, UTC):%Y-%m-%d %H:%M} UTC"
-    return "" if alarm.since is None else f" since label {alarm.since:,}"
-
-
-def _where(alarm: Alarm, n_bins: int) -> str:
-    if alarm.bin is None:
-        return ""
-    low, high = bin_edges(n_bins)[alarm.bin : alarm.bin + 2]
-    return f" where it says {low:.0%} to {high:.0%}"
+        return f"{text} since {datetime.fromtimestamp(alarm.since_time, UTC):%Y-%m-%d %H:%M} UTC"
+    return text if alarm.since is None else f"{text} since label {alarm.since:,}"
 
 
 def _shares(sums: BinnedSums, bin_: int | None) -> tuple[float, float]:

@@ -6,6 +6,7 @@ import math
 import os
 import threading
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -95,10 +96,10 @@ class WatchedStream:
             self._check_mergeable(other)
         monitors = (self, *others)
         stamp = next((each._stamp for each in monitors if each._stamp is not None), None)
+        merged = copy(self)
         with self._lock:
-            state = MonitorState.merge([each._state for each in monitors])
-        merged = self._from_parts(self.reference, state, stamp, self._calibrator)
-        merged.class_names = self.class_names
+            merged._state = MonitorState.merge([each._state for each in monitors])
+        merged._stamp = stamp
         return merged
 
     def to_json_line(self) -> str:
@@ -140,9 +141,9 @@ class WatchedStream:
             raise CalibratorFileError(
                 f"{path} does not hold a {_KIND}. For a calibrator use `hokical.load`."
             )
-        monitor = cls._from_parts(
-            document.get("reference"), document["state"], document.get("stamp")
-        )
+        monitor = cls.__new__(cls)
+        monitor.reference, monitor._state = document.get("reference"), document["state"]
+        monitor._stamp = document.get("stamp")
         try:
             monitor.status()
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -191,19 +192,6 @@ class WatchedStream:
                     f"{str(others)[:200]}. Make each with the same calibrator, or the same "
                     "`Reference`, and with the same options."
                 )
-
-    @classmethod
-    def _from_parts(
-        cls,
-        reference: Reference | None,
-        state: MonitorState,
-        stamp: Stamp | None,
-        calibrator: Calibrator | None = None,
-    ) -> Self:
-        monitor = cls.__new__(cls)
-        monitor.reference, monitor._state = reference, state
-        monitor._stamp, monitor._calibrator = stamp, calibrator
-        return monitor
 
 
 def split_dense(given: Calibrator | Dense) -> tuple[Calibrator, Dense | None]:

@@ -111,21 +111,16 @@ def compare(
 ) -> Comparison:
     """Fit each method on `validation` (logits, labels) and measure it on `test`.
 
-    Parameters
-    ----------
-    validation, test : (logits, labels)
-    methods : names, estimators, or a mapping of names to them, optional
-        Registry names, estimators with options, classes of your own. A fitted calibrator is used as
-        it is, others are fitted. None means "auto" and every method that needs only logits and
-        labels. Methods that the data do not allow are left out, see `Comparison.skipped`.
-    subject : str, optional
-        The method of the headline, to which others are compared. None: "auto" if it is among them,
-        else the last one. Name it before you look at the test set: the guarantee needs that.
-    title, data_names
-        Of the report: its title, and the names of the validation and the test data.
-    n_resamples, random_state, progress
-        Of the bootstrap intervals; `random_state` also of methods given by name. A progress bar is
-        shown, if None on a terminal after a second.
+    `methods` are registry names, estimators with options, classes of your own, or a mapping of
+    names to them. A fitted calibrator is used as it is, others are fitted. None means "auto" and
+    every method that needs only logits and labels. Methods that the data do not allow are left out,
+    see `Comparison.skipped`.
+
+    `subject` is the method of the headline, to which others are compared. None: "auto" if it is
+    among them, else the last one. Name it before you look at the test set: the guarantee needs
+    that. `title` and `data_names` (of validation and test data) are for the report; `n_resamples`
+    and `random_state` for the bootstrap intervals, the latter also for methods given by name. A
+    `progress` bar is shown, if None on a terminal after a second.
 
     >>> from hokical import Hoki
     >>> from hokical.demo import demo_logits

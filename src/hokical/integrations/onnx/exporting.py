@@ -85,25 +85,14 @@ def attach(
     one older than 13 is converted. `path`, `precision`, `probabilities` and `support` are as in
     `export`.
 
-    Parameters
-    ----------
-    model : path or onnx.ModelProto
-        The classifier. A ModelProto is copied, not changed.
-    calibrator : Calibrator
-        Fitted on this classifier's scores. `recal` adds an input `transformed` (transforms, batch,
-        classes).
-    output : str, optional
-        Name of the tensor with the scores, an output or any other. Not needed where only one output
-        of floats (batch, classes) could be meant.
-    class_axis : int, optional
-        Where the classes are, if not in the last of two axes: 1 for maps (batch, classes, height,
-        width). Labels and confidence have the other axes, in their order.
-    scores, zeros : {"logits", "probabilities"}, {"unlikely", "impossible"}
-        What the tensor holds. Of probabilities the logarithm is calibrated, as by
-        `hokical.from_probabilities`, with the `zeros` with which the calibrator was fitted.
+    `model` is a path or an `onnx.ModelProto`, which is copied, not changed; the calibrator was
+    fitted on its scores, and `recal` adds an input `transformed` (transforms, batch, classes).
+    `output` names the tensor with the scores, an output or any other; it is not needed where only
+    one output of floats (batch, classes) could be meant. `class_axis` says where the classes are,
+    if not in the last of two axes: 1 for maps (batch, classes, height, width). Labels and
+    confidence have the other axes, in their order. With `scores="probabilities"` the logarithm is
+    calibrated, as by `hokical.from_probabilities`, with the `zeros` of the calibrator's fit.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from onnx import TensorProto, helper
     >>> from hokical.calibrators import Uncalibrated

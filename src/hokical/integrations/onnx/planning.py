@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -85,8 +85,10 @@ def make_plan(
     calibrator.check_fitted()
     rule = calibrator.rule_
     check_opset(opset)
-    _check_choice("input_dtype", input_dtype, ("float16", "float32", "float64"))
-    _check_choice("precision", precision, ("float64", "float32"))
+    given = (("input_dtype", input_dtype, InputType), ("precision", precision, Precision))
+    for name, value, kind in given:
+        if value not in get_args(kind):
+            raise ValueError(f"`{name}` must be one of {list(get_args(kind))}; got {value!r}.")
     if input_dtype == "float64" and precision == "float32":
         raise ValueError(
             '`precision` must be "float64" for inputs of float64; got "float32". A runtime that '
@@ -109,11 +111,6 @@ def check_opset(opset: Any) -> None:
             f"`opset` must be from {OLDEST_OPSET} to {newest}, the newest this `onnx` knows; got "
             f"{opset}. The default is {DEFAULT_OPSET}."
         )
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {list(choices)}; got {value!r}.")
 
 
 def _check_size(rule: Rule) -> None:

@@ -122,7 +122,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.classes_ = held_out.classes_of(self.estimator_)
         parts = self._hold_out(X, labels, weights)
         self._calibrate(calibrator, parts, held_out.class_index(labels, self.classes_), weights)
-        self._remember_features()
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+            elif hasattr(self, name):  # of an earlier fit, on a frame
+                delattr(self, name)
         return self
 
     def predict(self, X: Any) -> AnyArray:
@@ -190,10 +194,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         # Examples of weight 0 are not used, not even for the smallest probability seen.
         counts = np.ones(y.size, np.bool_) if weights is None else weights > 0.0
         if self._prefit:
-            rows = np.flatnonzero(counts)
-            return [
-                HeldOutScores(rows, self.classes_, held_out.read_scores(self.estimator_, X)[rows])
-            ]
+            rows, scores = np.flatnonzero(counts), held_out.read_scores(self.estimator_, X)
+            return [HeldOutScores(rows, self.classes_, scores[rows])]
         splits = [(train, test[counts[test]]) for train, test in self._splits(X, y)]
         parts = Parallel(n_jobs=self.n_jobs)(
             delayed(held_out.hold_out)(self.estimator, X, y, weights, train, test)
@@ -222,27 +224,18 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ) -> None:
         """Pool the held-out scores and fit the calibrator on them."""
         self.lowest_logit_ = -math.inf
-        if self.zeros == "unlikely" and not held_out.scores_are_decisions(self.estimator_):
-            self.lowest_logit_ = held_out.resolution(
-                [part.scores for part in parts], self.classes_.size
-            )
+        if self.zeros == "unlikely" and not hasattr(self.estimator_, "decision_function"):
+            scores = [part.scores for part in parts]
+            self.lowest_logit_ = held_out.resolution(scores, self.classes_.size)
         rows = np.concatenate([part.rows for part in parts])
         logits = np.concatenate([part.logits(self.classes_, self.lowest_logit_) for part in parts])
         self.n_calibration_ = int(rows.size)
-        self.calibrator_ = calibrator.fit(
-            logits, truth[rows], None if weights is None else weights[rows]
-        )
+        own = None if weights is None else weights[rows]
+        self.calibrator_ = calibrator.fit(logits, truth[rows], own)
         if not self._prefit or self.lowest_logit_ > -math.inf:
             # Scores of the models of folds, or raised to a limit that these very examples set, are
             # not independent examples of what the final model does.
             self.calibrator_.fit_scores_ = self.calibrator_.neighbours_ = None
-
-    def _remember_features(self) -> None:
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
-            elif hasattr(self, name):  # of an earlier fit, on a frame
-                delattr(self, name)
 
     def _logits(self, X: Any) -> FloatArray:
         """The estimator's logits (n, classes), raised to the lowest."""

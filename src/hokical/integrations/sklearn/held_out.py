@@ -56,7 +56,7 @@ def hold_out(
 def read_scores(estimator: Any, X: Any) -> FloatArray:
     """A fitted classifier's logits (n, classes): decision scores, or log-probabilities."""
     n_classes = classes_of(estimator).size
-    if not scores_are_decisions(estimator):
+    if not hasattr(estimator, "decision_function"):
         name = "estimator.predict_proba(X)"
         proba = to_numpy(estimator.predict_proba(X), name)
         proba = np.where((proba > 1.0) & (proba <= 1.0 + _ROUNDING), 1.0, proba)
@@ -99,11 +99,6 @@ def label_on_top(proba: FloatArray, labels: IntArray, possible: BoolArray) -> Fl
     rows = np.flatnonzero(proba.argmax(axis=1) != labels)  # ties, where the first would win
     proba[rows, labels[rows]] = np.nextafter(proba[rows].max(axis=1), np.inf)
     return proba
-
-
-def scores_are_decisions(estimator: Any) -> bool:
-    """Whether logits come from `decision_function` rather than from `predict_proba`."""
-    return hasattr(estimator, "decision_function")
 
 
 def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:

@@ -61,8 +61,6 @@ class CalibratedModel(nn.Module):
         Return a plain tuple instead of a `CalibratedOutput`, so that an exported program can be
         loaded where hokical is not installed.
 
-    Examples
-    --------
     >>> import torch
     >>> from hokical import Hoki
     >>> from hokical.integrations.torch import CalibratedModel

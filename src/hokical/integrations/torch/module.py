@@ -143,19 +143,9 @@ class CalibratorModule(nn.Module):
 def as_module(calibrator: Calibrator) -> CalibratorModule:
     """A fitted calibrator as an `nn.Module`: logits in, labels and confidence out.
 
-    Parameters
-    ----------
-    calibrator : Calibrator
-        Fitted, of any method, or loaded from a file.
+    The calibrator may be of any method, or loaded from a file. Results are those of its `predict`,
+    `predict_confidence` and `predict_proba`; fitting it again does not change the module.
 
-    Returns
-    -------
-    CalibratorModule
-        Its results are those of the calibrator's `predict`, `predict_confidence` and
-        `predict_proba`. It holds a copy: fitting the calibrator again does not change it.
-
-    Examples
-    --------
     >>> import torch
     >>> from hokical import make
     >>> from hokical.integrations.torch import as_module
