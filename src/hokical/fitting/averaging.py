@@ -17,7 +17,7 @@ from hokical.fitting.linear_problem import LinearPoint
 from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import minimize_newton_cg, solve_cg
 from hokical.fitting.simplex import AverageLoss, best_weights
-from hokical.fitting.structured_blocks import StructuredBlock
+from hokical.fitting.structured_blocks import StructuredBlock, make_blocks
 from hokical.fitting.structured_fit import StructuredFit
 from hokical.fitting.temperature import best_temperature, log_step
 from hokical.rules.auto import LEAST, PARTS, as_log_proba, average
@@ -100,8 +100,8 @@ def hold_out(
     with one_blas_thread():
         if step >= 2:
             some, floored = examples.every(step), floored.every(step)
-            others = whole.problem.on_others(floored, fit.rule.temperature)
-            whole = others.evaluate(fit.minimum.x)
+            data = make_blocks(floored, fit.rule.temperature, whole.problem.crossed)
+            whole = replace(whole.problem, examples=data).evaluate(fit.minimum.x)
         share = some.logits.n_rows / examples.logits.n_rows
         fold = assign_folds(some.labels, n_folds, draw_seed(random_state))
         kept = [np.where(fold == number, 1.0 - share, 1.0) for number in range(n_folds)]

@@ -45,5 +45,5 @@ def _floored_values(logits: Logits, floor: float) -> FloatArray:
 def _make_features(logits: Logits, temperature: float, _: bool) -> tuple[FloatArray, FloatArray]:
     z = np.empty((logits.n_rows, logits.n_classes))
     shapes = np.empty((3, *z.shape))
-    shape_rows(logits.block(), logits.top, logits.labels, temperature, z, shapes)
+    shape_rows(logits.block(), logits.top, logits.labels, 1.0 / (3.0 * temperature), z, shapes)
     return z, shapes.reshape(3, -1)

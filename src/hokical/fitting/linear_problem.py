@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from hokical.core.arrays import Array
 from hokical.core.types import FloatArray
-from hokical.fitting.newton_cg import OuterProducts
+from hokical.fitting.newton_cg import OuterProducts, Product
 from hokical.fitting.odir_sums import LinearExamples
-
-
-class InverseHessian(Protocol):
-    """About the inverse of a Hessian."""
-
-    def solve(self, residual: FloatArray) -> FloatArray: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +27,10 @@ class LinearProblem:
         pull = self.penalty * away
         return LinearPoint(self, loss + 0.5 * float(np.vdot(pull, away)), proba, pull)
 
-    def inverse_hessian(self, point: LinearPoint) -> InverseHessian:
-        """Cheap to make and to use, for conjugate gradients."""
+    def invert_hessian(self, point: LinearPoint) -> Product:
+        """About the inverse Hessian, to be multiplied with: cheap to make and to use."""
         first, second = self.examples.moments(point.proba)
-        return OuterProducts(first[:, -1:], first, second, self.penalty)
+        return OuterProducts(first[:, -1:], first, second, self.penalty).solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +51,5 @@ class LinearPoint:
         return product + self.problem.penalty * direction
 
     @cached_property
-    def _inverse(self) -> InverseHessian:
-        return self.problem.inverse_hessian(self)
-
-    def precondition(self, residual: FloatArray) -> FloatArray:
-        return self._inverse.solve(residual)
+    def precondition(self) -> Product:
+        return self.problem.invert_hessian(self)

@@ -39,8 +39,9 @@ class SmoothPoint(Protocol):
     def curvature_along(self, direction: FloatArray) -> FloatArray:
         """The Hessian times a direction."""
 
-    def precondition(self, residual: FloatArray) -> FloatArray:
-        """About the inverse Hessian times a residual: symmetric and positive."""
+    @property
+    def precondition(self) -> Product:
+        """About the inverse Hessian, to be multiplied with: symmetric and positive."""
 
 
 def minimize_newton_cg(
@@ -54,15 +55,17 @@ def minimize_newton_cg(
 ) -> Minimum:
     """The minimum from `start`, by Newton steps with a line search.
 
-    Converged means that a Newton step, solved to its accuracy, promised a drop of at most `tol`;
-    that step is still taken. Otherwise `converged` is False: after `max_iter` steps, or where no
-    step lowers the value. A `precondition` from elsewhere is used in place of the start's; that of
-    a `rough_start` is used for the first step alone.
+    Converged means that a Newton step, solved to its accuracy, promised a drop of at most `tol`
+    (that step is still taken), or the preconditioner a hundredth of it. Otherwise `converged` is
+    False: after `max_iter` steps, or where no step lowers the value. A `precondition` from
+    elsewhere replaces the start's; that of a `rough_start` is used for the first step alone.
     """
     x, point = start, evaluate(start)
     precondition = precondition or point.precondition
     for step in range(1, max_iter + 1):
         direction, products = newton_direction(point, precondition, tol)
+        if products == 0:  # by the preconditioner there is nothing left to gain
+            return Minimum(x, point.value, step, True, point, precondition)
         promise = -0.5 * float(np.vdot(point.gradient, direction))
         found = _lower_point(evaluate, x, point.value, direction, promise)
         if found is None:

@@ -12,7 +12,8 @@ each class its row of M + diag(v) (v_k alone without M) and b_k.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -20,9 +21,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from hokical.core.arrays import Array
 from hokical.core.types import FloatArray
 from hokical.fitting.likelihood import CountedExamples
-from hokical.fitting.linear_problem import InverseHessian, LinearPoint, LinearProblem
-from hokical.fitting.newton_cg import OuterProducts
-from hokical.fitting.odir_sums import LinearExamples
+from hokical.fitting.linear_problem import LinearPoint, LinearProblem
+from hokical.fitting.newton_cg import OuterProducts, Product
 from hokical.fitting.structured_blocks import StructuredBlock, make_blocks
 
 #: Up to this many coefficients the Hessian of about this many rows is inverted for the solver.
@@ -40,12 +40,7 @@ class StructuredProblem(LinearProblem):
 
     @classmethod
     def of(
-        cls,
-        examples: CountedExamples,
-        temperature: float,
-        *,
-        crossed: bool,
-        strength: float,
+        cls, examples: CountedExamples, temperature: float, *, crossed: bool, strength: float
     ) -> StructuredProblem:
         """Of examples with the floor in their logits."""
         size = examples.n_classes
@@ -54,15 +49,8 @@ class StructuredProblem(LinearProblem):
             rows[:, :-1] = size * (size - 1.0)
             np.fill_diagonal(rows, size - 1.0)
         penalty = strength * np.concatenate([np.ones(3), rows.ravel()])
-        blocks = make_blocks(examples, temperature, crossed)
-        data = LinearExamples(blocks, examples.labels, examples.weights, size)
+        data = make_blocks(examples, temperature, crossed)
         return cls(data, penalty, np.zeros(penalty.size), crossed)
-
-    def on_others(self, examples: CountedExamples, temperature: float) -> StructuredProblem:
-        """The same objective of other examples."""
-        blocks = make_blocks(examples, temperature, self.crossed)
-        data = LinearExamples(blocks, examples.labels, examples.weights, examples.n_classes)
-        return replace(self, examples=data)
 
     def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """w (3,), v and b (classes,), and M (classes, classes) or (0, 0)."""
@@ -81,55 +69,42 @@ class StructuredProblem(LinearProblem):
         """Whether Hessians are made whole; not at the start, which is too far from the end."""
         return self.crossed and self.penalty.size <= _MOST_DENSE
 
-    def inverse_hessian(self, point: LinearPoint) -> InverseHessian:
+    def invert_hessian(self, point: LinearPoint) -> Product:
         if self.is_small and point.pull.any():
             step = max(1, self.examples.labels.size // _DENSE_ROWS)
             rows = [slice(-own.start % step, None, step) for own in self.examples.rows]
-            parts = self.examples.map(StructuredBlock.hessian, point.proba, rows)
-            hessian = np.sum(parts, axis=0)
+            hessian = np.sum(self.examples.map(StructuredBlock.hessian, point.proba, rows), axis=0)
             hessian.flat[:: self.penalty.size + 1] += self.penalty
             try:
-                return DenseInverse(hessian)
+                factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
+                return partial(
+                    np.matmul, cho_solve(factor, np.eye(self.penalty.size), check_finite=False)
+                )
             except LinAlgError:  # a penalty too small to be seen
                 pass
-        return ByClassInverse(self, *self.examples.moments(point.proba))
+        return self._invert_by_class(*self.examples.moments(point.proba))
+
+    def _invert_by_class(self, first: FloatArray, second: FloatArray) -> Product:
+        """`OuterProducts` for what each class has of its own, and a diagonal for the shapes."""
+        size = self.examples.n_classes
+        rows = [part[3:].reshape(size, -1) for part in (first, second, self.penalty)]
+        classes = OuterProducts(rows[0][:, -1:], *rows)
+        shape = np.maximum(second[:3], 0.0) + self.penalty[:3]
+
+        def solve(residual: FloatArray) -> FloatArray:
+            own = classes.solve(residual[3:].reshape(size, -1))
+            return np.concatenate([residual[:3] / shape, own.ravel()])
+
+        return solve
 
     def log_loss(self, proba: list[Array], even: float) -> float:
         """Mean log loss of probabilities mixed with a share `even` of the uniform ones."""
 
         def work(block: StructuredBlock, part: Array) -> Array:
             xp = block.xp
-            counts = (
-                block.z.shape[1]
-                if block.possible is None
-                else xp.sum(xp.astype(block.possible, xp.float64), axis=1)
-            )
+            possible = xp.ones_like(part) if block.possible is None else block.possible
+            counts = xp.sum(xp.astype(possible, xp.float64), axis=1)
             own = (1.0 - even) * block.at_true(part) + even / counts
             return -xp.sum(block.weights[:, 0] * xp.log(xp.clip(own, 1e-300, None)))
 
         return float(self.examples.total(work, proba))
-
-
-class DenseInverse:
-    """The inverse of a Hessian (p, p)."""
-
-    def __init__(self, hessian: FloatArray) -> None:
-        factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
-        self._inverse = cho_solve(factor, np.eye(hessian.shape[0]), check_finite=False)
-
-    def solve(self, residual: FloatArray) -> FloatArray:
-        return np.asarray(self._inverse @ residual)
-
-
-class ByClassInverse:
-    """`OuterProducts` for what each class has of its own, and a diagonal for the shapes."""
-
-    def __init__(self, problem: StructuredProblem, first: FloatArray, second: FloatArray) -> None:
-        self._size = size = problem.examples.n_classes
-        rows = [part[3:].reshape(size, -1) for part in (first, second, problem.penalty)]
-        self._classes = OuterProducts(rows[0][:, -1:], *rows)
-        self._shape = np.maximum(second[:3], 0.0) + problem.penalty[:3]
-
-    def solve(self, residual: FloatArray) -> FloatArray:
-        rows = residual[3:].reshape(self._size, -1)
-        return np.concatenate([residual[:3] / self._shape, self._classes.solve(rows).ravel()])

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array
+from hokical.core.jit import Kernel
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting import structured_kernels as kernels
 from hokical.fitting.likelihood import CountedExamples, row_dots
-from hokical.fitting.odir_sums import LinearBlock, block_rows, map_in_order
+from hokical.fitting.odir_sums import LinearBlock, LinearExamples, block_rows, map_in_order
 from hokical.rules.structured import shape_features
 
 #: Numbers per block without M, in NumPy and compiled; with it there are few blocks, for each has a
@@ -126,39 +127,30 @@ class CompiledBlock(StructuredBlock):
 
     def probabilities(self, coef: FloatArray) -> tuple[FloatArray, float]:
         out = np.empty_like(self.inputs)
-        tables = *self._tables, self.labels, self.weights[:, 0], *_split(coef)
-        return out, kernels.probability_rows(*tables, out)
+        return out, kernels.probability_rows(self._data, _split(coef), out)
 
     def slope(self, proba: FloatArray) -> FloatArray:
-        shaped, sums = np.zeros(3), np.zeros((2, proba.shape[1]))
-        kernels.slope_rows(*self._tables, proba, self.labels, self.weights[:, 0], shaped, sums)
-        return np.concatenate([shaped, sums.T.ravel()])
+        return self._sum(kernels.slope_rows, proba)
 
     def curvature(self, proba: FloatArray, direction: FloatArray) -> FloatArray:
-        shaped, sums = np.zeros(3), np.zeros((2, proba.shape[1]))
-        tables = *self._tables, proba, self.weights[:, 0], *_split(direction)
-        kernels.curvature_rows(*tables, shaped, sums)
+        return self._sum(kernels.curvature_rows, proba, _split(direction))
+
+    def _sum(self, add: Kernel, *given: Any) -> FloatArray:
+        shaped, sums = np.zeros(3), np.zeros((2, self.inputs.shape[1]))
+        add(self._data, *given, (shaped, sums))
         return np.concatenate([shaped, sums.T.ravel()])
 
-    def moments(self, proba: FloatArray) -> FloatArray:
-        spread, sums = np.zeros(3), np.zeros((3, proba.shape[1]))
-        kernels.moment_rows(*self._tables, proba, self.weights[:, 0], spread, sums)
-        first, second = sums[[1, 0]].T.ravel(), sums[[2, 0]].T.ravel()
-        return np.stack([np.append(np.zeros(3), first), np.append(spread, second)])
-
     @property
-    def _tables(self) -> tuple[FloatArray, FloatArray]:
-        return self.inputs, self.shapes.reshape(3, *self.inputs.shape)
+    def _data(self) -> kernels.Data:
+        shapes = self.shapes.reshape(3, *self.inputs.shape)
+        return self.inputs, shapes, self.labels, self.weights[:, 0]
 
 
-def _split(coef: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """w (3,), and v and b (2, classes)."""
+def _split(coef: FloatArray) -> kernels.Coef:
     return coef[:3], np.ascontiguousarray(coef[3:].reshape(-1, 2).T)
 
 
-def make_blocks(
-    examples: CountedExamples, temperature: float, crossed: bool
-) -> list[StructuredBlock]:
+def make_blocks(examples: CountedExamples, temperature: float, crossed: bool) -> LinearExamples:
     """Examples with the floor in their logits, cut into blocks."""
     logits = examples.logits
     n_rows, size = logits.n_rows, logits.n_classes
@@ -186,7 +178,8 @@ def make_blocks(
         )
 
     cuts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
-    return map_in_order(make, cuts, logits.is_numpy)
+    blocks = map_in_order(make, cuts, logits.is_numpy)
+    return LinearExamples(blocks, examples.labels, examples.weights, size)
 
 
 @accelerated

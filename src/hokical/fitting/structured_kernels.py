@@ -1,7 +1,7 @@
 """Compiled loops of structured scaling without cross terms. They trust their caller.
 
-Each goes through a row twice or so while it is in the cache. `z` is (rows, classes), `shapes`
-(3, rows, classes); `rows` of coefficients and sums are (2, classes), scales and biases.
+`data` are z (rows, classes), the shape terms (3, rows, classes), labels and weights (rows,);
+`coef` and `sums` are w (3,), then scales and biases (2, classes).
 """
 
 from math import log, log1p
@@ -12,21 +12,21 @@ from hokical.core.fast_exp import exp_minus, log_of
 from hokical.core.jit import kernel, max_kernel
 from hokical.core.types import AnyArray, FloatArray, IntArray
 
+Data = tuple[FloatArray, FloatArray, IntArray, FloatArray]
+Coef = tuple[FloatArray, FloatArray]
+
 #: As of the rule: see `hokical.rules.structured`.
 _FARTHEST_BELOW, _LEAST_REST = 700.0, 1e-12
 
 
 @kernel
 def shape_rows(
-    block: AnyArray,
-    top: FloatArray,
-    own: IntArray,
-    temperature: float,
-    z: FloatArray,
-    shapes: FloatArray,
+    block: AnyArray, top: FloatArray, own: IntArray, step: float, z: FloatArray, shapes: FloatArray
 ) -> None:
-    """`shape_features` of rows in which every class is possible, with the label's column `own`."""
-    step = 1.0 / (3.0 * temperature)
+    """`shape_features` of rows in which every class is possible; `own` is the label's column.
+
+    `step` is 1 / three temperatures: at one temperature, exp is the cube of what it is at three.
+    """
     for n in range(block.shape[0]):
         row, highest, label = block[n], top[n], own[n]
         sharp, soft = shapes[1, n], shapes[2, n]
@@ -54,41 +54,34 @@ def shape_rows(
         soft[label] = log(max(softer, _LEAST_REST)) - log1p(softer)
 
 
-@max_kernel
-def _score_row(
-    z: FloatArray,
-    shapes: FloatArray,
-    n: int,
-    shape: FloatArray,
-    rows: FloatArray,
-    out: FloatArray,
-) -> float:
-    """The scores of a row into `out`; their maximum."""
-    highest = -np.inf
-    a, b, c = shape[0], shape[1], shape[2]
+@kernel
+def change_row(data: Data, n: int, coef: Coef, out: FloatArray) -> None:
+    """What coefficients add to the scores of a row, into `out` (classes,)."""
+    z, first, second, third = data[0][n], data[1][0, n], data[1][1, n], data[1][2, n]
+    (a, b, c), (scale, bias) = coef
     for i in range(out.shape[0]):
-        shift = a * shapes[0, n, i] + b * shapes[1, n, i] + c * shapes[2, n, i]
-        out[i] = z[n, i] + z[n, i] * rows[0, i] + rows[1, i] + shift
-        highest = max(highest, out[i])
+        out[i] = z[i] * scale[i] + bias[i] + a * first[i] + b * second[i] + c * third[i]
+
+
+@max_kernel
+def add_scores(row: FloatArray, z: FloatArray) -> float:
+    """Add z (classes,) to a row; the maximum."""
+    highest = -np.inf
+    for i in range(row.shape[0]):
+        row[i] += z[i]
+        highest = max(highest, row[i])
     return highest
 
 
 @kernel
-def probability_rows(
-    z: FloatArray,
-    shapes: FloatArray,
-    labels: IntArray,
-    weights: FloatArray,
-    shape: FloatArray,
-    rows: FloatArray,
-    out: FloatArray,
-) -> float:
+def probability_rows(data: Data, coef: Coef, out: FloatArray) -> float:
     """Probabilities into `out` (rows, classes); the sum of the weighted log losses."""
     loss = 0.0
-    for n in range(z.shape[0]):
+    for n in range(out.shape[0]):
         proba = out[n]
-        highest = _score_row(z, shapes, n, shape, rows, proba)
-        below = highest - proba[labels[n]]
+        change_row(data, n, coef, proba)
+        highest = add_scores(proba, data[0][n])
+        below = highest - proba[data[2][n]]
         total = 0.0
         for i in range(proba.shape[0]):
             proba[i] = exp_minus(min(highest - proba[i], _FARTHEST_BELOW))
@@ -96,98 +89,48 @@ def probability_rows(
         share = 1.0 / total
         for i in range(proba.shape[0]):
             proba[i] *= share
-        loss += weights[n] * (log(total) + below)
+        loss += data[3][n] * (log(total) + below)
     return loss
 
 
 @kernel
-def _add_row(
-    z: FloatArray,
-    shapes: FloatArray,
-    n: int,
-    pull: FloatArray,
-    shaped: FloatArray,
-    sums: FloatArray,
-) -> None:
-    """Add `pull` (classes,) times what the coefficients are multiplied with to `shaped`, `sums`."""
-    first = second = third = 0.0
+def add_row(data: Data, n: int, pull: FloatArray, sums: Coef) -> None:
+    """Add `pull` (classes,) times what the coefficients of a row are multiplied with."""
+    z, first, second, third = data[0][n], data[1][0, n], data[1][1, n], data[1][2, n]
+    shaped, (scaled, plain) = sums
+    a = b = c = 0.0
     for i in range(pull.shape[0]):
-        sums[0, i] += pull[i] * z[n, i]
-        sums[1, i] += pull[i]
-        first += pull[i] * shapes[0, n, i]
-        second += pull[i] * shapes[1, n, i]
-        third += pull[i] * shapes[2, n, i]
-    shaped[0] += first
-    shaped[1] += second
-    shaped[2] += third
+        scaled[i] += pull[i] * z[i]
+        plain[i] += pull[i]
+        a += pull[i] * first[i]
+        b += pull[i] * second[i]
+        c += pull[i] * third[i]
+    shaped[0] += a
+    shaped[1] += b
+    shaped[2] += c
 
 
 @kernel
-def slope_rows(
-    z: FloatArray,
-    shapes: FloatArray,
-    proba: FloatArray,
-    labels: IntArray,
-    weights: FloatArray,
-    shaped: FloatArray,
-    sums: FloatArray,
-) -> None:
-    """The slope of the log loss, into `shaped` (3,) and `sums`."""
-    pull = np.empty(z.shape[1])
-    for n in range(z.shape[0]):
+def slope_rows(data: Data, proba: FloatArray, sums: Coef) -> None:
+    """Add the slope of the log loss to `sums`."""
+    pull = np.empty(proba.shape[1])
+    for n in range(proba.shape[0]):
+        weight = data[3][n]
         for i in range(pull.shape[0]):
-            pull[i] = proba[n, i] * weights[n]
-        pull[labels[n]] -= weights[n]
-        _add_row(z, shapes, n, pull, shaped, sums)
+            pull[i] = proba[n, i] * weight
+        pull[data[2][n]] -= weight
+        add_row(data, n, pull, sums)
 
 
 @kernel
-def curvature_rows(
-    z: FloatArray,
-    shapes: FloatArray,
-    proba: FloatArray,
-    weights: FloatArray,
-    shape: FloatArray,
-    rows: FloatArray,
-    shaped: FloatArray,
-    sums: FloatArray,
-) -> None:
-    """The Hessian times a direction, `shape` and `rows`, into `shaped` (3,) and `sums`."""
-    a, b, c = shape[0], shape[1], shape[2]
-    pull = np.empty(z.shape[1])
-    for n in range(z.shape[0]):
-        mean = 0.0
+def curvature_rows(data: Data, proba: FloatArray, direction: Coef, sums: Coef) -> None:
+    """Add the Hessian times a direction to `sums`."""
+    pull = np.empty(proba.shape[1])
+    for n in range(proba.shape[0]):
+        change_row(data, n, direction, pull)
+        mean, weight = 0.0, data[3][n]
         for i in range(pull.shape[0]):
-            shift = a * shapes[0, n, i] + b * shapes[1, n, i] + c * shapes[2, n, i]
-            pull[i] = z[n, i] * rows[0, i] + rows[1, i] + shift
             mean += pull[i] * proba[n, i]
         for i in range(pull.shape[0]):
-            pull[i] = (pull[i] - mean) * proba[n, i] * weights[n]
-        _add_row(z, shapes, n, pull, shaped, sums)
-
-
-@kernel
-def moment_rows(
-    z: FloatArray,
-    shapes: FloatArray,
-    proba: FloatArray,
-    weights: FloatArray,
-    spread: FloatArray,
-    sums: FloatArray,
-) -> None:
-    """Variances of the shape terms into `spread` (3,), and of each class into `sums` (3, classes).
-
-    The latter as they are, times z and times its square.
-    """
-    for n in range(z.shape[0]):
-        for i in range(z.shape[1]):
-            variance = proba[n, i] * (1.0 - proba[n, i]) * weights[n]
-            sums[0, i] += variance
-            sums[1, i] += variance * z[n, i]
-            sums[2, i] += variance * z[n, i] * z[n, i]
-        for j in range(3):
-            mean = square = 0.0
-            for i in range(z.shape[1]):
-                mean += proba[n, i] * shapes[j, n, i]
-                square += proba[n, i] * shapes[j, n, i] * shapes[j, n, i]
-            spread[j] += weights[n] * (square - mean * mean)
+            pull[i] = (pull[i] - mean) * proba[n, i] * weight
+        add_row(data, n, pull, sums)
