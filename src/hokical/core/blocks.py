@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hokical.core.arrays import NUMPY, Array, to_host
-from hokical.core.parallel import cut_rows, for_row_blocks
+from hokical.core.parallel import cut_rows, for_row_blocks, map_slices
 from hokical.core.types import AnyArray, FloatArray
 
 Rows = TypeVar("Rows")
@@ -87,15 +87,9 @@ def sum_over_blocks(logits: Any, work: Callable[[slice, Any], Any]) -> FloatArra
     """
     size = logits.n_columns
     step = logits.n_rows if logits.is_traced else rows_per_block(size, _block_size(logits))
-    parts: list[Any] = [None] * -(-logits.n_rows // step)
 
-    def one(rows: slice) -> None:
-        block = logits if rows.stop - rows.start == logits.n_rows else logits.part(rows)
-        parts[rows.start // step] = work(rows, block)
+    def one(rows: slice) -> Any:
+        return work(rows, logits if rows.stop - rows.start == logits.n_rows else logits.part(rows))
 
-    if logits.is_numpy:
-        for_row_blocks(one, logits.n_rows, step)
-    else:
-        for rows in cut_rows(logits.n_rows, step):
-            one(rows)
+    parts = map_slices(one, logits.n_rows, step, threads=logits.is_numpy)
     return np.asarray(np.sum([to_host(part) for part in parts], axis=0))

@@ -12,10 +12,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+
+Found = TypeVar("Found")
 
 _PREFIX = "hokical-worker"
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
@@ -77,6 +79,21 @@ def for_row_blocks(work: Callable[[slice], None], n_rows: int, rows_per_block: i
             future.cancel()
         wait(futures)  # no thread may still write into arrays that the caller drops
         raise
+
+
+def map_slices(
+    work: Callable[[slice], Found], count: int, step: int, *, threads: bool = True
+) -> list[Found]:
+    """`work` of consecutive slices, in order; on several threads if wanted and available."""
+    if not threads:
+        return [work(part) for part in cut_rows(count, step)]
+    found: dict[int, Found] = {}
+
+    def one(part: slice) -> None:
+        found[part.start] = work(part)
+
+    for_row_blocks(one, count, step)
+    return [found[start] for start in sorted(found)]
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:

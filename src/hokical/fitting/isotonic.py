@@ -18,10 +18,9 @@ and nothing else is changed. Functions of single classes share one such example:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +29,13 @@ from scipy.optimize import isotonic_regression
 from hokical.core.arrays import Array, ignore_overflow
 from hokical.core.blocks import by_blocks, row_slices, rows_per_block
 from hokical.core.logits import FARTHEST, Logits
-from hokical.core.parallel import for_row_blocks
+from hokical.core.parallel import map_slices
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.partitions import Block
 from hokical.fitting.tallies import EdgeTally, KeyArray, tally_rows
 from hokical.guarantees.score_table import can_be_counts
 from hokical.rules.isotonic import as_key
 from hokical.rules.probabilities import log_norms
-
-Made = TypeVar("Made")
 
 #: Means of targets that are all 1 may fall short of 1 by this.
 _ROUNDING = 1e-12
@@ -143,7 +140,8 @@ def fit_pooled(block: Block) -> StepCurve:
         return tally_rows(keys, each, [edges], logits)[0]
 
     size = _SORT_AT_ONCE if logits.is_numpy else logits.backend.block_size
-    tallies = _of_slices(work, logits.n_rows, rows_per_block(logits.n_columns, size), logits)
+    step = rows_per_block(logits.n_columns, size)
+    tallies = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
     return examples.curve(edges, hits, sum(tallies[1:], tallies[0]))
 
 
@@ -173,7 +171,7 @@ def fit_classwise(block: Block, temperature: float) -> list[StepCurve]:
         return [examples.curve(*hit, tally, least) for hit, tally in pairs]
 
     step = rows_per_block(logits.n_rows, logits.backend.block_size)
-    parts = _of_slices(work, logits.n_columns, step, logits)
+    parts = map_slices(work, logits.n_columns, step, threads=logits.is_numpy)
     return [curve for part in parts for curve in part]
 
 
@@ -194,21 +192,6 @@ def _true_keys(examples: KeyedExamples) -> KeyArray:
         margins = logits.on_host(logits.top) - logits.of_class(examples.block.labels)
     log_proba = -(np.minimum(margins, FARTHEST) + logits.on_host(examples.norm))
     return np.asarray(as_key(log_proba, np))
-
-
-def _of_slices(work: Callable[[slice], Made], count: int, step: int, logits: Logits) -> list[Made]:
-    """`work` of consecutive slices, in order; on threads for NumPy."""
-    found: dict[int, Made] = {}
-
-    def one(part: slice) -> None:
-        found[part.start] = work(part)
-
-    if logits.is_numpy:
-        for_row_blocks(one, count, step)
-    else:
-        for start in range(0, count, step):
-            one(slice(start, min(start + step, count)))
-    return [found[start] for start in sorted(found)]
 
 
 def _regress(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Backend, Namespace
 from hokical.core.logits import Logits
-from hokical.core.parallel import for_row_blocks
+from hokical.core.parallel import map_slices
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.fitting.likelihood import exp_in_place, row_dots, row_sums
 
@@ -184,8 +184,8 @@ class LinearExamples:
                 block.backend,
             )
 
-        cuts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
-        return cls(map_in_order(make, cuts, logits.is_numpy), labels, weights, n_classes)
+        blocks = map_slices(make, n_rows, step, threads=logits.is_numpy)
+        return cls(blocks, labels, weights, n_classes)
 
     @property
     def absent(self) -> BoolArray:
@@ -250,7 +250,7 @@ class LinearExamples:
         """`work(block, ...)` of every block and what goes with it."""
         items = list(zip(self.blocks, *columns, strict=True))
         numpy = isinstance(self.blocks[0].inputs, np.ndarray)
-        return map_in_order(lambda item: work(*item), items, numpy)
+        return map_slices(lambda place: work(*items[place.start]), len(items), 1, threads=numpy)
 
     def total(self, work: Callable[..., Array], *columns: list[Array]) -> FloatArray:
         """The sum of `work` over the blocks, on the host, in their order."""
@@ -259,16 +259,3 @@ class LinearExamples:
         for part in rest:
             total = total + part
         return np.asarray(total)
-
-
-def map_in_order(work: Callable[[Any], Found], items: Sequence[Any], threads: bool) -> list[Found]:
-    """`work` of every item, in order; on threads if wanted."""
-    if not threads:
-        return [work(item) for item in items]
-    found: list[Any] = [None] * len(items)
-
-    def one(place: slice) -> None:
-        found[place.start] = work(items[place.start])
-
-    for_row_blocks(one, len(items), 1)
-    return found

@@ -11,10 +11,11 @@ from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array
 from hokical.core.jit import Kernel
 from hokical.core.logits import Logits
+from hokical.core.parallel import map_slices
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting import structured_kernels as kernels
 from hokical.fitting.likelihood import CountedExamples, row_dots
-from hokical.fitting.odir_sums import LinearBlock, LinearExamples, block_rows, map_in_order
+from hokical.fitting.odir_sums import LinearBlock, LinearExamples, block_rows
 from hokical.rules.structured import shape_features
 
 #: Numbers per block without M, in NumPy and compiled; with it there are few blocks, for each has a
@@ -177,8 +178,7 @@ def make_blocks(examples: CountedExamples, temperature: float, crossed: bool) ->
             crossed,
         )
 
-    cuts = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
-    blocks = map_in_order(make, cuts, logits.is_numpy)
+    blocks = map_slices(make, n_rows, step, threads=logits.is_numpy)
     return LinearExamples(blocks, examples.labels, examples.weights, size)
 
 

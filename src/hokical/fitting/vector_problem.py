@@ -11,7 +11,7 @@ from hokical.fitting.blas import one_blas_thread
 from hokical.fitting.likelihood import ExampleSet, Parts, typical_spread
 from hokical.fitting.newton import Evaluation, Minimum, minimize_convex
 from hokical.fitting.temperature import base_temperature
-from hokical.fitting.vector_sums import VectorPart, VectorSums, VectorUnits
+from hokical.fitting.vector_sums import VectorPart, VectorSums
 
 #: Above this many classes the Hessian costs more than the iterations it saves.
 DENSE_CLASSES = 1000
@@ -52,8 +52,8 @@ class VectorProblem:
 
     @cached_property
     def parts(self) -> Parts[VectorPart]:
-        units = VectorUnits(self.temperature, self.unit)
-        return self.examples.prepare(partial(VectorPart, units=units))
+        part = partial(VectorPart, temperature=self.temperature, unit=self.unit)
+        return self.examples.prepare(part)
 
     @cached_property
     def observed(self) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 from hokical.core.arrays import Array, ignore_overflow
 from hokical.core.blocks import by_blocks, rows_per_block
 from hokical.core.logits import Logits
-from hokical.core.parallel import for_row_blocks
+from hokical.core.parallel import map_slices
 from hokical.core.types import FloatArray
 from hokical.fitting.likelihood import CountedExamples, exp_in_place, moment_sums
 
@@ -17,17 +17,6 @@ from hokical.fitting.likelihood import CountedExamples, exp_in_place, moment_sum
 PARTS = 2
 #: Probabilities this close to 1 are cut, so that the log of the rest is finite.
 _ALMOST_ONE = 1.0 - 1e-16
-
-
-@dataclass(frozen=True)
-class VectorUnits:
-    """What theta = (unit (scale - 1/temperature), bias), (2 classes,), is measured in.
-
-    Features x are log-probabilities divided by the unit.
-    """
-
-    temperature: float
-    unit: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,17 +49,21 @@ class _Scored:
 
 
 class VectorPart:
-    """Examples in memory, their features, and sums over them."""
+    """Examples in memory, their features, and sums over them.
 
-    def __init__(self, examples: CountedExamples, units: VectorUnits) -> None:
-        self.examples, self.units = examples, units
+    theta = (unit (scale - 1/temperature), bias), (2 classes,); features x are log-probabilities
+    divided by the unit.
+    """
+
+    def __init__(self, examples: CountedExamples, temperature: float, unit: float) -> None:
+        self.examples, self.temperature, self.unit = examples, temperature, unit
         logits = examples.logits
         #: Minus the log-probability of every row's label, (n,). Margins plus this are minus the
         #: log-probabilities; logits themselves may lie far from 0, where sums lose their digits.
         self._offset = by_blocks(lambda block: block.xp.log(moment_sums(block, 1.0)[0]), logits)
         self._labels = logits.beside(examples.labels)
         self.true_features = np.asarray(
-            (examples.true_margins + logits.on_host(self._offset)) / -units.unit
+            (examples.true_margins + logits.on_host(self._offset)) / -unit
         )
         self._true = logits.beside(self.true_features)
         #: Whether any class is masked. To ask a GPU for every block would stop it each time.
@@ -78,7 +71,11 @@ class VectorPart:
 
     def observe(self) -> FloatArray:
         """Weighted sums of the true classes' features, and of the classes, (2 classes,)."""
-        labels, weights, count = self.examples.labels, self.examples.weights, self._n_classes
+        labels, weights, count = (
+            self.examples.labels,
+            self.examples.weights,
+            self.examples.n_classes,
+        )
         first = np.bincount(labels, weights * self.true_features, count)
         return np.concatenate([first, np.bincount(labels, weights, count)])
 
@@ -88,16 +85,10 @@ class VectorPart:
         # As many parts whatever the threads, so that sums always add up in the same order.
         step = -(-logits.n_rows // (PARTS if logits.is_numpy else 1))
         step = max(step, self._rows_per_block)
-        parts: list[FloatArray] = [np.empty(0)] * -(-logits.n_rows // step)
-
-        def work(rows: slice) -> None:
-            parts[rows.start // step] = self._sum_rows(theta, rows)
-
-        for_row_blocks(work, logits.n_rows, step)
-        total = parts[0]
+        parts = map_slices(lambda rows: self._sum_rows(theta, rows), logits.n_rows, step)
         for part in parts[1:]:
-            total += part
-        return total
+            parts[0] += part
+        return parts[0]
 
     def first_sums(self, theta: FloatArray) -> FloatArray:
         """Sums of [p x, p, log loss] alone, (2 classes + 1,)."""
@@ -121,22 +112,12 @@ class VectorPart:
         return self.examples.sum_over_blocks(work)
 
     @property
-    def _n_classes(self) -> int:
-        return self.examples.n_classes
-
-    @property
     def _rows_per_block(self) -> int:
-        return rows_per_block(2 * self._n_classes, self.examples.logits.backend.block_size)
+        return rows_per_block(2 * self.examples.n_classes, self.examples.logits.backend.block_size)
 
     def _sum_rows(self, theta: FloatArray, rows: slice) -> FloatArray:
-        """All sums over some rows, in a flat array."""
+        """All sums over some rows, one block after the other, in a flat array."""
         logits, xp = self.examples.logits, self.examples.logits.xp
-        flat = [xp.reshape(sums, (-1,)) for sums in self._add_blocks(theta, rows)]
-        return np.asarray(logits.on_host(xp.concat(flat)))
-
-    def _add_blocks(self, theta: FloatArray, rows: slice) -> list[Array]:
-        """The three sums of `VectorSums` over some rows, one block after the other."""
-        logits = self.examples.logits
         room = np.empty((theta.size, theta.size)) if logits.is_numpy else None
         total: list[Array] = []
         for start in range(rows.start, rows.stop, self._rows_per_block):
@@ -144,9 +125,10 @@ class VectorPart:
             found = self._sum_block(theta, part, self.examples.block(part), room)
             if not total:  # the room is used again
                 total = [*found[:2], found[2] if room is None else found[2].copy()]
-            else:
-                total = [_add(sums, more) for sums, more in zip(total, found, strict=True)]
-        return total
+                continue
+            for place, more in enumerate(found):
+                total[place] += more
+        return np.asarray(logits.on_host(xp.concat([xp.reshape(sums, (-1,)) for sums in total])))
 
     def _sum_block(
         self, theta: FloatArray, rows: slice, block: Logits, room: FloatArray | None
@@ -154,7 +136,7 @@ class VectorPart:
         """The three sums of `VectorSums`; the products are in the `room`, if there is one."""
         scored = self._score(theta, rows, block)
         joined = _join(scored, block)
-        shares = joined[:, : self._n_classes]
+        shares = joined[:, : self.examples.n_classes]
         squares = scored.weights @ (shares * scored.features)
         firsts = _firsts(scored, joined, block)
         joined *= block.xp.sqrt(scored.weights)[:, None]
@@ -164,9 +146,9 @@ class VectorPart:
 
     def _score(self, theta: FloatArray, rows: slice, block: Logits) -> _Scored:
         """Features, probabilities and log losses of a block."""
-        xp, unit, labels = block.xp, self.units.unit, self._labels[rows]
-        there, half = block.beside(theta), self._n_classes
-        slope, bias = unit / self.units.temperature + there[:half], there[half:]
+        xp, unit, labels = block.xp, self.unit, self._labels[rows]
+        there, half = block.beside(theta), self.examples.n_classes
+        slope, bias = unit / self.temperature + there[:half], there[half:]
         features = block.margins + self._offset[rows][:, None]
         features /= -unit
         masked = self._masked or (block.is_numpy and not block.possible.all())
@@ -196,9 +178,3 @@ def _firsts(scored: _Scored, joined: Array, block: Logits) -> Array:
     """Weighted sums of [p x, p, log loss], (2 classes + 1,)."""
     loss = block.xp.sum(scored.weights * scored.loss)
     return block.xp.concat([scored.weights @ joined, loss[None]])
-
-
-def _add(total: Array, more: Array) -> Array:
-    """Their sum, in the place of the first where arrays can be written to."""
-    total += more
-    return total
