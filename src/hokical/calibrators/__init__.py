@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from hokical.calibrators.binary import VennAbers as VennAbers
     from hokical.calibrators.ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
     from hokical.calibrators.hoki import Hoki as Hoki
-    from hokical.calibrators.irm import IsotonicMulticlass as IsotonicMulticlass
-    from hokical.calibrators.irova_ts import IsotonicOneVsAllTS as IsotonicOneVsAllTS
+    from hokical.calibrators.isotonic import IsotonicMulticlass as IsotonicMulticlass
+    from hokical.calibrators.isotonic import IsotonicOneVsAllTS as IsotonicOneVsAllTS
     from hokical.calibrators.odir import DirichletODIR as DirichletODIR
     from hokical.calibrators.odir import MatrixScalingODIR as MatrixScalingODIR
     from hokical.calibrators.profile import StabilityProfile as StabilityProfile
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hokical.calibrators.registry import table as table
     from hokical.calibrators.structured import StructuredScaling as StructuredScaling
     from hokical.calibrators.temps import TemperatureScaling as TemperatureScaling
-    from hokical.calibrators.uncalibrated import Uncalibrated as Uncalibrated
+    from hokical.calibrators.temps import Uncalibrated as Uncalibrated
     from hokical.calibrators.vecs import VectorScaling as VectorScaling
 
 _HOMES = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()} | {

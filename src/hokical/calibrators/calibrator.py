@@ -20,15 +20,9 @@ from hokical.core.topk import TopK
 from hokical.core.types import FloatArray, IntArray
 from hokical.core.version import VERSION
 from hokical.core.views import Views
-from hokical.guarantees import selective
+from hokical.guarantees import scores, selective
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.score_table import NeighbourTable, ScoreTable, accuracy_intervals
-from hokical.guarantees.scores import (
-    confidence_log_odds,
-    doubtful_levels,
-    label_log_odds,
-    score_levels,
-)
 from hokical.guarantees.selective import Evidence, SelectivePrediction
 from hokical.guarantees.support import Support
 from hokical.rules.answering import What, answer
@@ -128,9 +122,9 @@ class Calibrator:
         data = self._check_logits(logits)
         truth = as_labels(labels, data.n_rows, data.n_classes)
         forms = _serving_forms(data)
-        scores = [confidence_log_odds(self._on_host("confidence", form)) for form in forms]
+        odds = [scores.confidence_log_odds(self._on_host("confidence", form)) for form in forms]
         wrong = np.any([self._on_host("labels", form) != truth for form in forms], axis=0)
-        level = doubtful_levels(scores, wrong, data.on_host(data.top))
+        level = scores.doubtful_levels(odds, wrong, data.on_host(data.top))
         self.held_out_scores_ = ScoreTable.from_examples(level, wrong)
         return self
 
@@ -170,12 +164,6 @@ class Calibrator:
         `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside, the
         interval is extended to it. Venn-Abers prediction has an interval of its own for the label's
         probability, without a `delta`, which is given until `certify` is called.
-
-        >>> from hokical import Hoki
-        >>> from hokical.demo import demo_logits
-        >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
-        >>> Hoki().fit(val_logits, val_labels).predict_interval(test_logits).shape
-        (10000, 2)
         """
         delta = check_chance("delta", delta)
         data = self._check_logits(logits)
@@ -312,5 +300,5 @@ def _serving_forms(logits: Logits) -> list[Logits]:
 def _levels(source: Evidence, logits: Logits, confidence: FloatArray) -> IntArray:
     """The level (n,) of each example's score."""
     if source == "held-out":
-        return score_levels(confidence_log_odds(confidence))
-    return score_levels(logits.on_host(label_log_odds(logits)))
+        return scores.score_levels(scores.confidence_log_odds(confidence))
+    return scores.score_levels(logits.on_host(scores.label_log_odds(logits)))

@@ -12,15 +12,15 @@ from hokical.core.storage import is_storable
 
 #: Module and class of every method of this package, in the order of tables.
 BUILT_IN: dict[str, tuple[str, str]] = {
-    "uncalibrated": ("uncalibrated", "Uncalibrated"),
+    "uncalibrated": ("temps", "Uncalibrated"),
     "temps": ("temps", "TemperatureScaling"),
     "vecs": ("vecs", "VectorScaling"),
     "ms_odir": ("odir", "MatrixScalingODIR"),
     "dir_odir": ("odir", "DirichletODIR"),
     "structured": ("structured", "StructuredScaling"),
     "ets": ("ets", "EnsembleTemperatureScaling"),
-    "irm": ("irm", "IsotonicMulticlass"),
-    "irova_ts": ("irova_ts", "IsotonicOneVsAllTS"),
+    "irm": ("isotonic", "IsotonicMulticlass"),
+    "irova_ts": ("isotonic", "IsotonicOneVsAllTS"),
     "recal": ("recal", "ReCal"),
     "hoki": ("hoki", "Hoki"),
     "profile": ("profile", "StabilityProfile"),

@@ -10,6 +10,11 @@ from hokical.fitting.streamed_examples import count_examples
 from hokical.fitting.temperature import BOUNDS, MAX_ITER, check_bounds
 from hokical.rules.ensemble import EnsembleRule
 
+MIX_N_MATCH = (
+    "Zhang, Kailkhura, Han: Mix-n-Match: Ensemble and Compositional Methods for Uncertainty "
+    "Calibration in Deep Learning, ICML 2020, arXiv:2003.07329"
+)
+
 
 class EnsembleTemperatureScaling(BaseCalibrator):
     """Mix the softmax at a temperature, the softmax as it is, and the uniform distribution.
@@ -47,10 +52,7 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     rule_kind = EnsembleRule
     fits_in_one_pass = False
     title = "Ensemble temperature scaling"
-    reference = (
-        "Zhang, Kailkhura, Han: Mix-n-Match: Ensemble and Compositional Methods for Uncertainty "
-        "Calibration in Deep Learning, ICML 2020, arXiv:2003.07329"
-    )
+    reference = MIX_N_MATCH
     cost = "about twelve softmax passes, or forty where the temperature gets no weight"
 
     def __init__(

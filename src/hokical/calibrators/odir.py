@@ -18,30 +18,9 @@ from hokical.core.blocks import per_row
 from hokical.core.logits import Logits
 from hokical.core.types import IntArray
 from hokical.core.warn import warn_user
+from hokical.fitting import folds, odir_objective, odir_search
 from hokical.fitting.blas import one_blas_thread
-from hokical.fitting.folds import (
-    FoldSplit,
-    check_cv,
-    fold_numbers,
-    is_list,
-    split_by_folds,
-    split_by_indices,
-)
 from hokical.fitting.likelihood import CountedExamples, count_block
-from hokical.fitting.odir_objective import (
-    describe_problem,
-    identity,
-    minimize_penalised,
-    penalty_matrix,
-)
-from hokical.fitting.odir_search import (
-    GRIDS,
-    PenaltySearch,
-    PenaltyTrial,
-    check_strengths,
-    make_grid,
-    tabulate,
-)
 from hokical.fitting.odir_sums import LinearExamples
 from hokical.fitting.partitions import Block, Partition
 from hokical.fitting.temperature import base_temperature
@@ -82,10 +61,10 @@ class ODIRCalibrator(BaseCalibrator):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_strengths(self.lambdas, "lambdas", GRIDS)
+        odir_search.check_strengths(self.lambdas, "lambdas", odir_search.GRIDS)
         if self.mus is not None:
-            check_strengths(self.mus, "mus", ())
-        check_cv(self.cv)
+            odir_search.check_strengths(self.mus, "mus", ())
+        folds.check_cv(self.cv)
         check_count(self.max_iter, name="max_iter")
         check_positive("tol", self.tol, "The default is 1e-10.")
 
@@ -105,17 +84,19 @@ class ODIRCalibrator(BaseCalibrator):
             strength, trials = self._choose(
                 data, scale, lambda: self._folds(counted) if splits is None else splits
             )
-            penalty = penalty_matrix(data.absent, strength, scale)
-            start = identity(data.n_classes)
-            found = minimize_penalised(data, penalty, start, tol=self.tol, max_iter=self.max_iter)
-        problem = describe_problem(data, found, self.max_iter)
+            penalty = odir_objective.penalty_matrix(data.absent, strength, scale)
+            start = odir_objective.identity(data.n_classes)
+            found = odir_objective.minimize_penalised(
+                data, penalty, start, tol=self.tol, max_iter=self.max_iter
+            )
+        problem = odir_objective.describe_problem(data, found, self.max_iter)
         if problem is not None:
             warn_user(f"{type(self).__name__} {problem}", ConvergenceWarning)
         weight = np.ascontiguousarray(scale * found.x[:, :-1])
         report = {
             "lambda": strength[0],
             "mu": strength[1],
-            "cv_results": tabulate(trials),
+            "cv_results": odir_search.tabulate(trials),
             "n_iter": found.n_iter,
             "converged": problem is None,
         }
@@ -129,34 +110,39 @@ class ODIRCalibrator(BaseCalibrator):
 
         return float(counted.weights @ per_row(mean_size, counted.logits))
 
-    def _own_splits(self, block: Block, keep: IntArray) -> list[FoldSplit] | None:
+    def _own_splits(self, block: Block, keep: IntArray) -> list[folds.FoldSplit] | None:
         """The user's splits, restricted to the rows in `keep`; None if `cv` is a number."""
         if isinstance(self.cv, Integral):
             return None
         pairs = self.cv
-        if not is_list(self.cv):
+        if not folds.is_list(self.cv):
             pairs = list(self.cv.split(block.logits.values, block.labels))
-        return split_by_indices(pairs, block.n_rows, keep)
+        return folds.split_by_indices(pairs, block.n_rows, keep)
 
-    def _folds(self, counted: CountedExamples) -> list[FoldSplit]:
-        folds = fold_numbers(counted.logits, counted.labels, int(self.cv), self.random_state)
-        return split_by_folds(folds)
+    def _folds(self, counted: CountedExamples) -> list[folds.FoldSplit]:
+        numbers = folds.fold_numbers(
+            counted.logits, counted.labels, int(self.cv), self.random_state
+        )
+        return folds.split_by_folds(numbers)
 
     def _choose(
-        self, examples: LinearExamples, scale: float, make_splits: Callable[[], list[FoldSplit]]
-    ) -> tuple[tuple[float, float], list[PenaltyTrial]]:
+        self,
+        examples: LinearExamples,
+        scale: float,
+        make_splits: Callable[[], list[folds.FoldSplit]],
+    ) -> tuple[tuple[float, float], list[odir_search.PenaltyTrial]]:
         """(lambda, mu) with the lowest cross-validated log loss, and the trials.
 
         A single setting is not scored.
         """
-        lambdas, mus = make_grid(self.lambdas, self.mus, examples.n_classes)
+        lambdas, mus = odir_search.make_grid(self.lambdas, self.mus, examples.n_classes)
         strength = (lambdas[0], lambdas[0] if mus is None else mus[0])
         if len(lambdas) == 1 and (mus is None or len(mus) == 1):
             return strength, []
         splits = make_splits()
         if not splits:  # all examples are copies of one: use the largest penalties
             return strength, []
-        search = PenaltySearch(examples, splits, scale, self.max_iter)
+        search = odir_search.PenaltySearch(examples, splits, scale, self.max_iter)
         quick = isinstance(self.lambdas, str) and self.lambdas == "quick"
         best = search.find_best(lambdas, mus, quick=quick)
         if not best.converged:
@@ -171,7 +157,7 @@ class ODIRCalibrator(BaseCalibrator):
     def _storable_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Replace a splitter in `cv`, which is code, by the default."""
         stored = super()._storable_parameters(parameters)
-        by_number = isinstance(self.cv, Integral) or is_list(self.cv)
+        by_number = isinstance(self.cv, Integral) or folds.is_list(self.cv)
         return stored if by_number else stored | {"cv": 3}
 
 
@@ -197,53 +183,35 @@ class MatrixScalingODIR(ODIRCalibrator):
     The paper uses raw logits, and so depends on constants added to a row, which the softmax does
     not; here each row's mean (over the possible classes) is subtracted first.
 
-    Parameters
-    ----------
-    lambdas : {"quick", "paper"}, number or sequence of numbers
-        "quick" tries lambdas from 10^6 to 10^-2 and mus from 10 to 10^-3 together: whole decades of
-        lambda with every second mu, then half decades and all mus around the best until no
-        neighbour is better. With more than 20 classes, decreasing lambdas end where the log loss is
-        5 % (and 0.01) above its minimum.
-        "paper" tries every lambda of the authors' experiments with every mu: 1, 0.5 and 0.25 times
-        powers of ten up to 10^6, from 10^-2, or from 10^-5 for at most 10 classes. That is 243 or
-        432 settings, each fitted once per fold, about ten times as many as "quick" needs, including
-        the slow ones: seconds with 3 classes, very long with 100.
-        Given numbers are all tried; a single one is used without cross-validation.
-    mus : number or sequence of numbers, optional
-        None: 10 to 0.001 for "quick", the powers of ten above for "paper", and for numbers mu is
-        lambda itself. With numbers for both, all combinations are tried.
-    cv : int, list of (train, test) row indices, or scikit-learn splitter
-        Number of folds (3, not the 5 of `AutoCalibrator`, as another number chooses other penalties
-        than in the documented results), stratified by class and with copies of an example
-        together; or the splits. A splitter is called with logits and labels, and not saved.
-    tol : float
-        The fit ends when a step is expected to lower the penalised log loss by less than this.
-    max_iter : int
-        Maximum number of Newton steps of a fit.
-    random_state : int, RandomState or None
-        Seed of the folds.
+    `lambdas="quick"` tries lambdas from 10^6 to 10^-2 and mus from 10 to 10^-3 together: whole
+    decades of lambda with every second mu, then half decades and all mus around the best until no
+    neighbour is better. With more than 20 classes, decreasing lambdas end where the log loss is 5 %
+    (and 0.01) above its minimum. "paper" tries every lambda of the authors' experiments with every
+    mu: 1, 0.5 and 0.25 times powers of ten up to 10^6, from 10^-2, or from 10^-5 for at most 10
+    classes. That is 243 or 432 settings, each fitted once per fold, about ten times as many as
+    "quick" needs: seconds with 3 classes, very long with 100. Numbers are all tried; a single one
+    is used without cross-validation. `mus=None` are 10 to 0.001 for "quick", the powers of ten
+    above for "paper", and lambda itself for numbers; with numbers for both, all combinations are
+    tried.
 
-    Attributes
-    ----------
-    weight_ : (classes, classes), W
-    bias_ : (classes,), b
-    lambda_, mu_ : the penalties in use
-    cv_results_ : dict of arrays "lambda", "mu", "log_loss" and "converged" of the settings tried,
-        empty if there was only one
-    n_iter_ : Newton steps of the last fit
-    converged_ : False if the solver ended early, or if only the ridge keeps W finite: scaling alone
-        gets every example right, or the ridge exceeds 1e-5 of log loss
+    `cv` is the number of folds (3, not the 5 of `AutoCalibrator`, as another number chooses other
+    penalties than in the documented results), stratified by class and with copies of an example
+    together; or a list of (train, test) row indices; or a scikit-learn splitter, which is called
+    with logits and labels, and not saved. `random_state` is the seed of the folds. A fit ends when
+    a step is expected to lower the penalised log loss by less than `tol`, or after `max_iter`
+    Newton steps.
 
-    Notes
-    -----
+    After `fit`: `weight_` (classes, classes) and `bias_` (classes,), W and b; `lambda_` and `mu_`,
+    the penalties in use; `cv_results_`, arrays "lambda", "mu", "log_loss" and "converged" of the
+    settings tried, empty if there was only one; `n_iter_`, Newton steps of the last fit;
+    `converged_`, False if the solver ended early, or if only the ridge keeps W finite: scaling
+    alone gets every example right, or the ridge exceeds 1e-5 of log loss.
+
     Examples whose true class is impossible (-inf) are left out of the fit with a warning. Another
     impossible class gets probability 0, and as a feature it has the value of the least likely
-    possible class. A weight of 2 equals repetition, in the choice of the penalties too.
+    possible class. A weight of 2 equals repetition, in the choice of the penalties too. A fit takes
+    about seven (n, classes) float64 arrays and a dozen (classes, classes) ones.
 
-    A fit takes about seven (n, classes) float64 arrays and a dozen (classes, classes) ones.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import MatrixScalingODIR
     >>> rng = np.random.default_rng(0)
@@ -267,20 +235,15 @@ class DirichletODIR(ODIRCalibrator):
     class: a different model unless all diagonal entries are equal.
 
     Log-probabilities are all negative, so without the ridge the optimal W_kk could be large for a
-    rare class and infinite for an absent one. The published code
-    (dirichletcal) fixes the last class's row as a reference, so its penalty treats the classes
-    differently; here all classes are treated alike, as in the paper's formula.
+    rare class and infinite for an absent one. The published code (dirichletcal) fixes the last
+    class's row as a reference, so its penalty treats the classes differently; here all are treated
+    alike, as in the paper's formula.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical.calibrators import DirichletODIR
-    >>> rng = np.random.default_rng(0)
-    >>> labels = rng.integers(5, size=2000)
-    >>> logits = 3 * (rng.normal(size=(2000, 5)) + 2 * np.eye(5)[labels])
-    >>> cal = DirichletODIR().fit(logits[:1000], labels[:1000])
-    >>> right = cal.predict(logits[1000:]) == labels[1000:]
-    >>> bool(abs(cal.predict_confidence(logits[1000:]).mean() - right.mean()) < 0.03)
+    >>> logits = np.random.default_rng(0).normal(size=(500, 3))
+    >>> cal = DirichletODIR(lambdas=1e6).fit(logits, logits.argmax(axis=1) % 2)
+    >>> bool(cal.predict_proba(logits)[:, 2].max() < 0.1)
     True
     """
 

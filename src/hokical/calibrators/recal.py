@@ -38,31 +38,24 @@ class ReCal(BaseCalibrator):
     `max_iter` limits the steps, `n_bins` are the equal-width bins of the ECE, and `random_state` is
     the seed of the choice of transformations: an int gives the same choice on every machine.
 
-    Attributes
-    ----------
-    transformations_ : (n_iter_,), the transformation of each step, of `n_transforms_`
-    temperatures_ : (n_iter_, 4), of the groups: label changed and probability rose, changed
-        and did not rise, label kept and rose, kept and did not rise
-    ece_ : (n_iter_ + 1,), on the validation set, before the first step and after each
-    converged_, ending_ : "converged" (a step changed the ECE by less than `tol`), "exhausted"
-        (every transformation would make the ECE worse) or "limit" (`max_iter` reached)
+    After `fit`: `transformations_` (n_iter_,), the transformation of each step, of `n_transforms_`;
+    `temperatures_` (n_iter_, 4), of the groups: label changed and probability rose, changed and did
+    not rise, label kept and rose, kept and did not rise; `ece_` (n_iter_ + 1,), on the validation
+    set, before the first step and after each; `converged_` and `ending_`: "converged" (a step
+    changed the ECE by less than `tol`), "exhausted" (every transformation would make the ECE worse)
+    or "limit" (`max_iter` reached).
 
-    Notes
-    -----
-    Where the authors' code and paper differ, this follows the paper. The code searches
-    temperatures without bounds, from 100 starts between 0.1 and 10, and so can return a negative
-    one, which reverses labels, or none for a group without mistakes; here the search has one start
-    and stays in [0.1, 10] (the loss is convex, so nothing is lost inside). The code compares the
-    first step with an ECE of 1 instead of the ECE before it, so it never stops there. Its bins are
-    open on the left, those of this library on the right.
+    Where the authors' code and paper differ, this follows the paper. The code searches temperatures
+    without bounds, from 100 starts between 0.1 and 10, and so can return a negative one, which
+    reverses labels, or none for a group without mistakes; here the search has one start and stays
+    in [0.1, 10] (the loss is convex, so nothing is lost inside). The code compares the first step
+    with an ECE of 1, so it never stops there. Its bins are open on the left, here on the right.
 
     A step that was undone because it made the ECE worse changes the ECE by 0. Taken literally, the
     paper stops there, mostly after a few steps; that is `stop_when_worse=True`. By default, as in
     the authors' code, the next transformation is tried. One that failed is not computed again
     before another step has changed the confidences, and when all have failed the recursion ends.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from hokical import Views
     >>> from hokical.calibrators import ReCal

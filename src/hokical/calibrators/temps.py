@@ -1,14 +1,61 @@
-"""Temperature scaling: one number that divides all logits (Guo et al., 2017)."""
+"""Temperature scaling, one number that divides all logits (Guo et al., 2017); and the softmax."""
+
+from typing import Any
+
+import numpy as np
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
 from hokical.fitting.partitions import Partition
 from hokical.fitting.streamed_examples import count_examples
 from hokical.fitting.temperature import BOUNDS, MAX_ITER, best_temperature, check_bounds
-from hokical.rules.softmax import TemperatureRule
+from hokical.rules.softmax import TemperatureRule, UncalibratedRule
+
+GUO = (
+    "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML 2017, "
+    "arXiv:1706.04599"
+)
 
 
-class TemperatureScaling(BaseCalibrator):
+class Uncalibrated(BaseCalibrator):
+    """The classifier's own softmax. `fit` learns only the number of classes.
+
+    >>> from hokical.calibrators import Uncalibrated
+    >>> cal = Uncalibrated().fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+    >>> cal.predict_confidence([[2.0, 0.0], [1.0, 1.0]]).round(4)
+    array([0.8808, 0.5   ])
+    """
+
+    rule_kind = UncalibratedRule
+    fits_floor = False  # nothing is learned
+    title = "Uncalibrated softmax"
+    reference = "the classifier itself"
+    cost = "nothing"
+
+    def _fit(self, examples: Partition) -> Fit:
+        examples.total(lambda block: (np.array([block.n_rows]),))  # every row is checked
+        return Fit(UncalibratedRule())
+
+
+class TemperatureSearch(BaseCalibrator):
+    """Base of the methods that begin with the temperature of least log loss."""
+
+    def __init__(self, *, bounds: tuple[float, float] = BOUNDS, max_iter: int = MAX_ITER) -> None:
+        self.bounds = bounds
+        self.max_iter = max_iter
+
+    def _check_parameters(self) -> None:
+        check_bounds(self.bounds)
+        check_count(self.max_iter, name="max_iter")
+
+    def _search(self, counted: Any) -> tuple[Any, dict[str, Any]]:
+        """The best TemperatureFit, and what to report of the search."""
+        bounds = check_bounds(self.bounds)
+        found = best_temperature(counted, bounds=bounds, max_iter=self.max_iter)
+        return found, self._tell_ending(found.n_iter, found.converged, found.message)
+
+
+class TemperatureScaling(TemperatureSearch):
     """Divide all logits by one temperature, chosen by maximum likelihood.
 
     The most likely class is preserved. The fit sums in float64, whatever the precision of the
@@ -35,23 +82,9 @@ class TemperatureScaling(BaseCalibrator):
     rule_kind = TemperatureRule
     fits_in_one_pass = False
     title = "Temperature scaling"
-    reference = (
-        "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML 2017, "
-        "arXiv:1706.04599"
-    )
+    reference = GUO
     cost = "about four softmax passes"
 
-    def __init__(self, *, bounds: tuple[float, float] = BOUNDS, max_iter: int = MAX_ITER) -> None:
-        self.bounds = bounds
-        self.max_iter = max_iter
-
-    def _check_parameters(self) -> None:
-        check_bounds(self.bounds)
-        check_count(self.max_iter, name="max_iter")
-
     def _fit(self, examples: Partition) -> Fit:
-        bounds = check_bounds(self.bounds)
-        counted = count_examples(examples, type(self).__name__)
-        found = best_temperature(counted, bounds=bounds, max_iter=self.max_iter)
-        ending = self._tell_ending(found.n_iter, found.converged, found.message)
+        found, ending = self._search(count_examples(examples, type(self).__name__))
         return Fit(TemperatureRule(found.temperature), {"log_loss": found.log_loss, **ending})

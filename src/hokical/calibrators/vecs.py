@@ -1,6 +1,7 @@
 """Vector scaling: one scale and one bias per class (Guo et al., 2017)."""
 
 from hokical.calibrators.base import BaseCalibrator, Fit
+from hokical.calibrators.temps import GUO
 from hokical.core.bins import check_count, check_positive
 from hokical.core.types import IntArray
 from hokical.fitting.newton import Minimum
@@ -55,10 +56,7 @@ class VectorScaling(BaseCalibrator):
     rule_kind = VectorRule
     fits_in_one_pass = False
     title = "Vector scaling"
-    reference = (
-        "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML 2017, "
-        "arXiv:1706.04599"
-    )
+    reference = GUO
     cost = "about ten Newton steps of n * classes^2 operations each"
 
     def __init__(self, *, ridge: float = 1e-8, max_iter: int = 200) -> None:

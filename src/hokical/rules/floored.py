@@ -6,6 +6,7 @@ probabilities with zeros, and becomes part of the rule.
 """
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from hokical.core.arrays import Array
@@ -39,25 +40,12 @@ class FlooredRule(Rule):
         if not isinstance(inner, Rule) or isinstance(inner, FlooredRule) or inner.needs_views:
             raise ValueError(f"`rule` must be a rule for logits, without a floor; got {inner!r}.")
 
-    @property
-    def preserves_labels(self) -> bool:  # type: ignore[override]
-        return self.rule.preserves_labels
-
-    @property
-    def binary_only(self) -> bool:  # type: ignore[override]
-        return self.rule.binary_only
-
-    @property
-    def core(self) -> Rule:
-        return self.rule
-
-    @property
-    def n_classes(self) -> int | None:
-        return self.rule.n_classes
-
-    @property
-    def cheap_proba(self) -> bool:
-        return self.rule.cheap_proba
+    # What does not depend on logits is the inner rule's own.
+    preserves_labels = property(attrgetter("rule.preserves_labels"))
+    binary_only = property(attrgetter("rule.binary_only"))
+    n_classes = property(attrgetter("rule.n_classes"))
+    cheap_proba = property(attrgetter("rule.cheap_proba"))
+    core = property(attrgetter("rule"))
 
     def own_fields(self) -> dict[str, Any]:
         return {"floor": self.floor} | self.rule.own_fields()

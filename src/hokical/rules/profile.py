@@ -1,21 +1,22 @@
 """The stability profile as a rule: temperature scaling, corrected by stability at some widths."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from hokical.core.arrays import Array, Namespace
-from hokical.core.logits import Logits
+from hokical.core.logits import Logits, Tail
 from hokical.core.special import clip
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray
 from hokical.rules import checks
 from hokical.rules.base import Rule
 from hokical.rules.familiar import Familiar
-from hokical.rules.profile_bounds import feature_ranges
 from hokical.rules.sharing import share_rest
 from hokical.stability import gumbel
+from hokical.stability.bounds import gaussian_bounds, gumbel_bounds
 from hokical.stability.profile import log_odds_and_profile
 
 #: log(1 - gamma) is cut here: nobody has the 10^11 examples that could tell more.
@@ -24,6 +25,9 @@ LEAST_LOG = -25.0
 LARGEST_LOG_ODDS = 34.0
 #: Every width is a pass over the logits.
 MOST_WIDTHS = 1000
+#: What the chances behind the bounds may be off by.
+_ERROR = 1e-6
+Ranges = tuple[FloatArray, FloatArray]
 
 
 def profile_features(logits: Logits, temperature: Array, widths: Array) -> Array:
@@ -116,3 +120,38 @@ def _guess(logits: Logits) -> Array:
 def _chance(log_odds: Array, xp: Namespace) -> Array:
     """Confidence from log-odds, never 0 or 1."""
     return 1.0 / (1.0 + xp.exp(-clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, xp)))
+
+
+def feature_ranges(
+    logits: TopK, features: Callable[[Logits], FloatArray], temperature: float, scales: FloatArray
+) -> Ranges:
+    """Least and greatest of every feature, (n, 1 + 2 W) each, when classes are hidden.
+
+    Every feature rises or falls with each hidden logit, so it lies between its values with all
+    hidden classes at the ceiling and with none. Where the rest is known in sum, the bounds on the
+    stability itself narrow that further.
+    """
+    gap, count = logits.ceiling_margin, logits.tail.count
+    ends = [features(logits.with_tail(Tail(gap, share * count))) for share in (1.0, 0.0)]
+    low, high = np.minimum(*ends), np.maximum(*ends)
+    if logits.rest is None:
+        return low, high
+    tight_low, tight_high = _ranges_by_rest(logits, temperature, scales)
+    return np.clip(tight_low, low, high), np.clip(tight_high, low, high)
+
+
+def _ranges_by_rest(logits: TopK, temperature: float, scales: FloatArray) -> Ranges:
+    lower, upper = gumbel_bounds(logits, temperature)
+    low = [_log(lower - _ERROR) - _log(1.0 - lower + _ERROR)]
+    high = [_log(upper + _ERROR) - _log(1.0 - upper - _ERROR)]
+    for scale in scales.tolist():
+        lower, upper = gaussian_bounds(logits, scale)
+        low += [_log(lower - _ERROR), _log(1.0 - upper - _ERROR)]
+        high += [_log(upper + _ERROR), _log(1.0 - lower + _ERROR)]
+    return np.column_stack(low), np.column_stack(high)
+
+
+def _log(chance: FloatArray) -> FloatArray:
+    """log, -inf for what rounding has made negative."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(chance, 0.0))

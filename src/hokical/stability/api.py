@@ -16,27 +16,18 @@ def label_stability(
 ) -> Array:
     """The chance that noise added to the logits leaves each row's label unchanged.
 
-    Parameters
-    ----------
-    logits : array of any library of shape (n, classes), array-like, or TopK
-        -inf marks an impossible class. For a `TopK` the answer is the midpoint of
-        `stability_bounds`.
-    noise : Gaussian, Uniform or Gumbel
-        Added to every logit independently.
-    draws : int, optional
-        None, the default, solves the integral: no randomness. A number M counts over M noise
-        vectors shared by all rows, as in the paper; its standard error is at most 0.5/sqrt(M). Sums
-        of logit and noise are float64 for float64 logits, else float32.
-    random_state : int, RandomState, Generator or None
-        Where the seed of the draws comes from.
+    `logits` (n, classes) are an array of any library, array-like or a `TopK`, for which the answer
+    is the midpoint of `stability_bounds`; -inf marks an impossible class. `noise`, a Gaussian,
+    Uniform or Gumbel, is added to every logit independently.
 
-    Returns
-    -------
-    gamma : array of shape (n,), of the library and on the device of the logits
-        float64 for NumPy arrays and lists; for others float32, unless they are float64.
+    `draws=None` solves the integral: no randomness. A number M counts over M noise vectors shared
+    by all rows, as in the paper, with a standard error of at most 0.5/sqrt(M); `random_state` (int,
+    RandomState, Generator or None) is where their seed comes from. Sums of logit and noise are
+    float64 for float64 logits, else float32.
 
-    Examples
-    --------
+    The answer (n,) has the library and the device of the logits, float64 for NumPy arrays and
+    lists; for others float32, unless they are float64.
+
     >>> from hokical import label_stability
     >>> from hokical.stability.noise import Gaussian
     >>> label_stability([[3.0, 1.0, 0.0], [1.0, 1.0, -9.0]], Gaussian(1.0)).round(4)
@@ -59,12 +50,6 @@ def stability_bounds(logits: Any, noise: Noise) -> tuple[Array, Array]:
     Half their difference is how far `label_stability` can be off because of what is hidden. They
     are equal where every class is seen.
 
-    Returns
-    -------
-    lower, upper : arrays of shape (n,), as of `label_stability`
-
-    Examples
-    --------
     >>> from hokical import TopK, stability_bounds
     >>> from hokical.stability.noise import Gumbel
     >>> seen = TopK([[3.0, 1.0, 0.0]], [[2, 0, 5]], n_classes=10)
@@ -81,16 +66,10 @@ def stability_bounds(logits: Any, noise: Noise) -> tuple[Array, Array]:
 def label_distribution(logits: Any, noise: Noise) -> Array:
     """The chance of every class to be the label once noise is added to the logits.
 
-    The hidden classes of a `TopK` are taken as equals that share what is left.
+    Rows (n, classes) sum to 1; the entry of the row's own label is its stability. Entries are off
+    by at most about 1e-6, which says nothing about smaller ones: they can be off by factors. The
+    hidden classes of a `TopK` are taken as equals that share what is left.
 
-    Returns
-    -------
-    pi : array of shape (n, classes), as of `label_stability`
-        Rows sum to 1; the entry of the row's own label is its stability. Entries are off by at most
-        about 1e-6, which says nothing about smaller ones: they can be off by factors.
-
-    Examples
-    --------
     >>> from hokical import label_distribution
     >>> from hokical.stability.noise import Gumbel
     >>> label_distribution([[3.0, 1.0, 0.0]], Gumbel(1.0)).round(4)

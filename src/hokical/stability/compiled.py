@@ -10,15 +10,8 @@ from hokical.core.blocks import by_blocks
 from hokical.core.jit import has_compiler
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
+from hokical.stability import compiled_kernels as kernels
 from hokical.stability import gaussian, gumbel, profile, profile_host, sampled, uniform
-from hokical.stability.compiled_kernels import (
-    TILE,
-    chances_of_powers,
-    count_survivals,
-    gaussian_log_products,
-    uniform_shares,
-    uniform_stability,
-)
 from hokical.stability.compiled_profile_kernels import profile_rows, softmax_of_top
 from hokical.stability.sampled import Draws, below_top
 from hokical.stability.tables import REACH, Quadrature, tail_quadrature
@@ -37,20 +30,22 @@ _SAMPLED_ROWS = 128
 
 def _gaussian_usable(logits: Logits, *_: Any) -> bool:
     many = logits.n_columns > _PORTABLE_UP_TO and has_compiler()
-    return logits.is_numpy and (many or gaussian_log_products.worthwhile(logits.work))
+    return logits.is_numpy and (many or kernels.gaussian_log_products.worthwhile(logits.work))
 
 
 @gaussian.log_products.register(_gaussian_usable)
 def _log_products(logits: Logits, scale: float, rule: Quadrature) -> FloatArray:
     out = np.empty((logits.n_rows, rule.nodes.size))
-    gaussian_log_products(logits.block(), logits.top, 2.0 / (REACH * scale), rule.series, out)
+    kernels.gaussian_log_products(
+        logits.block(), logits.top, 2.0 / (REACH * scale), rule.series, out
+    )
     return out
 
 
 @gaussian.chances_from_powers.register(_gaussian_usable)
 def _chances_from_powers(logits: Logits, scale: float, powers: FloatArray) -> FloatArray:
     out = np.empty((logits.n_rows, logits.n_columns))
-    chances_of_powers(logits.block(), logits.top, scale, REACH, powers, out)
+    kernels.chances_of_powers(logits.block(), logits.top, scale, REACH, powers, out)
     return out
 
 
@@ -77,7 +72,7 @@ def _uniform_usable(logits: Logits, *_: Any) -> bool:
 def _uniform_stability(logits: Logits, width: float) -> FloatArray:
     def work(block: Logits) -> FloatArray:
         out = np.empty(block.n_rows)
-        uniform_stability(block.block(), block.top, 1.0 / width, out)
+        kernels.uniform_stability(block.block(), block.top, 1.0 / width, out)
         return np.clip(out, 0.0, 1.0)
 
     gamma: FloatArray = by_blocks(work, logits, 4 * logits.n_columns)
@@ -89,7 +84,7 @@ def _uniform_distribution(logits: Logits, width: float) -> FloatArray:
     def work(block: Logits) -> FloatArray:
         margins = np.minimum(block.margins / width, 1.0)
         order = np.argsort(margins, axis=1)
-        shares = uniform_shares(np.take_along_axis(margins, order, axis=1))
+        shares = kernels.uniform_shares(np.take_along_axis(margins, order, axis=1))
         out = np.empty_like(shares)
         np.put_along_axis(out, order, shares, axis=1)
         return np.asarray(out / out.sum(axis=1, keepdims=True))
@@ -101,7 +96,7 @@ def _uniform_distribution(logits: Logits, width: float) -> FloatArray:
 def _sampled_usable(logits: Logits, draws: Draws) -> bool:
     if not logits.is_numpy or logits.tail is not None:
         return False
-    return count_survivals.worthwhile(logits.work * draws.n_draws // _DRAWS_PER_LOGIT)
+    return kernels.count_survivals.worthwhile(logits.work * draws.n_draws // _DRAWS_PER_LOGIT)
 
 
 @sampled.survivals.register(_sampled_usable)
@@ -111,7 +106,7 @@ def _survivals(logits: Logits, draws: Draws) -> IntArray:
     def work(block: Logits) -> IntArray:
         out = np.empty(block.n_rows, np.int64)
         near = np.ascontiguousarray(below_top(block))
-        count_survivals(near, block.labels, tiles, draws.n_draws, highest, lowest, out)
+        kernels.count_survivals(near, block.labels, tiles, draws.n_draws, highest, lowest, out)
         return out
 
     per_row = max(8 * logits.n_columns, logits.backend.block_size // _SAMPLED_ROWS)
@@ -128,10 +123,10 @@ def _noise_tiles(draws: Draws, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]
     known = _tiles.setdefault(draws, {})
     if dtype.name not in known:
         noise = draws.values.astype(dtype)
-        n_tiles = -(-draws.n_draws // TILE)
-        padded = np.zeros((n_tiles * TILE, draws.n_classes), dtype)
+        n_tiles = -(-draws.n_draws // kernels.TILE)
+        padded = np.zeros((n_tiles * kernels.TILE, draws.n_classes), dtype)
         padded[: draws.n_draws] = noise
-        tiles = padded.reshape(n_tiles, TILE, draws.n_classes).transpose(0, 2, 1)
+        tiles = padded.reshape(n_tiles, kernels.TILE, draws.n_classes).transpose(0, 2, 1)
         known[dtype.name] = (np.ascontiguousarray(tiles), noise.max(axis=0), noise.min(axis=0))
     return known[dtype.name]
 

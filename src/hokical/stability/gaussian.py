@@ -22,17 +22,8 @@ from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.special import chebyshev_polynomials, constant, log_ndtr
 from hokical.core.types import FloatArray
-from hokical.stability.tables import (
-    DEGREE,
-    NODE_LIMIT,
-    REACH,
-    TAIL_LIMIT,
-    Quadrature,
-    gaussian_quadrature,
-    joint_quadrature,
-    node_step,
-    switch_tables,
-)
+from hokical.stability import tables
+from hokical.stability.tables import DEGREE, NODE_LIMIT, REACH, TAIL_LIMIT, Quadrature, node_step
 
 _ROOT_HALF = math.sqrt(0.5)
 #: The distribution goes through so many arrays of a block again and again: they stay in cache.
@@ -48,7 +39,7 @@ _SHORT_ROWS = 128
 @accelerated
 def stability(logits: Logits, scale: Array) -> Array:
     """gamma of every row, (n,) float64, over the columns alone."""
-    rule = gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes))
+    rule = tables.gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes))
 
     def work(block: Logits) -> Array:
         return _gamma(log_products(block, scale, rule), rule, block)
@@ -64,7 +55,7 @@ def distribution(logits: Logits, scale: Array) -> Array:
     Beyond REACH it goes on like the chance Phi(-d/sqrt 2) that one far class overtakes one other,
     which is right to a percent or so unless several classes lead together.
     """
-    rule = gaussian_quadrature(-TAIL_LIMIT, node_step(logits.n_classes))
+    rule = tables.gaussian_quadrature(-TAIL_LIMIT, node_step(logits.n_classes))
 
     def work(block: Logits) -> Array:
         return _chances(log_products(block, scale, rule), block, scale)
@@ -75,7 +66,7 @@ def distribution(logits: Logits, scale: Array) -> Array:
 def stability_and_distribution(logits: Logits, scale: Array) -> tuple[Array, Array]:
     """Both in one pass over the logits; the same but for rounding."""
     step = node_step(logits.n_classes)
-    narrow, both = gaussian_quadrature(-NODE_LIMIT, step), joint_quadrature(step)
+    narrow, both = tables.gaussian_quadrature(-NODE_LIMIT, step), tables.joint_quadrature(step)
     count = narrow.nodes.size
 
     def work(block: Logits) -> tuple[Array, Array]:
@@ -98,8 +89,8 @@ def _gamma(logs: Array, rule: Quadrature, logits: Logits) -> Array:
 
 def _chances(logs: Array, logits: Logits, scale: Array) -> Array:
     """pi (n, classes) from the log products (n, K) down to -TAIL_LIMIT."""
-    xp, tables = logits.xp, switch_tables(node_step(logits.n_classes))
-    hazard, to_powers = (constant(table, logits.values) for table in tables)
+    xp, step = logits.xp, node_step(logits.n_classes)
+    hazard, to_powers = (constant(table, logits.values) for table in tables.switch_tables(step))
     at_points = contract_in_lanes(xp.exp(logs), hazard, xp)
     powers = contract_in_lanes(xp.log(at_points), to_powers, xp)
     return chances_from_powers(logits, scale, powers)
@@ -224,7 +215,7 @@ def _row_powers(coefficients: Array, t: Array, xp: Namespace) -> Array:
 
 
 def _floats_per_row(logits: Logits) -> int:
-    nodes = gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes)).nodes
+    nodes = tables.gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes)).nodes
     return max(logits.n_columns, 2 * nodes.size)
 
 

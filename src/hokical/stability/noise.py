@@ -10,6 +10,7 @@ because the paper reports them.
 """
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
@@ -62,8 +63,8 @@ class Gaussian(Noise):
     mean: float = 0.0
 
     def __post_init__(self) -> None:
-        _store_positive(self, "scale", self.scale)
-        _store_finite(self, "mean", self.mean)
+        _store(self, "scale", positive=True)
+        _store(self, "mean")
 
     @property
     def width(self) -> float:
@@ -95,8 +96,8 @@ class Uniform(Noise):
     high: float
 
     def __post_init__(self) -> None:
-        _store_finite(self, "low", self.low)
-        _store_finite(self, "high", self.high)
+        _store(self, "low")
+        _store(self, "high")
         if not NARROWEST <= self.high - self.low <= WIDEST:
             raise ValueError(
                 f"`high` must lie above `low`, by {NARROWEST:g} to {WIDEST:g}; got "
@@ -125,7 +126,7 @@ class Gumbel(Noise):
     scale: float
 
     def __post_init__(self) -> None:
-        _store_positive(self, "scale", self.scale)
+        _store(self, "scale", positive=True)
 
     @property
     def width(self) -> float:
@@ -174,27 +175,16 @@ def parse_noise(text: str) -> Noise:
         raise ValueError(f"noise {text!r} must read {name}:{names}. {error}") from error
 
 
-def _store_finite(noise: Noise, name: str, value: float) -> None:
-    number = _as_float(name, value)
-    if not math.isfinite(number):
-        raise ValueError(f"`{name}` must be finite; got {value!r}.")
-    object.__setattr__(noise, name, number)
-
-
-def _store_positive(noise: Noise, name: str, value: float) -> None:
-    number = _as_float(name, value)
-    if not NARROWEST <= number <= WIDEST:
-        raise ValueError(
-            f"`{name}` must be positive and finite, from {NARROWEST:g} to {WIDEST:g}; "
-            f"got {value!r}."
-        )
-    object.__setattr__(noise, name, number)
-
-
-def _as_float(name: str, value: float) -> float:
-    if isinstance(value, (str, bytes, bool, np.bool_)):
-        raise TypeError(f"`{name}` must be a number; got {value!r}.")
+def _store(noise: Noise, name: str, *, positive: bool = False) -> None:
+    """Check a field that is a number, finite or `positive`, and keep it as a float."""
+    value, most = getattr(noise, name), WIDEST if positive else sys.float_info.max
     try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"`{name}` must be a number; got {value!r}.") from error
+        number = None if isinstance(value, (str, bytes, bool, np.bool_)) else float(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None:
+        raise TypeError(f"`{name}` must be a number; got {value!r}.")
+    if not (NARROWEST if positive else -most) <= number <= most:
+        rule = f"positive and finite, from {NARROWEST:g} to {WIDEST:g}" if positive else "finite"
+        raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+    object.__setattr__(noise, name, number)
