@@ -108,7 +108,14 @@ def make_source(
             "labels, masks and weights come with the batches, as (logits, labels, sample_weight) "
             "or a mapping; they cannot be given beside them."
         )
-    return _from_batches(logits, options)
+
+    def chunks() -> Iterator[Chunk]:
+        parts = (batch.chunks() for batch in dense_batches(logits, options))
+        return _require_rows(chain.from_iterable(parts))
+
+    source = from_chunks(chunks() if isinstance(logits, Iterator) else chunks)
+    source.independent = options.per_item == 1
+    return source
 
 
 def item_batches(
@@ -139,30 +146,17 @@ def _check_kind(logits: Any) -> None:
         raise TypeError(
             f"{wanted}{logits!r}. For a file use `open_dense(path)`: `fit(**open_dense(path))`."
         )
-    if isinstance(logits, Mapping) or (isinstance(logits, (list, tuple)) and _is_pair(logits)):
+    several = isinstance(logits, (list, tuple))
+    arrays = several and len(logits) in (2, 3) and all(hasattr(item, "shape") for item in logits)
+    # Two or three arrays are a batch if the labels have one axis less than the logits.
+    is_batch = arrays and len(logits[1].shape) == len(logits[0].shape) - 1
+    if isinstance(logits, Mapping) or is_batch:
         raise TypeError(
             f"{wanted}one batch in a {type(logits).__name__}. Give its arrays by name, "
             "`fit(logits=..., labels=...)`, or a list of such batches."
         )
-    if isinstance(logits, (list, tuple)) and not logits:
+    if several and not logits:
         raise ValueError(f"{wanted}an empty {type(logits).__name__}.")
-
-
-def _is_pair(items: Any) -> bool:
-    """Whether two or three arrays are a batch: labels have one axis less than logits."""
-    if len(items) not in (2, 3) or not all(hasattr(item, "shape") for item in items):
-        return False
-    return len(items[1].shape) == len(items[0].shape) - 1
-
-
-def _from_batches(batches: Any, options: DenseOptions) -> ChunkSource:
-    def chunks() -> Iterator[Chunk]:
-        parts = (batch.chunks() for batch in dense_batches(batches, options))
-        return _require_rows(chain.from_iterable(parts))
-
-    source = from_chunks(chunks() if isinstance(batches, Iterator) else chunks)
-    source.independent = options.per_item == 1
-    return source
 
 
 def dense_batches(batches: Any, options: DenseOptions) -> Iterator[DenseBatch]:

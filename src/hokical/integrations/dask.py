@@ -62,7 +62,7 @@ class DaskBackend(NumpyBackend):
         self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
     ) -> Any:
         parts, lengths = _align([array for array in arrays if array is not None])
-        task = import_dask().delayed(_make, pure=True)
+        task = import_dask().delayed(_call, pure=True)
         results = [task(make, *part) for part, rows in zip(parts, lengths, strict=True) if rows]
         if not results:
             raise ValueError("arrays must have at least one row; got none.")
@@ -113,7 +113,7 @@ class DaskPartition(Partition):
 
     def _results(self, work: Callable[[Block], State]) -> list[Any]:
         """Delayed `work` of every block that has rows."""
-        task = import_dask().delayed(_work_on, pure=True)
+        task = import_dask().delayed(partial(_call, _work_on), pure=True)
         blocks = zip(self.parts, self.first_rows, self.lengths, strict=True)
         results = [task(work, part, first, self.n_classes) for part, first, rows in blocks if rows]
         if not results:
@@ -170,23 +170,21 @@ def _check_matrix(logits: Any) -> None:
         )
 
 
+def _call(task: Callable[..., Any], *parts: Any) -> Any:
+    with threads(1):  # Dask has a task per core already
+        return task(*parts)
+
+
 def _work_on(
     work: Callable[[Block], State], part: tuple[Any, ...], first_row: int, n_classes: int
 ) -> State:
-    with threads(1):  # Dask has a task per core already
-        return work(check_block(Chunk(*part), first_row, n_classes))
-
-
-def _make(make: Callable[..., Any], *part: NDArray[Any]) -> Any:
-    with threads(1):
-        return make(*part)
+    return work(check_block(Chunk(*part), first_row, n_classes))
 
 
 def _predict(block: NDArray[Any], calibrator: Calibrator, what: What) -> NDArray[Any]:
     if not len(block):
         return _empty_answer(calibrator, what)
-    with threads(1):
-        return np.asarray(calibrator.answer(what, block))
+    return np.asarray(_call(calibrator.answer, what, block))
 
 
 def _empty_answer(calibrator: Calibrator, what: What) -> NDArray[Any]:
@@ -212,8 +210,3 @@ def on_cluster(address: str) -> Iterator[Callable[[Any, list[Any]], Iterator[Any
             yield from client.gather(client.map(partial(_call, task), jobs, pure=False))
 
         yield run
-
-
-def _call(task: Callable[[Any], Any], job: Any) -> Any:
-    with threads(1):
-        return task(job)

@@ -7,7 +7,7 @@ up, see `sums`.
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial, reduce
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -67,7 +67,14 @@ def sum_chunks(
         if any(other is not None for other in others):
             raise TypeError("chunks hold all that a metric needs; pass nothing beside them.")
         chunks = data() if callable(data) else data
-        found = reduce(plus, (make_if_any(*_check_chunk(chunk)) for chunk in chunks), None)
+        found = None
+        for chunk in chunks:
+            if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
+                raise TypeError(
+                    "a chunk must be (confidence, correct) or (confidence, correct, sample_weight),"
+                    f" with (proba, labels) for `_full` metrics; got {type(chunk).__name__}."
+                )
+            found = plus(found, make_if_any(*chunk))
     if found is None:
         raise ValueError("there must be at least one chunk with rows of weight above 0; got none.")
     return found
@@ -89,15 +96,6 @@ def sums_if_any(make: Callable[..., Any], first: Any, second: Any, weight: Any =
 def plus(sums: Any, others: Any) -> Any:
     """Sums of two chunks, either of which may be None."""
     return others if sums is None else sums if others is None else sums + others
-
-
-def _check_chunk(chunk: Any) -> tuple[Any, ...]:
-    if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
-        raise TypeError(
-            "a chunk must be (confidence, correct) or (confidence, correct, sample_weight), with "
-            f"(proba, labels) for `_full` metrics; got {type(chunk).__name__}."
-        )
-    return tuple(chunk)
 
 
 def is_chunked(data: Any) -> bool:

@@ -124,7 +124,11 @@ def confidence_level(confidence: FloatArray) -> IntArray:
     >>> level.tolist()
     [0, 176129, 328629, 332066, 352258]
     """
-    near = _distance_level(np.minimum(confidence, 1.0 - confidence))
+    distance = np.minimum(confidence, 1.0 - confidence)
+    half = np.int64(1) << np.int64(_DROPPED - 1)
+    short = ((distance.view(np.int64) + half) >> _DROPPED) - _ZEROTH
+    even = np.rint(distance * _STEPS).astype(np.int64) - (_STEPS >> 8) + _EVEN
+    near = np.where(distance < 2.0**-8, np.maximum(short, 0), even)
     return np.asarray(np.where(confidence < 0.5, near, N_LEVELS - 1 - near))
 
 
@@ -134,21 +138,11 @@ def level_confidence(level: IntArray) -> FloatArray:
     >>> level_confidence(np.array([0, 176129, N_LEVELS - 1]))
     array([0. , 0.5, 1. ])
     """
-    low = _distance(np.minimum(level, N_LEVELS - 1 - level))
-    return np.asarray(np.where(level <= _HALF, low, 1.0 - low))
-
-
-def _distance_level(distance: FloatArray) -> IntArray:
-    half = np.int64(1) << np.int64(_DROPPED - 1)
-    short = ((distance.view(np.int64) + half) >> _DROPPED) - _ZEROTH
-    even = np.rint(distance * _STEPS).astype(np.int64) - (_STEPS >> 8) + _EVEN
-    return np.where(distance < 2.0**-8, np.maximum(short, 0), even)
-
-
-def _distance(level: IntArray) -> FloatArray:
-    short = ((level + _ZEROTH) << _DROPPED).view(np.float64)
-    even = (level - _EVEN + (_STEPS >> 8)) / _STEPS
-    return np.where(level < _EVEN, np.where(level > 0, short, 0.0), even)
+    near = np.minimum(level, N_LEVELS - 1 - level)
+    short = ((near + _ZEROTH) << _DROPPED).view(np.float64)
+    even = (near - _EVEN + (_STEPS >> 8)) / _STEPS
+    distance = np.where(near < _EVEN, np.where(near > 0, short, 0.0), even)
+    return np.asarray(np.where(level <= _HALF, distance, 1.0 - distance))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,8 +16,8 @@ import numpy as np
 from hokical.core.storage import storable
 from hokical.core.types import FloatArray, IntArray
 from hokical.metrics.checks import Examples
+from hokical.monitoring.arrivals import Panes, Window
 from hokical.monitoring.drift import Alarm, Evidence, Reading
-from hokical.monitoring.windows import Panes, Window
 
 #: Confidence is summed in units of 2^-30: sums of integers are the same in any order.
 _UNITS = float(1 << 30)

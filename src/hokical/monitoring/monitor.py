@@ -12,11 +12,11 @@ from hokical.core.logits import as_logits
 from hokical.core.types import BoolArray
 from hokical.metrics.checks import Examples
 from hokical.monitoring import arrivals
+from hokical.monitoring.arrivals import Window
 from hokical.monitoring.drift import allowances
 from hokical.monitoring.reference import Reference, as_reference
 from hokical.monitoring.state import MonitorOptions, MonitorState
 from hokical.monitoring.watching import WatchedStream, split_dense
-from hokical.monitoring.windows import Window
 
 if TYPE_CHECKING:  # it needs scikit-learn
     from hokical.dense import Dense

@@ -174,16 +174,12 @@ def _difference_cell(found: dict[str, Any] | None) -> str:
 
 def _cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
     """A value, its interval, and if it is the best a mark that does not rely on colour."""
-    low, high = estimate["low"], estimate["high"]
-    known = low is not None and high is not None
-    ends = (
-        f"<small>{format_score(column, low)}\u2013{format_score(column, high)}</small>"
-        if known
-        else ""
-    )
-    if known and estimate["corrected"] is not None:
-        ends += f"<small>corrected {format_score(column, estimate['corrected'])}</small>"
-    value = format_score(column, estimate["value"])
+    shown = {name: format_score(column, number) for name, number in estimate.items()}
+    value, ends = shown["value"], ""
+    if estimate["low"] is not None and estimate["high"] is not None:
+        ends = f"<small>{shown['low']}\u2013{shown['high']}</small>"
+        if estimate["corrected"] is not None:
+            ends += f"<small>corrected {shown['corrected']}</small>"
     if is_best:
         mark = '<span class="star" aria-hidden="true">★</span>'
         return f'<td class="best">{mark}{value}<span class="unseen"> (best)</span>{ends}</td>'

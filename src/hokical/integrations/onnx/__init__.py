@@ -8,7 +8,7 @@
 from hokical.integrations.onnx.checking import Check, NotRunnable, check
 from hokical.integrations.onnx.exporting import attach, export
 from hokical.integrations.onnx.models import describe_tensor
-from hokical.integrations.onnx.planning import DEFAULT_OPSET, OLDEST_OPSET
+from hokical.integrations.onnx.tracing import DEFAULT_OPSET, OLDEST_OPSET
 
 __all__ = [
     "DEFAULT_OPSET", "OLDEST_OPSET", "Check", "NotRunnable", "attach", "check", "describe_tensor",

@@ -7,11 +7,10 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.core.conversion import Zeros, check_zeros
 from hokical.core.version import VERSION
 from hokical.core.warn import warn_user
-from hokical.integrations.onnx import models, planning
+from hokical.integrations.onnx import models, tracing
 from hokical.integrations.onnx.backend import onnx_module
 from hokical.integrations.onnx.models import Scores
-from hokical.integrations.onnx.planning import ExportPlan, InputType, Precision, Shape, make_plan
-from hokical.integrations.onnx.tracing import ScoresLayout, trace
+from hokical.integrations.onnx.tracing import ExportPlan, InputType, Precision, ScoresLayout, Shape
 
 _FLOAT = 1
 
@@ -20,7 +19,7 @@ def export(
     calibrator: Calibrator,
     path: str | os.PathLike[str] | None = None,
     *,
-    opset: int = planning.DEFAULT_OPSET,
+    opset: int = tracing.DEFAULT_OPSET,
     input_dtype: InputType = "float32",
     precision: Precision = "float64",
     probabilities: bool | None = None,
@@ -50,8 +49,8 @@ def export(
     >>> [output.name for output in model.graph.output]
     ['labels', 'confidence', 'probabilities']
     """
-    plan = make_plan(calibrator, opset, input_dtype, precision, probabilities, support)
-    graph = trace(plan, ScoresLayout(("batch", plan.n_classes)))
+    plan = tracing.make_plan(calibrator, opset, input_dtype, precision, probabilities, support)
+    graph = tracing.trace(plan, ScoresLayout(("batch", plan.n_classes)))
     graph.number_names("t", {name: name for name in ("logits", "transformed", *plan.outputs)})
     outputs = []
     for name in plan.outputs:
@@ -111,7 +110,8 @@ def attach(
     whole = models.read_model(model)
     found = models.find_scores(whole, output, class_axis, getattr(calibrator, "n_classes_", 0))
     kind = "float32" if found.dtype == "bfloat16" else found.dtype
-    plan = make_plan(calibrator, models.opset_of(whole), kind, precision, probabilities, support)
+    given = (kind, precision, probabilities, support)
+    plan = tracing.make_plan(calibrator, models.opset_of(whole), *given)
     axis, rank = _check_axis(found, class_axis, plan.n_classes)
     if scores == "logits" and models.comes_from_softmax(whole, found.name):
         warn_user(
@@ -150,7 +150,7 @@ def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -
         shape: Shape = [plan.n_transforms, lengths[0], plan.n_classes]
         whole.graph.input.append(plan.value_info(public["transformed"], shape, plan.input_dtype))
     public |= {name: models.free_name(whole, name) for name in plan.outputs}
-    graph = trace(plan, layout)
+    graph = tracing.trace(plan, layout)
     graph.number_names(prefix, public)
     for name in plan.outputs:
         shape = lengths if name == "probabilities" else [lengths[k] for k in layout.order[:-1]]

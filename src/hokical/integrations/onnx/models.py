@@ -8,7 +8,7 @@ from typing import Any
 from hokical.core.files import replace_file
 from hokical.integrations.onnx.backend import onnx_module
 from hokical.integrations.onnx.graphs import every_node, graphs_within
-from hokical.integrations.onnx.planning import DEFAULT_OPSET, OLDEST_OPSET
+from hokical.integrations.onnx.tracing import DEFAULT_OPSET, OLDEST_OPSET
 
 #: Both names of the domain of ONNX's own operators.
 _DEFAULT_DOMAIN = ("", "ai.onnx")

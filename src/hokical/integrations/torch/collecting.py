@@ -144,12 +144,9 @@ def _as_rows(
     """Logits (rows, classes) and labels (rows,), without positions that do not count."""
     truth = torch.as_tensor(labels, device=logits.device)
     if truth.shape != logits.shape[:-1]:
-        column = truth.ndim == logits.ndim and truth.shape[-1] == 1
-        remedy = (
-            "Use `labels.squeeze(-1)`"
-            if column
-            else "Give `class_axis` if the classes are not last"
-        )
+        remedy = "Give `class_axis` if the classes are not last"
+        if truth.ndim == logits.ndim and truth.shape[-1] == 1:
+            remedy = "Use `labels.squeeze(-1)`"
         raise ValueError(
             f"a batch's labels must have the shape of its logits without the classes, "
             f"{tuple(logits.shape[:-1])}; got {tuple(truth.shape)}. {remedy}."

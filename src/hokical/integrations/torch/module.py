@@ -105,7 +105,11 @@ class CalibratorModule(nn.Module):
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any
     ) -> None:
         errors: list[str] = args[-1] if args else options["error_msgs"]
-        given = self._in_own_dtypes(state_dict, prefix)
+        given = {  # in the buffers' own dtypes, also where they are assigned, not copied
+            name: state_dict[prefix + name].to(buffer.dtype)
+            for name, buffer in self.named_buffers()
+            if isinstance(state_dict.get(prefix + name), Tensor)
+        }
         try:
             frame = self._frame_with(given)
         except ValueError as error:
@@ -118,14 +122,6 @@ class CalibratorModule(nn.Module):
         super()._load_from_state_dict({**state_dict, **own}, prefix, *args, **options)
         if given:  # and not the network's numbers alone
             self.fitted, self._frame = None, frame
-
-    def _in_own_dtypes(self, state_dict: dict[str, Any], prefix: str) -> dict[str, Tensor]:
-        """What there is for the buffers, by name: also where it is assigned, not copied."""
-        return {
-            name: state_dict[prefix + name].to(buffer.dtype)
-            for name, buffer in self.named_buffers()
-            if isinstance(state_dict.get(prefix + name), Tensor)
-        }
 
     def _frame_with(self, given: dict[str, Tensor]) -> Frame:
         """The same with other numbers; ValueError if these cannot be this module's."""
