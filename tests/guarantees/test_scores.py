@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from hokical.core.jit import has_compiler
 from hokical.core.logits import as_logits
-from hokical.guarantees.compiled import sum_rest
-from hokical.guarantees.scores import label_log_odds, rest_sums
+from hokical.guarantees.scores import label_log_odds, rest_sums, sum_rest
 
 
 def rows(seed: int, scale: float, dtype: str) -> np.ndarray:

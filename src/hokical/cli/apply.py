@@ -76,7 +76,9 @@ def apply(
         *scores, fitted=fitted, on_maps=dense is not None, on_folders=in_parts
     )
     if in_parts:
-        _apply_to_parts(fitted, logits, output, proba, split, scheduler, as_json)
+        names = tuple(fitted.beside.get("classes", ()))
+        task = hokical.streams.PartTask(fitted, proba=proba, split=split.literal, classes=names)
+        _apply_to_parts(task, logits, output, scheduler, as_json)
         return
     suffix = ".npz" if dense else (".npz", *hokical.io.writing.TABLES)
     hokical.io.check_output(output, suffix=suffix)
@@ -105,14 +107,15 @@ def apply(
             fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)), risk=risk, delta=delta)
     check = nullcontext() if dense is None else data.check_arrays(logits)
     with spinner(f"Applying {fitted.name}") if dense else nullcontext(), check:
-        results, facts = _predict(model, given, proba, risk, delta)
+        promise = {} if risk is None else {"risk": risk, "delta": delta}
+        results, facts = _predict(model, given, proba, promise)
         columns = results if dense else _columns(results, examples, output.suffix == ".npz")
         hokical.io.write_table(output, columns)
     confidence = results["confidence"][~np.isnan(results["confidence"])]  # NaN: masked
     facts = {"arrays": list(columns), **facts}
     unit = "examples" if dense is None else "positions"
     mean = float(confidence.mean()) if confidence.size else float("nan")
-    _show(fitted, output, {"examples": confidence.size, "mean": mean, **facts}, as_json, unit)
+    _show(fitted.name, output, {"examples": confidence.size, "mean": mean, **facts}, as_json, unit)
 
 
 def _columns(
@@ -130,56 +133,44 @@ def _columns(
 
 
 def _predict(
-    model: hokical.Calibrator | hokical.Dense,
-    parts: list[dict[str, Any]],
-    proba: bool,
-    risk: float | None,
-    delta: float,
+    model: hokical.Calibrator | hokical.Dense, parts: list[Any], proba: bool, promise: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays to write, and facts to show; parts are rows of one file."""
     facts: dict[str, Any] = {}
     found: list[dict[str, Any]] = []
     for given in track(parts, "Applying to rows", len(parts), None):
-        if risk is None:
+        if not promise:
             arrays = {"labels": model.predict(**given)}
             arrays["confidence"] = model.predict_confidence(**given)
         else:
-            chosen = model.predict_or_abstain(**given, risk=risk, delta=delta)
+            chosen = model.predict_or_abstain(**given, **promise)
             arrays = {name: getattr(chosen, name) for name in ("labels", "confidence", "accepted")}
             facts = {"guarantee": chosen.guarantee}
         if proba:
             arrays["probabilities"] = model.predict_proba(**given)
         found.append(arrays)
     whole = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
-    if risk is not None:
+    if promise:
         known = whole["accepted"][~np.isnan(whole["confidence"])]  # NaN: masked
         facts["accepted_share"] = float(known.mean()) if known.size else float("nan")
     return whole, facts
 
 
 def _apply_to_parts(
-    fitted: hokical.calibrators.FittedCalibrator,
-    logits: Path,
-    output: Path,
-    proba: bool,
-    split: opt.Part,
-    scheduler: str | None,
-    as_json: bool,
+    task: hokical.streams.PartTask, logits: Path, output: Path, scheduler: str | None, as_json: bool
 ) -> None:
     """One output file per input file, here or on a cluster; existing ones are kept."""
     if output.suffix == ".npz":
         raise typer.BadParameter(
             f"{output}: results of a folder, {logits}, go into a folder, not an .npz."
         )
-    jobs = hokical.streams.plan_parts(logits, output)
-    names = tuple(fitted.beside.get("classes", ()))
-    task = hokical.streams.PartTask(fitted, proba=proba, split=split.literal, classes=names)
+    jobs, fitted = hokical.streams.plan_parts(logits, output), task.calibrator
     with spinner(f"Applying {fitted.name} to {len(jobs)} files"), _cluster(scheduler) as run:
         results = hokical.streams.apply_parts(task, jobs, run)
     rows = sum(result.n_rows for result in results)
     mean = sum(result.confidence for result in results) / rows if rows else float("nan")
     facts = {"parts": len(results), "already_done": sum(each.already_done for each in results)}
-    _show(fitted, output, {"examples": rows, "mean": mean, **facts}, as_json)
+    _show(fitted.name, output, {"examples": rows, "mean": mean, **facts}, as_json)
 
 
 def _cluster(scheduler: str | None) -> Any:
@@ -193,11 +184,7 @@ def _cluster(scheduler: str | None) -> Any:
 
 
 def _show(
-    fitted: hokical.Calibrator,
-    output: Path,
-    facts: dict[str, Any],
-    as_json: bool,
-    unit: str = "examples",
+    method: str, output: Path, facts: dict[str, Any], as_json: bool, unit: str = "examples"
 ) -> None:
     rows, mean, guarantee = facts["examples"], facts.pop("mean"), facts.get("guarantee")
     if "parts" in facts:
@@ -209,12 +196,12 @@ def _show(
         more = f", ... {len(names)} columns" if len(names) > 6 else ""
         place = f"{output} ({', '.join(names[:6])}{more})"
     lines = {
-        "method": fitted.name,
+        "method": method,
         unit: f"{rows:,}",
         "mean confidence": f"{mean:.1%}" if rows else DASH,
         "written to": place,
         "accepted": f"{facts['accepted_share']:.1%}" if rows and guarantee else None,
         "guarantee": guarantee,
     }
-    values = {"method": fitted.name, "output": str(output), "mean_confidence": mean}
+    values = {"method": method, "output": str(output), "mean_confidence": mean}
     show_result(values | facts, lines, as_json)

@@ -20,10 +20,6 @@ _BESIDE = {
     "examples": int, "accuracy": float, "classes": list, "scores": str, "binary_score": str,
     "zeros": str, "data": str,
 }  # fmt: skip
-_NEEDS_AXIS = (
-    "needs --class-axis, the axis of the classes: 1 for (n, classes, h, w), -1 for (n, tokens, "
-    "classes) and (n, classes)."
-)
 
 
 def load_examples(
@@ -81,10 +77,16 @@ def choose_scores(
     known = {} if fitted is None else fitted.beside
     said = None if probabilities is None else "probabilities" if probabilities else "logits"
     column = binary_score or known.get("binary_score")
+    fit_names = tuple(known.get("classes", ()))
+    if names and fit_names and set(names) != set(fit_names):
+        raise typer.BadParameter(
+            f"`--classes` must name the classes of the fit, {', '.join(fit_names)}; got "
+            f"{', '.join(names)}. Leave it out: the calibrator knows them."
+        )
     wanted = hokical.io.Wanted(
         probabilities=_choose("--", said, known.get("scores"), "logits") == "probabilities",
         binary_score=None if column == "none" else column,
-        classes=_choose_classes(names, tuple(known.get("classes", ()))),
+        classes=fit_names or names,
         keep=None if keep is None else kept,
         zeros=_choose("--zeros ", zeros and zeros.value, known.get("zeros"), "unlikely"),
     )
@@ -106,16 +108,6 @@ def _choose(option: str, said: str | None, known: str | None, default: str) -> A
     if said and known and said != known:
         warn(f"{option}{said} does not match the fit of the calibrator, which had {known}.")
     return said or known or default
-
-
-def _choose_classes(given: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
-    """The classes in the order of the fit."""
-    if given and known and set(given) != set(known):
-        raise typer.BadParameter(
-            f"`--classes` must name the classes of the fit, {', '.join(known)}; got "
-            f"{', '.join(given)}. Leave it out: the calibrator knows them."
-        )
-    return known or given
 
 
 def _dense_error(path: Path, part: Part) -> hokical.io.DataFileError | None:
@@ -241,7 +233,11 @@ def dense_options(
         dense_only = {"--ignore-label": ignore_label, "--max-positions-per-item": per_item}
         for name, value in dense_only.items():
             if value:
-                raise typer.BadParameter(_NEEDS_AXIS, param_hint=name)
+                raise typer.BadParameter(
+                    "needs --class-axis, the axis of the classes: 1 for (n, classes, h, w), -1 for "
+                    "(n, tokens, classes) and (n, classes).",
+                    param_hint=name,
+                )
         return None
     for name, other in others.items():
         if other is not None:

@@ -25,15 +25,9 @@ _OPTIONS = {
 def export(
     calibrator: CalibratorFile,
     output: Annotated[Path, text("Where to write (.onnx).", "-o", "--output")],
-    attach: Annotated[
-        Path | None, text("An ONNX classifier to put the calibrator behind, in one file.")
-    ] = None,
-    scores: Annotated[
-        str | None, text("With --attach: the tensor with the scores, if it is not plain.")
-    ] = None,
-    class_axis: Annotated[
-        int | None, text("With --attach: the axis of the classes, say 1 for (n, C, h, w).")
-    ] = None,
+    attach: Annotated[Path | None, text("ONNX classifier to put the calibrator behind.")] = None,
+    scores: Annotated[str | None, text("With --attach: its tensor of scores, if unclear.")] = None,
+    class_axis: Annotated[int | None, text("With --attach: axis of the classes, say 1.")] = None,
     from_probabilities: Annotated[
         bool, text("With --attach: its scores are probabilities.", "--from-probabilities")
     ] = False,

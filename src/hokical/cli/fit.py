@@ -23,12 +23,8 @@ def fit(
     noise: Annotated[
         str | None, opt.text("For hoki: auto, gaussian:2.0, uniform:-2,4 or gumbel:1.5.")
     ] = None,
-    draws: Annotated[
-        int | None, opt.text("For hoki: sample this many noise draws.", min=1, metavar="<int>")
-    ] = None,
-    bins: Annotated[
-        int | None, opt.text("For hoki: confidence bins (15).", min=1, metavar="<int>")
-    ] = None,
+    draws: Annotated[int | None, opt.text("For hoki: sample this many noise draws.", min=1)] = None,
+    bins: Annotated[int | None, opt.text("For hoki: confidence bins (15).", min=1)] = None,
     checkpoint: Annotated[
         Path | None, opt.text("Folder from which a killed fit continues; data is read in parts.")
     ] = None,

@@ -39,9 +39,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 def monitor(
     calibrator: opt.CalibratorFile,
     logits: Annotated[Path, opt.argument("LOGITS", "New logits, with labels where known.")],
-    state: Annotated[
-        Path | None, opt.text("File that keeps the monitor between runs; created if missing.")
-    ] = None,
+    state: Annotated[Path | None, opt.text("File of the monitor, created if missing.")] = None,
     reference: Annotated[
         Path | None, opt.text("Validation data; needed at first, except for unweighted hoki.")
     ] = None,
@@ -53,9 +51,7 @@ def monitor(
     timestamp: Annotated[
         str | None, opt.text("Column or array of times: seconds or ISO dates.", metavar="COLUMN")
     ] = None,
-    observed: Annotated[
-        bool, opt.text("These rows were counted before without labels.", "--observed")
-    ] = False,
+    observed: Annotated[bool, opt.text("Rows were counted without labels.", "--observed")] = False,
     again: Annotated[bool, opt.text("Count a file that was counted before.", "--again")] = False,
     bins: opt.Bins = 15,
     delta: Annotated[

@@ -23,7 +23,8 @@ class Part(StrEnum):
 
 def text(help: str, *names: str, **options: Any) -> Any:
     """An option with its help text first; typer makes the names that are not given."""
-    return typer.Option(*names, help=help, **options)
+    counts = {"metavar": "<int>"} if "min" in options else {}
+    return typer.Option(*names, help=help, **counts | options)
 
 
 def argument(name: str, help: str, **options: Any) -> Any:
@@ -40,11 +41,9 @@ def complete_method(incomplete: str) -> list[str]:
 Json = Annotated[bool, text("Print the result as JSON.", "--json")]
 Bins = Annotated[int, text("Number of equal-width confidence bins.", min=1)]
 Resamples = Annotated[int, text("Bootstrap resamples for intervals; 0 for no intervals.", min=0)]
-Seed = Annotated[int, text("Seed of everything random.", min=0, metavar="<int>")]
+Seed = Annotated[int, text("Seed of everything random.", min=0)]
 Labels = Annotated[Path | None, text("File with the labels, if not next to the logits.")]
-Probabilities = Annotated[
-    bool, text("The scores are probabilities, not logits.", "--probabilities")
-]
+Probabilities = Annotated[bool, text("Scores are probabilities, not logits.", "--probabilities")]
 #: The same where a calibrator may know.
 _SCORES = "What the scores are: as in the fit, else logits."
 Scores = Annotated[bool | None, text(_SCORES, "--probabilities/--logits", show_default=False)]
@@ -52,12 +51,8 @@ Scores = Annotated[bool | None, text(_SCORES, "--probabilities/--logits", show_d
 Zero = StrEnum("Zero", ["unlikely", "impossible"])
 _ZEROS = "What a probability of 0 means: unlikely or impossible."
 Zeros = Annotated[Zero | None, text(_ZEROS, metavar="WORD", show_default="unlikely")]
-BinaryScore = Annotated[
-    str | None, text("The column with the score of class 1 of two; or none.", metavar="COLUMN")
-]
-Classes = Annotated[
-    str | None, text("Class names in column order, e.g. cat,dog,bird.", metavar="NAMES")
-]
+BinaryScore = Annotated[str | None, text("Score of class 1 of two, or none.", metavar="COLUMN")]
+Classes = Annotated[str | None, text("Class names in column order: cat,dog,bird.", metavar="NAMES")]
 Method = Annotated[
     str | None,
     text("Name from `hokical methods`.", show_default="auto", autocompletion=complete_method),
@@ -70,9 +65,7 @@ IgnoreLabel = Annotated[
     list[int] | None,
     text("With --class-axis: a label to ignore, e.g. 255; repeatable.", metavar="<int>"),
 ]
-PositionsPerItem = Annotated[
-    int | None, text("With --class-axis: positions to use per item.", min=1, metavar="<int>")
-]
+PositionsPerItem = Annotated[int | None, text("With --class-axis: positions per item.", min=1)]
 CalibratorFile = Annotated[Path, argument("CALIBRATOR", "File that `fit` saved.")]
 _VALIDATION = "Logits and labels to fit on: .npz, .npy, .csv, .parquet, .safetensors, pickle."
 Validation = Annotated[Path, argument("VAL", _VALIDATION, show_default=False)]

@@ -18,13 +18,9 @@ _REMARKS = {
 def plan(
     risk: Annotated[float, text("Largest error rate among accepted labels.")] = 0.05,
     accuracy: Annotated[float, text("Accuracy of the classifier, e.g. 0.8.")] = 0.8,
-    auroc: Annotated[
-        float, text("How well its confidence ranks right above wrong; see evaluate.")
-    ] = 0.85,
+    auroc: Annotated[float, text("How well it ranks right above wrong; see evaluate.")] = 0.85,
     delta: Annotated[float, text("Probability that the error rate is larger than the risk.")] = 0.1,
-    simulations: Annotated[
-        int, text("Simulated sets per number of examples.", min=1, metavar="<int>")
-    ] = 100,
+    simulations: Annotated[int, text("Simulated sets per number of examples.", min=1)] = 100,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:

@@ -22,6 +22,10 @@ Array = Any
 #: A namespace of the array API standard.
 Namespace = Any
 Kind = Literal["float", "integer", "bool", "complex", "other"]
+#: As the standard calls them.
+_KINDS: dict[Kind, str] = {
+    "float": "real floating", "integer": "integral", "bool": "bool", "complex": "complex floating",
+}  # fmt: skip
 
 
 class Backend:
@@ -42,14 +46,9 @@ class Backend:
     def kind(self, array: Array) -> Kind:
         """The kind of its dtype."""
         xp, dtype = self.namespace(array), array.dtype
-        for kind, name in (
-            ("float", "real floating"),
-            ("integer", "integral"),
-            ("bool", "bool"),
-            ("complex", "complex floating"),
-        ):
+        for kind, name in _KINDS.items():
             if xp.isdtype(dtype, name):
-                return kind  # type: ignore[return-value]
+                return kind
         return "other"
 
     def to_host(self, array: Array) -> AnyArray:
@@ -95,12 +94,8 @@ class Backend:
 
 
 _NUMPY_KINDS: dict[str, Kind] = {
-    "f": "float",
-    "i": "integer",
-    "u": "integer",
-    "b": "bool",
-    "c": "complex",
-}
+    "f": "float", "i": "integer", "u": "integer", "b": "bool", "c": "complex",
+}  # fmt: skip
 
 
 class NumpyBackend(Backend):

@@ -6,7 +6,7 @@ whether that pays off.
 """
 
 from collections.abc import Callable
-from functools import cache, cached_property, update_wrapper
+from functools import cache, cached_property, partial, update_wrapper
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -55,14 +55,8 @@ class Kernel:
         return compiled
 
 
-def kernel(function: Callable[..., Any]) -> Kernel:
-    """Compile on first use, without the GIL."""
-    return Kernel(function, _FAST)
-
-
-def max_kernel(function: Callable[..., Any]) -> Kernel:
-    """`kernel` for loops that take maxima."""
-    return Kernel(function, _FAST_MAX)
+#: Decorators: compile on first use, without the GIL; the second for loops that take maxima.
+kernel, max_kernel = partial(Kernel, fastmath=_FAST), partial(Kernel, fastmath=_FAST_MAX)
 
 
 @cache

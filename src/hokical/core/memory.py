@@ -1,6 +1,9 @@
 """Available memory, checked before large data is read."""
 
+from contextlib import suppress
 from pathlib import Path
+
+_GROUP = Path("/sys/fs/cgroup")
 
 
 def check_memory(needed: int, who: str, what: str = "all logits") -> None:
@@ -19,25 +22,13 @@ def available_memory() -> int | None:
 
     A container may have a lower limit than the machine.
     """
-    free = [_machine_memory(), _container_memory()]
-    return min((size for size in free if size is not None), default=None)
-
-
-def _machine_memory() -> int | None:
-    try:
+    free: list[int] = []
+    with suppress(OSError):
         lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = [line.split() for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0][1]) * 1024 if found else None
-
-
-def _container_memory() -> int | None:
-    folder = Path("/sys/fs/cgroup")
-    try:
+        free += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    with suppress(OSError, ValueError):  # no such file, or no limit ("max")
         limit, used = (
-            int((folder / name).read_text()) for name in ("memory.max", "memory.current")
+            int((_GROUP / name).read_text()) for name in ("memory.max", "memory.current")
         )
-    except (OSError, ValueError):  # no such file, or no limit ("max")
-        return None
-    return max(limit - used, 0)
+        free.append(max(limit - used, 0))
+    return min(free, default=None)

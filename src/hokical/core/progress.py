@@ -1,14 +1,11 @@
 """A progress bar that appears only after a second."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -20,31 +17,16 @@ _busy: ContextVar[bool] = ContextVar("hokical_progress", default=False)
 @contextmanager
 def progress_bar(
     description: str, total: int | None, show: bool | None = None
-) -> Iterator[Callable[[], None]]:
+) -> Iterator[Callable[..., None]]:
     """Yield a function to call after each of about `total` steps; a bar on stderr shows them.
 
     `show=None` shows it if stderr is a terminal, `total=None` shows the time alone. Nothing is
     drawn before a second has passed, and the bar is removed when the work is done.
     """
-    with _show_bar(description, total, show) as bar:
-        yield partial(bar.update, steps=1)
-
-
-def track(items: Iterable[Item], description: str, total: int, show: bool | None) -> Iterator[Item]:
-    """Yield the items under a bar; `{}` in the description is the current item."""
-    with _show_bar(description.format(""), total, show) as bar:
-        for item in items:
-            bar.update(description.format(item))
-            yield item
-            bar.update(steps=1)
-
-
-@contextmanager
-def _show_bar(description: str, total: int | None, show: bool | None) -> Iterator[_Bar]:
     bar = _Bar(description, total)
     # One bar at a time: nested work is part of the outer bar's step.
     if _busy.get() or not (sys.stderr.isatty() if show is None else show):
-        yield bar
+        yield bar.advance
         return
     token = _busy.set(True)
     # A timer, because the first step alone may take a minute.
@@ -52,12 +34,21 @@ def _show_bar(description: str, total: int | None, show: bool | None) -> Iterato
     timer.daemon = True
     timer.start()
     try:
-        yield bar
+        yield bar.advance
     finally:
         timer.cancel()
         timer.join()  # a bar that is just starting must have started before it is stopped
         bar.stop()
         _busy.reset(token)
+
+
+def track(items: Iterable[Item], description: str, total: int, show: bool | None) -> Iterator[Item]:
+    """Yield the items under a bar; `{}` in the description is the current item."""
+    with progress_bar(description.format(""), total, show) as advance:
+        for item in items:
+            advance(description.format(item), steps=0)
+            yield item
+            advance()
 
 
 class _Bar:
@@ -95,8 +86,7 @@ class _Bar:
         per_second = self.done / seconds
         return f"{per_second:.3g}/s" if per_second >= 1.0 else f"{1.0 / per_second:.3g} s each"
 
-    def update(self, description: str | None = None, *, steps: int = 0) -> None:
-        """Draw what is being done now, after some more steps."""
+    def advance(self, description: str | None = None, *, steps: int = 1) -> None:
         with self._lock:
             self.description, self.done = description or self.description, self.done + steps
             if self._progress is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
-    from functools import cached_property
+    from functools import cached_property as cached_property
 else:
 
     class cached_property:
@@ -48,6 +48,3 @@ def memoize(function: Function) -> Function:
         return known[args]
 
     return cast(Function, ask)
-
-
-__all__ = ["cached_property", "memoize"]

@@ -10,8 +10,6 @@ In sums over classes, such as a softmax, the hidden classes are replaced by as m
 so that the softmax confidence is the midpoint of its possible range.
 """
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np
@@ -104,7 +102,7 @@ class TopK(Logits):
         n_classes: int,
         *,
         ceiling: ArrayLike | None = None,
-    ) -> TopK:
+    ) -> Self:
         """From log-probabilities of the best classes, whose sum gives the mass of the others.
 
         Only for probabilities over exactly the `n_classes` classes. If they are over a larger set,
@@ -128,7 +126,7 @@ class TopK(Logits):
         *,
         zeros: Zeros = "unlikely",
         ceiling: ArrayLike | None = None,
-    ) -> TopK:
+    ) -> Self:
         """From probabilities of the best classes, see `from_log_probabilities`.
 
         A class with probability 0 counts as hidden, so that it keeps a share of what is left, or
@@ -151,7 +149,7 @@ class TopK(Logits):
         return cls.from_log_probabilities(logs, classes, n_classes, ceiling=ceiling)
 
     @classmethod
-    def from_logits(cls, logits: Any, k: int, *, keep_rest: bool = True) -> TopK:
+    def from_logits(cls, logits: Any, k: int, *, keep_rest: bool = True) -> Self:
         """The `k` best of dense logits (n, classes), with one number for the rest of each row.
 
         >>> TopK.from_logits([[1.0, 4.0, 2.0]], 2).indices
@@ -176,7 +174,7 @@ class TopK(Logits):
     def __len__(self) -> int:
         return self.n_rows
 
-    def __getitem__(self, rows: Any) -> TopK:
+    def __getitem__(self, rows: Any) -> Self:
         """Rows selected by a slice, a mask or row numbers."""
         return self._some(rows if isinstance(rows, slice) else np.atleast_1d(rows), 0)
 
@@ -245,7 +243,7 @@ class TopK(Logits):
             return self.ceiling_margin
         return np.asarray(self.top - self.values[:, 1].astype(np.float64))
 
-    def with_tail(self, tail: Tail) -> TopK:
+    def with_tail(self, tail: Tail) -> Self:
         """The same rows with another `tail`."""
         moved = self._some(slice(None), self.total)
         moved._store(tail=tail)

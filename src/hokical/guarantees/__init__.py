@@ -1,6 +1,5 @@
 """Guarantees for predictions: when to answer, and how precise the confidence is."""
 
-from hokical.guarantees import compiled as compiled
 from hokical.guarantees.binomial import clopper_pearson
 from hokical.guarantees.bounds import calibration_bound
 from hokical.guarantees.plan import Plan, plan

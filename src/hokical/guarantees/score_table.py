@@ -1,7 +1,5 @@
 """Counts of examples and mistakes at each level of a score; tables can be added."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
@@ -81,7 +79,7 @@ class ScoreTable(LevelCounts):
     @classmethod
     def from_examples(
         cls, level: IntArray, wrong: BoolArray, weights: FloatArray | None = None
-    ) -> ScoreTable:
+    ) -> Self:
         """Count examples; weights, if given, are integers: how often each was seen."""
         weights = np.ones(level.size) if weights is None else weights
         count, errors = (
@@ -97,8 +95,8 @@ class ScoreTable(LevelCounts):
     def accuracy(self) -> float:
         return 1.0 - int(self.wrong.sum()) / self.total
 
-    def __add__(self, other: ScoreTable) -> ScoreTable:
-        return ScoreTable(self.count + other.count, self.wrong + other.wrong)
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.count + other.count, self.wrong + other.wrong)
 
 
 def can_be_counts(weights: FloatArray | None) -> bool:

@@ -13,14 +13,18 @@ import numpy as np
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array
 from hokical.core.blocks import by_blocks
+from hokical.core.fast_exp import exp_minus
+from hokical.core.jit import kernel
 from hokical.core.logits import Logits
 from hokical.core.special import log_or_never
-from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.core.types import AnyArray, BoolArray, FloatArray, IntArray
 
 _PER_UNIT = 256
 _LOWEST = -4 * _PER_UNIT
 #: Share of a logit by which float32, and sums in float32, change a score: a few ulps.
 _SLACK = 2.0**-20
+#: Terms beyond this margin are left out; sums for which they may matter are recomputed.
+_FAR, _LOST = 700.0, 1e-290
 #: Number of levels: log-odds from -27 to 1490, beyond the range of a softmax in float64.
 LEVELS = 12 * _PER_UNIT
 
@@ -83,3 +87,28 @@ def rest_sums(logits: Logits) -> Array:
     else:
         terms = xp.where(logits.is_label, xp.zeros_like(terms), terms)
     return xp.sum(terms, axis=1)
+
+
+@kernel
+def sum_rest(block: AnyArray, top: FloatArray, far: float, out: FloatArray) -> None:
+    """out[n] = sum of exp(-d) over the row, less one of the terms that are 1."""
+    for n in range(block.shape[0]):
+        row = block[n]
+        highest = top[n]
+        total, tied = 0.0, -1.0
+        for i in range(row.shape[0]):
+            margin = highest - row[i]
+            term = exp_minus(min(margin, far))
+            total += term if 0.0 < margin < far else 0.0
+            tied += 1.0 if margin == 0.0 else 0.0
+        out[n] = total + tied
+
+
+@rest_sums.register(lambda logits: logits.is_numpy and sum_rest.worthwhile(logits.work))
+def _rest_sums(logits: Logits) -> FloatArray:
+    out = np.empty(logits.n_rows)
+    sum_rest(logits.block(), logits.top, _FAR, out)
+    lost = np.flatnonzero(out < _LOST)
+    if lost.size:
+        out[lost] = rest_sums.portable(logits.take(lost))
+    return out

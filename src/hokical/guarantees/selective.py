@@ -4,12 +4,10 @@ Thresholds are tested exactly, in an order fixed in advance; `docs/guarantees.md
 the simulations behind the choice of this procedure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -104,7 +102,7 @@ class SelectivePrediction:
         """The threshold as a probability: of the softmax, or of the calibrated confidence."""
         return float(1.0 / (1.0 + np.exp(-self.threshold_log_odds)))
 
-    def map_arrays(self, change: Callable[[Any], Any]) -> SelectivePrediction:
+    def map_arrays(self, change: Callable[[Any], Any]) -> Self:
         """The same with `labels`, `confidence` and `accepted` converted, as to another library."""
         names = ("labels", "confidence", "accepted")
         return replace(self, **{name: change(getattr(self, name)) for name in names})

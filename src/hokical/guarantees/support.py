@@ -3,10 +3,8 @@
 A calibrator knows nothing about rows outside these ranges; it extrapolates there, and says so.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,7 +38,7 @@ class Support:
                 raise ValueError(f"`{name}` must be two numbers, the smaller one first.")
 
     @classmethod
-    def from_lows(cls, lows: FloatArray) -> Support:
+    def from_lows(cls, lows: FloatArray) -> Self:
         """The inverse of `lows`."""
         return cls(*(np.array([low, -high]) for low, high in (lows[:2], lows[2:])))
 
@@ -52,7 +50,7 @@ class Support:
         """
         return np.array([self.log_odds[0], -self.log_odds[1], self.top[0], -self.top[1]])
 
-    def __or__(self, other: Support) -> Support:
+    def __or__(self, other: Self) -> Self:
         return self.from_lows(np.minimum(self.lows, other.lows))
 
     def holds(self, logits: Logits) -> Array:

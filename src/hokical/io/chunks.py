@@ -3,12 +3,10 @@
 Nothing is checked here beyond shapes that do not match: blocks are checked when a fit sees them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,10 +51,10 @@ class Chunk:
         """The arrays that are there: logits, labels, weights."""
         return [part for part in (self.logits, self.labels, self.weights) if part is not None]
 
-    def rows(self, part: slice | BoolArray) -> Chunk:
+    def rows(self, part: slice | BoolArray) -> Self:
         """Some of the rows; a slice is no copy."""
         arrays = (self.logits, self.labels, self.weights)
-        return Chunk(*(None if array is None else array[part, ...] for array in arrays))
+        return type(self)(*(None if array is None else array[part, ...] for array in arrays))
 
 
 def as_chunk(item: Any) -> Chunk:

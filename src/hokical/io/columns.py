@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ _OTHER_NUMBERS = re.compile(
 )
 #: Among the arrays of a table: names of its classes; what its kept columns begin with.
 CLASSES, KEPT = "classes", "kept: "
+#: Scores (n, classes), and labels, weights and kept columns (n,) where there are any, by name.
+TableRows = Mapping[str, AnyArray | None]
 _WANTED = "columns logit_0, logit_1, ... and label"
 KIND = "a Parquet table"
 
@@ -61,18 +63,6 @@ class ColumnLayout:
     def all(self) -> list[int]:
         others = (self.labels, self.split, self.weights, *self.kept.values())
         return list(dict.fromkeys([*self.logits, *(i for i in others if i is not None)]))
-
-
-@dataclass(frozen=True, eq=False)
-class TableRows:
-    """Scores (n, classes), and labels, weights, parts and kept columns (n,) where there are any."""
-
-    logits: AnyArray
-    labels: AnyArray | None
-    weights: AnyArray | None
-    parts: Sequence[Any] | None
-    kept: dict[str, AnyArray] = field(default_factory=dict)
-    classes: tuple[str, ...] = ()
 
 
 def find_columns(
@@ -197,15 +187,13 @@ def _numbered_columns(path: Path, rest: dict[str, int], pattern: re.Pattern[str]
     return [columns[number] for number in numbers]
 
 
-def split_rows(path: Path, rows: TableRows, name: str = "logits") -> Arrays:
-    """Arrays by name; where the table has a `split` column, some for each part."""
-    named = {name: rows.logits, "labels": rows.labels, WEIGHT_ARRAY: rows.weights}
-    named |= {KEPT + name: array for name, array in rows.kept.items()}
-    given = {name: array for name, array in named.items() if array is not None}
-    about: Arrays = {CLASSES: np.array(rows.classes)} if rows.classes else {}
-    if rows.parts is None:
+def split_rows(path: Path, rows: TableRows, parts: Any, classes: tuple[str, ...]) -> Arrays:
+    """Arrays by name; where the table has a `split` column, `parts`, some for each part."""
+    given = {name: array for name, array in rows.items() if array is not None}
+    about: Arrays = {CLASSES: np.array(classes)} if classes else {}
+    if parts is None:
         return {**given, **about}
-    names = np.array([normalize(str(part)) for part in rows.parts])
+    names = np.array([normalize(str(part)) for part in parts])
     found = {part: np.isin(names, spellings) for part, spellings in PARTS.items()}
     if not any(kept.any() for kept in found.values()):
         raise DataFileError(
@@ -234,11 +222,14 @@ def open_parquet(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
             if "list" not in str(only.type):
                 raise one_score_error(path, only.name)
         table = stored.read(columns=[names[index] for index in layout.all()])
-        return split_rows(path, table_rows(path, table, layout, names), wanted.array)
+        rows = table_rows(path, table, layout, names, wanted.array)
+        return split_rows(path, *rows, layout.classes)
 
 
-def table_rows(path: Path, table: Any, layout: ColumnLayout, names: list[str]) -> TableRows:
-    """The rows of a pyarrow table."""
+def table_rows(
+    path: Path, table: Any, layout: ColumnLayout, names: list[str], scores: str = "logits"
+) -> tuple[TableRows, Any]:
+    """The rows of a pyarrow table, and their parts."""
     columns = [table.column(names[index]) for index in layout.logits]
     if len(columns) == 1 and "list" in str(columns[0].type):
         logits = _from_lists(path, columns[0])
@@ -250,8 +241,8 @@ def table_rows(path: Path, table: Any, layout: ColumnLayout, names: list[str]) -
         for index in (layout.labels, layout.weights)
     )
     split = None if layout.split is None else table.column(names[layout.split]).to_pylist()
-    kept = {name: _column_array(table.column(name)) for name in layout.kept}
-    return TableRows(logits, labels, weights, split, kept, layout.classes)
+    kept = {KEPT + name: _column_array(table.column(name)) for name in layout.kept}
+    return {scores: logits, "labels": labels, WEIGHT_ARRAY: weights, **kept}, split
 
 
 def _column_array(column: Any) -> AnyArray:

@@ -1,13 +1,11 @@
 """Tables (extra `parquet`): Parquet files or a pyarrow Dataset as one source, a batch at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from hokical.io.chunks import Chunk, block_rows, read_ahead, skip_rows
 from hokical.io.columns import KIND, find_columns, parquet_library, table_rows
 from hokical.io.errors import DataFileError, report_damage
 from hokical.io.identities import file_identity
-from hokical.io.names import PARTS, FileSplit, Wanted, normalize
+from hokical.io.names import PARTS, WEIGHT_ARRAY, FileSplit, Wanted, normalize
 from hokical.io.reading import tidy_labels
 from hokical.io.sources import ChunkSource
 
@@ -43,12 +41,12 @@ class TableSource(ChunkSource):
 
     def _chunk(self, path: Path, batch: Any) -> Chunk:
         table = import_module("pyarrow").Table.from_batches([batch])
-        rows = table_rows(path, table, self._layout, self._names)
-        labels = None if rows.labels is None else tidy_labels(rows.labels)
-        chunk = Chunk(rows.logits, labels, rows.weights)
-        if rows.parts is None:
+        rows, parts = table_rows(path, table, self._layout, self._names)
+        labels = None if rows["labels"] is None else tidy_labels(rows["labels"])
+        chunk = Chunk(rows["logits"], labels, rows[WEIGHT_ARRAY])
+        if parts is None:
             return chunk
-        names = [normalize(str(part)) for part in rows.parts]
+        names = [normalize(str(part)) for part in parts]
         return chunk.rows(np.isin(names, PARTS[self.split]))
 
 
@@ -131,7 +129,7 @@ class DatasetSource(TableSource):
             self.n_rows = int(data.count_rows())
 
     @classmethod
-    def from_folder(cls, folder: Path, files: list[Path], **options: Any) -> DatasetSource:
+    def from_folder(cls, folder: Path, files: list[Path], **options: Any) -> Self:
         """The Parquet files of a folder whose subfolders are called `name=value`."""
         parquet_library(folder)
         dataset = import_module("pyarrow.dataset").dataset(

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from hokical.core.types import AnyArray
-from hokical.io.columns import ColumnLayout, TableRows, find_columns, one_score_error, split_rows
+from hokical.io.columns import KEPT, ColumnLayout, find_columns, one_score_error, split_rows
 from hokical.io.errors import DataFileError, report_damage
-from hokical.io.names import LOGITS_AND_LABELS, NAMELESS, Arrays, Wanted
+from hokical.io.names import LOGITS_AND_LABELS, NAMELESS, WEIGHT_ARRAY, Arrays, Wanted
 from hokical.io.sniff import open_text
 
 _KIND = "a table (.csv) of numbers, columns logit_0, logit_1, ... and label"
@@ -41,10 +41,10 @@ def open_csv(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
         labels, weights, parts = (
             None if k is None else columns[k] for k in (layout.labels, layout.weights, layout.split)
         )
-        kept = {name: columns[k] for name, k in layout.kept.items()}
         scores = np.stack(logits, axis=1) if logits else np.empty((0, 0))
-        rows = TableRows(scores, labels, weights, parts, kept, layout.classes)
-        return split_rows(path, rows, wanted.array)
+        kept = {KEPT + name: columns[k] for name, k in layout.kept.items()}
+        rows = {wanted.array: scores, "labels": labels, WEIGHT_ARRAY: weights, **kept}
+        return split_rows(path, rows, parts, layout.classes)
 
 
 def _find_columns(

@@ -1,7 +1,5 @@
 """The one exception for files that cannot be used."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +19,7 @@ class DataFileError(ValueError):
         self.path, self._said = path, (path, problem, remedy)
         super().__init__(printable(" ".join(f"{path}: {problem} {remedy}".split())))
 
-    def __reduce__(self) -> tuple[type[DataFileError], tuple[Path, str, str]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """So that it can be sent from another process."""
         return type(self), self._said
 

@@ -5,14 +5,12 @@ they are stored as they are, and unpacks the others a slice at a time. Sizes and
 compared either way.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import struct
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 
@@ -74,8 +72,11 @@ def _map_member(path: Path, name: str) -> Any:
     if 0 in shape:  # cannot be mapped
         return _read_member(path, name)
     if info.compress_type == zipfile.ZIP_STORED:
-        order: Any = "F" if column_major else "C"
-        return np.memmap(path, dtype, "r", _data_offset(path, info) + header, shape, order)
+        with path.open("rb") as stream:  # its bytes begin after a header that names it once more
+            stream.seek(info.header_offset)
+            lengths = struct.unpack("<HH", stream.read(_HEADER_BYTES)[_LENGTHS])
+        start = info.header_offset + _HEADER_BYTES + sum(lengths) + header
+        return np.memmap(path, dtype, "r", start, shape, "F" if column_major else "C")
     return _read_member(path, name) if column_major else PackedArray(path, name, shape, dtype)
 
 
@@ -114,14 +115,6 @@ def _read_header(path: Path, what: str, stream: IO[bytes]) -> ArrayHeader:
     return shape, column_major, dtype
 
 
-def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where a member's bytes begin: after a header that names it once more."""
-    with path.open("rb") as stream:
-        stream.seek(info.header_offset)
-        name, extra = struct.unpack("<HH", stream.read(_HEADER_BYTES)[_LENGTHS])
-    return int(info.header_offset + _HEADER_BYTES + name + extra)
-
-
 class PackedArray:
     """An array in a compressed member, from which slices of rows are unpacked in order.
 
@@ -140,9 +133,9 @@ class PackedArray:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def reopen(self) -> PackedArray:
+    def reopen(self) -> Self:
         """The same array for another reader, at its beginning."""
-        return PackedArray(self._path, self._name, self.shape, self.dtype)
+        return type(self)(self._path, self._name, self.shape, self.dtype)
 
     def __getitem__(self, rows: slice) -> AnyArray:
         start, stop, _ = rows.indices(self.shape[0])

@@ -56,7 +56,9 @@ class _Array:
         self.order = "F" if fortran else "C"
 
     def build(self) -> AnyArray:
-        if not isinstance(self.dtype, _Dtype) or not _is_shape(self.shape):
+        shape = self.shape if isinstance(self.shape, tuple) else (None,)
+        sized = all(type(side) is int and 0 <= side < _LONGEST for side in shape)
+        if not isinstance(self.dtype, _Dtype) or not sized:
             raise TypeError("an array without a dtype or shape is not numbers")
         dtype = self.dtype.build()
         data = self.raw.encode("latin-1") if isinstance(self.raw, str) else self.raw
@@ -66,12 +68,6 @@ class _Array:
             raise ValueError(f"{len(data)} bytes do not fill an array of shape {self.shape}")
         array = np.frombuffer(data, dtype)
         return array.reshape(self.shape, order="F" if self.order == "F" else "C")
-
-
-def _is_shape(shape: object) -> bool:
-    return isinstance(shape, tuple) and all(
-        type(side) is int and 0 <= side < _LONGEST for side in shape
-    )
 
 
 def _stand_ins() -> dict[tuple[str, str], Any]:

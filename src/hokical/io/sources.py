@@ -4,15 +4,13 @@ A `ChunkSource` can be iterated over again and again, unless it says otherwise, 
 row.
 """
 
-from __future__ import annotations
-
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +57,7 @@ class ChunkSource(ABC):
         """Rows in all, where counting them is much less work than reading them."""
         return self.n_rows
 
-    def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
+    def by_file(self) -> Iterator[tuple[Path, "ChunkSource"]]:
         """The files of the source, each as a source of its own; none if it has no files."""
         return iter(() if self.path is None else ((self.path, self),))
 
@@ -133,8 +131,8 @@ class ArraySource(ChunkSource):
 class IterableSource(ChunkSource):
     """Chunks in a sequence, or from a function that gives a new iterator whenever it is called."""
 
-    def __init__(self, chunks: Sequence[Any] | Callable[[], Iterable[Any]]) -> None:
-        self._chunks = chunks
+    def __init__(self, chunks: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
+        self._chunks: Any = chunks
         self._next_pass: Iterator[Chunk] | None = None
         self._most_rows = 0
 
@@ -158,26 +156,19 @@ class IterableSource(ChunkSource):
             check_row_count(rows, self._most_rows)
 
 
-class IteratorSource(ChunkSource):
+class IteratorSource(IterableSource):
     """Chunks of an iterator, over which there is one pass."""
 
     repeatable = False
 
-    def __init__(self, chunks: Iterable[Any]) -> None:
-        self._rest: Iterator[Chunk] | None = map(as_chunk, chunks)
-
-    def chunks(self, start: int = 0) -> Iterator[Chunk]:
-        rest, self._rest = self._rest, None
-        if rest is None:
+    def _new_pass(self) -> Iterator[Chunk]:
+        chunks, self._chunks = self._chunks, None
+        if chunks is None:
             raise ValueError(
                 "an iterator of chunks can be used once, and it has been. Give a function that "
                 "returns a new iterator, a list of chunks, arrays or files."
             )
-        return skip_rows(rest, start)
-
-    def first_chunk(self) -> Chunk:
-        first, self._rest = _peek(self.chunks())
-        return first
+        return map(as_chunk, chunks)
 
 
 def from_arrays(
@@ -253,30 +244,22 @@ def _peek(chunks: Iterator[Chunk]) -> tuple[Chunk, Iterator[Chunk]]:
 @contextmanager
 def spool_chunks(source: ChunkSource) -> Iterator[ChunkSource]:
     """The same chunks in nameless files, of which nothing is left even after a kill."""
+    first, n_rows = source.first_chunk(), 0
+    names = [name for name in _COLUMNS if getattr(first, name) is not None]
+    kinds = {name: _stored_dtype(getattr(first, name)) for name in names}
     with ExitStack() as open_files:
-        streams = {name: open_files.enter_context(TemporaryFile()) for name in _COLUMNS}
-        yield ArraySource(*_write_files(source, streams))
-
-
-def _write_files(source: ChunkSource, streams: Mapping[str, IO[bytes]]) -> list[Any]:
-    """Logits, labels and weights as memory maps of files of plain numbers."""
-    first = source.first_chunk()
-    n_rows = 0
-    for chunk in source.chunks():
-        _check_alike(first, chunk)
-        n_rows += chunk.n_rows
+        streams = {name: open_files.enter_context(TemporaryFile()) for name in names}
+        for chunk in source.chunks():
+            _check_alike(first, chunk)
+            n_rows += chunk.n_rows
+            for name, stream in streams.items():
+                stream.write(np.ascontiguousarray(getattr(chunk, name), kinds[name]).data)
+        arrays: dict[str, Any] = {}
         for name, stream in streams.items():
-            if (part := getattr(chunk, name)) is not None:
-                dtype = _stored_dtype(getattr(first, name))
-                stream.write(np.ascontiguousarray(part, dtype).data)
-    return [_map_file(stream, getattr(first, name), n_rows) for name, stream in streams.items()]
-
-
-def _map_file(stream: IO[bytes], like: AnyArray | None, n_rows: int) -> AnyArray | None:
-    if like is None:
-        return None
-    stream.flush()
-    return np.memmap(stream, _stored_dtype(like), "r", shape=(n_rows, *like.shape[1:]))
+            stream.flush()
+            shape = (n_rows, *getattr(first, name).shape[1:])
+            arrays[name] = np.memmap(stream, kinds[name], "r", shape=shape)
+        yield ArraySource(*(arrays.get(name) for name in _COLUMNS))
 
 
 def _stored_dtype(first: AnyArray) -> np.dtype[Any]:

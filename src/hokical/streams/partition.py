@@ -91,51 +91,35 @@ def gather_blocks(blocks: Iterable[Block], n_rows: int | None, who: str) -> Bloc
 
     Where the number of rows is known, logits are there once; else twice while they are joined.
     """
-    stack, rows = _RowStack(n_rows), 0
-    held: list[tuple[Array, Any, Any]] = []  # without the logits, which the stack has
+    whole: Array = None
+    parts: list[Array] = []
+    held: list[tuple[Array, Any, Any]] = []  # without the logits, which are there once
+    rows = 0
     for block in blocks:
-        logits, rows = block.logits, rows + block.n_rows
+        logits, start, rows = block.logits, rows, rows + block.n_rows
         if logits.is_numpy and (n_rows is None or not held):
             row_bytes = logits.n_classes * logits.values.dtype.itemsize + _BYTES_BESIDE
             joined = rows if held else 2 * rows  # what is held takes its room once more
             check_memory((n_rows or joined) * row_bytes, who)
-        stack.add(logits)
+        if n_rows is None or not is_writeable_array(logits.values):
+            parts.append(logits.values)
+        elif rows <= n_rows:
+            whole = _make_room(whole, logits, n_rows)
+            whole[start:rows, ...] = logits.values
         held.append((logits.top, block.labels, block.weights))
-    values = stack.join()
+    check_row_count(rows, n_rows)
     tops, labels, weights = map(list, zip(*held, strict=True))
-    whole = Logits(values, join_rows(tops), logits.backend)
-    return Block(whole, np.concatenate(labels), join_columns(weights, "weights"))
+    values = join_rows(parts) if parts else whole
+    gathered = Logits(values, join_rows(tops), logits.backend)
+    return Block(gathered, np.concatenate(labels), join_columns(weights, "weights"))
 
 
-class _RowStack:
-    """Rows one below the other, on their device; written in place if their number is known."""
-
-    def __init__(self, n_rows: int | None) -> None:
-        self.n_rows, self.rows = n_rows, 0
-        self.whole: Array = None
-        self.parts: list[Array] = []
-
-    def add(self, logits: Logits) -> None:
-        start, self.rows = self.rows, self.rows + logits.n_rows
-        if self.n_rows is None or not is_writeable_array(logits.values):
-            self.parts.append(logits.values)
-        elif self.rows <= self.n_rows:
-            self.whole = self._room_for(logits)
-            self.whole[start : self.rows, ...] = logits.values
-
-    def _room_for(self, logits: Logits) -> Array:
-        """An array for all rows, of a type that holds all parts; files of a folder may differ."""
-        xp, part = logits.xp, logits.values
-        if self.whole is None:
-            shape = (self.n_rows, logits.n_columns)
-            return xp.empty(shape, dtype=part.dtype, device=device(part))
-        if self.whole.dtype == part.dtype:
-            return self.whole
-        return xp.astype(self.whole, xp.result_type(self.whole, part))
-
-    def join(self) -> Array:
-        check_row_count(self.rows, self.n_rows)
-        return join_rows(self.parts) if self.parts else self.whole
+def _make_room(whole: Array, logits: Logits, n_rows: int) -> Array:
+    """An array for all rows, of a type that holds all parts; files of a folder may differ."""
+    xp, part = logits.xp, logits.values
+    if whole is None:
+        return xp.empty((n_rows, logits.n_columns), dtype=part.dtype, device=device(part))
+    return whole if whole.dtype == part.dtype else xp.astype(whole, xp.result_type(whole, part))
 
 
 class StreamedPartition(Partition):
