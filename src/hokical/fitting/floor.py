@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +13,7 @@ from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.likelihood import CountedExamples, count_block, typical_spread
-from hokical.fitting.partitions import Block, Partition, State
+from hokical.fitting.partitions import Block, Combine, Partition, State, Work
 from hokical.fitting.scored import ZEROS_BELOW, ScoredPartition
 from hokical.fitting.temperature import TemperatureFit, best_temperature
 from hokical.rules.checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
@@ -58,9 +57,7 @@ class FlooredPartition(Partition):
             self._block = _floor_block(block, self.floor)
         return self._block
 
-    def reduce(
-        self, work: Callable[[Block], State], combine: Callable[[State, State], State]
-    ) -> State:
+    def reduce(self, work: Work, combine: Combine) -> State:
         if self.in_memory:
             return work(self.gather(""))
         if not self._known:
@@ -70,7 +67,7 @@ class FlooredPartition(Partition):
                 return found
         return self.partition.reduce(partial(_on_floored, work=work, floor=self.floor), combine)
 
-    def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
+    def collect(self, work: Work, row_bytes: int, who: str) -> State:
         if self.in_memory:
             return work(self.gather(who))
         floored = partial(_on_floored, work=work, floor=self.floor)
@@ -94,7 +91,7 @@ def _floor_block(block: Block, floor: float) -> Block:
     return replace(block, logits=floor_all(block.logits, floor)) if floor > 0.0 else block
 
 
-def _on_floored(block: Block, work: Callable[[Block], State], floor: float) -> State:
+def _on_floored(block: Block, work: Work, floor: float) -> State:
     return work(_floor_block(block, floor))
 
 

@@ -12,11 +12,11 @@ FEWEST_EXAMPLES = 20
 
 def warn_about_examples(method: str, census: Census, rule: Rule) -> None:
     """Warn of what a user should know about the examples that a method fitted the rule on."""
-    for problem in find_problems(method, census, rule):
+    for problem in _find_problems(method, census, rule):
         warn_user(problem, FitDataWarning)
 
 
-def find_problems(method: str, census: Census, rule: Rule) -> Iterator[str]:
+def _find_problems(method: str, census: Census, rule: Rule) -> Iterator[str]:
     """What is wrong, each with its remedy."""
     if census.like_probabilities:
         yield (

@@ -73,11 +73,7 @@ class ExampleSet(ABC):
 
     def total(self, work: Callable[[CountedExamples], FloatArray]) -> FloatArray:
         """The sum of `work` over the examples' parts."""
-        return self.prepare(_as_it_is).total(work)
-
-
-def _as_it_is(examples: CountedExamples) -> CountedExamples:
-    return examples
+        return self.prepare(lambda examples: examples).total(work)
 
 
 @dataclass(frozen=True, eq=False)

@@ -67,14 +67,6 @@ def minimize_penalised(
     return minimize_newton_cg(problem.evaluate, start, tol=tol, max_iter=max_iter)
 
 
-def has_no_finite_minimum(examples: LinearExamples, coef: FloatArray) -> bool:
-    """Whether the diagonal alone gets every example right, so that a larger one is always better.
-
-    True proves that only DIAGONAL_RIDGE holds the fit.
-    """
-    return examples.all_right(np.diag(coef))
-
-
 def held_by_ridge(coef: FloatArray) -> IntArray:
     """The classes whose diagonals DIAGONAL_RIDGE holds at a price that shows; mostly none."""
     price = DIAGONAL_RIDGE * np.square(np.diag(coef) - 1.0) / coef.shape[0]
@@ -84,7 +76,7 @@ def held_by_ridge(coef: FloatArray) -> IntArray:
 
 def describe_problem(examples: LinearExamples, fit: Minimum, max_iter: int) -> str | None:
     """Why the fit is not the minimum that it should be, and the remedy; None where it is."""
-    if has_no_finite_minimum(examples, fit.x):
+    if examples.all_right(np.diag(fit.x)):  # only DIAGONAL_RIDGE holds the fit
         return (
             "has no finite optimum on these examples: scaling alone gets every one of them right, "
             "so confidence would keep growing, and only a tiny ridge holds it. Fit on more "

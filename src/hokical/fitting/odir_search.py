@@ -59,19 +59,16 @@ class PenaltySearch:
     def find_best(
         self, lambdas: list[float], mus: list[float] | None, *, quick: bool
     ) -> PenaltyTrial:
-        """The best of a grid of falling numbers, see `make_grid`; `quick` does not try all."""
-        if mus is None:
-            return self.try_tied(lambdas)
-        return self.try_coarse_to_fine(lambdas, mus) if quick else self.try_all(lambdas, mus)
+        """The best of a grid of falling numbers, see `make_grid`; `quick` does not try all.
 
-    def try_all(self, lambdas: Sequence[float], mus: Sequence[float]) -> PenaltyTrial:
-        """Try every lambda with every mu, each from the largest; the best."""
-        return self._follow(lambdas, mus, lambda trial, least: False)
-
-    def try_tied(self, strengths: Sequence[float]) -> PenaltyTrial:
-        """Try lambda = mu = each of `strengths`; the best."""
+        Without `mus` each lambda is its own.
+        """
+        if mus is not None:
+            if quick:
+                return self.try_coarse_to_fine(lambdas, mus)
+            return self._follow(lambdas, mus, lambda trial, least: False)
         last = None
-        for strength in strengths:
+        for strength in lambdas:
             last = self._try((strength, strength), last)
         return self._best_so_far()
 

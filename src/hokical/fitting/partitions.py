@@ -77,6 +77,11 @@ class Block:
         return self.take(np.flatnonzero(self.weights))
 
 
+#: What is made of a block, and of two results; both must be pure functions.
+Work = Callable[[Block], State]
+Combine = Callable[[State, State], State]
+
+
 class Partition(ABC):
     """Examples that can be reduced block by block."""
 
@@ -85,17 +90,15 @@ class Partition(ABC):
     in_memory: bool = False
 
     @abstractmethod
-    def reduce(
-        self, work: Callable[[Block], State], combine: Callable[[State, State], State]
-    ) -> State:
-        """`work` of every block, combined in order. Both must be pure functions."""
+    def reduce(self, work: Work, combine: Combine) -> State:
+        """`work` of every block, combined in order."""
 
     @abstractmethod
     def gather(self, who: str) -> Block:
         """All examples in memory, for a method `who` that needs them there."""
 
     @abstractmethod
-    def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
+    def collect(self, work: Work, row_bytes: int, who: str) -> State:
         """`work` of every block, (rows, ...) arrays, joined: a few numbers per row.
 
         `row_bytes` is what a row will take in the fit of `who`, to see whether memory is enough.
@@ -104,7 +107,7 @@ class Partition(ABC):
     def require_passes(self, who: str) -> None:  # noqa: B027  (most can be gone through again)
         """Raise if the examples cannot be gone through more than once."""
 
-    def total(self, work: Callable[[Block], State]) -> State:
+    def total(self, work: Work) -> State:
         """The sum of `work` over all blocks."""
         return self.reduce(work, add_states)
 
@@ -118,15 +121,13 @@ class InMemory(Partition):
         self.block = block
         self.n_classes = block.logits.n_classes
 
-    def reduce(
-        self, work: Callable[[Block], State], combine: Callable[[State, State], State]
-    ) -> State:
+    def reduce(self, work: Work, combine: Combine) -> State:
         return work(self.block)
 
     def gather(self, who: str) -> Block:
         return self.block
 
-    def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
+    def collect(self, work: Work, row_bytes: int, who: str) -> State:
         return work(self.block)
 
 

@@ -16,13 +16,13 @@ than chance is left out whole. So with few examples the offset is what is left.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.special import expit, log_expit
 
 from hokical.core.types import BoolArray, FloatArray
-from hokical.fitting.newton import Minimum, minimize_convex
+from hokical.fitting.newton import minimize_convex
 
 #: In units of one example's information about a standardised column: from none left to hardly any.
 PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
@@ -192,17 +192,12 @@ def _candidates(
     found = [] if len(penalties) == 1 else [alone]
     for penalty in penalties:
         if penalty < np.inf:
-            best = _minimize(problem, coef, penalty, max_iter)
+            evaluate = partial(problem.evaluate, penalty=penalty)
+            best = minimize_convex(evaluate, coef, max_iter, tol=_TOLERANCE)
             coef = best.x
             losses = problem.leave_one_out(coef, penalty)
             found.append(LinkCandidate(penalty, coef, losses, best.converged, best.n_iter))
     return found
-
-
-def _minimize(problem: _Problem, start: FloatArray, penalty: float, max_iter: int) -> Minimum:
-    return minimize_convex(
-        lambda coef: problem.evaluate(coef, penalty), start, max_iter, tol=_TOLERANCE
-    )
 
 
 def error_price(correct: BoolArray, counts: FloatArray) -> float:

@@ -12,7 +12,7 @@ from hokical.core.logits import Logits
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray
 from hokical.core.views import Views
-from hokical.fitting.partitions import Block, Partition, State, add_states
+from hokical.fitting.partitions import Block, Combine, Partition, State, Work, add_states
 from hokical.guarantees.score_table import ScoreTable
 from hokical.guarantees.scores import label_log_odds
 from hokical.guarantees.support import Support, find_lows
@@ -53,9 +53,7 @@ class ScoredPartition(Partition):
         self.support: Support | None = None
         self._counted = False
 
-    def reduce(
-        self, work: Callable[[Block], State], combine: Callable[[State, State], State]
-    ) -> State:
+    def reduce(self, work: Work, combine: Combine) -> State:
         if self._counted:
             return self.partition.reduce(work, combine)
         count = self.count
@@ -76,7 +74,7 @@ class ScoredPartition(Partition):
             self._keep(_notes(block, self.count))
         return block
 
-    def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
+    def collect(self, work: Work, row_bytes: int, who: str) -> State:
         return self.partition.collect(work, row_bytes, who)
 
     def require_passes(self, who: str) -> None:

@@ -29,11 +29,9 @@ _LEFT = 63 - 2 * _DIGIT
 
 def count_examples(examples: Partition, who: str) -> ExampleSet:
     """The examples that a log-loss fit of `who` can learn from, with a warning about the others."""
-    return (
-        likelihood.count_block(examples.gather(who))
-        if examples.in_memory
-        else StreamedExamples(examples)
-    )
+    if examples.in_memory:
+        return likelihood.count_block(examples.gather(who))
+    return StreamedExamples(examples)
 
 
 class StreamedExamples(ExampleSet):
@@ -56,7 +54,7 @@ class StreamedExamples(ExampleSet):
 
     @cached_property
     def mean_true_margin(self) -> float:
-        return float(self.total(_true_margin)[0])
+        return float(self.total(lambda part: np.array([part.mean_true_margin]))[0])
 
     def prepare(self, make: Callable[[CountedExamples], Made]) -> Parts[Made]:
         return _Passes(self.examples, self._weight, make)
@@ -92,13 +90,12 @@ class _Passes(Parts[Made]):
 
     def total(self, work: Callable[[Made], FloatArray]) -> FloatArray:
         make, weight = self._make, self._weight
-        (found,) = self._examples.total(lambda block: (work(make(_count_part(block, weight))),))
-        return np.asarray(found)
 
+        def one(block: Block) -> State:
+            possible, _ = likelihood.leave_out_impossible(block)
+            return (work(make(likelihood.scale_weights(block, possible, weight))),)
 
-def _count_part(block: Block, total: float) -> CountedExamples:
-    """A block's examples, with weights divided by the whole stream's."""
-    return likelihood.scale_weights(block, likelihood.leave_out_impossible(block)[0], total)
+        return np.asarray(self._examples.total(one)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,10 +147,6 @@ def _join_surveys(left: State, right: State, keep: int) -> State:
     pairs = zip(one.thin(stride).state()[1:], other.thin(stride).state()[1:], strict=True)
     joined = _Sample(np.array([stride]), *(np.concatenate(pair) for pair in pairs))
     return (left[0] + right[0], left[1] + right[1], *joined.thin_to(keep).state())
-
-
-def _true_margin(part: CountedExamples) -> FloatArray:
-    return np.array([part.mean_true_margin])
 
 
 def _histogram(part: CountedExamples, values: FloatArray, within: int | None) -> FloatArray:
