@@ -14,7 +14,7 @@ from hokical.rules.answering import answer
 from hokical.rules.hoki import Curve, Steps
 from hokical.rules.sharing import share_rest, share_rest_portably
 from hokical.stability.exact import exact_distribution, exact_stability
-from hokical.stability.levels import EXACT_LEVELS
+from hokical.stability.table import EXACT_LEVELS
 from tests.rules import twins
 from tests.rules.making import (
     NAMES,

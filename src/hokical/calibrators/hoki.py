@@ -22,10 +22,9 @@ from hokical.fitting.stability_counts import count_stability, find_neighbours
 from hokical.fitting.sufficiency import SufficiencyGap, measure_sufficiency
 from hokical.rules.hoki import Curve, HokiRule, Steps
 from hokical.stability.api import check_draw_count, check_noise, draw_seed
-from hokical.stability.levels import EXACT_LEVELS
 from hokical.stability.noise import Noise
 from hokical.stability.sampled import Draws
-from hokical.stability.table import StabilityTable
+from hokical.stability.table import EXACT_LEVELS, StabilityTable
 
 
 class Hoki(BaseCalibrator):
@@ -126,11 +125,8 @@ class Hoki(BaseCalibrator):
             )
         scored = ScoredPartition(examples, self._count_scores)
         table = self.table_ + count_stability(scored, self.rule_, self.table_.n_starts)
-        kept = (self.init_, self.n_bins_, self.selection_, self.n_classes_)
-        found = self._learn(self.rule_, table, *kept)
-        scores = _merge([self.fit_scores_, scored.table], add)
-        self._keep(found, self.n_classes_, scores, _merge([self.support_, scored.support], or_))
-        return self
+        tables, supports = [self.fit_scores_, scored.table], [self.support_, scored.support]
+        return self._learn_again(self, table, self.selection_, tables, supports)
 
     def merge(self, *others: Self) -> Self:
         """A new calibrator from this one and others fitted on other examples with the same noise.
@@ -151,12 +147,18 @@ class Hoki(BaseCalibrator):
                 )
             table = table + other.table_
         merged = type(self)(**self.get_params(deep=False))
-        kept = (self.init_, self.n_bins_, None, self.n_classes_)
-        found = merged._learn(self.rule_, table, *kept)
-        scores = _merge([calibrator.fit_scores_ for calibrator in (self, *others)], add)
-        support = _merge([calibrator.support_ for calibrator in (self, *others)], or_)
-        merged._keep(found, self.n_classes_, scores, support)
-        return merged
+        scores = [each.fit_scores_ for each in (self, *others)]
+        supports = [each.support_ for each in (self, *others)]
+        return merged._learn_again(self, table, None, scores, supports)
+
+    def _learn_again(
+        self, known: Self, table: StabilityTable, selection: Any, scores: Any, supports: Any
+    ) -> Self:
+        """Learn from a joined table with the rule of `known`, and join what is kept beside it."""
+        kept = (known.init_, known.n_bins_, selection, known.n_classes_)
+        found = self._learn(known.rule_, table, *kept)
+        self._keep(found, known.n_classes_, _merge(scores, add), _merge(supports, or_))
+        return self
 
     def stability(self, logits: Any) -> Array:
         """Label stability (n,) under the fitted noise, rounded to the levels of the rule."""
@@ -247,12 +249,7 @@ class Hoki(BaseCalibrator):
         return Fit(replace(rule, link=link), report, passing, find_neighbours(table))
 
     def _link(
-        self,
-        schedule: Schedule,
-        table: StabilityTable,
-        levels: int,
-        together: bool,
-        n_classes: int,
+        self, schedule: Schedule, table: StabilityTable, levels: int, together: bool, n_classes: int
     ) -> Curve | Steps:
         """From stability to confidence; a curve if all examples start `together`."""
         if self.unseen == "as_printed":

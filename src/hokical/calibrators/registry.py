@@ -82,20 +82,15 @@ def table() -> list[MethodInfo]:
     >>> [info.name for info in table()][0]
     'uncalibrated'
     """
-    kinds = (load_estimator_class(name) for name in method_names())
+    own = ("name", "title", "reference", "accepts_top_k", "binary_only", "cost")
     return [
         MethodInfo(
-            name=kind.name,
-            title=kind.title,
             kind=kind,
-            reference=kind.reference,
             parameters=kind().get_params(deep=False),
             changes_labels=not kind.preserves_labels,
-            accepts_top_k=kind.accepts_top_k,
-            binary_only=kind.binary_only,
-            cost=kind.cost,
+            **{name: getattr(kind, name) for name in own},
         )
-        for kind in kinds
+        for kind in map(load_estimator_class, method_names())
     ]
 
 

@@ -24,23 +24,23 @@ class VectorScaling(BaseCalibrator):
 
     T is the temperature of least log loss, and u the spread of the logits: the weighted median over
     examples of the mean distance of the possible classes' logits below the top one (without
-    examples where all are equal), and at least 1e-6. A few outliers can make T huge, but not u, so
-    they do not change the meaning of the penalty. T is searched between 1e-5 u and 1e30 u; where
-    the log loss decreases down to the first, T is 1, kept within a factor of 1000 of u.
+    examples where all are equal), and at least 1e-6. A few outliers can make T huge, but not u. T
+    is searched between 1e-5 u and 1e30 u; where the log loss decreases down to the first, T is 1,
+    kept within a factor of 1000 of u.
 
     `ridge`, above 0, shrinks towards temperature scaling. The default is negligible wherever the
-    data determine the parameters. Without it an optimum need not exist: the bias of a class that
-    never occurs in the validation set would go to minus infinity. `max_iter` limits the steps.
+    data determine the parameters; without it the bias of a class that never occurs in the
+    validation set would go to minus infinity. `max_iter` limits the steps.
 
     After `fit`: `scale_` and `bias_` (n_classes,), the biases summing to 0; `log_loss_`, the mean
     log loss (nats) on the validation set without the penalty; `n_iter_`, `converged_`, `message_`.
 
     If a class is perfectly separated from all others, as on a validation set without mistakes, the
-    likelihood has no finite optimum, and only the ridge limits the scale. This is detected by a
-    class's part of the penalty being at least its loss, its own mean log loss against all other
-    classes. Then `converged_` is False, with a warning. A class that does not occur in the
-    validation set is not a reason for it: it gets a probability near 0, and the other classes are
-    fitted as if it did not exist. Memory: four Hessians of (2 classes)^2 float64.
+    likelihood has no finite optimum, and only the ridge limits the scale: a class's part of the
+    penalty is at least its loss, its own mean log loss against all other classes. Then `converged_`
+    is False, with a warning. A class that does not occur in the validation set is no reason for it:
+    it gets a probability near 0, and the others are fitted as if it did not exist. Memory: four
+    Hessians of (2 classes)^2 float64.
 
     >>> import numpy as np
     >>> from hokical.calibrators import VectorScaling

@@ -20,9 +20,9 @@ from hokical.rules.checks import MOST_STEPS, check_array, check_rising, store_co
 from hokical.rules.sharing import share_rest
 from hokical.stability import gaussian, gumbel
 from hokical.stability.exact import exact_bounds, exact_distribution, exact_stability
-from hokical.stability.levels import EXACT_LEVELS
 from hokical.stability.noise import Gaussian, Noise, Uniform
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
+from hokical.stability.table import EXACT_LEVELS
 
 #: Within a level confidence can change by 1 at most.
 _STEEPEST = 2.0 * MOST_DRAWS

@@ -54,14 +54,13 @@ def _gumbel_usable(logits: Logits, *_: Any) -> bool:
 
 
 @gumbel.stability.register(_gumbel_usable)
-def _gumbel_stability(logits: Logits, scale: float) -> FloatArray:
+def _gumbel_stability(logits: Logits, scale: float) -> Any:
     def work(block: Logits) -> FloatArray:
         out = np.empty(block.n_rows)
         softmax_of_top(block.block(), block.top, 1.0 / scale, out)
         return out
 
-    gamma: FloatArray = by_blocks(work, logits)
-    return gamma
+    return by_blocks(work, logits)
 
 
 def _uniform_usable(logits: Logits, *_: Any) -> bool:
@@ -69,18 +68,17 @@ def _uniform_usable(logits: Logits, *_: Any) -> bool:
 
 
 @uniform.stability.register(_uniform_usable)
-def _uniform_stability(logits: Logits, width: float) -> FloatArray:
+def _uniform_stability(logits: Logits, width: float) -> Any:
     def work(block: Logits) -> FloatArray:
         out = np.empty(block.n_rows)
         kernels.uniform_stability(block.block(), block.top, 1.0 / width, out)
         return np.clip(out, 0.0, 1.0)
 
-    gamma: FloatArray = by_blocks(work, logits, 4 * logits.n_columns)
-    return gamma
+    return by_blocks(work, logits, 4 * logits.n_columns)
 
 
 @uniform.distribution.register(_uniform_usable)
-def _uniform_distribution(logits: Logits, width: float) -> FloatArray:
+def _uniform_distribution(logits: Logits, width: float) -> Any:
     def work(block: Logits) -> FloatArray:
         margins = np.minimum(block.margins / width, 1.0)
         order = np.argsort(margins, axis=1)
@@ -89,8 +87,7 @@ def _uniform_distribution(logits: Logits, width: float) -> FloatArray:
         np.put_along_axis(out, order, shares, axis=1)
         return np.asarray(out / out.sum(axis=1, keepdims=True))
 
-    pi: FloatArray = by_blocks(work, logits, 4 * logits.n_columns)
-    return pi
+    return by_blocks(work, logits, 4 * logits.n_columns)
 
 
 def _sampled_usable(logits: Logits, draws: Draws) -> bool:

@@ -142,12 +142,6 @@ _MERGE = 1e-6
 
 
 @kernel
-def _bucket(d: float) -> int:
-    """Where a margin below 1 goes, one below 0 too."""
-    return int(max(d * _BUCKETS, 0.0))
-
-
-@kernel
 def _near_sorted(
     row: Block, top: float, inverse_width: float, margins: FloatArray, near: FloatArray
 ) -> int:
@@ -161,7 +155,7 @@ def _near_sorted(
         d = (top - row[i]) * inverse_width
         margins[i] = d
         if d < 1.0:
-            starts[_bucket(d) + 1] += 1
+            starts[int(max(d * _BUCKETS, 0.0)) + 1] += 1
     excess, last, crowd = 0.0, 0, 1
     while last < _BUCKETS and excess < _CUT_OFF:
         crowd = max(crowd, starts[last + 1])
@@ -170,7 +164,7 @@ def _near_sorted(
         excess += starts[last - 1] / _BUCKETS
     for i in range(row.shape[0]):
         if margins[i] * _BUCKETS < last:
-            bucket = _bucket(margins[i])
+            bucket = int(max(margins[i] * _BUCKETS, 0.0))
             near[starts[bucket]] = max(margins[i], 0.0)  # below 0 the walk would not end
             starts[bucket] += 1
     count = int(starts[last - 1])

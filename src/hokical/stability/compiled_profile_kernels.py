@@ -10,18 +10,8 @@ from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel, max_kernel
 from hokical.core.logits import FARTHEST
 from hokical.core.types import FloatArray
+from hokical.stability import profile
 from hokical.stability.compiled_kernels import CHUNK, chebyshev_moments, sum_series
-from hokical.stability.profile import (
-    BUMP,
-    BUMP_NODES,
-    BUMP_STEP,
-    CROWDED,
-    CROWDED_UP_TO,
-    CUT_FROM,
-    FAR_FROM,
-    NO_CHANCE,
-    ROOT_HALF,
-)
 
 Block = NDArray[Any]  # (rows, classes) float32 or float64
 #: Nodes (K,), weights (K,), series (R + 1, K), the label's own factor (K,), the mass left out.
@@ -31,7 +21,7 @@ Rule = tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]
 _FAR = 700.0
 #: Rivals whose chance is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
 _NEGLIGIBLE = 160.0
-_BUMP_WEIGHT = BUMP_STEP / math.sqrt(2.0 * math.pi)
+_BUMP_WEIGHT = profile.BUMP_STEP / math.sqrt(2.0 * math.pi)
 
 
 @max_kernel
@@ -81,7 +71,7 @@ def _near_loss(moments: FloatArray, gap: float, rule: Rule, products: FloatArray
     """integral of phi (1 - survival) as far right as it is known."""
     nodes, weights, series, own, _ = rule
     end = nodes.size
-    while gap > CUT_FROM and nodes[end - 1] > BUMP - 0.5 * gap:
+    while gap > profile.CUT_FROM and nodes[end - 1] > profile.BUMP - 0.5 * gap:
         end -= 1
     sum_series(moments, series, end, products)
     lost = 0.0
@@ -104,12 +94,12 @@ def far_loss(row: Block, top: float, gap: float, inverse_scale: float) -> float:
         if low < d < high:
             total += 0.5 * math.erfc(0.5 * d)
     one = 0.5 * math.erfc(0.5 * gap)
-    if total <= CROWDED * one or gap >= CROWDED_UP_TO:
+    if total <= profile.CROWDED * one or gap >= profile.CROWDED_UP_TO:
         return total
     together = 0.0
-    for place in BUMP_NODES:
+    for place in profile.BUMP_NODES:
         node = place - 0.5 * gap
-        survival = (total / one) * math.log1p(-0.5 * math.erfc((node + gap) * ROOT_HALF))
+        survival = (total / one) * math.log1p(-0.5 * math.erfc((node + gap) * profile.ROOT_HALF))
         together -= math.exp(-0.5 * node * node) * math.expm1(survival)
     return together * _BUMP_WEIGHT
 
@@ -139,13 +129,13 @@ def profile_rows(
             total = _rest_sum(row, highest - gap, 1.0 / temperature)
             log_odds[n] = gap / temperature - math.log(total)
         for w in range(out.shape[1]):
-            units = min(gap * steps[1][w], NO_CHANCE)
-            if units > FAR_FROM:
+            units = min(gap * steps[1][w], profile.NO_CHANCE)
+            if units > profile.FAR_FROM:
                 lost = far_loss(row, highest, units, steps[1][w])
             else:
                 count = _keep_near(row, highest, steps[0][w], near)
                 chebyshev_moments(near[:count], highest, steps[0][w], moments, room)
                 lost = _near_loss(moments, units, rule, products)
-            missing = lost + (rule[4] if lost >= 0.5 and units <= CUT_FROM else 0.0)
+            missing = lost + (rule[4] if lost >= 0.5 and units <= profile.CUT_FROM else 0.0)
             out[n, w, 0] = math.log1p(-min(missing, most))
             out[n, w, 1] = math.log(lost) if lost > 0.0 else -np.inf

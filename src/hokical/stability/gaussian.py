@@ -40,11 +40,11 @@ _SHORT_ROWS = 128
 def stability(logits: Logits, scale: Array) -> Array:
     """gamma of every row, (n,) float64, over the columns alone."""
     rule = tables.gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes))
-
-    def work(block: Logits) -> Array:
-        return _gamma(log_products(block, scale, rule), rule, block)
-
-    return by_blocks(work, logits, _floats_per_row(logits))
+    return by_blocks(
+        lambda block: _gamma(log_products(block, scale, rule), rule, block),
+        logits,
+        _floats_per_row(logits),
+    )
 
 
 def distribution(logits: Logits, scale: Array) -> Array:
@@ -56,11 +56,10 @@ def distribution(logits: Logits, scale: Array) -> Array:
     which is right to a percent or so unless several classes lead together.
     """
     rule = tables.gaussian_quadrature(-TAIL_LIMIT, node_step(logits.n_classes))
-
-    def work(block: Logits) -> Array:
-        return _chances(log_products(block, scale, rule), block, scale)
-
-    return by_blocks(work, logits, max(_ARRAYS_AT_ONCE * logits.n_columns, _floats_per_row(logits)))
+    per_row = max(_ARRAYS_AT_ONCE * logits.n_columns, _floats_per_row(logits))
+    return by_blocks(
+        lambda block: _chances(log_products(block, scale, rule), block, scale), logits, per_row
+    )
 
 
 def stability_and_distribution(logits: Logits, scale: Array) -> tuple[Array, Array]:

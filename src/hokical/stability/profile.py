@@ -50,18 +50,10 @@ _TINY = 1e-30
 def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tuple[Array, Array]:
     """The softmax's log-odds at a temperature, and log gamma and log(1 - gamma) at several scales.
 
-    Parameters
-    ----------
-    logits : Logits
-    temperature : float
-        Scale of the Gumbel noise.
-    scales : (W,), floats or an array in the library of the logits
-        Scales of the Gaussian noise, one or more.
-
-    Returns
-    -------
-    log_odds : (n,), log(gamma / (1 - gamma)) under Gumbel noise; inf if only one class is possible
-    profile : (n, 2 W), under Gaussian noise: log gamma, log(1 - gamma) at the first scale, ...
+    `temperature` is the scale of the Gumbel noise, `scales` (W,) are those of the Gaussian noise,
+    one or more: floats or an array in the library of the logits. The log-odds (n,),
+    log(gamma / (1 - gamma)) under Gumbel noise, are inf if only one class is possible; the profile
+    (n, 2 W) is log gamma, log(1 - gamma) at the first scale, ...
     """
     given = hasattr(scales, "shape") and not isinstance(scales, np.ndarray)
     widths = scales if given else logits.beside(np.asarray(scales, np.float64))

@@ -4,9 +4,8 @@ Two examples with the same stability and the same starting bin share their bin i
 whole design-time algorithm needs only this table. Stability is kept as an integer level, gamma =
 level / levels: with M draws the levels are the M + 1 possible counts, and exact stability is
 rounded to 2^-16. All sums are then sums of integers (as long as weights are), so tables add up to
-the same bits in whatever order. However the data was cut, an example has the same level, unless it
-lies halfway between two: small inputs (below about a million logits) and large ones are computed in
-different forms, which differ in the last digits and may round it to either.
+the same bits in whatever order. An example halfway between two levels may be counted at either,
+because small and large inputs are computed in forms that differ in the last digits.
 
 Files hold this table, and `load` reads them: the module needs NumPy alone.
 """
@@ -23,8 +22,15 @@ from hokical.core.bins import sum_by
 from hokical.core.storage import storable
 from hokical.core.types import FloatArray, IntArray
 
+#: Levels for exact stability: finer than the 1e-5 to which anything is claimed.
+EXACT_LEVELS = 1 << 16
 #: Cells beyond this are a damaged file, not a table.
 _MOST_CELLS = 1 << 28
+
+
+def stability_levels(stability: FloatArray, levels: int = EXACT_LEVELS) -> IntArray:
+    """Integer level nearest to each stability."""
+    return np.rint(stability * levels).astype(np.int64)
 
 
 @storable("stability-table")
