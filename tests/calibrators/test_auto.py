@@ -15,7 +15,7 @@ from hokical.core.logits import as_logits
 from hokical.fitting.averaging import HeldOut, assign_folds, hold_out
 from hokical.fitting.floor import choose_base, with_floor
 from hokical.fitting.partitions import Block
-from hokical.fitting.structured_fit import count_possible, fit_structured
+from hokical.fitting.structured import count_possible, fit_structured
 from hokical.fitting.temperature import best_temperature
 from hokical.rules.auto import AutoRule, candidate_probabilities
 from hokical.rules.structured import StructuredRule

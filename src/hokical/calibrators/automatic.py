@@ -18,7 +18,7 @@ from hokical.fitting.floor import choose_base, choose_floor
 from hokical.fitting.likelihood import CountedExamples, effective_size
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.fitting.scored import has_zeros
-from hokical.fitting.structured_fit import MOST_CROSSED, count_possible, fit_structured
+from hokical.fitting.structured import MOST_CROSSED, count_possible, fit_structured
 from hokical.rules.answering import answer
 from hokical.rules.auto import PARTS, AutoRule
 from hokical.rules.base import Rule
@@ -135,8 +135,10 @@ class AutoCalibrator(BaseCalibrator):
         folds = {"n_folds": int(self.cv), "random_state": self.random_state}
         held = hold_out(counted, n_examples, fit, **folds)
         weights = held.best_weights()
-        losses = _name_losses(held, weights)
-        gain, error = _gain(held, weights)
+        mixed = held.chances @ weights
+        losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
+        losses["average"] = float(-held.weights @ np.log(mixed))
+        gain, error = _mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
         if gain <= CLEARLY * error:
             return _keep_own(
                 counted,
@@ -245,18 +247,6 @@ def _report(
         "held_out_log_loss": losses or {},
         "converged": converged,
     }
-
-
-def _name_losses(held: HeldOut, weights: FloatArray) -> dict[str, float]:
-    losses = {PARTS[place]: float(loss) for place, loss in enumerate(held.losses)}
-    mixed = held.chances @ weights
-    return losses | {"average": float(-held.weights @ np.log(mixed))}
-
-
-def _gain(held: HeldOut, weights: FloatArray) -> tuple[float, float]:
-    """By how much the average beats the classifier's own probabilities, and its standard error."""
-    mixed = held.chances @ weights
-    return _mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
 
 
 def _mean_and_error(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from hokical.fitting.floor import choose_base
 from hokical.fitting.likelihood import CountedExamples
 from hokical.fitting.newton import Minimum
 from hokical.fitting.partitions import Partition
-from hokical.fitting.structured_fit import (
+from hokical.fitting.structured import (
     MOST_CROSSED,
     STRENGTH,
     count_possible,

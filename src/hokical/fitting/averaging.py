@@ -17,8 +17,8 @@ from hokical.fitting.linear_problem import LinearPoint
 from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import minimize_newton_cg, solve_cg
 from hokical.fitting.simplex import AverageLoss, best_weights
+from hokical.fitting.structured import StructuredFit
 from hokical.fitting.structured_blocks import StructuredBlock, make_blocks
-from hokical.fitting.structured_fit import StructuredFit
 from hokical.fitting.temperature import best_temperature, log_step
 from hokical.rules.auto import LEAST, PARTS, as_log_proba, average
 from hokical.rules.probabilities import softmax

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from operator import itemgetter
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -11,6 +12,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from hokical.core.types import FloatArray
 
 Evaluation = tuple[float, FloatArray, FloatArray]
+Found = TypeVar("Found")
 
 #: Twice the drop in value that the last step promises. What is left after it is the square.
 _TOLERANCE = 1e-12
@@ -61,29 +63,32 @@ def minimize_convex(
             # Near a kink the curvature is so high that even a steep way down promises nothing.
             flat = bool(np.abs(gradient).max() <= _FLAT)
             return Minimum(x + step, last, iteration, flat and not damped)
-        length, found = _search_line(evaluate, x, step, value, promise)
+        found = search_line(evaluate, itemgetter(0), x, step, (value, promise))
         if found is None:
             return Minimum(x, value, iteration, False)
-        x, here = x + length * step, found
+        x, here = found
         del found
     return Minimum(x, here[0], max_iter, False)
 
 
-def _search_line(
-    evaluate: Callable[[FloatArray], Evaluation],
+def search_line(
+    evaluate: Callable[[FloatArray], Found],
+    value_of: Callable[[Found], float],
     x: FloatArray,
     step: FloatArray,
-    value: float,
-    promise: float,
-) -> tuple[float, Evaluation | None]:
-    """The first of 1, 1/2, 1/4, ... steps that lowers the value enough, evaluated."""
-    length = 1.0
-    for _ in range(_MAX_HALVINGS):
+    enough: tuple[float, float],
+) -> tuple[FloatArray, Found] | None:
+    """The first of whole, half, quarter ... steps that lowers the value enough, evaluated.
+
+    `enough` is the value that a step of length 0 must not exceed, and what a whole one promises.
+    """
+    limit, promise = enough
+    for halvings in range(_MAX_HALVINGS):
+        length = 0.5**halvings
         found = evaluate(x + length * step)
-        if found[0] <= value - _ENOUGH_DROP * length * promise:
-            return length, found
-        length *= 0.5
-    return 0.0, None
+        if value_of(found) <= limit - _ENOUGH_DROP * length * promise:
+            return x + length * step, found
+    return None
 
 
 def _solve(hessian: FloatArray, gradient: FloatArray) -> tuple[FloatArray, bool]:

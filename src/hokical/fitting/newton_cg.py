@@ -5,19 +5,18 @@ falls, and shortened until the value falls enough.
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
 
 from hokical.core.types import FloatArray
-from hokical.fitting.newton import Minimum
+from hokical.fitting.newton import Minimum, search_line
 
 #: Most conjugate-gradient steps for one Newton step.
 MAX_CG_STEPS = 1000
 #: A preconditioner is used for the next Newton step too, unless it took more products than this.
 STALE = 10
-_ENOUGH_DROP = 1e-4
-_MAX_HALVINGS = 40
 #: What rounding may add, relative, when there is hardly anything left to gain.
 _SLACK = 1e-14
 
@@ -67,7 +66,9 @@ def minimize_newton_cg(
         if products == 0:  # by the preconditioner there is nothing left to gain
             return Minimum(x, point.value, step, True, point, precondition)
         promise = -0.5 * float(np.vdot(point.gradient, direction))
-        found = _lower_point(evaluate, x, point.value, direction, promise)
+        slack = _SLACK * max(1.0, abs(point.value))
+        enough = (point.value + slack, promise)
+        found = search_line(evaluate, attrgetter("value"), x, direction, enough)
         if found is None:
             return Minimum(x, point.value, step, False, point, precondition)
         x, point = found
@@ -115,24 +116,6 @@ def solve_cg(
         size, before = float(np.vdot(residual, scaled)), size
         search = scaled + (size / before) * search
     return direction, MAX_CG_STEPS + 1
-
-
-def _lower_point(
-    evaluate: Callable[[FloatArray], SmoothPoint],
-    x: FloatArray,
-    value: float,
-    direction: FloatArray,
-    promise: float,
-) -> tuple[FloatArray, SmoothPoint] | None:
-    """The first of whole, half, quarter ... steps that lowers the value enough, if any."""
-    slack = _SLACK * max(1.0, abs(value))
-    for halvings in range(_MAX_HALVINGS):
-        length = 0.5**halvings
-        trial = x + length * direction
-        point = evaluate(trial)
-        if point.value <= value - _ENOUGH_DROP * length * promise + slack:
-            return trial, point
-    return None
 
 
 class OuterProducts:

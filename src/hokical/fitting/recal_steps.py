@@ -60,7 +60,8 @@ class Recursion:
         before, other = self.current, self.others[chosen]
         group = _to_host(before, reaction_groups(before, other))
         fitted = _fit_groups(before, group, self.labels, self.weights)
-        temperatures = self._shrink(fitted, group)
+        share = sum_by(group, self.weights, N_GROUPS) / self.weights.sum()
+        temperatures = np.asarray(1.0 - share + share * fitted)  # a small group is hardly known
         after = _apply(before, temperatures, group)
         whole, by_group = self._ece_of(before, group)
         new_whole, new_by_group = self._ece_of(after, group)
@@ -77,11 +78,6 @@ class Recursion:
         self.transformations.append(chosen)
         self.temperatures.append(temperatures)
         self.ece.append(float(self._ece_of(self.current)[0]))
-
-    def _shrink(self, temperatures: FloatArray, group: IntArray) -> FloatArray:
-        """Towards 1 by the groups' shares of the weight."""
-        share = sum_by(group, self.weights, N_GROUPS) / self.weights.sum()
-        return np.asarray(1.0 - share + share * temperatures)
 
     def _ece_of(
         self, scaled: ScaledLogits, group: IntArray | None = None

@@ -16,11 +16,7 @@ from hokical.core.arrays import Array
 from hokical.core.blocks import per_row
 from hokical.core.logits import FARTHEST, Logits
 from hokical.core.types import FloatArray
-from hokical.fitting.likelihood import (
-    CountedExamples,
-    ExampleSet,
-    softmax_moments,
-)
+from hokical.fitting.likelihood import CountedExamples, ExampleSet, softmax_moments
 from hokical.fitting.newton import Point, descend
 from hokical.rules.checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 
@@ -172,11 +168,10 @@ def _fit_without_mistakes(examples: ExampleSet, bounds: tuple[float, float]) -> 
 
 def _differing_rows(examples: CountedExamples) -> FloatArray:
     """1 if two possible classes of an example that counts have different logits, else 0, (1,)."""
-    rows = per_row(_uneven_rows, examples.logits)
+
+    def differ(logits: Logits) -> Array:
+        margins = logits.margins
+        return logits.xp.any((margins > 0.0) & (margins < FARTHEST), axis=1)
+
+    rows = per_row(differ, examples.logits)
     return np.array([float((rows & (examples.weights > 0.0)).any())])
-
-
-def _uneven_rows(logits: Logits) -> Array:
-    """Rows in which two possible classes have different logits, (n,)."""
-    margins = logits.margins
-    return logits.xp.any((margins > 0.0) & (margins < FARTHEST), axis=1)
