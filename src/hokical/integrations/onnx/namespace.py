@@ -61,14 +61,13 @@ max = partial(_reduce, op.reduce_max)
 min = partial(_reduce, op.reduce_min)
 
 
-def any(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
-    """Whether one along an axis holds."""
-    return max(ndx.astype(_as_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
+def _holds(reduce: Callable[..., Any], x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
+    """Whether one, or every one, along an axis holds."""
+    return reduce(ndx.astype(_as_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
 
 
-def all(x: Array, /, *, axis: int, keepdims: bool = False) -> Array:
-    """Whether every one along an axis holds."""
-    return min(ndx.astype(_as_traced(x), ndx.int32), axis=axis, keepdims=keepdims) == 1
+any = partial(_holds, max)
+all = partial(_holds, min)
 
 
 def isfinite(x: Array, /) -> Array:

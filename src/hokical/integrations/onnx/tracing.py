@@ -1,7 +1,6 @@
 """A rule as a graph: what was asked for, checked, and answers of arrays that record operations."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -162,7 +161,9 @@ class ScoresLayout:
 def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
     """A graph from `logits`, and `transformed` where the rule needs it, to the plan's outputs."""
     ndx = onnx_module("ndonnx")
-    with _quick_constants():
+    future = onnx_module("spox._future")
+    # Constants are evaluated in Python: a session of onnxruntime for each takes far longer.
+    with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
         scores = ndx.argument(shape=layout.shape, dtype=plan.input_dtype.name)
         inputs = {"logits": scores}
         if plan.n_transforms:
@@ -176,14 +177,6 @@ def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
     use_opset(graph, plan.opset)
     simplify(graph)
     return graph
-
-
-@contextmanager
-def _quick_constants() -> Iterator[None]:
-    """Let constants be evaluated in Python: a session of onnxruntime for each takes far longer."""
-    future = onnx_module("spox._future")
-    with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
-        yield
 
 
 def _answers(
