@@ -38,12 +38,7 @@ def compare(
     ] = None,
     methods: Annotated[str, opt.text("all, or names of `hokical methods`: hoki,temps.")] = "all",
     subject: Annotated[
-        str | None,
-        opt.text(
-            "Method that the headline is about: all others are compared with it.",
-            show_default="auto",
-            autocompletion=opt.complete_method,
-        ),
+        str | None, opt.method("Method that the headline is about and others are compared with.")
     ] = None,
     report: Annotated[Path | None, opt.text("Write an HTML report here.")] = None,
     title: Annotated[str | None, opt.text("Title of the table and report.")] = None,

@@ -63,7 +63,8 @@ def fit(
             seconds = _time(lambda: model.fit(**arrays))
         model.save(output, beside=about | {"data": data.sketch(val, part)})
         counts = {"examples": model.n_positions_, "accuracy": model.accuracy_}
-        _show(model.calibrator_, counts, seconds, output, as_json, unit="positions")
+        counts["fit_seconds"] = seconds
+        _show(model.calibrator_, counts, output, as_json, "positions")
         return
     if in_parts:
         source, part = data.open_parts(val, split, labels)
@@ -90,7 +91,7 @@ def fit(
     known = {name: value for name, value in counts.items() if value is not None}
     beside = {**known, **about, "classes": list(names), "data": data.sketch(val, part)}
     calibrator.save(output, beside=beside)
-    _show(calibrator, counts, seconds, output, as_json)
+    _show(calibrator, counts | {"fit_seconds": seconds}, output, as_json, "examples")
 
 
 def _make(
@@ -115,12 +116,7 @@ def _time(work: Callable[[], object]) -> float:
 
 
 def _show(
-    calibrator: hokical.Calibrator,
-    counts: dict[str, Any],
-    seconds: float,
-    output: Path,
-    as_json: bool,
-    unit: str = "examples",
+    calibrator: hokical.Calibrator, counts: dict[str, Any], output: Path, as_json: bool, unit: str
 ) -> None:
     noise = getattr(calibrator, "noise_", None)
     facts = {
@@ -130,7 +126,6 @@ def _show(
         "classes": calibrator.n_classes_,
         "noise": None if noise is None else noise.to_dict(),
         "converged": bool(getattr(calibrator, "converged_", True)),
-        "fit_seconds": seconds,
         "chosen": getattr(calibrator, "chosen_", None),
         "reason": getattr(calibrator, "reason_", None),
     }
@@ -143,7 +138,7 @@ def _show(
         "fitted on": ", ".join(known),
         "noise": None if noise is None else repr(noise),
         "chosen": facts["reason"],
-        "took": f"{seconds:.2f} s",
+        "took": f"{counts['fit_seconds']:.2f} s",
         "saved to": str(output),
     }
     show_result(facts, lines, as_json)

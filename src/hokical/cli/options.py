@@ -38,6 +38,11 @@ def complete_method(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def method(help: str) -> Any:
+    """The name of a method, which the shell completes."""
+    return text(help, show_default="auto", autocompletion=complete_method)
+
+
 Json = Annotated[bool, text("Print the result as JSON.", "--json")]
 Bins = Annotated[int, text("Number of equal-width confidence bins.", min=1)]
 Resamples = Annotated[int, text("Bootstrap resamples for intervals; 0 for no intervals.", min=0)]
@@ -53,10 +58,7 @@ _ZEROS = "What a probability of 0 means: unlikely or impossible."
 Zeros = Annotated[Zero | None, text(_ZEROS, metavar="WORD", show_default="unlikely")]
 BinaryScore = Annotated[str | None, text("Score of class 1 of two, or none.", metavar="COLUMN")]
 Classes = Annotated[str | None, text("Class names in column order: cat,dog,bird.", metavar="NAMES")]
-Method = Annotated[
-    str | None,
-    text("Name from `hokical methods`.", show_default="auto", autocompletion=complete_method),
-]
+Method = Annotated[str | None, method("Name from `hokical methods`.")]
 Split = Annotated[Part, text("Part of a file with val_logits and test_logits.")]
 ClassAxis = Annotated[
     int | None, text("For maps and tokens: axis of the classes, 1 for (n, classes, h, w).")

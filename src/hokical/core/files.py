@@ -45,8 +45,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 if target.exists():
                     os.chmod(temporary, target.stat().st_mode & 0o777)
                 yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
+                sync(stream)
                 if fcntl is not None:  # while locked, so that nobody takes it for a leftover
                     os.replace(temporary, target)
             if fcntl is None:
@@ -54,6 +53,12 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sync(stream: IO[bytes]) -> None:
+    """Write what is buffered to the disk."""
+    stream.flush()
+    os.fsync(stream.fileno())
 
 
 def remove_leftovers(folder: Path, pattern: str) -> None:

@@ -84,7 +84,7 @@ class TopK(Logits):
         numbers, classes = (np.take_along_axis(a, order, axis=1) for a in (numbers, classes))
         hidden = int(n_classes) - np.count_nonzero(classes != topk_checks.EMPTY, axis=1)
         limit = topk_checks.check_ceiling(ceiling, numbers, classes)
-        self._store(
+        vars(self).update(
             values=numbers,
             top=top,
             indices=classes,
@@ -246,20 +246,20 @@ class TopK(Logits):
     def with_tail(self, tail: Tail) -> Self:
         """The same rows with another `tail`."""
         moved = self._some(slice(None), self.total)
-        moved._store(tail=tail)
+        vars(moved).update(tail=tail)
         return moved
 
     def _some(self, rows: Any, total: int) -> Self:
         part = object.__new__(type(self))
         names = ("values", "top", "indices", "hidden", "ceiling")
-        part._store(
+        vars(part).update(
             **{name: getattr(self, name)[rows] for name in names},
             rest=None if self.rest is None else self.rest[rows],
             _n_classes=self._n_classes,
             total=total,
         )
         if "tail" in self.__dict__:
-            part._store(tail=Tail(self.tail.margin[rows], self.tail.count[rows]))
+            vars(part).update(tail=Tail(self.tail.margin[rows], self.tail.count[rows]))
         return part
 
     def simplify(self) -> Logits:
@@ -294,10 +294,6 @@ class TopK(Logits):
         row, place = np.nonzero(self.indices != topk_checks.EMPTY)
         dense[row, self.indices[row, place]] = self.values[row, place]
         return dense
-
-    def _store(self, **fields: Any) -> None:
-        """Set fields of the frozen instance."""
-        self.__dict__.update(fields)
 
 
 def _unseen_mass(seen: TopK) -> FloatArray:

@@ -6,13 +6,13 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.arrays import to_host
-from hokical.core.files import remove_leftovers, write_text_atomically
+from hokical.core.files import remove_leftovers, sync, write_text_atomically
 from hokical.core.types import AnyArray
 from hokical.io.checkpoint import CheckpointError, WitnessedSource, hold, source_identity
 from hokical.io.opening import as_source
@@ -114,13 +114,13 @@ class _Writer:
             for found in predict_chunks(self.calibrator, source, self.what, rows):
                 stream.write(np.ascontiguousarray(found, self.dtype).data)
                 rows += len(found)
-                _flush(stream)  # rows count as done once they are on the disk
+                sync(stream)  # rows count as done once they are on the disk
                 done = {"rows": rows, "identity": self.identity}
                 write_text_atomically(self.note, json.dumps(done))
             check_row_count(rows, self.source.n_rows)
             stream.seek(0)
             stream.write(self._header(rows))
-            _flush(stream)
+            sync(stream)
         os.replace(self.part, self.target)
         self._remove_notes()
         return rows
@@ -158,9 +158,3 @@ class _Writer:
         about = {"descr": self.dtype.str, "fortran_order": False, "shape": (rows, *self.columns)}
         np.lib.format.write_array_header_1_0(stream, about)
         return stream.getvalue()
-
-
-def _flush(stream: IO[bytes]) -> None:
-    """Write what is buffered to the disk."""
-    stream.flush()
-    os.fsync(stream.fileno())
