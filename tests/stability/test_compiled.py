@@ -164,7 +164,7 @@ uniform_stability(block, np.zeros(50), 0.5, out)
 counts = np.empty(50, np.int64)
 block[:] = -np.inf
 tiles = np.zeros((1, 40, TILE))
-count_survivals(block, np.zeros(50, np.int64), tiles, 9, np.zeros(40), np.zeros(40), counts)
+count_survivals(block, np.zeros(50, np.int64), tiles, 9, np.zeros((2, 40)), counts)
 assert ((counts >= 0) & (counts <= 9)).all()
 """
     # A cache of its own: whether indices are checked is no part of its key.

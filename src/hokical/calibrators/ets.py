@@ -31,11 +31,11 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     above; `loss_`, the mean on the validation set; `n_iter_`, the passes over it in all searches;
     `converged_` and `message_`, how the search that found the solution ended.
 
-    The loss has several local minima in T. They are searched on a grid of about 15 temperatures,
-    from a nearly uniform to a nearly one-hot softmax, on 500 or more evenly spaced examples (on all
-    if there are few, or if no temperature gets a weight), and the best three are refined on all
-    examples. A minimum narrower than the grid, or seen only on examples left out, can be missed.
-    Memory: about 20 float64 per example, and for less than a million logits twice their size.
+    The loss has several local minima in T: about 15 temperatures, from a nearly uniform to a nearly
+    one-hot softmax, are tried on 500 or more evenly spaced examples (on all if there are few, or if
+    no temperature gets a weight), and the best three refined on all. A minimum narrower than that,
+    or seen only on examples left out, can be missed. Memory: about 20 float64 per example, and for
+    less than a million logits twice their size.
 
     >>> import numpy as np
     >>> from hokical.calibrators import EnsembleTemperatureScaling

@@ -18,8 +18,11 @@ from hokical.core.blocks import per_row
 from hokical.core.logits import Logits
 from hokical.core.types import IntArray
 from hokical.core.warn import warn_user
-from hokical.fitting import folds, odir_objective, odir_search
+from hokical.fitting import folds
+from hokical.fitting import odir_objective as objective
+from hokical.fitting import odir_search as penalties
 from hokical.fitting.blas import one_blas_thread
+from hokical.fitting.folds import FoldSplit
 from hokical.fitting.likelihood import CountedExamples, count_block
 from hokical.fitting.odir_sums import LinearExamples
 from hokical.fitting.partitions import Block, Partition
@@ -61,9 +64,9 @@ class ODIRCalibrator(BaseCalibrator):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        odir_search.check_strengths(self.lambdas, "lambdas", odir_search.GRIDS)
+        penalties.check_strengths(self.lambdas, "lambdas", penalties.GRIDS)
         if self.mus is not None:
-            odir_search.check_strengths(self.mus, "mus", ())
+            penalties.check_strengths(self.mus, "mus", ())
         folds.check_cv(self.cv)
         check_count(self.max_iter, name="max_iter")
         check_positive("tol", self.tol, "The default is 1e-10.")
@@ -84,19 +87,18 @@ class ODIRCalibrator(BaseCalibrator):
             strength, trials = self._choose(
                 data, scale, lambda: self._folds(counted) if splits is None else splits
             )
-            penalty = odir_objective.penalty_matrix(data.absent, strength, scale)
-            start = odir_objective.identity(data.n_classes)
-            found = odir_objective.minimize_penalised(
-                data, penalty, start, tol=self.tol, max_iter=self.max_iter
-            )
-        problem = odir_objective.describe_problem(data, found, self.max_iter)
+            penalty = objective.penalty_matrix(data.absent, strength, scale)
+            start = objective.identity(data.n_classes)
+            limits: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
+            found = objective.minimize_penalised(data, penalty, start, **limits)
+        problem = objective.describe_problem(data, found, self.max_iter)
         if problem is not None:
             warn_user(f"{type(self).__name__} {problem}", ConvergenceWarning)
         weight = np.ascontiguousarray(scale * found.x[:, :-1])
         report = {
             "lambda": strength[0],
             "mu": strength[1],
-            "cv_results": odir_search.tabulate(trials),
+            "cv_results": penalties.tabulate(trials),
             "n_iter": found.n_iter,
             "converged": problem is None,
         }
@@ -110,7 +112,7 @@ class ODIRCalibrator(BaseCalibrator):
 
         return float(counted.weights @ per_row(mean_size, counted.logits))
 
-    def _own_splits(self, block: Block, keep: IntArray) -> list[folds.FoldSplit] | None:
+    def _own_splits(self, block: Block, keep: IntArray) -> list[FoldSplit] | None:
         """The user's splits, restricted to the rows in `keep`; None if `cv` is a number."""
         if isinstance(self.cv, Integral):
             return None
@@ -119,30 +121,25 @@ class ODIRCalibrator(BaseCalibrator):
             pairs = list(self.cv.split(block.logits.values, block.labels))
         return folds.split_by_indices(pairs, block.n_rows, keep)
 
-    def _folds(self, counted: CountedExamples) -> list[folds.FoldSplit]:
-        numbers = folds.fold_numbers(
-            counted.logits, counted.labels, int(self.cv), self.random_state
-        )
-        return folds.split_by_folds(numbers)
+    def _folds(self, counted: CountedExamples) -> list[FoldSplit]:
+        examples = (counted.logits, counted.labels)
+        return folds.split_by_folds(folds.fold_numbers(*examples, int(self.cv), self.random_state))
 
     def _choose(
-        self,
-        examples: LinearExamples,
-        scale: float,
-        make_splits: Callable[[], list[folds.FoldSplit]],
-    ) -> tuple[tuple[float, float], list[odir_search.PenaltyTrial]]:
+        self, examples: LinearExamples, scale: float, make_splits: Callable[[], list[FoldSplit]]
+    ) -> tuple[tuple[float, float], list[penalties.PenaltyTrial]]:
         """(lambda, mu) with the lowest cross-validated log loss, and the trials.
 
         A single setting is not scored.
         """
-        lambdas, mus = odir_search.make_grid(self.lambdas, self.mus, examples.n_classes)
+        lambdas, mus = penalties.make_grid(self.lambdas, self.mus, examples.n_classes)
         strength = (lambdas[0], lambdas[0] if mus is None else mus[0])
         if len(lambdas) == 1 and (mus is None or len(mus) == 1):
             return strength, []
         splits = make_splits()
         if not splits:  # all examples are copies of one: use the largest penalties
             return strength, []
-        search = odir_search.PenaltySearch(examples, splits, scale, self.max_iter)
+        search = penalties.PenaltySearch(examples, splits, scale, self.max_iter)
         quick = isinstance(self.lambdas, str) and self.lambdas == "quick"
         best = search.find_best(lambdas, mus, quick=quick)
         if not best.converged:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -89,7 +88,7 @@ class ScaledLogits:
     def log_norm(self) -> Array:
         """Minus the log-probability of each row's label, (n,)."""
         xp = self.xp
-        return self.per_row(lambda part: xp.log(xp.sum(xp.exp(-part.margins), axis=1)))
+        return by_blocks(lambda part: xp.log(xp.sum(xp.exp(-part.margins), axis=1)), self)
 
     @property
     def confidence(self) -> Array:
@@ -98,16 +97,12 @@ class ScaledLogits:
 
     def distribution(self) -> Array:
         """All probabilities, (n, classes)."""
-        return self.per_row(lambda part: _probabilities(part.margins, part.xp))
+        return by_blocks(lambda part: _probabilities(part.margins, part.xp), self)
 
     def moments(self) -> tuple[Array, Array]:
         """Mean and variance of the margins under the row's own probabilities, (n,) each."""
-        mean, variance = self.per_row(_moments)
-        return mean, variance
-
-    def per_row(self, work: Callable[[ScaledLogits], Array]) -> Array:
-        """What `work` makes of blocks of rows, joined."""
-        return by_blocks(work, self)
+        found: tuple[Array, Array] = by_blocks(_moments, self)
+        return found
 
     def __getattr__(self, name: str) -> Any:
         """What `by_blocks` asks for is that of the logits."""

@@ -36,9 +36,8 @@ def _gaussian_usable(logits: Logits, *_: Any) -> bool:
 @gaussian.log_products.register(_gaussian_usable)
 def _log_products(logits: Logits, scale: float, rule: Quadrature) -> FloatArray:
     out = np.empty((logits.n_rows, rule.nodes.size))
-    kernels.gaussian_log_products(
-        logits.block(), logits.top, 2.0 / (REACH * scale), rule.series, out
-    )
+    step = 2.0 / (REACH * scale)
+    kernels.gaussian_log_products(logits.block(), logits.top, step, rule.series, out)
     return out
 
 
@@ -98,12 +97,12 @@ def _sampled_usable(logits: Logits, draws: Draws) -> bool:
 
 @sampled.survivals.register(_sampled_usable)
 def _survivals(logits: Logits, draws: Draws) -> IntArray:
-    tiles, highest, lowest = _noise_tiles(draws, logits.part(slice(0, 1)).block().dtype)
+    tiles, extremes = _noise_tiles(draws, logits.part(slice(0, 1)).block().dtype)
 
     def work(block: Logits) -> IntArray:
         out = np.empty(block.n_rows, np.int64)
         near = np.ascontiguousarray(below_top(block))
-        kernels.count_survivals(near, block.labels, tiles, draws.n_draws, highest, lowest, out)
+        kernels.count_survivals(near, block.labels, tiles, draws.n_draws, extremes, out)
         return out
 
     per_row = max(8 * logits.n_columns, logits.backend.block_size // _SAMPLED_ROWS)
@@ -124,7 +123,8 @@ def _noise_tiles(draws: Draws, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]
         padded = np.zeros((n_tiles * kernels.TILE, draws.n_classes), dtype)
         padded[: draws.n_draws] = noise
         tiles = padded.reshape(n_tiles, kernels.TILE, draws.n_classes).transpose(0, 2, 1)
-        known[dtype.name] = (np.ascontiguousarray(tiles), noise.max(axis=0), noise.min(axis=0))
+        extremes = np.stack([noise.max(axis=0), noise.min(axis=0)])
+        known[dtype.name] = (np.ascontiguousarray(tiles), extremes)
     return known[dtype.name]
 
 

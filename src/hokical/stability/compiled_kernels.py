@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel, max_kernel
-from hokical.core.types import FloatArray
+from hokical.core.types import FloatArray, IntArray
 from hokical.stability.uniform import unit_rule
 
-Block = NDArray[Any]  # (rows, classes) float32 or float64
+Block = NDArray[Any]  # rows (n, classes) or one of them, float32 or float64
 #: Classes that the moments take at a time: their polynomials stay in the first cache.
 CHUNK = 256
 
@@ -310,21 +310,16 @@ TILE = 64
 
 @max_kernel
 def count_survivals(
-    block: Block,
-    labels: NDArray[np.int64],
-    tiles: NDArray[Any],
-    n_draws: int,
-    highest: NDArray[Any],
-    lowest: NDArray[Any],
-    out: NDArray[np.int64],
+    block: Block, labels: IntArray, tiles: Block, n_draws: int, extremes: Block, out: IntArray
 ) -> None:
     """out[n] = number of draws m with argmax(block[n] + noise[m]) == labels[n].
 
-    tiles (T, classes, TILE) holds the noise with draws innermost; highest and lowest (classes,) are
-    its extremes per class. A class that cannot overtake the label even with its highest draw
+    tiles (T, classes, TILE) holds the noise with draws innermost; extremes (2, classes) are its
+    highest and lowest per class. A class that cannot overtake the label even with its highest draw
     against the label's lowest is dropped beforehand.
     """
     rows, n_classes = block.shape
+    highest, lowest = extremes[0], extremes[1]
     candidates = np.empty((rows, n_classes), np.int32)
     counts = np.zeros(rows, np.int64)
     for n in range(rows):
@@ -345,9 +340,7 @@ def count_survivals(
 
 
 @max_kernel
-def _best_of_others(
-    row: NDArray[Any], candidates: NDArray[np.int32], count: int, tile: Block, best: NDArray[Any]
-) -> None:
+def _best_of_others(row: Block, candidates: Block, count: int, tile: Block, best: Block) -> None:
     """best[k] = max over the candidates of row[i] + tile[i, k], four classes at a time."""
     for k in range(TILE):
         best[k] = -np.inf
@@ -367,13 +360,7 @@ def _best_of_others(
 
 @max_kernel
 def _count_tile(
-    row: NDArray[Any],
-    label: int,
-    candidates: NDArray[np.int32],
-    count: int,
-    tile: Block,
-    best: NDArray[Any],
-    valid: int,
+    row: Block, label: int, candidates: Block, count: int, tile: Block, best: Block, valid: int
 ) -> int:
     """Draws in which the label wins; on an exact tie the first of the equals does."""
     kept = 0
