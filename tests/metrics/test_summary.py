@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hokical import calibration_bound, metrics
 from hokical.metrics import resample
 from hokical.metrics.checks import Predictions, as_examples
-from hokical.metrics.resample import BlockSums, Resampler, class_cells, top_statistics
+from hokical.metrics.resample import Resampler, block_means, class_cells, top_statistics
 from hokical.metrics.sums import full_losses, full_squares, top_losses
 
 from . import twins
@@ -83,9 +83,9 @@ def test_full_vector_resamples_are_the_metrics_under_their_counts(
     rows |= {"log_loss_full": full_losses(predictions, 0.0)}
     sums = {name: drawn.sums(weight * values) for name, values in rows.items()}
     cells = class_cells(predictions, drawn.rows_by_block(), 15)
-    statistics = BlockSums(drawn.sums(weight), sums, cells, 4)
+    blocks = (drawn.sums(weight), sums, cells, 4)
     counts = np.random.default_rng(0).integers(4, size=(3, drawn.n_blocks)).astype(float)
-    for name, values in statistics(counts).items():
+    for name, values in block_means(counts, *blocks).items():
         for row, count in enumerate(row_counts(drawn, counts)):
             metric = VALUES.get(name) or getattr(metrics, name)
             pair = top if name in VALUES else (data["proba"], data["labels"])

@@ -32,11 +32,8 @@ from hokical.streams.partition import check_block, gather_blocks
 
 #: How many results are combined in a task. Partial results never all meet in one place.
 _FAN_IN = 8
-
-
-def import_dask(name: str = "dask") -> Any:
-    """A module of Dask's."""
-    return import_optional(name, "dask")
+#: Imports a module of Dask's.
+import_dask = partial(import_optional, extra="dask")
 
 
 class DaskBackend(NumpyBackend):
@@ -62,7 +59,7 @@ class DaskBackend(NumpyBackend):
         self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
     ) -> Any:
         parts, lengths = _align([array for array in arrays if array is not None])
-        task = import_dask().delayed(_call, pure=True)
+        task = import_dask("dask").delayed(_call, pure=True)
         results = [task(make, *part) for part, rows in zip(parts, lengths, strict=True) if rows]
         if not results:
             raise ValueError("arrays must have at least one row; got none.")
@@ -98,12 +95,12 @@ class DaskPartition(Partition):
 
     def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
         check_memory(sum(self.lengths) * row_bytes, who, f"{row_bytes} bytes of every row")
-        return join_states(import_dask().compute(*self._results(work)))
+        return join_states(import_dask("dask").compute(*self._results(work)))
 
     def gather(self, who: str) -> Block:
         n_rows = sum(self.lengths)
         check_memory(n_rows * (8 * self.n_classes + 24), who)
-        parts = import_dask().compute(*self.parts)
+        parts = import_dask("dask").compute(*self.parts)
         blocks = (
             check_block(Chunk(*part), first, self.n_classes)
             for part, first in zip(parts, self.first_rows, strict=True)
@@ -113,7 +110,7 @@ class DaskPartition(Partition):
 
     def _results(self, work: Callable[[Block], State]) -> list[Any]:
         """Delayed `work` of every block that has rows."""
-        task = import_dask().delayed(partial(_call, _work_on), pure=True)
+        task = import_dask("dask").delayed(partial(_call, _work_on), pure=True)
         blocks = zip(self.parts, self.first_rows, self.lengths, strict=True)
         results = [task(work, part, first, self.n_classes) for part, first, rows in blocks if rows]
         if not results:
@@ -123,7 +120,7 @@ class DaskPartition(Partition):
 
 def _reduce_tree(results: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
     """Combine delayed results in their order, a few at a time, and compute the last."""
-    join = import_dask().delayed(reduce, pure=True)
+    join = import_dask("dask").delayed(reduce, pure=True)
     while len(results) > 1:
         groups = [results[i : i + _FAN_IN] for i in range(0, len(results), _FAN_IN)]
         results = [join(combine, group) for group in groups]

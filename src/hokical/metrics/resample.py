@@ -128,28 +128,24 @@ def top_statistics(
     }
 
 
-@dataclass(frozen=True, eq=False)
-class BlockSums:
-    """Weighted sums over the blocks that resamples draw.
+def block_means(
+    counts: FloatArray,
+    weight: FloatArray,
+    sums: dict[str, FloatArray],
+    cells: FloatArray | None,
+    n_classes: int,
+) -> dict[str, FloatArray]:
+    """Means of resamples, (batch,) each, from the counts (batch, blocks) of what they drew.
 
-    `weight` (blocks,), `sums` (blocks,) by metric, and `cells` the residuals by (class, bin) cell,
-    (blocks, classes * bins), or None to leave the classwise ECE out.
+    Of the blocks are `weight` (blocks,), the weighted `sums` (blocks,) by metric, and `cells`, the
+    residuals of (class, bin) cells, (blocks, classes * bins); None for no classwise ECE.
     """
-
-    weight: FloatArray
-    sums: dict[str, FloatArray]
-    cells: FloatArray | None
-    n_classes: int
-
-    def __call__(self, counts: FloatArray) -> dict[str, FloatArray]:
-        """Means of resamples, (batch,) each, from the counts (batch, blocks) of what they drew."""
-        total = row_dot(counts, self.weight)
-        finite = {name: sums for name, sums in self.sums.items() if np.isfinite(sums).all()}
-        found = {name: row_dot(counts, sums) / total for name, sums in finite.items()}
-        if self.cells is not None:
-            gaps = np.abs(counts @ self.cells).sum(axis=-1)
-            found["classwise_ece"] = gaps / (self.n_classes * total)
-        return found
+    total = row_dot(counts, weight)
+    finite = {name: values for name, values in sums.items() if np.isfinite(values).all()}
+    found = {name: row_dot(counts, values) / total for name, values in finite.items()}
+    if cells is not None:
+        found["classwise_ece"] = np.abs(counts @ cells).sum(axis=-1) / (n_classes * total)
+    return found
 
 
 def class_cells(data: Predictions, blocks: list[IntArray], n_bins: int) -> FloatArray:

@@ -16,7 +16,7 @@ from hokical.metrics.checks import Examples, Predictions
 from hokical.metrics.chunked import is_chunked, sum_chunks
 from hokical.metrics.classes import ClassSums, ClassTable
 from hokical.metrics.ranking import RankedExamples, area_under_risk, area_under_roc, risk_at
-from hokical.metrics.resample import BlockSums, Resampler, class_cells, top_statistics
+from hokical.metrics.resample import Resampler, block_means, class_cells, top_statistics
 from hokical.metrics.scores import class_errors, ece, split_sums
 from hokical.metrics.smooth import cells_for, ks_distance, smooth_ece
 from hokical.metrics.sums import FullSums, MetricSums, full_losses, full_squares, top_losses
@@ -256,13 +256,14 @@ def _resample(
     if data is not None and drawn.n_blocks * n_classes * options.n_bins <= CLASSWISE_CELLS:
         cells = class_cells(data, drawn.rows_by_block(), options.n_bins)
     sums = {name: drawn.sums(weight * scores) for name, scores in rows.items()}
-    means = BlockSums(drawn.sums(weight), sums, cells, n_classes)
+    blocks = (drawn.sums(weight), sums, cells, n_classes)
     # The smooth ECE of an interval needs a coarser grid than its value.
     grid = min(cells_for(bandwidth, per_bandwidth=8, least=256), 2048)
     limits: Any = {"n_bins": options.n_bins, "coverage": options.coverage, "cells": grid}
     batches: dict[str, list[FloatArray]] = {}
     for ranked, counts in drawn.batches(options.n_resamples, options.random_state):
-        for name, values in (top_statistics(ranked, **limits) | means(counts)).items():
+        found = top_statistics(ranked, **limits) | block_means(counts, *blocks)
+        for name, values in found.items():
             batches.setdefault(name, []).append(values)
     return {name: np.concatenate(parts) for name, parts in batches.items()}
 

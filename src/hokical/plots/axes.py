@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from hokical.core.optional import import_optional
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
 else:
@@ -19,16 +21,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 def axes_or_new(ax: Axes | None) -> Axes:
     """The given Axes, or those of a new figure."""
-    if ax is not None:
-        return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "drawing needs matplotlib, which is not installed: pip install 'hokical[plot]'. "
-            "The numbers of a plot can be computed without it."
-        ) from error
-    return plt.subplots(layout="constrained")[1]
+    if ax is None:
+        ax = import_optional("matplotlib.pyplot", "plot").subplots(layout="constrained")[1]
+    return ax
 
 
 def ink(ax: Axes) -> Any:

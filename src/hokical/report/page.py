@@ -89,7 +89,17 @@ def tiles_html(data: dict[str, Any]) -> str:
     methods = {method["name"]: method for method in data["methods"]}
     after = methods[data["chosen"]]
     before = methods.get(data["reference"], after)
-    return "\n".join(_tile(name, title, before, after) for name, title in _TILES)
+    tiles = []
+    for name, title in _TILES:
+        values = (method["scores"][name]["value"] for method in (before, after))
+        first, last = (format_score(name, value) for value in values)
+        if first == last:
+            tiles.append(f"<li><span>{title}</span> <b>{last}</b></li>")
+            continue
+        then = f'<s>{first}</s> <span aria-hidden="true">→</span><span class="unseen">now</span>'
+        names = f"<small>{escape(before['label'])} → {escape(after['label'])}</small>"
+        tiles.append(f"<li><span>{title}</span> <b>{then} {last}</b>{names}</li>")
+    return "\n".join(tiles)
 
 
 def table_html(data: dict[str, Any]) -> str:
@@ -129,19 +139,6 @@ def facts_html(data: dict[str, Any]) -> str:
         "Versions": escape(f"{versions}, on {origin['machine']}"),
     }
     return "\n".join(f"<div><dt>{term}</dt><dd>{text}</dd></div>" for term, text in rows.items())
-
-
-def _tile(name: str, title: str, before: dict[str, Any], after: dict[str, Any]) -> str:
-    first, last = (
-        format_score(name, method["scores"][name]["value"]) for method in (before, after)
-    )
-    if first == last:
-        return f"<li><span>{title}</span> <b>{last}</b></li>"
-    then = f'<s>{first}</s> <span aria-hidden="true">→</span><span class="unseen">now</span>'
-    return (
-        f"<li><span>{title}</span> <b>{then} {last}</b>"
-        f"<small>{escape(before['label'])} → {escape(after['label'])}</small></li>"
-    )
 
 
 def _row(method: dict[str, Any], data: dict[str, Any]) -> str:
