@@ -21,6 +21,8 @@ Rule = tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]
 _FAR = 700.0
 #: Rivals whose chance is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
 _NEGLIGIBLE = 160.0
+#: A tuple, as plain Python goes through it too.
+_BUMP_NODES = tuple(profile.BUMP_NODES.tolist())
 _BUMP_WEIGHT = profile.BUMP_STEP / math.sqrt(2.0 * math.pi)
 
 
@@ -97,7 +99,7 @@ def far_loss(row: Block, top: float, gap: float, inverse_scale: float) -> float:
     if total <= profile.CROWDED * one or gap >= profile.CROWDED_UP_TO:
         return total
     together = 0.0
-    for place in profile.BUMP_NODES:
+    for place in _BUMP_NODES:
         node = place - 0.5 * gap
         survival = (total / one) * math.log1p(-0.5 * math.erfc((node + gap) * profile.ROOT_HALF))
         together -= math.exp(-0.5 * node * node) * math.expm1(survival)
