@@ -13,7 +13,7 @@ from hokical.core.bins import check_count
 from hokical.core.topk import TopK
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.core.warn import warn_user
-from hokical.fitting.averaging import HeldOut, hold_out
+from hokical.fitting.averaging import HeldOut, hold_out, tighten
 from hokical.fitting.floor import choose_base, choose_floor
 from hokical.fitting.likelihood import CountedExamples, effective_size
 from hokical.fitting.partitions import Block, InMemory, Partition
@@ -30,8 +30,8 @@ from hokical.rules.softmax import UncalibratedRule
 FEWEST_EXAMPLES = 20
 #: The classifier's own probabilities are kept unless the mean gain is this many standard errors.
 CLEARLY = 0.7
-#: The whole fit ends with a Newton step that promises no more than this in mean log loss; about a
-#: hundredth of it is left.
+#: The whole fit ends with a Newton step that promises no more than this in mean log loss (less
+#: where that is small); about a hundredth of it is left.
 TOLERANCE, MAX_ITER = 1e-4, 200
 _TITLES = {
     "uncalibrated": "the classifier's own",
@@ -129,7 +129,7 @@ class AutoCalibrator(BaseCalibrator):
             floor,
             base.temperature,
             crossed=counted.n_classes <= MOST_CROSSED,
-            tol=TOLERANCE,
+            tol=tighten(TOLERANCE, base.log_loss),
             max_iter=MAX_ITER,
         )
         folds = {"n_folds": int(self.cv), "random_state": self.random_state}

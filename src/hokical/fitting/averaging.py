@@ -31,6 +31,8 @@ WEIGHED_SIZE, WEIGHED_ROWS = 1 << 20, 5000
 #: A fit without a fold is one Newton step from the whole fit, unless that promises more than this
 #: in mean log loss; then it goes on until a step promises no more than the second.
 ONE_STEP, FOLD_TOLERANCE = 2.5e-3, 3e-4
+#: Both are less where the mean log loss is below this.
+SMALL_LOSS = 0.1
 #: Likewise for the temperature: the longest step in its logarithm that is the only one.
 ONE_TEMPERATURE_STEP = 0.05
 #: How exactly the one Newton step is solved: what is left of the squared residual.
@@ -122,16 +124,21 @@ def _leave_out(whole: LinearPoint, kept: FloatArray, found: Minimum) -> tuple[Fl
     direction, _ = solve_cg(
         point.curvature_along, found.precondition, residual, relative=CG_ACCURACY
     )
-    if 0.5 * float(residual @ direction) <= ONE_STEP:
+    if 0.5 * float(residual @ direction) <= tighten(ONE_STEP, whole.value):
         return found.x + direction, True
     again = minimize_newton_cg(
         others.evaluate,
         found.x + direction,
-        tol=FOLD_TOLERANCE,
+        tol=tighten(FOLD_TOLERANCE, whole.value),
         max_iter=MAX_ITER,
         precondition=found.precondition,
     )
     return again.x, again.converged
+
+
+def tighten(tolerance: float, loss: float) -> float:
+    """A tolerance in mean log loss, down to 1 % of it where the log loss itself is small."""
+    return tolerance * min(max(loss / SMALL_LOSS, 0.01), 1.0)
 
 
 def _sharpen(
