@@ -17,7 +17,7 @@ from hokical.calibrators.catalog import method_names
 from hokical.core import memory
 from hokical.core.logits import as_logits
 from hokical.core.parallel import threads
-from hokical.fitting import noise_in_passes, noise_search
+from hokical.fitting import noise_search
 from hokical.fitting.likelihood import count_block, mean_margins
 from hokical.fitting.partitions import Block
 from hokical.fitting.streamed_examples import StreamedExamples
@@ -54,7 +54,7 @@ def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
 
 
 def test_the_noise_is_found_on_a_scout_and_in_passes_as_in_memory(examples, monkeypatch) -> None:
-    monkeypatch.setattr(noise_in_passes, "_MOST_LOGITS", 0)
+    monkeypatch.setattr(noise_search, "_SAMPLE_ROWS", 400)
     monkeypatch.setattr(noise_search, "_SCOUT_ROWS", 300)
     weights = np.random.default_rng(0).integers(0, 3, size=4000)
     whole = quiet_fit(Hoki(), *examples, weights)

@@ -55,7 +55,12 @@ def compare(
 ) -> None:
     """Fit methods on VAL and compare them on TEST."""
     subject = None if subject is None else check_method(subject)
-    names = _names(methods if subject is None or methods == "all" else f"{methods},{subject}")
+    names = None  # all that the data allow
+    if methods != "all":
+        asked = [check_method(name.strip()) for name in methods.split(",") if name.strip()]
+        if not asked:
+            raise typer.BadParameter("name at least one method, or `all`.", param_hint="--methods")
+        names = list(dict.fromkeys(["uncalibrated", *asked, *([subject] if subject else [])]))
     if report is not None:
         hokical.io.check_output(report)
     wanted = choose_scores(probabilities, binary_score, classes, zeros)
@@ -85,16 +90,6 @@ def compare(
     heading = title or f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
     printed = "json" if as_json else form.value
     show_comparison(found, heading, report, printed, tested_on.classes)
-
-
-def _names(methods: str) -> list[str] | None:
-    """The given methods, after the uncalibrated one; None for all that the data allow."""
-    if methods == "all":
-        return None
-    asked = [name.strip() for name in methods.split(",") if name.strip()]
-    if not asked:
-        raise typer.BadParameter("name at least one method, or `all`.", param_hint="--methods")
-    return list(dict.fromkeys(["uncalibrated", *(check_method(name) for name in asked)]))
 
 
 def demo(

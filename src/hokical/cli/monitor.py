@@ -115,7 +115,12 @@ def monitor(
         watching.append_json_line(log)
     if prometheus is not None:
         watching.write_prometheus(prometheus)
-    _show(watching.status(), as_json)
+    status = watching.status()
+    show_result(status.to_dict(), _facts(status), as_json)
+    if status.classes and not as_json:
+        _show_classes(status)
+    if status.alarmed:
+        raise typer.Exit(ALARM)
 
 
 def _read_window(text: str) -> int | timedelta:
@@ -184,15 +189,6 @@ def _new_monitor(
         if known is None:
             return hokical.CalibrationMonitor(fitted, **options)
         return hokical.CalibrationMonitor.from_validation(fitted, *known.pair, **options)
-
-
-def _show(status: hokical.monitoring.Status, as_json: bool) -> None:
-    """The status, and the exit code of an alarm."""
-    show_result(status.to_dict(), _facts(status), as_json)
-    if status.classes and not as_json:
-        _show_classes(status)
-    if status.alarmed:
-        raise typer.Exit(ALARM)
 
 
 def _facts(status: hokical.monitoring.Status) -> dict[str, str | None]:

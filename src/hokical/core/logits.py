@@ -13,15 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from hokical.core.arrays import (
-    NUMPY,
-    Array,
-    Backend,
-    Namespace,
-    backend_of,
-    ignore_overflow,
-    to_float64,
-)
+from hokical.core.arrays import NUMPY, Array, Backend, backend_of, ignore_overflow, to_float64
 from hokical.core.properties import cached_property
 from hokical.core.reading import to_numpy
 from hokical.core.types import AnyArray, FloatArray, IntArray
@@ -53,7 +45,8 @@ class Logits:
     total: int = 0
 
     @property
-    def xp(self) -> Namespace:
+    def xp(self) -> Any:
+        """The namespace of the array API standard for the values."""
         return self.backend.namespace(self.values)
 
     @property

@@ -10,21 +10,9 @@ from typing import Any
 import numpy as np
 
 from hokical.core.types import AnyArray
+from hokical.io import names as spelling
 from hokical.io.errors import DataFileError, import_reader, report_damage
-from hokical.io.names import (
-    ALL,
-    LABELS,
-    LOGITS_AND_LABELS,
-    PARTS,
-    WEIGHT_ARRAY,
-    WEIGHTS,
-    Arrays,
-    Wanted,
-    are_probabilities,
-    first_known,
-    normalize,
-    probabilities_error,
-)
+from hokical.io.names import ALL, LOGITS_AND_LABELS, WEIGHT_ARRAY, Arrays, Wanted, normalize
 
 _NUMBERED = re.compile(r"(logits?|scores?|outputs?|class|c|z|)_?(\d+)")
 _NUMBERED_PROBABILITY = re.compile(r"(p|prob(?:s|a|ability|abilities)?|softmax)_?(\d+)")
@@ -74,9 +62,9 @@ def find_columns(
         twice = Counter(names).most_common(1)[0][0]
         raise DataFileError(path, f"expected every column once; found `{twice}` twice.", "Rename.")
     index = {name: i for i, name in enumerate(names)}
-    label, weight = first_known(index, LABELS), first_known(index, WEIGHTS)
-    labels, split = (None if label is None else index[label]), index.get("split")
-    weights = None if weight is None else index[weight]
+    found = [spelling.first_known(index, words) for words in (spelling.LABELS, spelling.WEIGHTS)]
+    labels, weights = (None if name is None else index[name] for name in found)
+    split = index.get("split")
     kept = {header[i]: i for i in _kept_columns(path, index, wanted)}
     taken = (labels, split, weights, *kept.values())
     rest = {name: i for name, i in index.items() if i not in taken}
@@ -119,7 +107,7 @@ def _find_column(path: Path, index: dict[str, int], name: str, option: str) -> i
 
 
 def _logit_columns(path: Path, rest: dict[str, int], wanted: Wanted) -> list[int]:
-    whole = first_known(rest, wanted.words)
+    whole = spelling.first_known(rest, wanted.words)
     if whole is not None:  # one column that holds lists
         return [rest[whole]]
     pattern = _NUMBERED_PROBABILITY if wanted.probabilities else _NUMBERED
@@ -135,7 +123,7 @@ def _logit_columns(path: Path, rest: dict[str, int], wanted: Wanted) -> list[int
     if wanted.probabilities and all(_NUMBERED.fullmatch(name) for name in rest):
         return _numbered_columns(path, rest, _NUMBERED)
     if not wanted.probabilities and all(_names_probability(name) for name in rest):
-        raise probabilities_error(path, list(rest))
+        raise spelling.probabilities_error(path, list(rest))
     if len(rest) == 1 and next(iter(rest)) not in _ROW_NUMBERS:
         return list(rest.values())  # of lists, or see `one_score_error`
     doubtful = next((name for name in rest if _is_no_logit(name, wanted)), None)
@@ -159,13 +147,13 @@ def one_score_error(path: Path, name: str) -> DataFileError:
 
 
 def _is_no_logit(name: str, wanted: Wanted) -> bool:
-    spare_label = name in LABELS and name != "y"  # the class may well be the letter y
+    spare_label = name in spelling.LABELS and name != "y"  # the class may well be the letter y
     known = name in _ROW_NUMBERS or _OTHER_NUMBERS.fullmatch(name) is not None
     return known or spare_label or (not wanted.probabilities and _names_probability(name))
 
 
 def _names_probability(name: str) -> bool:
-    return are_probabilities([re.sub(r"_?\d+$", "", name)])
+    return spelling.are_probabilities([re.sub(r"_?\d+$", "", name)])
 
 
 def _numbered_columns(path: Path, rest: dict[str, int], pattern: re.Pattern[str]) -> list[int]:
@@ -194,7 +182,7 @@ def split_rows(path: Path, rows: TableRows, parts: Any, classes: tuple[str, ...]
     if parts is None:
         return {**given, **about}
     names = np.array([normalize(str(part)) for part in parts])
-    found = {part: np.isin(names, spellings) for part, spellings in PARTS.items()}
+    found = {part: np.isin(names, spellings) for part, spellings in spelling.PARTS.items()}
     if not any(kept.any() for kept in found.values()):
         raise DataFileError(
             path,

@@ -13,26 +13,11 @@ from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.topk import TopK
 from hokical.core.types import AnyArray, FloatArray, IntArray
+from hokical.io import names as spelling
 from hokical.io.columns import CLASSES, KEPT, open_parquet
 from hokical.io.delimited import open_csv
 from hokical.io.errors import DataFileError, report_file
-from hokical.io.names import (
-    ALL,
-    LABELS_ALONE,
-    LOGITS_AND_LABELS,
-    NAMELESS,
-    TOP_K,
-    Arrays,
-    FileSplit,
-    Wanted,
-    choose_arrays,
-    choose_labels,
-    encode_labels,
-    find_name,
-    first_known,
-    has_label,
-    normalize,
-)
+from hokical.io.names import LABELS_ALONE, LOGITS_AND_LABELS, Arrays, FileSplit, Wanted
 from hokical.io.numpy_files import open_npy, open_npz, open_safetensors
 from hokical.io.pickles import open_pickle
 from hokical.io.sniff import find_format
@@ -44,7 +29,7 @@ _OPENERS: dict[str, Callable[[Path], Arrays]] = {
 }  # fmt: skip
 #: Tables, whose columns are chosen before they are read.
 _TABLES: dict[str, Callable[[Path, Wanted], Arrays]] = {"csv": open_csv, "parquet": open_parquet}
-_TOP_K_READERS = dict(zip(TOP_K, (TopK, TopK.from_log_probabilities), strict=True))
+_TOP_K_READERS = dict(zip(spelling.TOP_K, (TopK, TopK.from_log_probabilities), strict=True))
 #: Whole numbers up to here are exact in float64.
 _EXACT = 2.0**53
 
@@ -114,10 +99,10 @@ def read_examples(
         )
     header = truth.ndim > 0 and len(truth) == logits.n_rows + 1
     partly = wanted.unlabelled and truth.shape[:1] == (logits.n_rows,)
-    known = has_label(truth) if partly else slice(None)
+    known = spelling.has_label(truth) if partly else slice(None)
     checked = np.full(logits.n_rows, -1)
     with report_file(labels_path):
-        truth = encode_labels(tidy_labels(truth[known]), classes)
+        truth = spelling.encode_labels(tidy_labels(truth[known]), classes)
     with report_file(labels_path, "If the first is a header, call it `label`." if header else ""):
         checked[known] = as_labels(truth, checked[known].shape[0], logits.n_classes)
     return LabelledRows(logits, checked, found.names.part, weights, classes, kept)
@@ -151,7 +136,7 @@ class FileArrays:
     ) -> None:
         self.path, self.split, self.labels_file = path, split, labels
         self.arrays = open_file(path)
-        self.names = choose_arrays(path, self.arrays, split, wanted.words)
+        self.names = spelling.choose_arrays(path, self.arrays, split, wanted.words)
         self.open_labels = open_labels or open_file
 
     @property
@@ -166,9 +151,9 @@ class FileArrays:
         """Columns that a table kept, or the arrays (n,) of these names."""
         mark = KEPT if self.names.part is None else f"{self.names.part}_{KEPT}"
         found = {n.removeprefix(mark): self.arrays[n] for n in self.arrays if n.startswith(mark)}
-        for name in () if found or keep in (None, ALL) else keep or ():
-            array = find_name(self.arrays, (name,), self.names.part)
-            array = array or find_name(self.arrays, (name,), None)
+        for name in () if found or keep in (None, spelling.ALL) else keep or ():
+            array = spelling.find_name(self.arrays, (name,), self.names.part)
+            array = array or spelling.find_name(self.arrays, (name,), None)
             if array is None or self.arrays[array].shape != (n_rows,):
                 raise ValueError(
                     f"expected an array `{name}` of shape ({n_rows},), to keep or for timestamps."
@@ -185,11 +170,11 @@ class FileArrays:
         beside = labels_beside(self.path)
         if self.labels_file is not None:
             beside = Path(self.labels_file)
-        elif self.names.logits != NAMELESS or beside == self.path or not beside.exists():
+        elif self.names.logits != spelling.NAMELESS or beside == self.path or not beside.exists():
             name = self.names.labels
             return self.path, None if name is None else self.arrays[name]
         others = self.open_labels(beside)
-        return beside, others[choose_labels(beside, others, self.split)]
+        return beside, others[spelling.choose_labels(beside, others, self.split)]
 
 
 def labels_beside(path: Path) -> Path:
@@ -204,7 +189,7 @@ def _open(path: Path, wanted: Wanted) -> Arrays:
 
 def is_top_k(name: str) -> bool:
     """Whether an array of that name holds the best values of each row."""
-    return any(word in normalize(name) for word in TOP_K)
+    return any(word in spelling.normalize(name) for word in spelling.TOP_K)
 
 
 def _read_top_k(path: Path, arrays: Arrays, name: str) -> TopK:
@@ -212,13 +197,14 @@ def _read_top_k(path: Path, arrays: Arrays, name: str) -> TopK:
 
     `val_topk_values` goes with `val_topk_indices`, and with `val_n_classes` or `n_classes`.
     """
-    own = normalize(name)
-    word = next(word for word in TOP_K if word in own)
-    known = {normalize(given): given for given in arrays}
+    own = spelling.normalize(name)
+    word = next(word for word in spelling.TOP_K if word in own)
+    known = {spelling.normalize(given): given for given in arrays}
     others = []
     for beside in ("topk_indices", "n_classes"):
         expected = own.replace(word, beside)
-        other = first_known(known, (expected, *(["n_classes"] if beside == "n_classes" else [])))
+        names = (expected, beside) if beside == "n_classes" else (expected,)
+        other = spelling.first_known(known, names)
         if other is None:
             raise DataFileError(
                 path,
