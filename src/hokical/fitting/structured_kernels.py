@@ -58,7 +58,7 @@ def shape_rows(
 def change_row(data: Data, n: int, coef: Coef, out: FloatArray) -> None:
     """What coefficients add to the scores of a row, into `out` (classes,)."""
     z, first, second, third = data[0][n], data[1][0, n], data[1][1, n], data[1][2, n]
-    (a, b, c), (scale, bias) = coef
+    (a, b, c), scale, bias = coef[0], coef[1][0], coef[1][1]
     for i in range(out.shape[0]):
         out[i] = z[i] * scale[i] + bias[i] + a * first[i] + b * second[i] + c * third[i]
 
@@ -97,7 +97,7 @@ def probability_rows(data: Data, coef: Coef, out: FloatArray) -> float:
 def add_row(data: Data, n: int, pull: FloatArray, sums: Coef) -> None:
     """Add `pull` (classes,) times what the coefficients of a row are multiplied with."""
     z, first, second, third = data[0][n], data[1][0, n], data[1][1, n], data[1][2, n]
-    shaped, (scaled, plain) = sums
+    shaped, scaled, plain = sums[0], sums[1][0], sums[1][1]
     a = b = c = 0.0
     for i in range(pull.shape[0]):
         scaled[i] += pull[i] * z[i]
