@@ -8,8 +8,6 @@ is a sum of whole numbers, and therefore the same to the bit however the blocks 
 to rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -41,7 +39,7 @@ class DaskBackend(NumpyBackend):
 
     is_lazy = True
 
-    def partition(self, logits: Array, labels: Any, sample_weight: Any) -> DaskPartition:
+    def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Partition:
         return DaskPartition(logits, labels, sample_weight)
 
     def answer_lazily(self, calibrator: Any, what: Any, array: Array) -> Array:

@@ -1,7 +1,5 @@
 """Statuses for other programs and people: JSON lines, Prometheus' text format, a picture."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -10,16 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hokical.core.files import append_line
 from hokical.core.warn import warn_user
 from hokical.monitoring.drift import DIRECTIONS
 from hokical.monitoring.status import Status
-from hokical.plots.axes import BLUE, GREY, ORANGE, axes_or_new
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from hokical.plots.axes import BLUE, GREY, ORANGE, Axes, axes_or_new
 
 _KEYS = {field.name for field in fields(Status)}
 

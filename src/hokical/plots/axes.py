@@ -1,7 +1,5 @@
 """Axes, colours and legends of the plots: the only module that imports matplotlib."""
 
-from __future__ import annotations
-
 import textwrap
 from typing import TYPE_CHECKING, Any
 
