@@ -17,23 +17,21 @@ def map_batches(
     work: Callable[[DenseBatch], Any], logits: Any, mask: Any, options: DenseOptions, n_classes: int
 ) -> Any:
     """`work` of an array; of batches, an iterator of what it makes of each."""
-    if not holds_batches(logits):
-        return work(_check_classes(make_batch(logits, None, mask, None, options), n_classes))
-    if mask is not None:
+    if mask is not None and holds_batches(logits):
         raise TypeError("masks come with the batches, in a mapping; give none beside them.")
-    batches = dense_batches(logits, options)
-    unlabelled = (replace(batch, labels=None) for batch in batches)  # ignores none
-    return (work(_check_classes(batch, n_classes)) for batch in unlabelled)
 
+    def check_and_work(batch: DenseBatch) -> Any:
+        if batch.layout.n_classes != n_classes:
+            raise ValueError(
+                f"`logits` must have the {n_classes} classes of the fit on axis "
+                f"{batch.layout.axis}; got shape {batch.layout.shape}. Give `class_axis`, the axis "
+                "of the classes."
+            )
+        return work(replace(batch, labels=None))  # so that none is ignored
 
-def _check_classes(batch: DenseBatch, known: int) -> DenseBatch:
-    """The batch, if it has the classes of the fit."""
-    if batch.layout.n_classes != known:
-        raise ValueError(
-            f"`logits` must have the {known} classes of the fit on axis {batch.layout.axis}; "
-            f"got shape {batch.layout.shape}. `class_axis` says which axis is theirs."
-        )
-    return batch
+    if holds_batches(logits):
+        return map(check_and_work, dense_batches(logits, options))
+    return check_and_work(make_batch(logits, None, mask, None, options))
 
 
 class AnswerKind(NamedTuple):
