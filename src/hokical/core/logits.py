@@ -189,9 +189,11 @@ class Logits:
         """A block of consecutive rows, with the size of the whole as its `work`."""
         return self._some(rows, self.work)
 
-    def take(self, rows: AnyArray) -> Self:
-        """Rows selected by number or by a mask (host arrays)."""
-        return self._some(np.flatnonzero(rows) if rows.dtype == np.bool_ else rows, 0)
+    def take(self, rows: AnyArray | slice) -> Self:
+        """Rows selected by number or by a mask (host arrays), or by a slice."""
+        if isinstance(rows, slice) or rows.dtype != np.bool_:
+            return self._some(rows, 0)
+        return self._some(np.flatnonzero(rows), 0)
 
     def every(self, step: int) -> Self:
         """Every `step`-th row."""
