@@ -105,10 +105,8 @@ class Hoki(BaseCalibrator):
     def partial_fit(self, logits: Any, labels: Any = None, sample_weight: Any = None) -> Self:
         """Add more validation examples; the result equals one `fit` on all of them.
 
-        (With more than about a million logits in one of them but not in the other, an example whose
-        stability lies halfway between two of the 65,537 levels may be counted at either.)
-
-        With `noise="auto"` the first call chooses the noise, from its examples alone, and later
+        (An example halfway between two levels may be counted at either, see `StabilityTable`.) With
+        `noise="auto"` the first call chooses the noise, from its examples alone, and later
         calls keep it. To choose on other data, pass `select_noise(...).noise`.
         """
         known = self if hasattr(self, "rule_") else None

@@ -68,8 +68,7 @@ class IsotonicOneVsAllTS(TemperatureSearch):
 
     For class c, isotonic regression of "the true class is c" on the probability of c; rows are
     then normalised, which the authors leave out. **The most likely class can change**, and with it
-    the accuracy: `predict` gives the new one. The regressions are exact, with
-    log-probabilities compared as float32, and linear in the log-probability between two steps.
+    the accuracy: `predict` gives the new one. The regressions are those of `IsotonicMulticlass`.
 
     Fitting classes separately has two consequences. A class that is absent from the validation set
     has a function that is lowest everywhere; `absent_classes_` lists them, and more validation
@@ -77,8 +76,7 @@ class IsotonicOneVsAllTS(TemperatureSearch):
     the order of their probabilities (1e-9 of which is added, as in the authors' code).
 
     No function is 0 or 1: of n examples, one more could be of any class, so the lowest value is
-    1 / (n + 2) / classes; and m entries that are all of the class say (m + 1) / (m + 2). A class
-    that is masked in a row (-inf) is left out of the fit and gets 0.
+    1 / (n + 2) / classes; and m entries that are all of the class say (m + 1) / (m + 2).
 
     `bounds` and `max_iter` are those of `TemperatureScaling`. After `fit`: `temperature_`;
     `knots_` and `values_`, the functions of all classes, concatenated, of which class c has the

@@ -6,9 +6,8 @@ Classes with d_i >= 1 drop out; the others join the product one after the other 
 nodes is exact.
 
 The number of operations per row is fixed. The NEAREST rivals are taken in rising order. With j of
-them active the product falls by exp(-j x) at least over a way x: where that is exp(-21) the piece
-is cut. Below the last of the NEAREST all classes are multiplied, at the nodes of a composite rule
-on the way over which the product falls by exp(-21).
+them active the product falls by exp(-j x) at least over a way x, and the piece is cut at exp(-21).
+Below the last of them all classes are multiplied, at the nodes of a composite rule down to there.
 
 Exact to rounding up to 21 classes, and to 1e-10 where no more than NEAREST rivals matter. Where
 more do, off by 3e-8 on real logits, and by up to 5e-7 if hundreds of classes all but tie: the rule
