@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.polynomial.chebyshev import chebval
+from numpy.polynomial.polynomial import polyval
 
 from hokical.core.logits import Logits, as_logits
 from hokical.core.topk import TopK
@@ -101,6 +103,31 @@ def test_chances_of_every_class(c: int, spread: float, seed: int, dtype: str) ->
     slow = gaussian.chances_from_powers.portable(logits, 0.7, powers)
     fast = compiled._chances_from_powers(logits, 0.7, powers)
     np.testing.assert_allclose(fast, slow, rtol=1e-11, atol=1e-250)
+
+
+@given(CLASSES, SPREADS, SEEDS)
+@settings(max_examples=20)
+def test_both_answers_of_one_pass_are_those_of_two(c: int, spread: float, seed: int) -> None:
+    logits = rows(c, min(spread, 1e3), seed)
+    stability, distribution = gaussian.stability_and_distribution(logits, 0.7)
+    np.testing.assert_allclose(stability, gaussian.stability(logits, 0.7), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(distribution, gaussian.distribution(logits, 0.7), atol=1e-12)
+
+
+@given(st.integers(1, 40), SEEDS)
+@settings(max_examples=20)
+def test_lanes_sum_as_a_plain_product_does(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table, given_rows = rng.normal(size=(25, 31)), rng.normal(size=(n, 25))
+    found = gaussian.contract_in_lanes(given_rows, table, np)
+    np.testing.assert_allclose(found, gaussian.contract(given_rows, table, np), atol=1e-12)
+
+
+def test_powers_are_those_of_the_series() -> None:
+    series, t = np.random.default_rng(0).normal(size=25), np.linspace(-1.0, 1.0, 50)
+    powers, s = series @ series_to_powers(), 2.0 * t * t - 1.0
+    found = polyval(s, powers[:13]) + t * polyval(s, powers[13:])
+    np.testing.assert_allclose(found, chebval(t, series), atol=1e-11)
 
 
 @given(CLASSES, st.sampled_from([0.3, 4.0, 12.0]), SEEDS, st.sampled_from(["float32", "float64"]))
