@@ -16,8 +16,7 @@ import numpy as np
 from scipy.special import log_softmax
 from sklearn.isotonic import IsotonicRegression
 
-from hokical.calibrators.irm import IsotonicMulticlass
-from hokical.calibrators.irova_ts import IsotonicOneVsAllTS
+from hokical.calibrators import IsotonicMulticlass, IsotonicOneVsAllTS
 
 
 def make_data(n: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
