@@ -92,10 +92,10 @@ def gaussian_log_products(
 def chances_of_powers(
     block: Block, top: FloatArray, scale: float, reach: float, powers: FloatArray, out: FloatArray
 ) -> None:
-    """out[n, i] = exp(even(s) + t odd(s)) with s = 2 t^2 - 1, divided by its sum over i.
+    """out[n, i] = exp(sum_j T_j(t) P_j(T_4(t))), divided by its sum over i.
 
     t carries margins in [0, reach] to [-1, 1], and `powers` (rows, 25) holds the coefficients of
-    `even` (13), then of `odd` (12). Beyond `reach` (in scales) chances fall like that of one far
+    P_0 (7), P_1, P_2 and P_3 (6 each). Beyond `reach` (in scales) chances fall like that of one far
     class to overtake one other.
     """
     step = 2.0 / (reach * scale)
@@ -107,16 +107,15 @@ def chances_of_powers(
             t = (highest - row[i]) * step
             n_far += 1 if t > 2.0 else 0
             t = min(t, 2.0) - 1.0
-            s = 2.0 * t * t - 1.0
-            s2 = s * s
-            s4 = s2 * s2  # short sums side by side: one long one would wait for its own results
-            even = c[8] + s * c[9] + s2 * (c[10] + s * c[11]) + s4 * c[12]
-            even = c[4] + s * c[5] + s2 * (c[6] + s * c[7]) + s4 * even
-            even = c[0] + s * c[1] + s2 * (c[2] + s * c[3]) + s4 * even
-            odd = c[21] + s * c[22] + s2 * (c[23] + s * c[24])
-            odd = c[17] + s * c[18] + s2 * (c[19] + s * c[20]) + s4 * odd
-            odd = c[13] + s * c[14] + s2 * (c[15] + s * c[16]) + s4 * odd
-            into[i] = min(max(-even - t * odd, -0.25), 700.0)
+            second = 2.0 * t * t - 1.0
+            w = 2.0 * second * second - 1.0
+            w2 = w * w  # short sums side by side: one long one would wait for its own results
+            p0 = c[0] + w * c[1] + w2 * (c[2] + w * c[3] + w2 * (c[4] + w * c[5] + w2 * c[6]))
+            p1 = c[7] + w * c[8] + w2 * (c[9] + w * c[10] + w2 * (c[11] + w * c[12]))
+            p2 = c[13] + w * c[14] + w2 * (c[15] + w * c[16] + w2 * (c[17] + w * c[18]))
+            p3 = c[19] + w * c[20] + w2 * (c[21] + w * c[22] + w2 * (c[23] + w * c[24]))
+            log_pi = p0 + second * p2 + t * (p1 + (2.0 * second - 1.0) * p3)
+            into[i] = min(max(-log_pi, -0.25), 700.0)
         for i in range(row.size):
             into[i] = exp_minus(into[i])
         if n_far > 0:

@@ -198,19 +198,20 @@ def contract_in_lanes(rows: Array, table: Array, xp: Namespace) -> Array:
 
 
 def _row_powers(coefficients: Array, t: Array, xp: Namespace) -> Array:
-    """even(s) + t odd(s) with s = 2 t^2 - 1, (n, classes), from powers (n, R + 1) (Horner)."""
-    s = 2.0 * t * t - 1.0
+    """sum_j T_j(t) P_j(T_4(t)), (n, classes), from powers (n, R + 1) (Horner)."""
+    second = 2.0 * t * t - 1.0
+    fourth = 2.0 * second * second - 1.0
     parts = []
-    for first, last in ((0, DEGREE // 2), (DEGREE // 2 + 1, DEGREE)):
-        value = coefficients[:, last : last + 1] * s
-        for k in range(last - 1, first, -1):
+    for first, end in tables.POWER_PARTS:
+        value = coefficients[:, end - 1 : end] * fourth
+        for k in range(end - 2, first, -1):
             c = coefficients[:, k : k + 1]
             if xp is np:
-                np.multiply(np.add(value, c, out=value), s, out=value)
+                np.multiply(np.add(value, c, out=value), fourth, out=value)
             else:
-                value = (value + c) * s
+                value = (value + c) * fourth
         parts.append(value + coefficients[:, first : first + 1])
-    return parts[0] + t * parts[1]
+    return parts[0] + t * (parts[1] + (2.0 * second - 1.0) * parts[3]) + second * parts[2]
 
 
 def _floats_per_row(logits: Logits) -> int:

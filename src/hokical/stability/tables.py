@@ -91,23 +91,27 @@ def switch_tables(step: float) -> tuple[FloatArray, FloatArray]:
     return step * np.exp(log_hazard), matrix.T @ series_to_powers()
 
 
-def series_to_powers() -> FloatArray:
-    """From a series in T_r(t) to powers of s = T_2(t) = 2 t^2 - 1, (R + 1, R + 1).
+#: Where the coefficients of P_0 ... P_3 stand among those of `series_to_powers`.
+POWER_PARTS = ((0, 7), (7, 13), (13, 19), (19, 25))
 
-    sum_r c_r T_r(t) = even(s) + t odd(s): the coefficients of `even` first, then those of `odd`.
-    T_2k(t) = T_k(s), and T_(2k+1)(t) + T_(2k-1)(t) = 2 t T_k(s). Powers of t itself would lose
-    twice as many digits.
+
+def series_to_powers() -> FloatArray:
+    """From a series in T_r(t) to powers of w = T_4(t), (R + 1, R + 1).
+
+    sum_r c_r T_r(t) = sum_j T_j(t) P_j(w), j = 0 ... 3: T_4k(t) = T_k(w), and T_(4k+j) + T_(4k-j) =
+    2 T_4k T_j. Powers of t itself, up to the 24th, would lose many digits; these lose two.
     """
-    half = DEGREE // 2
+    in_w = np.eye(7)
+    for k in range(2, 7):
+        in_w[k] = -in_w[k - 2]
+        in_w[k, 1:] += 2.0 * in_w[k - 1, :-1]
     found = np.zeros((DEGREE + 1, DEGREE + 1))
-    even, odd = found[::2, : half + 1], found[1::2, half + 1 :]
-    even[0, 0] = even[1, 1] = odd[0, 0] = 1.0
-    for k in range(1, half + 1):
-        if k > 1:
-            even[k, 1:] = 2.0 * even[k - 1, :-1]
-            even[k] -= even[k - 2]
-        if k < half:
-            odd[k] = 2.0 * even[k, :half] - odd[k - 1]
+    for r in range(DEGREE + 1):
+        k, j = divmod(r, 4)
+        first, end = POWER_PARTS[j]
+        found[r, first:end] = (2.0 if j and k else 1.0) * in_w[k, : end - first]
+        if j and k:
+            found[r] -= found[4 * k - j]
     return found
 
 
