@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hokical import Gaussian, Gumbel, Uniform, label_stability, select_noise
 from hokical.core.logits import as_logits
 from hokical.fitting import noise_trials
-from hokical.fitting.noise_search import climb
+from hokical.fitting.noise_search import climb, take_places
 from hokical.fitting.noise_selection import one_bin_trial, paper_grid
 from hokical.fitting.noise_trials import Evaluator
 from hokical.fitting.partitions import Block, InMemory
@@ -89,6 +91,37 @@ def test_large_sets_are_scouted_then_refined_on_more_rows() -> None:
     widths = found.noise.width * np.geomspace(0.7, 1.4, 9)
     most = max(on_all(type(found.noise).of_width(width)).sigma_hat for width in widths)
     assert on_all(found.noise).sigma_hat > 0.998 * most
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.integers(0, 400), st.sampled_from([1, 2, 40]))
+def test_rows_are_taken_in_proportion_to_their_weights(seed: int, cut: int, heavy: int) -> None:
+    """And cut into two blocks the same rows are taken."""
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(0, 3, size=400) * rng.choice([1.0, heavy], p=[0.95, 0.05], size=400)
+    block = Block(as_logits(rng.normal(size=(400, 3))), np.arange(400), weights)
+    places = (np.arange(100) + rng.random(100)) * weights.sum() / 100
+    taken = take_places(block, places, 0.0)
+    count = np.bincount(taken.labels, minlength=400)
+    assert count.sum() == 100
+    assert taken.weights is None
+    assert (np.abs(count - 100 * weights / weights.sum()) <= 2.0).all()
+    assert not count[weights == 0.0].any()
+    parts = [block.take(np.arange(cut)), block.take(np.arange(cut, 400))]
+    starts = [0.0, weights[:cut].sum()]
+    found = [take_places(p, places, s) for p, s in zip(parts, starts, strict=True) if p.n_rows]
+    np.testing.assert_array_equal(np.concatenate([p.labels for p in found]), taken.labels)
+
+
+def test_rows_that_take_turns_are_all_seen() -> None:
+    """Every fourth row is of another kind, and evenly spaced rows would miss it."""
+    logits, labels = synthetic_logits(33_000, 3, seed=5)
+    logits[3::4] *= 0.05
+    found = select_noise(logits[:32_768], labels[:32_768], families=["gaussian"])
+    on_all = Evaluator(InMemory(Block(as_logits(logits[:32_768]), labels[:32_768], None)))
+    widths = np.geomspace(0.05, 20.0, 25)
+    most = max(on_all(Gaussian(width)).sigma_hat for width in widths)
+    assert on_all(found.noise).sigma_hat > 0.98 * most
 
 
 def test_scouts_are_rows_that_count() -> None:

@@ -116,3 +116,12 @@ def test_without_cross_terms_in_another_library() -> None:
     expected = make("structured", cross=False).fit(logits, labels)
     found = make("structured", cross=False).fit(strict.asarray(logits), labels)
     assert found.log_loss_ == pytest.approx(expected.log_loss_, rel=1e-9)
+
+
+@pytest.mark.parametrize(("n", "n_classes"), [(6554, 10), (13_108, 5)])
+def test_a_last_block_of_a_few_rows(n: int, n_classes: int) -> None:
+    """Shorter than the distance between the rows that the Hessian is made of."""
+    rng = np.random.default_rng(0)
+    logits = 3.0 * rng.normal(size=(n, n_classes))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    assert make("structured").fit(logits, labels).converged_

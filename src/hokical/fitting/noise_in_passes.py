@@ -1,4 +1,4 @@
-"""Choosing the noise on any partition: the same evenly spaced rows as in memory are gathered.
+"""Choosing the noise on any partition: the same rows as in memory are gathered.
 
 So the noise that is found is the same as if all rows were in memory.
 """
@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
-from hokical.fitting.noise_search import sample_rows, search_in_memory, search_widths
+from hokical.fitting.noise_search import (
+    sample_places,
+    search_in_memory,
+    search_widths,
+    take_places,
+)
 from hokical.fitting.noise_trials import NoiseSelection
 from hokical.fitting.partitions import Block, Partition, State, join_states
 from hokical.stability.noise import family_named
@@ -25,23 +30,26 @@ def choose_noise(examples: Partition, *, progress: bool | None = None) -> NoiseS
     kinds = [family_named(name) for name in FAMILIES]
     if examples.in_memory:
         return search_in_memory(examples.gather(_WHO), kinds, progress)
-    first_rows, counting = examples.reduce(_count, _join)
-    before = dict(zip(first_rows.tolist(), (np.cumsum(counting) - counting).tolist(), strict=True))
-    wanted = sample_rows(int(counting.sum()), examples.n_classes)
-    taken = examples.reduce(partial(_take, wanted=wanted, before=before), _join)
+    first_rows, counting, weights = examples.reduce(_count, _join)
+    starts = np.cumsum(weights) - weights
+    before = dict(zip(first_rows.tolist(), starts.tolist(), strict=True))
+    places = sample_places(int(counting.sum()), float(weights.sum()), examples.n_classes)
+    taken = examples.reduce(partial(_take, places=places, before=before), _join)
     return search_widths(_as_block(*taken), kinds, progress)
 
 
 def _count(block: Block) -> State:
-    """First row and number of rows that count, of each block."""
-    return np.array([block.first_row]), np.array([np.count_nonzero(block.counting)])
+    """First row, number of rows that count, and sum of their weights, of each block."""
+    numbers = (block.first_row, np.count_nonzero(block.counting), np.sum(block.counts))
+    return tuple(np.array([number]) for number in numbers)
 
 
-def _take(block: Block, wanted: IntArray, before: dict[int, int]) -> State:
-    """The wanted rows of a block; `wanted` numbers the rows that count."""
-    rows = np.flatnonzero(block.counting)
-    inside = wanted - before[block.first_row]
-    taken = block.take(rows[inside[(inside >= 0) & (inside < rows.size)]])
+def _take(block: Block, places: FloatArray | None, before: dict[int, float]) -> State:
+    """The rows of a block at some places, or all that count."""
+    if places is None:
+        taken = block.without_weightless()
+    else:
+        taken = take_places(block, places, before[block.first_row])
     logits = taken.logits
     return logits.on_host(logits.values), logits.on_host(logits.top), taken.labels, taken.counts
 

@@ -6,19 +6,20 @@ sigma_hat is a smooth function of the width.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hokical.core.blocks import per_row
+from hokical.core.portable import uniform_draws
 from hokical.core.progress import progress_bar
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.noise_trials import Evaluator, NoiseSelection, Trial
 from hokical.fitting.partitions import Block, InMemory
 from hokical.stability.noise import NARROWEST, WIDEST, Noise
 
-#: The width is chosen on so many evenly spaced rows, or logits if that is fewer rows; with up to
-#: twice as many rows, on all. sigma_hat is flat around its maximum: its value on all rows is within
-#: 0.3 % of the best.
+#: The width is chosen on so many rows, or logits if that is fewer rows; with up to twice as many
+#: rows, on all. sigma_hat is flat around its maximum: on all rows it is within 1 % of the best.
 _SAMPLE_ROWS, _SAMPLE_LOGITS = 8192, 1 << 23
 #: It is refined on so many of them before; with up to twice as many rows, on all rows at once. One
 #: in four of these rows is enough to locate it.
@@ -39,11 +40,10 @@ def search_in_memory(
     block: Block, kinds: Sequence[type[Noise]], progress: bool | None
 ) -> NoiseSelection:
     """Find the noise for examples that are in memory."""
-    counting = np.flatnonzero(block.counting)
-    rows = sample_rows(counting.size, block.logits.n_columns)
-    sample = (
-        block.without_weightless() if rows.size == counting.size else block.take(counting[rows])
-    )
+    counts = block.counts
+    n_counting = int(np.count_nonzero(counts))
+    places = sample_places(n_counting, float(np.sum(counts)), block.logits.n_columns)
+    sample = block.without_weightless() if places is None else take_places(block, places, 0.0)
     return search_widths(sample, kinds, progress)
 
 
@@ -76,10 +76,23 @@ def search_widths(
     return NoiseSelection.from_trials(last, [trial for part in stages.values() for trial in part])
 
 
-def sample_rows(n_counting: int, n_columns: int) -> IntArray:
-    """The rows that are searched, as positions among those that count."""
+def sample_places(n_counting: int, total: float, n_columns: int) -> FloatArray | None:
+    """Where to take rows from, on the scale of the sum of the weights; None for all of them.
+
+    One place at random, always the same, in each of many equal parts: rows come in proportion to
+    their weights, and no order of the rows can hide some of them.
+    """
     most = max(_SCOUT_ROWS, min(_SAMPLE_ROWS, _SAMPLE_LOGITS // n_columns))
-    return np.arange(n_counting) if n_counting <= 2 * most else _spread(n_counting, most)
+    if n_counting <= 2 * most:
+        return None
+    return np.asarray((np.arange(most) + uniform_draws(0, (1, most))[0]) * (total / most))
+
+
+def take_places(block: Block, places: FloatArray, before: float) -> Block:
+    """The rows at some places, with a weight of 1 each; blocks before have the weight `before`."""
+    ends = before + np.cumsum(block.counts)
+    inside = places[(places >= before) & (places < ends[-1])]
+    return replace(block.take(np.searchsorted(ends, inside, side="right")), weights=None)
 
 
 def _spread(n_rows: int, count: int) -> IntArray:

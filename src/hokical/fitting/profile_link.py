@@ -30,8 +30,8 @@ PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
 _FEW_MISTAKES = 20.0
 #: Columns that vary by less than this share of their size hold rounding, not information.
 _FLAT = 1e-9
-#: Twice the drop that the last step of a search promises; about its square is left.
-_TOLERANCE = 1e-6
+#: Twice the drop that the last step of a search promises.
+_TOLERANCE = 1e-9
 #: Products of this many examples run on one thread, whatever BLAS does with more.
 _SMALL = 2048
 

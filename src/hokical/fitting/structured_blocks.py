@@ -92,6 +92,9 @@ class StructuredBlock(LinearBlock):
     def hessian(self, proba: Array, rows: slice) -> FloatArray:
         """The Hessian (p, p) by evenly spaced rows, with cross terms, on the host."""
         n_rows, reach = self.inputs.shape[0], _HESSIAN_ROWS * rows.step
+        if rows.start >= n_rows:  # a short block between two of these rows
+            size = 3 + proba.shape[1] * self.inputs.shape[1]
+            return np.zeros((size, size))
         cuts = [
             slice(start, min(start + reach, n_rows), rows.step)
             for start in range(rows.start, n_rows, reach)

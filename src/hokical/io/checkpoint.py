@@ -22,7 +22,7 @@ from hokical.io.chunks import Chunk, block_rows, reblock, skip_rows
 from hokical.io.identities import hash_chunk
 from hokical.io.sources import ChunkSource
 
-_FORMAT = 3
+_FORMAT = 4
 _LOCK = ".lock"
 #: Rows of the first chunk whose bytes are part of a source's identity.
 _LOOKED_AT = 1000
