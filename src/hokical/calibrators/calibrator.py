@@ -164,6 +164,12 @@ class Calibrator:
         `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside, the
         interval is extended to it. Venn-Abers prediction has an interval of its own for the label's
         probability, without a `delta`, which is given until `certify` is called.
+
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
+        >>> Hoki().fit(val_logits, val_labels).predict_interval(test_logits).shape
+        (10000, 2)
         """
         delta = check_chance("delta", delta)
         data = self._check_logits(logits)

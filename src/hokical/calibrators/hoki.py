@@ -38,28 +38,45 @@ class Hoki(BaseCalibrator):
     switches the label to each class. Uniform noise would give 0 to classes out of its reach;
     Gaussian noise of the same deviation is used instead.
 
-    `noise` is a Gaussian, Uniform or Gumbel; "auto" chooses family and width on the validation set
-    (`select_noise`), always with exact stability. `draws=None` computes stability exactly; a number
-    M draws M noise vectors once, by `random_state`, and counts over them, as in the paper. `n_bins`
-    is the number of equal-width confidence bins, `max_iter` the most steps of the recursion. `init`
-    says where every example starts: at the validation "accuracy", or at its softmax "confidence".
+    Parameters
+    ----------
+    noise : "auto" or a Gaussian, Uniform or Gumbel
+        "auto" chooses family and width on the validation set (`select_noise`).
+    draws : int, optional
+        None computes stability exactly. A number M draws M noise vectors once, by `random_state`,
+        and counts over them, as in the paper. (`noise="auto"` is always chosen exactly.)
+    n_bins : int
+        Number of equal-width confidence bins.
+    max_iter : int
+        Maximum number of steps of the recursion.
+    init : {"accuracy", "confidence"}
+        Where every example starts: at the validation accuracy, or at its softmax confidence.
+    unseen : {"nearest", "as_printed"}
+        What to say where the validation set has no example. "nearest" goes by the nearest examples:
+        in a gap between them confidence stays between theirs, above the most stable one it stays,
+        below the least stable one it falls with stability towards 1 / classes. And it is never 0 or
+        1: a bin of n examples says at least 1 / (n + 2) and at most (n + 1) / (n + 2).
+        "as_printed" is the paper to the letter: a bin without validation examples leaves a
+        confidence where it is, which can be 0.97 for equal logits; and bins without a mistake
+        say 1.
+    random_state : int, RandomState, Generator or None
+        Seed of the `draws`; not used when stability is exact.
 
-    `unseen` says what to do where the validation set has no example. "nearest" goes by the nearest
-    examples: in a gap between them confidence stays between theirs, above the most stable one it
-    stays, below the least stable one it falls with stability towards 1 / classes. And it is never 0
-    or 1: a bin of n examples says at least 1 / (n + 2) and at most (n + 1) / (n + 2). "as_printed"
-    is the paper to the letter: a bin without validation examples leaves a confidence where it is,
-    which can be 0.97 for equal logits; and bins without a mistake say 1.
+    Attributes
+    ----------
+    noise_, selection_ : the noise in use, and what `noise="auto"` tried (NoiseSelection) or None
+    draws_ : the shared noise vectors (seed and shape), or None when exact
+    accuracy_ : accuracy on the validation set
+    alpha_, beta_ : (n_iter_, n_bins), NaN in bins without validation examples
+    occupied_ : (n_iter_, n_bins) bool, the bins with validation examples
+    converged_, ending_ : "converged" (every bin's mean confidence is its accuracy), "cycle" (a few
+        examples go back and forth between bins) or "limit" (`max_iter` reached)
+    validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged, before
+        certainty is cut as under `unseen`, which adds at most 1 / n for each such bin
+    table_ : StabilityTable, the mergeable statistic that all of this is computed from
 
-    After `fit`: `noise_`, the noise in use, and `selection_`, what "auto" tried (NoiseSelection) or
-    None; `draws_`, the shared noise vectors (seed and shape), or None when exact; `accuracy_` on
-    the validation set; `alpha_` and `beta_` (n_iter_, n_bins), NaN in bins without validation
-    examples; `occupied_`, the bins with some; `converged_` and `ending_`: "converged" (every bin's
-    mean confidence is its accuracy), "cycle" (a few examples go back and forth between bins) or
-    "limit" (`max_iter` reached); `validation_ece_`, the remaining ECE on the validation set, 0 up
-    to rounding if converged, before certainty is cut as under `unseen`, which adds at most 1 / n
-    for each such bin; `table_`, the mergeable StabilityTable that all of this is computed from.
-
+    Examples
+    --------
     >>> import numpy as np
     >>> from hokical import Hoki
     >>> rng = np.random.default_rng(0)

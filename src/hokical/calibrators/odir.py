@@ -180,35 +180,54 @@ class MatrixScalingODIR(ODIRCalibrator):
     The paper uses raw logits, and so depends on constants added to a row, which the softmax does
     not; here each row's mean (over the possible classes) is subtracted first.
 
-    `lambdas="quick"` tries lambdas from 10^6 to 10^-2 and mus from 10 to 10^-3 together: whole
-    decades of lambda with every second mu, then half decades and all mus around the best until no
-    neighbour is better. With more than 20 classes, decreasing lambdas end where the log loss is 5 %
-    (and 0.01) above its minimum. "paper" tries every lambda of the authors' experiments with every
-    mu: 1, 0.5 and 0.25 times powers of ten up to 10^6, from 10^-2, or from 10^-5 for at most 10
-    classes. That is 243 or 432 settings, each fitted once per fold, about ten times as many as
-    "quick" needs: seconds with 3 classes, very long with 100. Numbers are all tried; a single one
-    is used without cross-validation. `mus=None` are 10 to 0.001 for "quick", the powers of ten
-    above for "paper", and lambda itself for numbers; with numbers for both, all combinations are
-    tried.
+    Parameters
+    ----------
+    lambdas : {"quick", "paper"}, number or sequence of numbers
+        "quick" tries lambdas from 10^6 to 10^-2 and mus from 10 to 10^-3 together: whole decades of
+        lambda with every second mu, then half decades and all mus around the best until no
+        neighbour is better. With more than 20 classes, decreasing lambdas end where the log loss is
+        5 % (and 0.01) above its minimum.
+        "paper" tries every lambda of the authors' experiments with every mu: 1, 0.5 and 0.25 times
+        powers of ten up to 10^6, from 10^-2, or from 10^-5 for at most 10 classes. That is 243 or
+        432 settings, each fitted once per fold, about ten times as many as "quick" needs, including
+        the slow ones: seconds with 3 classes, very long with 100.
+        Given numbers are all tried; a single one is used without cross-validation.
+    mus : number or sequence of numbers, optional
+        None: 10 to 0.001 for "quick", the powers of ten above for "paper", and for numbers mu is
+        lambda itself. With numbers for both, all combinations are tried.
+    cv : int, list of (train, test) row indices, or scikit-learn splitter
+        Number of folds, or the splits themselves. Folds are stratified by class and keep copies of
+        an example together. A splitter is called with the logits and labels, and not saved. The
+        default is 3, not the 5 of `AutoCalibrator`, as another number chooses other penalties than
+        in the documented results.
+    tol : float
+        The fit ends when a step is expected to lower the penalised log loss by less than this.
+    max_iter : int
+        Maximum number of Newton steps of a fit.
+    random_state : int, RandomState or None
+        Seed of the folds.
 
-    `cv` is the number of folds (3, not the 5 of `AutoCalibrator`, as another number chooses other
-    penalties than in the documented results), stratified by class and with copies of an example
-    together; or a list of (train, test) row indices; or a scikit-learn splitter, which is called
-    with logits and labels, and not saved. `random_state` is the seed of the folds. A fit ends when
-    a step is expected to lower the penalised log loss by less than `tol`, or after `max_iter`
-    Newton steps.
+    Attributes
+    ----------
+    weight_ : (classes, classes), W
+    bias_ : (classes,), b
+    lambda_, mu_ : the penalties in use
+    cv_results_ : dict of arrays "lambda", "mu", "log_loss" and "converged" of the settings tried,
+        empty if there was only one
+    n_iter_ : Newton steps of the last fit
+    converged_ : False if the solver ended early, or if only the ridge keeps W finite: scaling alone
+        gets every example right, or the ridge exceeds 1e-5 of log loss
 
-    After `fit`: `weight_` (classes, classes) and `bias_` (classes,), W and b; `lambda_` and `mu_`,
-    the penalties in use; `cv_results_`, arrays "lambda", "mu", "log_loss" and "converged" of the
-    settings tried, empty if there was only one; `n_iter_`, Newton steps of the last fit;
-    `converged_`, False if the solver ended early, or if only the ridge keeps W finite: scaling
-    alone gets every example right, or the ridge exceeds 1e-5 of log loss.
-
+    Notes
+    -----
     Examples whose true class is impossible (-inf) are left out of the fit with a warning. Another
     impossible class gets probability 0, and as a feature it has the value of the least likely
-    possible class. A weight of 2 equals repetition, in the choice of the penalties too. A fit takes
-    about seven (n, classes) float64 arrays and a dozen (classes, classes) ones.
+    possible class. A weight of 2 equals repetition, in the choice of the penalties too.
 
+    A fit takes about seven (n, classes) float64 arrays and a dozen (classes, classes) ones.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from hokical.calibrators import MatrixScalingODIR
     >>> rng = np.random.default_rng(0)

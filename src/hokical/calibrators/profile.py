@@ -40,23 +40,33 @@ class StabilityProfile(BaseCalibrator):
     over temperature scaling (more than one standard error if mistakes are few). If "no correction"
     has more than half of the weight, the confidence is that of temperature scaling.
 
-    `widths` are scales of the Gaussian noise as multiples of the fitted temperature. `penalty` is
-    "auto", the average above, or a number, used as the only penalty: half of it times the sum of
-    squared coefficients of standardised features is added to the sum of the examples' log losses.
-    inf is temperature scaling. `sample_weight` counts examples here. `max_iter` limits the Newton
-    steps at each penalty.
+    Parameters
+    ----------
+    widths : sequence of float
+        Scales of the Gaussian noise as multiples of the fitted temperature.
+    penalty : "auto" or float
+        "auto" averages over penalties as above. A number is used as the only penalty: half of it
+        times the sum of squared coefficients of standardised features is added to the sum of the
+        examples' log losses. inf is temperature scaling. `sample_weight` counts examples here.
+    max_iter : int
+        Maximum number of Newton steps at each penalty.
 
-    After `fit`: `temperature_`, as of temperature scaling, or 1 if the validation set has no
-    mistake to learn from; `widths_` (W,), the scales of the noise in logits; `intercept_` and
-    `coef_` (1 + 2 W,) of the correction, of the scaled softmax's log-odds, then of log gamma and
-    log(1 - gamma) at each width; `range_` (2,), the smallest and largest correction on the
-    validation set, to which others are clipped; `familiar_`, the distribution of the features on
-    the validation set: for features farther out, the correction fades towards the scaled softmax;
-    `penalties_`, `shares_` and `loo_log_loss_` (K,), the penalties tried, inf first, their weights
-    in the average, and their mean leave-one-out log loss (nats) of the confidence; `penalty_`, the
-    one with the largest weight; `n_iter_`, `converged_` and `message_`, how the fits ended, and
-    what was chosen, in words.
+    Attributes
+    ----------
+    temperature_ : as of temperature scaling; 1 if the validation set has no mistake to learn from
+    widths_ : (W,), the scales of the noise in logits: `widths` times the temperature
+    intercept_, coef_ : of the correction; `coef_` (1 + 2 W,) is of the scaled softmax's log-odds,
+        then of log gamma and log(1 - gamma) at each width
+    range_ : (2,), the smallest and largest correction on the validation set; others are clipped
+    familiar_ : Familiar, the distribution of the features on the validation set: for features
+        farther out, the correction fades towards the scaled softmax
+    penalties_, shares_, loo_log_loss_ : (K,), the penalties tried, inf first; their weights in the
+        average; and their mean leave-one-out log loss (nats) of the confidence
+    penalty_ : the penalty with the largest weight
+    n_iter_, converged_, message_ : how the fits ended, and what was chosen, in words
 
+    Examples
+    --------
     >>> from hokical import StabilityProfile
     >>> from hokical.demo import demo_logits
     >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()

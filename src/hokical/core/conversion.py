@@ -48,11 +48,24 @@ def from_probabilities(
 ) -> FloatArray:
     """Logits from probabilities: (n, classes) rows that sum to 1, or (n,) for class 1 of two.
 
-    Where several classes share the largest probability of a row, the first is the label. `zeros`
-    says what a probability of 0 means. "unlikely": very unlikely, -744.4; when a calibrator is
-    fitted on such logits, it also learns how likely a 0 is. "impossible": -inf, and the class gets
-    probability 0 from every method.
+    Where several classes share the largest probability of a row, the first is the label.
 
+    Parameters
+    ----------
+    probabilities : array-like of shape (n, classes) or (n,)
+    zeros : {"unlikely", "impossible"}
+        What a probability of 0 means. "unlikely": very unlikely, -744.4; when a calibrator is
+        fitted on such logits, it also learns how likely a 0 is. "impossible": -inf, and the class
+        gets probability 0 from every method.
+    name : str
+        Name of the argument in error messages.
+
+    Returns
+    -------
+    logits : array of shape (n, classes), (n, 2) for (n,)
+
+    Examples
+    --------
     >>> from_probabilities([[0.25, 0.75], [0.0, 1.0]]).round(1).tolist()
     [[-1.4, -0.3], [-744.4, 0.0]]
     >>> from_probabilities([0.75, 1.0], zeros="impossible").round(1)

@@ -11,9 +11,14 @@ from hokical.core.logits import Logits, as_logits
 class Views(Logits):
     """Logits (n, classes) with those of transformed inputs; pass it wherever logits are expected.
 
-    `transformed` (n_transforms, n, classes) are the logits of the same inputs under each
-    transformation, always in the same order.
+    Parameters
+    ----------
+    logits : array of shape (n, classes)
+    transformed : array of shape (n_transforms, n, classes)
+        The logits of the same inputs under each transformation, always in the same order.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> views = Views(np.eye(3), np.stack([0.5 * np.eye(3), 0.2 * np.eye(3)]))
     >>> views.n_rows, views.n_transforms

@@ -39,12 +39,21 @@ def open_source(
 ) -> ChunkSource:
     """A source that reads a file, or all files of a folder, a chunk at a time.
 
-    `data` is a path, a list of paths, a pyarrow Dataset or Table: `.npy` and `.npz` (mapped into
-    memory where they are not compressed), a Zarr folder, `.parquet`: one file, a folder of them, or
-    a pattern such as "scores/*.parquet". Other formats are read at once. Subfolders called
-    `name=value` are columns, such as `split=val`. `split` and, for `.npy`, `.npz` and Zarr,
-    `labels` are as in `hokical.io.read_examples`. Columns called `classes` are the logits.
+    Parameters
+    ----------
+    data : path, list of paths, pyarrow Dataset or Table
+        `.npy` and `.npz` (mapped into memory where they are not compressed), a Zarr folder,
+        `.parquet`: one file, a folder of them, or a pattern such as "scores/*.parquet". Other
+        formats are read at once. Subfolders called `name=value` are columns, such as `split=val`.
+    split : {"val", "test"}
+        Which part, if the data has parts, as in `hokical.io.read_examples`.
+    labels : path, optional
+        Another file with the labels, for `.npy`, `.npz` and Zarr.
+    classes : tuple of str
+        Columns of a table with these names, in this order, are the logits.
 
+    Examples
+    --------
     >>> import tempfile, pathlib
     >>> import numpy as np
     >>> folder = pathlib.Path(tempfile.mkdtemp())

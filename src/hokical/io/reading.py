@@ -64,15 +64,23 @@ def read_examples(
 ) -> LabelledRows:
     """Read logits and labels from a file; DataFileError says what is wrong with a bad one.
 
-    `path` is a .npz, .npy, .csv, .parquet, .safetensors file, or a pickle of NumPy arrays. Where
-    only the best logits of each row are known, `topk_values` (or `topk_log_probabilities`) and
-    `topk_indices`, (n, k) each, with `n_classes` give a `TopK`. A column `sample_weight`, `weight`
-    or `weights` of a table, or an array `sample_weight`, says how much a row counts.
-
-    `split` chooses one of a file's parts (`val_logits`, `test_logits`, ...); `labels` is another
-    file with the labels, where they are not `NAME_labels.npy` beside `NAME_logits.npy`; the number
-    of classes must be that of the calibrator `fitted_by`; `wanted` says what the scores are, if not
-    logits, names of classes, columns to keep.
+    Parameters
+    ----------
+    path : path
+        .npz, .npy, .csv, .parquet, .safetensors, or a pickle of NumPy arrays. Where only the best
+        logits of each row are known, `topk_values` (or `topk_log_probabilities`) and
+        `topk_indices`, (n, k) each, with `n_classes` give a `TopK`. A column `sample_weight`,
+        `weight` or `weights` of a table, or an array `sample_weight`, says how much a row counts.
+    split : {"val", "test"}
+        Which part, if the file has parts (`val_logits`, `test_logits`, ...).
+    labels : path, optional
+        Another file with the labels. `NAME_labels.npy` is found beside `NAME_logits.npy`.
+    need_labels : bool
+        Whether a file without labels is an error.
+    fitted_by : Calibrator, optional
+        The logits must have as many classes as this calibrator.
+    wanted : Wanted
+        What the scores are, if not logits; names of classes; columns to keep.
     """
     openers = [partial(_open, wanted=each) for each in (wanted, LABELS_ALONE)]
     found = FileArrays(Path(path), split, labels, openers[0], wanted, openers[1])

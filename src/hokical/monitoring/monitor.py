@@ -32,20 +32,34 @@ class CalibrationMonitor(WatchedStream):
     stream was cut. It keeps sums, never examples, so its size does not grow. All methods may be
     called from several threads.
 
-    The `reference` is what was known at fit time. A fitted `Hoki` carries it; for other calibrators
-    use `CalibrationMonitor.from_validation`. With None, shifts of the inputs cannot be detected.
-    The `window` is what counts as now: the last so many labelled examples (and as many predictions,
-    for the inputs), or those of the last `timedelta`. It slides in steps of 2 %.
+    Parameters
+    ----------
+    reference : fitted Hoki, Reference or None
+        What was known at fit time. A fitted `Hoki` carries it; for other calibrators use
+        `CalibrationMonitor.from_validation`. With None, shifts of the inputs cannot be detected.
+    window : int or timedelta
+        What counts as now: the last so many labelled examples (and as many predictions, for the
+        inputs), or those of the last period of time. It slides in steps of 2 %.
+    delta : float
+        Probability of *ever* raising a false alarm about calibration, once more the same of one
+        about any class, and of a false alarm about inputs at each look.
+    tolerance, class_tolerance : float
+        By how much confidence, and that of the rows with one predicted label, may be off without an
+        alarm. A gap that the reference cannot exclude, because it is small, is tolerated too.
+    interval_delta : float
+        Probability that the interval of the ECE misses the true error, at each look.
+    min_labels : int
+        Labelled examples before there is a verdict on calibration (except for alarms), and
+        predictions before there is one on inputs.
+    n_bins : int
+        Number of equal-width bins of confidence.
+    model : str
+        Name of the model in exports.
+    n_classes : int, optional
+        Number of classes, each of which then gets its own test; by default the calibrator's.
 
-    `delta` is the probability of *ever* raising a false alarm about calibration, once more the same
-    of one about any class, and of a false alarm about inputs at each look. By `tolerance`, and for
-    the rows with one predicted label by `class_tolerance`, confidence may be off without an alarm;
-    a gap that the reference cannot exclude, because it is small, is tolerated too. `interval_delta`
-    is the probability that the interval of the ECE misses the true error, at each look. There are
-    `min_labels` labelled examples before a verdict on calibration (except for alarms), and as many
-    predictions before one on inputs. `n_bins` are bins of equal width, `model` is the name in
-    exports, and `n_classes`, a calibrator's own by default, gives each class a test.
-
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.uniform(0.5, 1.0, size=3000)
     >>> monitor = CalibrationMonitor(None)

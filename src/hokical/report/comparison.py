@@ -111,17 +111,31 @@ def compare(
 ) -> Comparison:
     """Fit each method on `validation` (logits, labels) and measure it on `test`.
 
-    `methods` are registry names, estimators with options, classes of your own, or a mapping of
-    names to them. A fitted calibrator is used as it is, others are fitted. None means "auto" and
-    every method that needs only logits and labels. Methods that the data do not allow are left out,
-    see `Comparison.skipped`.
+    Parameters
+    ----------
+    validation, test : (logits, labels)
+        Logits (n, classes) and labels (n,); the methods are fitted on the first and measured on the
+        second.
+    methods : names, estimators, or a mapping of names to them, optional
+        Registry names, estimators with options, classes of your own. A fitted calibrator is used as
+        it is, others are fitted. None means "auto" and every method that needs only logits and
+        labels. Methods that the data do not allow are left out, see `Comparison.skipped`.
+    subject : str, optional
+        The method of the headline, to which others are compared. None: "auto" if it is among them,
+        else the last one. Name it before you look at the test set: the guarantee needs that.
+    title : str, optional
+        Title of the report.
+    data_names : (str, str)
+        Names of the validation and the test data in the report.
+    n_resamples : int
+        Number of resamples of the bootstrap intervals; 0 for none.
+    random_state : int
+        Seed of the bootstrap, also passed to methods given by name.
+    progress : bool, optional
+        Show a progress bar; None shows one on a terminal once a second has passed.
 
-    `subject` is the method of the headline, to which others are compared. None: "auto" if it is
-    among them, else the last one. Name it before you look at the test set: the guarantee needs
-    that. `title` and `data_names` (of validation and test data) are for the report; `n_resamples`
-    and `random_state` for the bootstrap intervals, the latter also for methods given by name. A
-    `progress` bar is shown, if None on a terminal after a second.
-
+    Examples
+    --------
     >>> from hokical import Hoki
     >>> from hokical.demo import demo_logits
     >>> methods = {"uncalibrated": "uncalibrated", "hoki 20": Hoki(n_bins=20)}

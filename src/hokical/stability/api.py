@@ -16,18 +16,27 @@ def label_stability(
 ) -> Array:
     """The chance that noise added to the logits leaves each row's label unchanged.
 
-    `logits` (n, classes) are an array of any library, array-like or a `TopK`, for which the answer
-    is the midpoint of `stability_bounds`; -inf marks an impossible class. `noise`, a Gaussian,
-    Uniform or Gumbel, is added to every logit independently.
+    Parameters
+    ----------
+    logits : array of any library of shape (n, classes), array-like, or TopK
+        -inf marks an impossible class. For a `TopK` the answer is the midpoint of
+        `stability_bounds`.
+    noise : Gaussian, Uniform or Gumbel
+        Added to every logit independently.
+    draws : int, optional
+        None, the default, solves the integral: no randomness. A number M counts over M noise
+        vectors shared by all rows, as in the paper; its standard error is at most 0.5/sqrt(M). Sums
+        of logit and noise are float64 for float64 logits, else float32.
+    random_state : int, RandomState, Generator or None
+        Where the seed of the draws comes from.
 
-    `draws=None` solves the integral: no randomness. A number M counts over M noise vectors shared
-    by all rows, as in the paper, with a standard error of at most 0.5/sqrt(M); `random_state` (int,
-    RandomState, Generator or None) is where their seed comes from. Sums of logit and noise are
-    float64 for float64 logits, else float32.
+    Returns
+    -------
+    gamma : array of shape (n,), of the library and on the device of the logits
+        float64 for NumPy arrays and lists; for others float32, unless they are float64.
 
-    The answer (n,) has the library and the device of the logits, float64 for NumPy arrays and
-    lists; for others float32, unless they are float64.
-
+    Examples
+    --------
     >>> from hokical import label_stability
     >>> from hokical.stability.noise import Gaussian
     >>> label_stability([[3.0, 1.0, 0.0], [1.0, 1.0, -9.0]], Gaussian(1.0)).round(4)

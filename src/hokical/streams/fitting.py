@@ -31,6 +31,8 @@ def fit(
 
     Parameters
     ----------
+    calibrator : estimator
+        Of any method; the same object is returned, fitted.
     source : ChunkSource, path, pyarrow Dataset or Table, or chunks
         Chunks are (logits, labels) or (logits, labels, sample_weight), in a sequence, an iterator,
         or a function that returns one. See `from_arrays`, `from_chunks` and `open_source`.
@@ -44,9 +46,12 @@ def fit(
         at most one block is lost (a pass for `profile`, all for methods that gather).
     spool : bool
         Keep the chunks of an iterator in a temporary file, for methods that need several passes.
+        Needs as much disk as the chunks have bytes.
     progress : bool, optional
         Show a progress bar for every pass; None shows one on a terminal once a second has passed.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from hokical.calibrators import make
     >>> from hokical.streams import fit

@@ -81,17 +81,31 @@ def attach(
 
     The classifier's outputs stay; `labels`, `confidence` and, as in `export`, `probabilities` are
     added, under `hokical_labels` and so on where the names are taken. The model keeps its opset;
-    one older than 13 is converted. `path`, `precision`, `probabilities` and `support` are as in
-    `export`.
+    one older than 13 is converted.
 
-    `model` is a path or an `onnx.ModelProto`, which is copied, not changed; the calibrator was
-    fitted on its scores, and `recal` adds an input `transformed` (transforms, batch, classes).
-    `output` names the tensor with the scores, an output or any other; it is not needed where only
-    one output of floats (batch, classes) could be meant. `class_axis` says where the classes are,
-    if not in the last of two axes: 1 for maps (batch, classes, height, width). Labels and
-    confidence have the other axes, in their order. With `scores="probabilities"` the logarithm is
-    calibrated, as by `hokical.from_probabilities`, with the `zeros` of the calibrator's fit.
+    Parameters
+    ----------
+    model : path or onnx.ModelProto
+        The classifier. A ModelProto is copied, not changed.
+    calibrator : Calibrator
+        Fitted on this classifier's scores. `recal` adds an input `transformed` (transforms, batch,
+        classes).
+    output : str, optional
+        Name of the tensor with the scores, an output or any other. Not needed where only one output
+        of floats (batch, classes) could be meant.
+    class_axis : int, optional
+        Where the classes are, if not in the last of two axes: 1 for maps (batch, classes, height,
+        width). Labels and confidence have the other axes, in their order.
+    scores : {"logits", "probabilities"}
+        What the tensor holds. Of probabilities the logarithm is calibrated, as by
+        `hokical.from_probabilities`.
+    zeros : {"unlikely", "impossible"}
+        For probabilities: the `zeros` with which the calibrator was fitted.
+    path, precision, probabilities, support
+        As in `export`.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from onnx import TensorProto, helper
     >>> from hokical.calibrators import Uncalibrated

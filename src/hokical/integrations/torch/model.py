@@ -40,19 +40,29 @@ _register_namedtuple(CalibratedOutput, serialized_type_name="hokical.CalibratedO
 class CalibratedModel(nn.Module):
     """A network whose forward gives logits, labels and confidence.
 
-    `model` is any network that returns logits. It is neither copied nor changed; training and
-    evaluation mode, device, gradients are as ever. A network in training mode therefore stays in
-    it: call `.eval()` before predicting. The `calibrator`, fitted or a `CalibratorModule`, goes to
-    where the logits are; `fitted` is the calibrator itself, for `fitted.save(...)`.
+    Parameters
+    ----------
+    model : nn.Module
+        Any network that returns logits. It is neither copied nor changed; training and evaluation
+        mode, device, gradients are as ever. A network in training mode therefore stays in it:
+        call `.eval()` before predicting.
+    calibrator : a fitted calibrator, or a CalibratorModule
+        It goes to where the logits are; `fitted` is the calibrator itself, for `fitted.save(...)`.
+    class_axis : int
+        Where the classes are in the logits: -1 for (n, classes) and (n, tokens, classes), 1 for
+        (n, classes, height, width).
+    get_logits : callable, optional
+        From what the network returns to the logits. By default: a tensor as it is, `.logits` or
+        `["logits"]`, or the first of a tuple.
+    transforms : sequence of callables, optional
+        For ReCal: the transformations used in its fit, in that order. Each takes the network's
+        first argument, and the network runs once more for each.
+    as_tuple : bool
+        Return a plain tuple instead of a `CalibratedOutput`, so that an exported program can be
+        loaded where hokical is not installed.
 
-    `class_axis` says where the classes are in the logits: -1 for (n, classes) and (n, tokens,
-    classes), 1 for (n, classes, height, width). `get_logits` makes logits of what the network
-    returns; by default: a tensor as it is, `.logits` or `["logits"]`, or the first of a tuple.
-    `transforms` are for ReCal: the transformations used in its fit, in that order. Each takes the
-    network's first argument, and the network runs once more for each. With `as_tuple` a plain tuple
-    is returned instead of a `CalibratedOutput`, so that an exported program can be loaded where
-    hokical is not installed.
-
+    Examples
+    --------
     >>> import torch
     >>> from hokical import Hoki
     >>> from hokical.integrations.torch import CalibratedModel

@@ -139,9 +139,19 @@ class CalibratorModule(nn.Module):
 def as_module(calibrator: Calibrator) -> CalibratorModule:
     """A fitted calibrator as an `nn.Module`: logits in, labels and confidence out.
 
-    The calibrator may be of any method, or loaded from a file. Results are those of its `predict`,
-    `predict_confidence` and `predict_proba`; fitting it again does not change the module.
+    Parameters
+    ----------
+    calibrator : Calibrator
+        Fitted, of any method, or loaded from a file.
 
+    Returns
+    -------
+    CalibratorModule
+        Its results are those of the calibrator's `predict`, `predict_confidence` and
+        `predict_proba`. It holds a copy: fitting the calibrator again does not change it.
+
+    Examples
+    --------
     >>> import torch
     >>> from hokical import make
     >>> from hokical.integrations.torch import as_module
