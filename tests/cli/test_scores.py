@@ -262,6 +262,30 @@ def test_a_fit_takes_no_column_of_ids_for_a_class(tmp_path: Path) -> None:
     assert hokical.load(cal).beside["classes"] == ["cat", "dog"]
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_class_may_be_called_id_if_it_is_named(tmp_path: Path, suffix: str) -> None:
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    logits, labels = synthetic_logits(120, 3, seed=1)
+    names, path = ("en", "de", "id"), tmp_path / f"lang.{suffix}"
+    columns = dict(zip(names, logits.T, strict=True)) | {"label": np.array(names)[labels]}
+    hokical.io.write_table(path, columns)
+    cal, out = tmp_path / "cal.json", tmp_path / "out.csv"
+    fit = ("fit", path, "-o", cal, "--method", "temps", "--classes")
+    assert "a column `fr`, named by --classes" in one_line(hokical_command(*fit, "en,id,fr"))
+    done = hokical_command(*fit, ",".join(names))
+    assert done.code == 0, done.err
+    assert hokical_command("apply", cal, path, "-o", out).code == 0
+    lines = out.read_text().splitlines()
+    assert lines[0] == "label,confidence"
+    assert [line.split(",")[0] for line in lines[1:]] == [names[k] for k in logits.argmax(axis=1)]
+    assert hokical_command("evaluate", path, "--calibrator", cal).code == 0
+    assert hokical_command("monitor", cal, path, "--reference", path).code == 0
+    again = hokical_command("apply", cal, path, "-o", out, "--keep", "id")
+    assert again.code == 0, again.err
+    assert float(out.read_text().splitlines()[1].split(",")[0]) == logits[0, 2]
+
+
 def test_names_of_labels_of_one_score_need_an_option(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("risk,label\n1.5,yes\n-0.5,no\n")
     fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--binary-score", "risk")

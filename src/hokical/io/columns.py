@@ -67,8 +67,8 @@ def find_columns(
     split = index.get("split")
     kept = {header[i]: i for i in _kept_columns(path, index, wanted)}
     taken = (labels, split, weights, *kept.values())
-    rest = {name: i for name, i in index.items() if i not in taken}
     named = [normalize(name) for name in wanted.classes]
+    rest = {name: i for name, i in index.items() if i not in taken or name in named}
     if not wanted.scores and (labels is not None or len(names) == 1):
         logits, labels = [], labels or 0
     elif wanted.binary_score is not None:
@@ -79,6 +79,8 @@ def find_columns(
         logits = _logit_columns(path, rest, wanted)
     if wanted.keep == ALL:
         kept = {name: i for i, name in enumerate(header) if i not in logits}
+    elif wanted.keep is None:  # a class may be called `id`
+        kept = {name: i for name, i in kept.items() if i not in logits}
     patterns = (_NUMBERED, _NUMBERED_PROBABILITY)
     numbered = any(p.fullmatch(names[i]) for p in patterns for i in logits)
     classes = () if numbered or len(logits) < 2 else tuple(header[i] for i in logits)

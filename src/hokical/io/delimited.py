@@ -63,6 +63,7 @@ def _find_columns(
             "Name every column, and write numbers with a decimal point, not a comma.",
         )
     words = {*layout.kept.values(), *([] if layout.split is None else [layout.split])}
+    words -= set(layout.logits)  # numbers, also if they are to be kept
     if layout.labels is not None:
         label = "".join(row[layout.labels : layout.labels + 1])  # a short row has none
         if wanted.unlabelled or (label.strip() and not _is_number(label)):
