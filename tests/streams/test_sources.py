@@ -288,6 +288,25 @@ def test_folders_called_name_is_value_are_columns(examples, tmp_path) -> None:
         assert_array_equal(rows_of(open_source(data, split="test"), 10)[1], labels[3010:])
 
 
+@pytest.mark.parametrize(("days", "others"), [((1, 2), ""), (("mon", "tue"), "target=7")])
+def test_partitions_are_no_classes(examples, tmp_path, days, others) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    from pyarrow import dataset
+
+    logits, labels = examples
+    names = ("cat", "dog", "bird", "fish", "cow")
+    for day, rows in zip(days, (slice(0, 3000), slice(3000, None)), strict=True):
+        folder = tmp_path / f"day={day}" / others / f"weight={len(labels[rows])}"
+        folder.mkdir(parents=True)
+        columns = dict(zip(names, logits[rows].T, strict=True)) | {"label": labels[rows]}
+        pq.write_table(pa.table(columns), folder / "a.parquet")
+    for data in (tmp_path, dataset.dataset(tmp_path, partitioning="hive")):
+        source = open_source(data)
+        check_rows(source, examples)
+        assert source.classes == names
+        assert {w for chunk in source for w in chunk.weights} == {1000, 3000}
+
+
 def test_lists_are_read_a_block_at_a_time(examples, tmp_path) -> None:
     logits = np.tile(examples[0][:600], (1, 200))
     write_parquet(tmp_path, (logits, examples[1][:600]), n_files=1, listed=True)

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hokical.io import names as spelling
 from hokical.io.chunks import Chunk, block_rows, read_ahead, skip_rows
 from hokical.io.columns import KIND, find_columns, parquet_library, table_rows
 from hokical.io.errors import DataFileError, report_damage
@@ -124,7 +125,7 @@ class DatasetSource(TableSource):
                 f"{type(data).__name__}. Read it into a Table with `.read_all()`, or name files."
             )
         self.dataset = data = sets.dataset(data) if isinstance(data, arrow.Table) else data
-        super().__init__(path or _DATASET, data.schema.names, split, classes)
+        super().__init__(path or _DATASET, _column_names(data), split, classes)
         if self._layout.split is None:
             self.n_rows = int(data.count_rows())
 
@@ -151,6 +152,19 @@ class DatasetSource(TableSource):
             size = _batch_rows(logits, iter(head))
             for batch in self.dataset.to_batches(columns=self._columns, batch_size=size, **frugal):
                 yield self._chunk(self.path or _DATASET, batch)
+
+
+def _column_names(dataset: Any) -> list[str]:
+    """Of the fields of its partitions, such as a day, only those that no column stands for."""
+    fields = getattr(getattr(dataset, "partitioning", None), "schema", ())
+    parts = {normalize(field.name): field.name for field in fields}
+    names = [name for name in dataset.schema.names if name not in parts.values()]
+    columns = set(map(normalize, names))
+    for words in (("split",), spelling.LABELS, spelling.WEIGHTS):
+        found = spelling.first_known(parts, words)
+        if found is not None and columns.isdisjoint(words):
+            names.append(parts[found])
+    return names
 
 
 def _frugal(dataset: Any) -> dict[str, Any]:
