@@ -286,6 +286,36 @@ def test_a_class_may_be_called_id_if_it_is_named(tmp_path: Path, suffix: str) ->
     assert float(out.read_text().splitlines()[1].split(",")[0]) == logits[0, 2]
 
 
+def test_a_label_that_was_set_aside_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("en,de,id,label\n1,2,0,de\n3,1,9,id\n")
+    fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--method", "temps")
+    said = one_line(hokical_command(*fit))
+    assert "got 'id' in row 1. The column `id` was not taken for a class" in said
+    assert "--classes en,de,id." in said
+
+
+def test_columns_of_a_folder_are_set_aside_or_named(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    logits, labels = synthetic_logits(120, 3, seed=1)
+    folder, cal = tmp_path / "folder", tmp_path / "cal.json"
+    folder.mkdir()
+    columns = dict(zip(("id", "cat", "dog"), logits.T, strict=True)) | {"label": labels % 2}
+    hokical.io.write_table(folder / "a.parquet", columns)
+    fit = ("fit", folder, "-o", cal, "--method", "temps")
+    assert "Not taken for a class: id." in hokical_command(*fit).err
+    assert hokical.load(cal).beside["classes"] == ["cat", "dog"]
+    hokical.io.write_table(folder / "a.parquet", columns | {"epoch": labels})
+    assert "--classes cat,dog" in one_line(hokical_command(*fit))
+    done = hokical_command(*fit, "--classes", "dog,id")
+    assert done.code == 0, done.err
+    assert "Not taken" not in done.err
+    expected = hokical.make("temps").fit(logits[:, [2, 0]], labels % 2).temperature_
+    assert hokical.load(cal).temperature_ == pytest.approx(expected)
+    assert "dog" in hokical_command("evaluate", folder, "--classes", "dog,id").out
+    assert "once; got 2: dog, dog" in one_line(hokical_command(*fit, "--classes", "dog,dog"))
+    assert "not on folders" in one_line(hokical_command(*fit, "--probabilities"))
+
+
 def test_names_of_labels_of_one_score_need_an_option(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("risk,label\n1.5,yes\n-0.5,no\n")
     fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--binary-score", "risk")

@@ -73,11 +73,11 @@ def apply(
     fitted = data.load_calibrator(calibrator)
     scores = (probabilities, binary_score, classes, zeros, keep)
     wanted = data.choose_scores(
-        *scores, fitted=fitted, on_maps=dense is not None, on_folders=in_parts
+        *scores, fitted=fitted, on_maps=dense is not None, in_parts=in_parts
     )
     if in_parts:
-        names = tuple(fitted.beside.get("classes", ()))
-        task = hokical.streams.PartTask(fitted, proba=proba, split=split.literal, classes=names)
+        options: dict[str, Any] = {"split": split.literal, "classes": wanted.classes}
+        task = hokical.streams.PartTask(fitted, proba=proba, **options)
         _apply_to_parts(task, logits, output, scheduler, as_json)
         return
     suffix = ".npz" if dense else (".npz", *hokical.io.writing.TABLES)

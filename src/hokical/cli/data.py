@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,8 @@ def load_examples(
             f"Note: all of `{wanted.binary_score}` lies in [0, 1] and is taken for log-odds; if it "
             "is a probability, add --probabilities."
         )
-    if examples.kept and examples.classes and not wanted.classes and not wanted.keep:
-        say(f"Not taken for a class: {', '.join(examples.kept)}. If it is one, see --classes.")
+    if examples.classes and not wanted.classes and not wanted.keep:
+        _say_set_aside(examples.kept)
     if examples.part is not None:
         say(f"Using the {examples.part} part of {path} ({examples.logits.n_rows} examples).")
     if examples.weights is not None:
@@ -63,9 +63,10 @@ def choose_scores(
     keep: str | None = None,
     *,
     fitted: hokical.calibrators.FittedCalibrator | None = None,
-    **others: bool,
+    on_maps: bool = False,
+    in_parts: bool = False,
 ) -> hokical.io.Wanted:
-    """What the options, or else the fit, say of the scores of a file; not with any of `others`."""
+    """What the options, or else the fit, say of the scores of a file."""
     names, kept = (
         tuple(name.strip() for name in (text or "").split(",") if name.strip())
         for text in (classes, "" if keep == "none" else keep)
@@ -90,12 +91,13 @@ def choose_scores(
         keep=None if keep is None else kept,
         zeros=_choose("--zeros ", zeros and zeros.value, known.get("zeros"), "unlikely"),
     )
-    for other, given in others.items():
-        if given and (wanted.probabilities or wanted.binary_score or names):
-            raise typer.BadParameter(
-                "--probabilities, --binary-score and --classes, given here or in the fit, work on "
-                f"one file of scores (n, classes), not {other.replace('_', ' ')}."
-            )
+    not_logits = wanted.probabilities or wanted.binary_score
+    if (on_maps and names) or ((on_maps or in_parts) and not_logits):
+        place = "on maps, nor does --classes" if on_maps else "on folders or with --checkpoint"
+        raise typer.BadParameter(
+            "--probabilities and --binary-score, given here or in the fit, work on one file of "
+            f"scores (n, classes), not {place}."
+        )
     if zeros and not wanted.probabilities:
         raise typer.BadParameter("only goes with --probabilities.", param_hint="--zeros")
     if wanted.probabilities and not said:
@@ -132,10 +134,18 @@ def open_parts(
     """A source that is read in parts, with a message about weights; which part of a table it is."""
     source = hokical.streams.open_source(path, split=part.literal, labels=labels, classes=classes)
     with hokical.io.errors.report_file(path):  # without rows, for instance
-        weighted = source.first_chunk().weights is not None
-    if weighted:
+        first = source.first_chunk()
+        source.classes = hokical.io.names.check_classes(classes, first.n_classes) or source.classes
+    if source.classes and not classes:
+        _say_set_aside(source.set_aside)
+    if first.weights is not None:
         say_weighted(path)
     return source, part.literal if source.n_rows is None else None
+
+
+def _say_set_aside(columns: Iterable[str]) -> None:
+    if names := ", ".join(columns):
+        say(f"Not taken for a class: {names}. If it is one, see --classes.")
 
 
 def say_weighted(path: Path) -> None:

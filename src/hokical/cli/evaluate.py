@@ -54,7 +54,9 @@ def evaluate(
     options: dict[str, Any] = {"n_bins": bins, "full": full}
     in_parts = dense is not None or data.in_many_files(logits)
     scores = (probabilities, binary_score, classes, zeros)
-    wanted = data.choose_scores(*scores, fitted=fitted, on_maps_or_folders=in_parts)
+    wanted = data.choose_scores(
+        *scores, fitted=fitted, on_maps=dense is not None, in_parts=in_parts
+    )
     given: Any
     plain: hokical.Calibrator
     rows, new = None, hokical.make("uncalibrated")
@@ -88,7 +90,7 @@ def evaluate(
     else:
         names = [] if fitted is None else [f"; {fitted.name}: {method_title(fitted)}"]
         unit = "examples" if dense is None else "positions"
-        labels_of = () if in_parts else given.classes
+        labels_of = () if dense is not None else given.classes
         _show(summaries, logits, "".join([unit, *names]), labels_of)
 
 

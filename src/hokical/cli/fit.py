@@ -67,7 +67,7 @@ def fit(
         _show(model.calibrator_, counts, output, as_json, "positions")
         return
     if in_parts:
-        source, part = data.open_parts(val, split, labels)
+        source, part = data.open_parts(val, split, labels, wanted.classes)
         seconds = _time(lambda: hokical.streams.fit(calibrator, source, checkpoint=checkpoint))
         table, names = calibrator.fit_scores_, source.classes
         counts = {"examples": source.n_rows, "accuracy": None}

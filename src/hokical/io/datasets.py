@@ -35,8 +35,8 @@ class TableSource(ChunkSource):
         self.split = split
         self._names = list(names)
         layout = find_columns(path, self._names, Wanted(classes=classes, keep=None))
-        self._layout = replace(layout, kept={})
-        self.classes = self._layout.classes
+        self._layout, self.set_aside = replace(layout, kept={}), tuple(layout.kept)
+        self.classes = classes or layout.classes
         self._columns = [self._names[index] for index in self._layout.all()]
         self._logit_columns = [self._names[index] for index in self._layout.logits]
 

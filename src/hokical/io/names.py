@@ -225,8 +225,22 @@ def has_label(labels: AnyArray) -> BoolArray:
     return np.array([str(label).strip() not in absent for label in labels.tolist()], np.bool_)
 
 
-def encode_labels(labels: AnyArray, classes: Sequence[str]) -> AnyArray:
+def check_classes(names: tuple[str, ...], n_classes: int) -> tuple[str, ...]:
+    """Names of all classes, or none."""
+    if names and (len(names) != n_classes or len(set(names)) < len(names)):
+        raise ValueError(
+            f"`classes` must name each of the {n_classes} columns of scores once; got "
+            f"{len(names)}: {', '.join(names[:6])}. Check --classes."
+        )
+    return names
+
+
+def encode_labels(
+    labels: AnyArray, classes: Sequence[str], set_aside: Container[str] = ()
+) -> AnyArray:
     """Names of classes as column indices (n,); numbers stay, unless the names are numbers.
+
+    Columns `set_aside` were not taken for classes, which a label may show to be wrong.
 
     >>> encode_labels(np.array(["dog", "cat"]), ["cat", "dog"])
     array([1, 0])
@@ -248,10 +262,14 @@ def encode_labels(labels: AnyArray, classes: Sequence[str]) -> AnyArray:
     found = [places.get(str(label).strip(), -1) for label in labels.tolist()]
     if -1 in found:
         row = found.index(-1)
-        shown = ", ".join(classes[:6]) + (", ..." if len(classes) > 6 else "")
+        more = len(classes) > 6
+        shown = ", ".join(classes[:6]) + ", ..." * more
         got = repr(str(labels[row])) if has_label(labels[row : row + 1])[0] else "an empty cell"
+        remedy = "Fix or drop the row."
+        if (name := str(labels[row]).strip()) in set_aside:
+            remedy = f"The column `{name}` was not taken for a class; if it is one, name all "
+            remedy += f"classes: --classes {','.join([*classes[:6], name])}{',...' * more}."
         raise ValueError(
-            f"`labels` must be names of classes ({shown}); got {got} in row {row}. Fix or drop the "
-            "row."
+            f"`labels` must be names of classes ({shown}); got {got} in row {row}. {remedy}"
         )
     return np.array(found, np.int64)

@@ -79,8 +79,12 @@ def open_source(
         return ParquetSource([path], **options)
     if kind in ("npy", "npz"):
         return _map_arrays(path, split, labels)
-    found = read_examples(path, split=split, labels=labels, wanted=Wanted(classes=classes))
-    return ArraySource(found.logits.values, found.labels, found.weights, path=path)
+    found = read_examples(
+        path, split=split, labels=labels, wanted=Wanted(classes=classes, keep=None)
+    )
+    source = ArraySource(found.logits.values, found.labels, found.weights, path=path)
+    source.classes, source.set_aside = found.classes, tuple(found.kept)
+    return source
 
 
 def map_file(path: Path) -> Arrays:

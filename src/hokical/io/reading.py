@@ -110,7 +110,7 @@ def read_examples(
     known = spelling.has_label(truth) if partly else slice(None)
     checked = np.full(logits.n_rows, -1)
     with report_file(labels_path):
-        truth = spelling.encode_labels(tidy_labels(truth[known]), classes)
+        truth = spelling.encode_labels(tidy_labels(truth[known]), classes, kept)
     with report_file(labels_path, "If the first is a header, call it `label`." if header else ""):
         checked[known] = as_labels(truth, checked[known].shape[0], logits.n_classes)
     return LabelledRows(logits, checked, found.names.part, weights, classes, kept)
@@ -122,12 +122,7 @@ def _class_names(wanted: Wanted, arrays: Arrays, n_classes: int) -> tuple[str, .
     if not names and CLASSES in arrays and arrays[CLASSES].dtype.kind in "UT":
         names = tuple(arrays[CLASSES].tolist())
         return names if len(set(names)) == n_classes == len(names) else ()
-    if names and (len(names) != n_classes or len(set(names)) < len(names)):
-        raise ValueError(
-            f"`classes` must name each of the {n_classes} columns of scores once; got "
-            f"{len(names)}: {', '.join(names[:6])}. Check --classes."
-        )
-    return names
+    return spelling.check_classes(names, n_classes)
 
 
 class FileArrays:

@@ -39,6 +39,8 @@ class ChunkSource(ABC):
     path: Path | None = None
     #: Names of the classes, where the source has them.
     classes: tuple[str, ...] = ()
+    #: Columns that were taken for ids, and not for classes.
+    set_aside: tuple[str, ...] = ()
 
     @abstractmethod
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
