@@ -275,6 +275,8 @@ def test_a_class_may_be_called_id_if_it_is_named(tmp_path: Path, suffix: str) ->
     assert "a column `fr`, named by --classes" in one_line(hokical_command(*fit, "en,id,fr"))
     done = hokical_command(*fit, ",".join(names))
     assert done.code == 0, done.err
+    assert "120 examples, 3 classes, " in done.out
+    assert "classes    en, de, id\n" in done.out
     assert hokical_command("apply", cal, path, "-o", out).code == 0
     lines = out.read_text().splitlines()
     assert lines[0] == "label,confidence"

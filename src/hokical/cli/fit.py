@@ -91,7 +91,7 @@ def fit(
     known = {name: value for name, value in counts.items() if value is not None}
     beside = {**known, **about, "classes": list(names), "data": data.sketch(val, part)}
     calibrator.save(output, beside=beside)
-    _show(calibrator, counts | {"fit_seconds": seconds}, output, as_json, "examples")
+    _show(calibrator, counts | {"fit_seconds": seconds}, output, as_json, "examples", names)
 
 
 def _make(
@@ -116,7 +116,12 @@ def _time(work: Callable[[], object]) -> float:
 
 
 def _show(
-    calibrator: hokical.Calibrator, counts: dict[str, Any], output: Path, as_json: bool, unit: str
+    calibrator: hokical.Calibrator,
+    counts: dict[str, Any],
+    output: Path,
+    as_json: bool,
+    unit: str,
+    names: tuple[str, ...] = (),
 ) -> None:
     noise = getattr(calibrator, "noise_", None)
     facts = {
@@ -136,6 +141,7 @@ def _show(
     lines = {
         "method": calibrator.name,
         "fitted on": ", ".join(known),
+        "classes": ", ".join([*names[:10], "..."][: len(names)]),
         "noise": None if noise is None else repr(noise),
         "chosen": facts["reason"],
         "took": f"{counts['fit_seconds']:.2f} s",
