@@ -38,7 +38,8 @@ def apply(
         opt.text("Columns to copy: a,b, or all, or none.", metavar="COLUMNS", show_default="id"),
     ] = None,
     risk: Annotated[
-        float | None, opt.text("Also write `accepted`: labels with at most this error rate.")
+        float | None,
+        opt.text("Also write `accepted`: labels with at most this error rate, e.g. 0.05."),
     ] = None,
     delta: Annotated[float, opt.text("With --risk: chance that the error rate is larger.")] = 0.1,
     scheduler: Annotated[

@@ -32,7 +32,9 @@ def export(
         bool, text("With --attach: its scores are probabilities.", "--from-probabilities")
     ] = False,
     opset: Annotated[int | None, text("Version of the operators; 17 by default.")] = None,
-    float32: Annotated[bool, text("Compute in float32, for lack of float64.", "--float32")] = False,
+    float32: Annotated[
+        bool, text("Compute in float32, for runtimes without float64.", "--float32")
+    ] = False,
     probabilities: Annotated[
         bool | None, text("Give all probabilities; by default if cheap.", "--proba/--no-proba")
     ] = None,

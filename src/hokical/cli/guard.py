@@ -188,6 +188,8 @@ def _options(
         bool, text("Show the version and exit.", "--version", callback=_show_version, is_eager=True)
     ] = False,
     debug: Annotated[bool, text("Show tracebacks of errors; allowed anywhere.", "--debug")] = False,
-    strict: Annotated[bool, text("Fail (code 1) after a warning; anywhere.", "--strict")] = False,
+    strict: Annotated[
+        bool, text("Fail (exit code 1) after a warning; allowed anywhere.", "--strict")
+    ] = False,
 ) -> None:
     """Options of the command itself."""

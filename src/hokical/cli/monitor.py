@@ -83,7 +83,7 @@ def monitor(
     dense = data.dense_options(logits, class_axis, ignore_label, timestamp=timestamp)
     scores = (probabilities, binary_score, classes, zeros)
     plain = data.choose_scores(*scores, fitted=fitted, on_maps=dense is not None)
-    wanted = replace(plain, keep=(timestamp,) if timestamp else (), unlabelled=True)
+    wanted = replace(plain, keep=(timestamp,) if timestamp else None, unlabelled=True)
     read = partial(_read_rows, fitted=fitted, dense=dense)
     options = {"window": _read_window(window), "n_bins": bins, "delta": delta, "model": model}
     options |= {"tolerance": tolerance, "class_tolerance": class_tolerance}

@@ -67,7 +67,9 @@ IgnoreLabel = Annotated[
     list[int] | None,
     text("With --class-axis: a label to ignore, e.g. 255; repeatable.", metavar="<int>"),
 ]
-PositionsPerItem = Annotated[int | None, text("With --class-axis: positions per item.", min=1)]
+PositionsPerItem = Annotated[
+    int | None, text("With --class-axis: positions to use per item.", min=1)
+]
 CalibratorFile = Annotated[Path, argument("CALIBRATOR", "File that `fit` saved.")]
 _VALIDATION = "Logits and labels to fit on: .npz, .npy, .csv, .parquet, .safetensors, pickle."
 Validation = Annotated[Path, argument("VAL", _VALIDATION, show_default=False)]

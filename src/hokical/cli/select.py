@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from rich.text import Text
 
 import hokical
-from hokical.cli.data import load_examples
-from hokical.cli.options import Json, Labels, Part, Seed, Split, Validation, text
+from hokical.cli.data import choose_scores, load_examples
+from hokical.cli.options import Classes, Json, Labels, Part, Seed, Split, Validation, text
 from hokical.cli.show import check_options, new_table, show_json, show_table, stdout
 
 _SHOWN = 5
@@ -30,12 +30,13 @@ def select(
     ] = None,
     seed: Seed = 0,
     labels: Labels = None,
+    classes: Classes = None,
     split: Split = Part.val,
     as_json: Json = False,
 ) -> None:
     """Find the noise that separates examples best, for `fit --noise`."""
     names = [name.strip() for name in families.split(",") if name.strip()]
-    examples = load_examples(val, split, labels)
+    examples = load_examples(val, split, labels, wanted=choose_scores(None, None, classes, None))
     with check_options():
         found = hokical.select_noise(
             *examples.pair,
@@ -49,7 +50,7 @@ def select(
         best = {"noise": noise_option(found.noise), "best": _trial_dict(found.best)}
         show_json(best | {"trials": trials})
         return
-    _show(found, val)
+    _show(found, val, classes)
 
 
 def noise_option(noise: hokical.stability.noise.Noise) -> str:
@@ -63,7 +64,9 @@ def noise_option(noise: hokical.stability.noise.Noise) -> str:
     return f"{noise.family}:{','.join(numbers)}"
 
 
-def _show(found: hokical.fitting.noise_selection.NoiseSelection, source: Path) -> None:
+def _show(
+    found: hokical.fitting.noise_selection.NoiseSelection, source: Path, classes: str | None
+) -> None:
     table = new_table(("noise", "spread", "right if kept", "right if lost"))
     # Without the trials of a first search on fewer rows.
     trials = {t.noise: t for t in found.trials if t.n_examples == found.best.n_examples}
@@ -78,6 +81,7 @@ def _show(found: hokical.fitting.noise_selection.NoiseSelection, source: Path) -
     )
     # One line however narrow the terminal, so that it can be copied.
     command = f"hokical fit {quote(str(source))} --noise {noise_option(found.noise)} -o cal.json"
+    command += f" --classes {quote(classes)}" if classes else ""
     stdout().print(Text(f"Use it: {command}"), soft_wrap=True)
 
 
