@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from importlib import import_module
@@ -21,17 +22,39 @@ NEEDED = {
 }
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_public_name_appears_or_vanishes_unannounced(package: str) -> None:
+def skip_without_needed(package: str) -> None:
     missing = [name for name in NEEDED.get(package, ()) if find_spec(name) is None]
     if missing:
         pytest.skip(f"{package} needs {missing}")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_public_name_appears_or_vanishes_unannounced(package: str) -> None:
+    skip_without_needed(package)
     found = {f"{package}:{name}" for name in import_module(package).__all__}
     listed = {name for name in LISTED if name.startswith(f"{package}:")}
     assert found == listed, (
         "public names changed: say so in CHANGELOG.md (a name that goes is deprecated first, see "
         f"docs/api/promises.md), then edit tests/public_names.txt: {sorted(found ^ listed)}"
     )
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_help_shows_signatures_and_the_parameters_they_have(package: str) -> None:
+    skip_without_needed(package)
+    for name in import_module(package).__all__:
+        found = getattr(import_module(package), name)
+        if not callable(found) or (isinstance(found, type) and issubclass(found, Exception)):
+            continue
+        parts = [getattr(found, part) for part in dir(found) if part[0] != "_"]
+        methods = [part for part in parts if inspect.isfunction(part) or inspect.ismethod(part)]
+        for public in (found, *methods):
+            text = str(inspect.signature(public))
+            assert "numpy._typing" not in text, f"{public}: annotations must be strings"
+        section = re.search(r"\nParameters\n-+\n(.*?)(\n\n|$)", inspect.getdoc(found) or "", re.S)
+        lines = re.findall(r"^\w.*", section[1], re.M) if section else []
+        named = {each for line in lines for each in line.partition(" : ")[0].split(", ")}
+        assert named <= set(inspect.signature(found).parameters), f"{package}:{name}"
 
 
 def test_every_package_with_public_names_is_listed() -> None:

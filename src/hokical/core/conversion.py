@@ -1,5 +1,7 @@
 """Logits from binary scores and from probabilities."""
 
+from __future__ import annotations
+
 from typing import Any, Literal, get_args
 
 import numpy as np

@@ -10,6 +10,8 @@ In sums over classes, such as a softmax, the hidden classes are replaced by as m
 so that the softmax confidence is the midpoint of its possible range.
 """
 
+from __future__ import annotations
+
 from typing import Any, Self
 
 import numpy as np

@@ -4,6 +4,8 @@ Thresholds are tested exactly, in an order fixed in advance; `docs/guarantees.md
 the simulations behind the choice of this procedure.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

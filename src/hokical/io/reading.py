@@ -1,5 +1,7 @@
 """From a path to checked logits and labels, whatever the format."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field

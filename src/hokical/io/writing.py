@@ -1,5 +1,7 @@
 """Results into files that are whole or not there at all."""
 
+from __future__ import annotations
+
 import csv
 import gzip
 import io
@@ -60,8 +62,9 @@ def _for_arrow(column: AnyArray) -> Any:
     return column.tolist() if column.dtype.kind in "UTO" else column
 
 
-def check_output(path: Path, *, suffix: str | tuple[str, ...] = "") -> None:
+def check_output(path: str | os.PathLike[str], *, suffix: str | tuple[str, ...] = "") -> None:
     """Refuse a place that cannot be written to, before the work is done and lost."""
+    path = Path(path)
     folder = path.parent
     if not path.name.endswith(suffix):
         ends = suffix if isinstance(suffix, str) else " or ".join(suffix)

@@ -6,6 +6,8 @@ With D = 1{correct} - confidence, w_j the weight of bin j and g_j its sum of D,
     ECE_p = (sum_j w_j/W |g_j/w_j|^p)^(1/p),   p = 1: the ECE,   p = inf: the MCE.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Any, Literal, Self

@@ -1,5 +1,7 @@
 """Calibration by predicted label: a good average can hide a class whose confidence is wrong."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Any, Self

@@ -15,6 +15,8 @@ So d is off by at most 2^-11 of itself (0.05 %) and by at most 2^-19 (2e-6). 1 -
 c >= 1/2, and bits are shifted instead of taking a logarithm: levels are the same on every machine.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Any, Self

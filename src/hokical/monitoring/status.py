@@ -1,5 +1,7 @@
 """The status of a monitor: numbers, both drift tests, and a verdict in words."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime

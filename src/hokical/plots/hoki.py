@@ -1,5 +1,7 @@
 """What Hoki learned: sigma_hat by the width of the noise, and confidence by label stability."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

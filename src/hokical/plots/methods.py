@@ -3,6 +3,8 @@
 The risk is the share of wrong answers if only the most confident are given.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

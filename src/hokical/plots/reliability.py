@@ -1,5 +1,7 @@
 """Reliability diagram: how often labels were right, by confidence; and histogram of confidence."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The stability profile as a rule: temperature scaling, corrected by stability at some widths."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar

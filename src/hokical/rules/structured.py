@@ -8,6 +8,8 @@ Class k gets the score
 where p is the softmax of log(softmax(logits) + floor) / temperature and z its logarithm.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import ClassVar
 
