@@ -43,10 +43,11 @@ def test_classes_say_the_order_of_the_columns(tmp_path: Path) -> None:
 
 
 def test_names_of_columns_are_names_of_classes(tmp_path: Path) -> None:
-    found = read_examples(put(tmp_path, "cat,dog,label\n1,2,dog\n3,1,dog\n"))
-    assert found.classes == ("cat", "dog")
-    assert found.labels is not None
-    assert found.labels.tolist() == [1, 1]
+    for header in ("cat,dog,label", " cat , dog,label "):
+        found = read_examples(put(tmp_path, f"{header}\n1,2,dog\n3,1, dog\n"))
+        assert found.classes == ("cat", "dog")
+        assert found.labels is not None
+        assert found.labels.tolist() == [1, 1]
 
 
 def test_classes_called_by_numbers(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_objects_are_not_written(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_output(tmp_path / "out.npz", suffix=".npz")
+    check_output(str(tmp_path / "out.npz"), suffix=".npz")
     with pytest.raises(DataFileError, match=r"ends in \.npz"):
         check_output(tmp_path / "out.csv", suffix=".npz")
     with pytest.raises(DataFileError, match="no folder"):

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -21,17 +21,16 @@ _KIND = "a table (.csv) of numbers, columns logit_0, logit_1, ... and label"
 def open_csv(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
     """Columns by the header; without a header all of them, nameless."""
     with report_damage(path, _KIND):
-        with open_text(path) as stream:
-            lines = [line for line in stream if line.strip()]
+        lines = _read_lines(path)
         delimiter = max(",;\t", key="".join(lines[:1]).count)
         read = partial(csv.reader, delimiter=delimiter)
         first, second = (next(read(lines[k : k + 1]), []) for k in (0, 1))
+        first = [name.strip() for name in first]
         if all(map(_is_number, first)):
             start = int(_numbers_columns(first, second))
             return {NAMELESS: _read_numbers(path, lines[start:], delimiter)}
         layout, words = _find_columns(path, first, second, wanted)
-        cells = [[row[k] for k in words] for row in islice(read(lines), 1, None)] if words else []
-        columns = dict(zip(words, np.array(cells, np.str_).T, strict=True)) if cells else {}
+        columns = _read_words(path, islice(read(lines), 1, None), words) if words else {}
         wanted_numbers = (*layout.logits, layout.labels, layout.weights)
         numbers = sorted(k for k in wanted_numbers if k is not None and k not in words)
         if numbers:
@@ -45,6 +44,16 @@ def open_csv(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
         kept = {KEPT + name: columns[k] for name, k in layout.kept.items()}
         rows = {wanted.array: scores, "labels": labels, WEIGHT_ARRAY: weights, **kept}
         return split_rows(path, rows, parts, layout.classes)
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        with open_text(path) as stream:
+            return [line for line in stream if line.strip()]
+    except UnicodeDecodeError as error:
+        raise DataFileError(
+            path, f"expected {_KIND}; found text that is not UTF-8.", "Save it as UTF-8."
+        ) from error
 
 
 def _find_columns(
@@ -69,6 +78,21 @@ def _find_columns(
         if wanted.unlabelled or (label.strip() and not _is_number(label)):
             words.add(layout.labels)
     return layout, sorted(words)
+
+
+def _read_words(path: Path, rows: Iterable[list[str]], words: list[int]) -> dict[int, AnyArray]:
+    """The columns that hold text, by index."""
+    cells = []
+    for number, row in enumerate(rows):
+        if len(row) <= words[-1]:
+            raise DataFileError(
+                path,
+                f"expected as many cells in every row as in the header; found {len(row)} in row "
+                f"{number}.",
+                "Complete or drop the row.",
+            )
+        cells.append([row[k] for k in words])
+    return dict(zip(words, np.array(cells, np.str_).T, strict=True)) if cells else {}
 
 
 def _read_numbers(

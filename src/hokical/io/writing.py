@@ -1,7 +1,5 @@
 """Results into files that are whole or not there at all."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
