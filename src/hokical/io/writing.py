@@ -1,5 +1,7 @@
 """Results into files that are whole or not there at all."""
 
+from __future__ import annotations
+
 import csv
 import gzip
 import io
