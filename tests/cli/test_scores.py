@@ -291,6 +291,15 @@ def test_a_class_may_be_called_id_if_it_is_named(tmp_path: Path, suffix: str) ->
     assert float(out.read_text().splitlines()[1].split(",")[0]) == logits[0, 2]
 
 
+def test_timestamps_may_be_spelled_otherwise_in_the_file(tmp_path: Path, watched: Path) -> None:
+    lines = (tmp_path / "new.csv").read_text().splitlines()
+    timed = ["Seen At," + lines[0], *(f"2026-01-02,{line}" for line in lines[1:])]
+    (tmp_path / "new.csv").write_text("\n".join(timed))
+    names = ("--classes", "a,b,c")
+    found = monitor(tmp_path, tmp_path / "new.csv", "--timestamp", "seen_at", *names)
+    assert found.code in (0, 3), found.err
+
+
 def test_a_label_that_was_set_aside_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("en,de,id,label\n1,2,0,de\n3,1,9,id\n")
     fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--method", "temps")

@@ -98,7 +98,7 @@ def monitor(
         rows = read(logits, split, labels, wanted, seed)
         data.warn_of_own_examples(fitted, logits, rows.part, rows.logits if dense is None else None)
         data.warn_of_probabilities(rows.logits, logits, wanted)
-        times = None if timestamp is None else rows.kept[timestamp]
+        times = None if timestamp is None else next(iter(rows.kept.values()))
         batch = data.sketch(logits, rows.part) if dense else _digest(rows, times)
         if not (_note(watching, batch, rows, observed) or again):
             raise hokical.io.DataFileError(
