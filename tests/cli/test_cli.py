@@ -167,7 +167,9 @@ def test_evaluate_shows_before_and_after(data: Path, calibrator: Path) -> None:
 
 
 def test_evaluate_full_and_without_intervals(data: Path) -> None:
-    found = hokical_command("evaluate", data, "--full", "--resamples", 0, "--json").json
+    words = ("--full", "--resamples", 0, "--seed", 3, "--json")
+    found = hokical_command("evaluate", data, *words).json
+    assert found["uncalibrated"]["options"]["seed"] == 3  # stable, as the option's name
     assert found["uncalibrated"]["estimates"]["brier_full"]["low"] is None
     assert hokical_command("evaluate", data, "--full", "--resamples", 0).code == 0
 

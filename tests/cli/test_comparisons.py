@@ -29,7 +29,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("form", ["csv", "markdown", "latex", "json"])
 def test_compare_prints_every_format(data: Path, form: str) -> None:
-    found = hokical_command("compare", data, "--methods=temps", *FAST, "--format", form)
+    found = hokical_command("compare", data, "--methods=temps", *FAST, "--seed=3", "--format", form)
     assert found.code == 0, found.err
     if form == "csv":
         rows = list(csv.DictReader(io.StringIO(found.out)))
@@ -44,6 +44,7 @@ def test_compare_prints_every_format(data: Path, form: str) -> None:
     elif form == "json":
         whole = json.loads(found.out)
         assert whole["subject"] == "temps"
+        assert whole["provenance"]["seed"] == whole["methods"][0]["options"]["seed"] == 3
         assert {"value", "low", "high", "p_value", "verdict"} <= set(whole["differences"][0])
         assert "calibration error" in whole["headline"]
     else:

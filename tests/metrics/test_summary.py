@@ -227,7 +227,7 @@ def test_it_prints_and_turns_into_plain_data() -> None:
     assert "true calibration error <" in text
     plain = json.loads(json.dumps(result.to_dict()))
     assert plain["estimates"]["ece"]["value"] == result["ece"].value
-    assert plain["options"]["random_state"] == 0
+    assert plain["options"]["seed"] == 0
     with pytest.raises(KeyError, match="no metric 'ECE' in this summary"):
         result["ECE"]
 

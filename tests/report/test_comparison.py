@@ -47,7 +47,7 @@ def test_provenance_identifies_the_data(comparison: Comparison) -> None:
     assert (facts.validation.n_rows, facts.test.n_rows, facts.test.n_classes) == (600, 600, 4)
     assert facts.validation.sha256 != facts.test.sha256
     assert {"python", "hokical", "numpy"} <= set(facts.versions)
-    assert json.loads(json.dumps(comparison.to_dict()))["provenance"]["random_state"] == 0
+    assert json.loads(json.dumps(comparison.to_dict()))["provenance"]["seed"] == 0
 
 
 def test_the_headline_says_what_happened(comparison: Comparison) -> None:

@@ -54,11 +54,12 @@ class SummaryOptions:
     clip: float = 0.0
     delta: float = 0.05
     n_resamples: int = 1000
-    random_state: int = 0
+    seed: int = 0  # the parameter `random_state`; JSON has `seed`, as the command line
 
     def __post_init__(self) -> None:
-        for name, least in (("n_bins", 1), ("n_resamples", 0), ("random_state", 0)):
-            count = check_count(getattr(self, name), name=name, least=least)
+        for name, least in (("n_bins", 1), ("n_resamples", 0), ("seed", 0)):
+            parameter = "random_state" if name == "seed" else name
+            count = check_count(getattr(self, name), name=parameter, least=least)
             object.__setattr__(self, name, count)
         checks.check_inside("coverage", self.coverage, 0.0, 1.0)
         checks.check_clip(self.clip)
@@ -250,7 +251,7 @@ def _resample(
     bandwidth: float,
 ) -> dict[str, FloatArray]:
     """Every metric of every resample, (n_resamples,) each; `rows` are scores by row, (n,) each."""
-    drawn = Resampler.from_examples(examples, options.random_state, options.n_bins)
+    drawn = Resampler.from_examples(examples, options.seed, options.n_bins)
     weight, n_classes = examples.filled_weight(), 0 if data is None else data.n_classes
     cells = None
     if data is not None and drawn.n_blocks * n_classes * options.n_bins <= CLASSWISE_CELLS:
@@ -261,7 +262,7 @@ def _resample(
     grid = min(cells_for(bandwidth, per_bandwidth=8, least=256), 2048)
     limits: Any = {"n_bins": options.n_bins, "coverage": options.coverage, "cells": grid}
     batches: dict[str, list[FloatArray]] = {}
-    for ranked, counts in drawn.batches(options.n_resamples, options.random_state):
+    for ranked, counts in drawn.batches(options.n_resamples, options.seed):
         found = top_statistics(ranked, **limits) | block_means(counts, *blocks)
         for name, values in found.items():
             batches.setdefault(name, []).append(values)

@@ -128,7 +128,7 @@ def facts_html(data: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
     settings = (
         f"{options['n_bins']} bins; {options['n_resamples']} bootstrap resamples, "
-        f"{1.0 - options['delta']:.0%} intervals, random state {options['random_state']}; "
+        f"{1.0 - options['delta']:.0%} intervals, seed {options['seed']}; "
         f"bounds that fail with a probability of {options['delta']:.0%}"
     )
     rows = {

@@ -102,23 +102,23 @@ class DataFacts:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of the numbers: data, versions, random state, date."""
+    """The origin of the numbers: data, versions, seed, date."""
 
     validation: DataFacts
     test: DataFacts
-    random_state: int
+    seed: int
     versions: dict[str, str]
     machine: str
     date: str = ""
 
     @classmethod
-    def collect(cls, validation: NamedData, test: NamedData, random_state: int) -> Self:
+    def collect(cls, validation: NamedData, test: NamedData, seed: int) -> Self:
         """That of numbers computed now, from logits, labels and the name of either set."""
         facts = DataFacts.collect(*validation), DataFacts.collect(*test)
         versions = {"python": platform.python_version(), "hokical": VERSION}
         versions |= {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
         now = datetime.now().astimezone().isoformat(" ", "minutes")
-        return cls(*facts, random_state, versions, platform.machine(), now)
+        return cls(*facts, seed, versions, platform.machine(), now)
 
     @property
     def tested_on_validation(self) -> bool:
