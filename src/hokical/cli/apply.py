@@ -73,9 +73,7 @@ def apply(
         raise typer.BadParameter("--risk and --keep work on one file, not on a folder.")
     fitted = data.load_calibrator(calibrator)
     scores = (probabilities, binary_score, classes, zeros, keep)
-    wanted = data.choose_scores(
-        *scores, fitted=fitted, on_maps=dense is not None, in_parts=in_parts
-    )
+    wanted = data.choose_scores(*scores, fitted=fitted, dense=dense, in_parts=in_parts)
     if in_parts:
         options: dict[str, Any] = {"split": split.literal, "classes": wanted.classes}
         task = hokical.streams.PartTask(fitted, proba=proba, **options)

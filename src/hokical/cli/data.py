@@ -63,7 +63,7 @@ def choose_scores(
     keep: str | None = None,
     *,
     fitted: hokical.calibrators.FittedCalibrator | None = None,
-    on_maps: bool = False,
+    dense: dict[str, Any] | None = None,
     in_parts: bool = False,
 ) -> hokical.io.Wanted:
     """What the options, or else the fit, say of the scores of a file."""
@@ -91,12 +91,12 @@ def choose_scores(
         keep=None if keep is None else kept,
         zeros=_choose("--zeros ", zeros and zeros.value, known.get("zeros"), "unlikely"),
     )
-    not_logits = wanted.probabilities or wanted.binary_score
+    on_maps, not_logits = dense is not None, wanted.probabilities or wanted.binary_score
     if (on_maps and names) or ((on_maps or in_parts) and not_logits):
-        place = "on maps, nor does --classes" if on_maps else "on folders or with --checkpoint"
+        place = "maps (nor does --classes)" if on_maps else "folders or with --checkpoint"
         raise typer.BadParameter(
             "--probabilities and --binary-score, given here or in the fit, work on one file of "
-            f"scores (n, classes), not {place}."
+            f"scores (n, classes), not on {place}."
         )
     if zeros and not wanted.probabilities:
         raise typer.BadParameter("only goes with --probabilities.", param_hint="--zeros")

@@ -54,9 +54,7 @@ def evaluate(
     options: dict[str, Any] = {"n_bins": bins, "full": full}
     in_parts = dense is not None or data.in_many_files(logits)
     scores = (probabilities, binary_score, classes, zeros)
-    wanted = data.choose_scores(
-        *scores, fitted=fitted, on_maps=dense is not None, in_parts=in_parts
-    )
+    wanted = data.choose_scores(*scores, fitted=fitted, dense=dense, in_parts=in_parts)
     given: Any
     plain: hokical.Calibrator
     rows, new = None, hokical.make("uncalibrated")

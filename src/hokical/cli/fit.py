@@ -52,7 +52,7 @@ def fit(
     )
     in_parts = checkpoint is not None or data.in_many_files(val)
     scores = (probabilities, binary_score, classes, zeros)
-    wanted = data.choose_scores(*scores, on_maps=dense is not None, in_parts=in_parts)
+    wanted = data.choose_scores(*scores, dense=dense, in_parts=in_parts)
     about = {"scores": "probabilities" if wanted.probabilities else "logits"}
     about |= {"zeros": wanted.zeros} if wanted.probabilities else {}
     about |= {"binary_score": wanted.binary_score} if wanted.binary_score else {}

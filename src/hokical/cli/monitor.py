@@ -82,7 +82,7 @@ def monitor(
     fitted = data.load_calibrator(calibrator)
     dense = data.dense_options(logits, class_axis, ignore_label, timestamp=timestamp)
     scores = (probabilities, binary_score, classes, zeros)
-    plain = data.choose_scores(*scores, fitted=fitted, on_maps=dense is not None)
+    plain = data.choose_scores(*scores, fitted=fitted, dense=dense)
     wanted = replace(plain, keep=(timestamp,) if timestamp else None, unlabelled=True)
     read = partial(_read_rows, fitted=fitted, dense=dense)
     options = {"window": _read_window(window), "n_bins": bins, "delta": delta, "model": model}
