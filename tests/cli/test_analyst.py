@@ -221,5 +221,8 @@ def test_other_commands_take_the_same_scores(tmp_path: Path, fitted: Path) -> No
     found = hokical_command("evaluate", new, "--calibrator", fitted, *options).json
     assert found["temps"]["n"] == 150
     val, classes = tmp_path / "val.csv", ("--classes", ",".join(NAMES))
-    found = hokical_command("compare", val, new, *classes, "--methods=temps", *options).json
+    words = ("compare", val, new, *classes, "--methods=temps", "--report", tmp_path / "r.html")
+    found = hokical_command(*words, *options).json
     assert [row["method"] for row in found["methods"]] == ["uncalibrated", "temps"]
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert all(f'"name":"{name}"' in page for name in NAMES)

@@ -211,7 +211,10 @@ def test_a_hostile_name_is_only_a_name(
 ) -> None:
     odd = replace(comparison["temps"], name=HOSTILE, notes=(HOSTILE,))
     results = (comparison["uncalibrated"], odd)
-    open_report(browser, replace(comparison, results=results, subject=HOSTILE), tmp_path)
+    altered = replace(comparison, results=results, subject=HOSTILE, class_names=(HOSTILE,) * 5)
+    open_report(browser, altered, tmp_path)
+    classes = browser.find_elements(By.CSS_SELECTOR, "#classes tbody th")
+    assert {cell.text for cell in classes} == {HOSTILE}
     assert browser.title == "Calibration report"
     heading = browser.find_element(By.CSS_SELECTOR, "#after h3").text
     assert heading == f"After Temperature scaling ({HOSTILE})"

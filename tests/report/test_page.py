@@ -97,6 +97,7 @@ def test_the_policy_allows_this_style_and_this_script_only(comparison: Compariso
 def test_names_and_notes_cannot_break_out(comparison: Comparison) -> None:
     odd = replace(comparison["temps"], name=HOSTILE, notes=(HOSTILE,))
     altered = replace(comparison, results=(comparison["uncalibrated"], odd), subject=HOSTILE)
+    altered = replace(altered, class_names=(HOSTILE,) * 5)
     data = report_data(altered)
     page = render_page(data)
     assert embedded(page) == data

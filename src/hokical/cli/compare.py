@@ -82,6 +82,7 @@ def compare(
         subject=subject,
         title=title,
         data_names=(val.name, (test or val).name),
+        class_names=tested_on.classes,
         n_resamples=resamples,
         random_state=seed,
     )
@@ -89,7 +90,7 @@ def compare(
         warn("VAL and TEST hold the same examples, so all results look too good.")
     heading = title or f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
     printed = "json" if as_json else form.value
-    show_comparison(found, heading, report, printed, tested_on.classes)
+    show_comparison(found, heading, report, printed)
 
 
 def demo(
@@ -102,16 +103,12 @@ def demo(
     if wanted is not None:
         hokical.io.check_output(wanted)
     title = "ResNet-110 on CIFAR-10, 10,000 test images"
-    comparison = hokical.compare(*demo_logits(), title=title)
-    show_comparison(comparison, title, wanted, "json" if as_json else "table", DEMO_CLASSES)
+    comparison = hokical.compare(*demo_logits(), title=title, class_names=DEMO_CLASSES)
+    show_comparison(comparison, title, wanted, "json" if as_json else "table")
 
 
 def show_comparison(
-    comparison: hokical.report.comparison.Comparison,
-    title: str,
-    report: Path | None,
-    form: str,
-    classes: tuple[str, ...],
+    comparison: hokical.report.comparison.Comparison, title: str, report: Path | None, form: str
 ) -> None:
     """Write the report, and show table, classes and headline, or the numbers in a format."""
     if report is not None:
@@ -126,7 +123,7 @@ def show_comparison(
         table = results_table(comparison, stdout().width)
         show_table(title, table, _caption(comparison), "", comparison.headline())
         plain = {r.name: r.summary for r in comparison.results if r.name == "uncalibrated"}
-        show_classes(plain | {subject.name: subject.summary}, classes)
+        show_classes(plain | {subject.name: subject.summary}, comparison.class_names)
     for reason in dict.fromkeys(comparison.skipped.values()):
         names = [name for name, why in comparison.skipped.items() if why == reason]
         say(f"Left out: {', '.join(names)} ({reason}).")

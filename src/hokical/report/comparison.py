@@ -6,7 +6,7 @@ Results are data: the command line, the report and the tests all read the same `
 import json
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -38,7 +38,8 @@ DEFAULT = "auto"
 class Comparison(Tables):
     """Methods in the given order, the provenance of their numbers, and the headline's `subject`.
 
-    `skipped` has the methods that the data do not allow, and why.
+    `skipped` has the methods that the data do not allow, and why; `class_names` are by column, or
+    empty.
     """
 
     results: tuple[MethodResult, ...]
@@ -46,6 +47,7 @@ class Comparison(Tables):
     subject: str
     title: str | None = None
     skipped: dict[str, str] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -105,6 +107,7 @@ def compare(
     subject: str | None = None,
     title: str | None = None,
     data_names: tuple[str | None, str | None] = (None, None),
+    class_names: Sequence[str] = (),
     n_resamples: int = 1000,
     random_state: int = 0,
     progress: bool | None = None,
@@ -127,6 +130,8 @@ def compare(
         Title of the report.
     data_names : (str, str)
         Names of the validation and the test data in the report.
+    class_names : sequence of str
+        Names of the classes in the report, by column; empty shows column numbers.
     n_resamples : int
         Number of resamples of the bootstrap intervals; 0 for none.
     random_state : int
@@ -145,6 +150,7 @@ def compare(
     """
     val_logits, val_labels = _check_examples(validation)
     logits, labels = _check_examples(test)
+    names = _check_class_names(class_names, logits.n_classes)
     entrants, skipped = choose_entrants(methods, random_state, (val_logits, logits))
     chosen = _choose_subject(subject, list(entrants))
     options = {"n_resamples": n_resamples, "random_state": random_state}
@@ -156,7 +162,7 @@ def compare(
         results.append(MethodResult(name, calibrator, seconds, notes=notes, **measured))
     data = ((val_logits, val_labels, data_names[0]), (logits, labels, data_names[1]))
     origin = Provenance.collect(*data, random_state)
-    return Comparison(tuple(results), origin, chosen, title, skipped)
+    return Comparison(tuple(results), origin, chosen, title, skipped, names)
 
 
 def _choose_subject(subject: str | None, names: list[str]) -> str:
@@ -170,6 +176,15 @@ def _choose_subject(subject: str | None, names: list[str]) -> str:
     if subject not in names:
         raise ValueError(f"`subject` must be one of the methods {names}; got {subject!r}.")
     return subject
+
+
+def _check_class_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
+    if isinstance(names, str) or len(names) not in (0, n_classes):
+        raise ValueError(
+            f"`class_names` must have a name for each of the {n_classes} classes; got {names!r}. "
+            "List them in the order of the columns, or leave it out."
+        )
+    return tuple(map(str, names))
 
 
 def _check_examples(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:

@@ -45,7 +45,7 @@ def report_data(comparison: Comparison, method: str | None = None) -> dict[str, 
         "columns": [*main, "difference", *(name for name in comparison.scores if name not in main)],
         "best": {score: _best_names(comparison, score) for score in comparison.scores},
         "methods": [
-            _method_data(result, reference, comparison.scores, differences.get(result.name))
+            _method_data(result, reference, comparison, differences.get(result.name))
             for result in comparison.results
         ],
         "skipped": comparison.skipped,
@@ -63,7 +63,7 @@ def _best_names(comparison: Comparison, score: str) -> list[str]:
 def _method_data(
     result: MethodResult,
     reference: MethodResult | None,
-    scores: tuple[str, ...],
+    comparison: Comparison,
     difference: Difference | None,
 ) -> dict[str, Any]:
     return {
@@ -73,9 +73,9 @@ def _method_data(
         "converged": result.converged,
         "may_change_labels": not result.calibrator.rule_.preserves_labels,
         "notes": _notes(result, reference),
-        "scores": {name: _plain(result.summary[name]) for name in (*SHARES, *scores)},
+        "scores": {name: _plain(result.summary[name]) for name in (*SHARES, *comparison.scores)},
         "difference": None if difference is None else _plain(difference),
-        "classes": _classes(result),
+        "classes": _classes(result, comparison.class_names),
         "bounds": {name: _round(bound) for name, bound in result.summary.bounds.items()},
         "reliability": {
             scheme: {str(n_bins): _bins(result, n_bins, scheme) for n_bins in BIN_COUNTS}
@@ -101,12 +101,13 @@ def _notes(result: MethodResult, reference: MethodResult | None) -> list[str]:
     return notes
 
 
-def _classes(result: MethodResult) -> dict[str, Any]:
+def _classes(result: MethodResult, names: tuple[str, ...]) -> dict[str, Any]:
     """The rows by predicted label, the worst first if there are many, and how many are left out."""
     table = result.summary.classes
     rows = () if table is None else table.rows
     shown = rows if table is None or len(rows) <= MOST_CLASSES else table.worst(MOST_CLASSES)
-    return {"rows": [_plain(row) for row in shown], "n_more": len(rows) - len(shown)}
+    named = [_plain(row) | {"name": names[row.label] if names else str(row.label)} for row in shown]
+    return {"rows": named, "n_more": len(rows) - len(shown)}
 
 
 def _bins(result: MethodResult, n_bins: int, scheme: Bins) -> dict[str, Any]:

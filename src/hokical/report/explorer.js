@@ -25,7 +25,7 @@ function markRow(name) {
 
 function showClasses({ label: name, classes }) {
   const cells = (row) => [count(row.n), percent(row.says), percent(row.right), row.flagged ? "off" : ""];
-  const rows = classes.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, `${row.label}`),
+  const rows = classes.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, row.name),
     ...cells(row).map((text) => html("td", {}, text))));
   document.querySelector("#classes tbody").replaceChildren(...rows);
   const rest = classes.n_more ? `; the ${rows.length} worst, ${count(classes.n_more)} more are not shown` : "";
