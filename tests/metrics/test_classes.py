@@ -32,6 +32,8 @@ def test_a_class_that_the_average_hides_is_named() -> None:
     assert found.classes == class_table(confidence, predicted, labels)
     assert "hides class 1: its 1,942 rows say 73.9% and are right 21.9%" in str(found.class_warning)
     assert str(found.class_warning) in str(found)
+    named = found.warn_of_class(("calm", "storm"))
+    assert named == str(found.class_warning).replace("class 1", "class storm")
 
 
 @pytest.mark.parametrize("n_classes", [2, 30])

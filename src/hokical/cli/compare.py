@@ -130,8 +130,9 @@ def show_comparison(
     for result in comparison.results:
         for note in result.notes:
             say(f"{result.name}: {note}")
-    if subject.summary.class_warning is not None:
-        warn(f"{subject.name}: {subject.summary.class_warning}")
+    warning = subject.summary.warn_of_class(comparison.class_names)
+    if warning is not None:
+        warn(f"{subject.name}: {warning}")
     if report is not None:
         say(f"Report: {report.resolve()}")
 

@@ -137,8 +137,9 @@ def _show(
     show_table(f"{source.name}: {some.n:,} {unit}", table, _FOOTNOTE, "", *guarantees)
     show_classes(summaries, classes)
     for name, found in summaries.items():
-        if found.class_warning is not None:
-            warn(f"{name}: {found.class_warning}")
+        warning = found.warn_of_class(classes)
+        if warning is not None:
+            warn(f"{name}: {warning}")
 
 
 def table_cells(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -59,13 +60,17 @@ class ClassTable:
         """The rows by the size of the gap that is certain, the largest first."""
         return tuple(sorted(self.rows, key=lambda row: -row.certain_gap)[:limit])
 
-    def warning(self, ece: float) -> str | None:
-        """One line about the classes that the top-label error `ece` hides, or None."""
+    def warning(self, ece: float, names: Sequence[str] = ()) -> str | None:
+        """One line about the classes that the top-label error `ece` hides, or None.
+
+        `names` are those of the classes, by column; without them the number is given.
+        """
         if not self.flagged:
             return None
         worst, others = self.flagged[0], len(self.flagged) - 1
+        name = names[worst.label] if names else worst.label
         return (
-            f"the top-label ECE of {ece:.4f} hides class {worst.label}: its {worst.n:,} rows say "
+            f"the top-label ECE of {ece:.4f} hides class {name}: its {worst.n:,} rows say "
             f"{worst.says:.1%} and are right {worst.right:.1%} of the time"
             f"{f' ({others} more off)' if others else ''}. Methods that learn each class can "
             "correct this: auto, structured, vecs."

@@ -1,6 +1,7 @@
 """All metrics at once, with bootstrap intervals and the bounds on the true calibration error."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
@@ -83,7 +84,11 @@ class Summary:
     @property
     def class_warning(self) -> str | None:
         """One line if the top-label numbers hide a class that is miscalibrated, else None."""
-        return None if self.classes is None else self.classes.warning(self["ece"].value)
+        return self.warn_of_class()
+
+    def warn_of_class(self, names: Sequence[str] = ()) -> str | None:
+        """`class_warning` with the names of the classes, by column."""
+        return None if self.classes is None else self.classes.warning(self["ece"].value, names)
 
     def __getitem__(self, name: str) -> Estimate:
         if name not in self.estimates:

@@ -72,7 +72,7 @@ def _method_data(
         "fit_seconds": result.fit_seconds,
         "converged": result.converged,
         "may_change_labels": not result.calibrator.rule_.preserves_labels,
-        "notes": _notes(result, reference),
+        "notes": _notes(result, reference, comparison.class_names),
         "scores": {name: _plain(result.summary[name]) for name in (*SHARES, *comparison.scores)},
         "difference": None if difference is None else _plain(difference),
         "classes": _classes(result, comparison.class_names),
@@ -85,7 +85,9 @@ def _method_data(
     }
 
 
-def _notes(result: MethodResult, reference: MethodResult | None) -> list[str]:
+def _notes(
+    result: MethodResult, reference: MethodResult | None, names: tuple[str, ...]
+) -> list[str]:
     """Warnings about a method: it may change labels, or did not converge."""
     notes = list(result.notes)
     if not result.calibrator.rule_.preserves_labels:
@@ -96,8 +98,9 @@ def _notes(result: MethodResult, reference: MethodResult | None) -> list[str]:
         )
     if not result.converged and not result.notes:
         notes.append("The fit did not converge.")
-    if result.summary.class_warning is not None:
-        notes.append(f"Warning: {result.summary.class_warning}")
+    warning = result.summary.warn_of_class(names)
+    if warning is not None:
+        notes.append(f"Warning: {warning}")
     return notes
 
 
