@@ -67,22 +67,23 @@ def _exp2(x):
 
 @triton.jit
 def _row_sums(
-    start, inside, top, n_classes, column_stride, step, KIND: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    values, tops, step, rows, inside, n_classes, row_stride, column_stride,
+    KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """S_1 ... S_24 of each row of the tile, a tuple of (ROWS,) float64; from S_13 on in KIND."""
+    top, width = tl.load(tops + rows, mask=inside, other=0.0), tl.load(step)
     columns = tl.arange(0, BLOCK)
     stride = tl.full([], 1, tl.int64) * column_stride
     low, high = (), ()
     for _ in tl.static_range(12):
         low = low + (tl.zeros([ROWS, BLOCK], tl.float64),)
         high = high + (tl.zeros([ROWS, BLOCK], KIND),)
-    place = start[:, None] + columns[None, :] * stride
+    place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
     for first in tl.range(0, n_classes, BLOCK, loop_unroll_factor=4):
         here = inside[:, None] & (first + columns < n_classes)[None, :]
         z = tl.load(place, mask=here, other=float("-inf")).to(tl.float64)
         place += BLOCK * stride
-        t = (top[:, None] - z) * step - 1.0
+        t = (top[:, None] - z) * width - 1.0
         t = tl.where(t < 1.0, t, 1.0)
         terms = _six_terms(t)
         sums = ()
@@ -143,9 +144,8 @@ def _moments_kernel(
 ):  # fmt: skip
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
-    top = tl.load(tops + rows, mask=inside, other=0.0)
     sums = _row_sums(
-        values + rows * row_stride, inside, top, n_classes, column_stride, tl.load(step),
+        values, tops, step, rows, inside, n_classes, row_stride, column_stride,
         tl.float64, ROWS, BLOCK,
     )  # fmt: skip
     count = tl.zeros([ROWS], tl.float64) + n_classes
@@ -162,11 +162,9 @@ def _short_kernel(
     """A row per thread, and the quadrature for few classes."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
-    top = tl.load(tops + rows, mask=inside, other=0.0)
     sums = _row_sums(
-        values + rows * row_stride, inside, top, n_classes, column_stride, tl.load(step),
-        KIND, ROWS, 1,
-    )  # fmt: skip
+        values, tops, step, rows, inside, n_classes, row_stride, column_stride, KIND, ROWS, 1
+    )
     gamma = tl.zeros([ROWS], tl.float64)
     for node in tl.static_range(_SHORT_NODES):
         logs = sums[0] * _SHORT_RULE[node][2] + _SHORT_RULE[node][1]
@@ -187,11 +185,9 @@ def _stability_kernel(
 ):  # fmt: skip
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
-    top = tl.load(tops + rows, mask=inside, other=0.0)
     sums = _row_sums(
-        values + rows * row_stride, inside, top, n_classes, column_stride, tl.load(step),
-        KIND, ROWS, BLOCK,
-    )  # fmt: skip
+        values, tops, step, rows, inside, n_classes, row_stride, column_stride, KIND, ROWS, BLOCK
+    )
     gamma = tl.zeros([ROWS], tl.float64)
     for first in range(0, NODES, AT_ONCE):
         node = table + first + tl.arange(0, AT_ONCE)
