@@ -11,12 +11,10 @@ import numpy as np
 from hokical.core.fast_exp import exp_minus, log_of
 from hokical.core.jit import kernel, max_kernel
 from hokical.core.types import AnyArray, FloatArray, IntArray
+from hokical.rules.structured import FARTHEST_BELOW, LEAST_REST
 
 Data = tuple[FloatArray, FloatArray, IntArray, FloatArray]
 Coef = tuple[FloatArray, FloatArray]
-
-#: As of the rule: see `hokical.rules.structured`.
-_FARTHEST_BELOW, _LEAST_REST = 700.0, 1e-12
 
 
 @kernel
@@ -32,8 +30,8 @@ def shape_rows(
         sharp, soft = shapes[1, n], shapes[2, n]
         for i in range(row.shape[0]):
             below = (highest - row[i]) * step
-            odds = exp_minus(min(below, _FARTHEST_BELOW / 3.0))
-            z[n, i] = min(3.0 * below, _FARTHEST_BELOW)
+            odds = exp_minus(min(below, FARTHEST_BELOW / 3.0))
+            z[n, i] = min(3.0 * below, FARTHEST_BELOW)
             soft[i] = odds
             sharp[i] = odds * odds * odds
         soft[label] = sharp[label] = 0.0
@@ -47,11 +45,11 @@ def shape_rows(
         for i in range(row.shape[0]):
             p = sharp[i] * share
             z[n, i] = -(z[n, i] + norm)
-            shapes[0, n, i] = log_of(max(1.0 - p, _LEAST_REST))
+            shapes[0, n, i] = log_of(max(1.0 - p, LEAST_REST))
             sharp[i] = p
-            soft[i] = log_of(max(1.0 - soft[i] * soft_share, _LEAST_REST))
-        shapes[0, n, label] = log(max(rest, _LEAST_REST)) - norm
-        soft[label] = log(max(softer, _LEAST_REST)) - log1p(softer)
+            soft[i] = log_of(max(1.0 - soft[i] * soft_share, LEAST_REST))
+        shapes[0, n, label] = log(max(rest, LEAST_REST)) - norm
+        soft[label] = log(max(softer, LEAST_REST)) - log1p(softer)
 
 
 @kernel
@@ -84,7 +82,7 @@ def probability_rows(data: Data, coef: Coef, out: FloatArray) -> float:
         below = highest - proba[data[2][n]]
         total = 0.0
         for i in range(proba.shape[0]):
-            proba[i] = exp_minus(min(highest - proba[i], _FARTHEST_BELOW))
+            proba[i] = exp_minus(min(highest - proba[i], FARTHEST_BELOW))
             total += proba[i]
         share = 1.0 / total
         for i in range(proba.shape[0]):
