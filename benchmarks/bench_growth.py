@@ -21,8 +21,8 @@ from functools import partial
 
 import numpy as np
 
-from hokical import Views, make, threads
-from hokical.calibrators.catalog import method_names
+from hokical import make, threads
+from hokical.calibrators import methods_from_logits
 
 ROWS, MANY_ROWS = (1000, 10_000, 100_000), (1000, 10_000, 100_000, 1_000_000, 10_000_000)
 CLASSES, MANY_CLASSES = (2, 10, 100, 1000), (2, 10, 100, 1000, 10_000, 128_000)
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="*", default=[])
     parser.add_argument("--large", action="store_true", help="larger sizes, a minute a cell")
     options = parser.parse_args()
-    methods = options.methods or [name for name in method_names() if name != "uncalibrated"]
+    methods = options.methods or [name for name in methods_from_logits() if name != "uncalibrated"]
     limit = 60.0 if options.large else 2.0
     warnings.simplefilter("ignore")
     many = MANY_ROWS if options.large else ROWS
@@ -69,7 +69,7 @@ def measure(name: str, sizes: list[tuple[int, int]], limit: float) -> tuple[list
             for row in cells.values():
                 row.append(" - |")
             continue
-        logits, labels = make_examples(name, n, c)
+        logits, labels = make_examples(n, c)
         try:
             calibrator = make(name).fit(logits, labels)
         except (ValueError, TypeError):
@@ -109,15 +109,13 @@ def cost(work: Callable[[], object]) -> tuple[float, float]:
     return min(seconds), extra
 
 
-def make_examples(name: str, n: int, c: int) -> tuple[object, np.ndarray]:
-    """Overconfident float32 logits, with a second view for the method that needs one."""
+def make_examples(n: int, c: int) -> tuple[np.ndarray, np.ndarray]:
+    """Overconfident float32 logits."""
     rng = np.random.default_rng(0)
     labels = rng.integers(c, size=n)
     logits = 2.0 * rng.standard_normal((n, c), dtype=np.float32)
     logits[np.arange(n), labels] += 5.0
-    if not make(name).needs_views:
-        return logits, labels
-    return Views(logits, logits + rng.standard_normal((1, n, c), dtype=np.float32)), labels
+    return logits, labels
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hokical.core.arrays import announce_backend
+from hokical.core.optional import import_moved
 from hokical.core.version import VERSION
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from hokical.core.conversion import from_probabilities as from_probabilities
     from hokical.core.parallel import threads as threads
     from hokical.core.topk import TopK as TopK
-    from hokical.core.views import Views as Views
     from hokical.dense import Dense as Dense
     from hokical.fitting.noise_selection import select_noise as select_noise
     from hokical.guarantees import calibration_bound as calibration_bound
@@ -57,7 +57,7 @@ _HOMES = {
     "CalibratorFileError": "calibrators", "Dense": "dense", "Gaussian": "stability",
     "Gumbel": "stability", "Hoki": "calibrators", "StabilityProfile": "calibrators",
     "TemperatureScaling": "calibrators", "TopK": "core.topk", "Uniform": "stability",
-    "Views": "core.views", "auto": "calibrators", "calibration_bound": "guarantees",
+    "auto": "calibrators", "calibration_bound": "guarantees",
     "compare": "report.comparison", "from_binary_scores": "core.conversion",
     "from_probabilities": "core.conversion", "label_distribution": "stability",
     "label_stability": "stability", "load": "calibrators", "make": "calibrators",
@@ -87,6 +87,8 @@ for _library, _home in {
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"hokical.{name}")
+    if name == "Views":
+        return import_moved(name, "hokical_paper.recal", "hokical-paper")
     if name not in _HOMES:
         raise AttributeError(f"module 'hokical' has no attribute {name!r}")
     value = getattr(import_module(f"hokical.{_HOMES[name]}"), name)

@@ -12,8 +12,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from hokical import Gaussian, Views, load
-from hokical.calibrators import make, method_names, methods_from_logits, table
+from hokical import Gaussian, load
+from hokical.calibrators import make, methods_from_logits, table
 from tests.conftest import synthetic_logits
 
 #: Options that make results comparable to rounding: no search over penalties or noise, whose
@@ -22,9 +22,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hoki": {"noise": Gaussian(2.0)},
     "ms_odir": {"lambdas": [1e-2], "mus": [1e-2]},
     "dir_odir": {"lambdas": [1e-2], "mus": [1e-2]},
-    "recal": {"random_state": 0},
 }
-NAMES = method_names()
+NAMES = methods_from_logits()
 Data = tuple[np.ndarray, np.ndarray]
 BINARY = ("platt", "beta", "venn_abers")
 METHODS = ("predict", "predict_confidence", "predict_proba")
@@ -39,7 +38,7 @@ def _quiet() -> Iterator[None]:
 
 
 class Subject:
-    """One method, with the logits of transformed inputs beside the others where it needs them."""
+    """One method, with options that make its results comparable."""
 
     def __init__(self, name: str) -> None:
         self.calibrator = make(name, **OPTIONS.get(name, {}))
@@ -48,19 +47,12 @@ class Subject:
         """Logits and labels, of two classes if the method takes no more."""
         return synthetic_logits(n, 2 if self.calibrator.binary_only else n_classes, seed=seed)
 
-    def given(self, logits: np.ndarray) -> Any:
-        if not self.calibrator.needs_views:
-            return logits
-        # As zooming out does: a label may move to another class, the same way for every order.
-        mean = np.mean(logits, axis=1, where=np.isfinite(logits), keepdims=True)
-        return Views(logits, np.stack([0.7 * logits + 0.3 * mean, 0.9 * logits]))
-
     def fit(self, logits: np.ndarray, labels: np.ndarray, weights: Any = None) -> Subject:
-        self.calibrator.fit(self.given(logits), labels, weights)
+        self.calibrator.fit(logits, labels, weights)
         return self
 
     def answer(self, method: str, logits: np.ndarray) -> np.ndarray:
-        return getattr(self.calibrator, method)(self.given(logits))
+        return getattr(self.calibrator, method)(logits)
 
 
 @pytest.fixture(params=NAMES)
@@ -105,7 +97,6 @@ def test_the_registry_is_complete() -> None:
         "ets",
         "irm",
         "irova_ts",
-        "recal",
         "hoki",
         "profile",
         "platt",
@@ -173,7 +164,7 @@ def test_save_and_load(subject: Subject, data: Data, tmp_path: Path) -> None:
     for method in METHODS:
         expected = subject.answer(method, logits)
         for calibrator in (light, again):
-            found = getattr(calibrator, method)(subject.given(logits))
+            found = getattr(calibrator, method)(logits)
             np.testing.assert_array_equal(found, expected)
 
 
@@ -298,7 +289,7 @@ def test_a_fit_without_a_finite_optimum_says_so(subject: Subject) -> None:
         warnings.simplefilter("always", ConvergenceWarning)
         subject.fit(logits, logits.argmax(axis=1))
     said = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
-    if subject.calibrator.name in ("uncalibrated", "irm", "recal", "hoki", *BINARY):
+    if subject.calibrator.name in ("uncalibrated", "irm", "hoki", *BINARY):
         assert not said
     else:
         assert said

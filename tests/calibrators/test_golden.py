@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Gaussian, Gumbel, Uniform, Views, load, make
-from hokical.calibrators import method_names
+from hokical import Gaussian, Gumbel, Uniform, load, make
+from hokical.calibrators import methods_from_logits
 from tests.conftest import synthetic_logits
 
 FOLDER = Path(__file__).parent / "golden"
 #: Integrals may be computed in another way, within their stated errors.
 CLOSE = {"rtol": 0.0, "atol": 1e-8}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, {}) for name in [*method_names(), "auto"]},
+    **{name: (name, {}) for name in [*methods_from_logits(), "auto"]},
     "hoki_gaussian": ("hoki", {"noise": Gaussian(2.0)}),
     "hoki_uniform": ("hoki", {"noise": Uniform(-4.0, 4.0)}),
     "hoki_gumbel": ("hoki", {"noise": Gumbel(1.5)}),
@@ -38,10 +38,6 @@ def rows() -> np.ndarray:
     return logits
 
 
-def given(needs_views: bool, logits: np.ndarray) -> Any:
-    return Views(logits, np.stack([0.7 * logits, 0.9 * logits])) if needs_views else logits
-
-
 def two_columns(logits: np.ndarray, calibrator: Any) -> np.ndarray:
     """What methods for two classes are given."""
     return logits[:, [0, 2]] if getattr(calibrator, "binary_only", False) else logits
@@ -50,7 +46,7 @@ def two_columns(logits: np.ndarray, calibrator: Any) -> np.ndarray:
 @pytest.mark.parametrize("case", list(CASES))
 def test_files_of_every_method_are_read(case: str) -> None:
     calibrator = load(FOLDER / f"{case}.json")
-    data = given(calibrator.needs_views, two_columns(rows(), calibrator.rule_))
+    data = two_columns(rows(), calibrator.rule_)
     with np.load(FOLDER / f"{case}.npz") as answers:
         np.testing.assert_array_equal(calibrator.predict(data), answers["labels"])
         np.testing.assert_allclose(
@@ -70,9 +66,9 @@ def write_missing() -> None:
         logits = two_columns(logits, calibrator)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            calibrator.fit(given(calibrator.needs_views, logits), labels % logits.shape[1])
+            calibrator.fit(logits, labels % logits.shape[1])
         calibrator.save(FOLDER / f"{case}.json")
-        data = given(calibrator.needs_views, two_columns(rows(), calibrator))
+        data = two_columns(rows(), calibrator)
         np.savez(
             FOLDER / f"{case}.npz",
             labels=calibrator.predict(data),

@@ -133,7 +133,6 @@ def test_fit_passes_warnings_on(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--method", "nonsense"), "no method 'nonsense'; there are uncalibrated"),
-        (("--method", "recal"), "transformed"),
         (("--method", "temps", "--draws", "9"), "options of hoki only"),
         (("--noise", "gaussian:-1"), "must be positive"),
         (("--noise", "triangle:1"), "family must be one of"),
@@ -219,7 +218,6 @@ def test_bad_usage_of_compare(tmp_path: Path, data: Path) -> None:
     assert "pass TEST" in one_line(hokical_command("compare", other))
     assert "same classes" in one_line(hokical_command("compare", data, other))
     assert "at least one" in one_line(hokical_command("compare", data, "--methods", ","))
-    assert "transformed" in one_line(hokical_command("compare", data, "--methods", "recal"))
 
 
 def test_demo_writes_its_report_here(tmp_path: Path) -> None:
@@ -276,7 +274,6 @@ def test_methods_lists_every_method(columns: int) -> None:
     assert max(map(len, shown.out.splitlines())) <= columns
     rows = hokical_command("methods", "--json").json
     assert [row["name"] for row in rows] == list(method_names())
-    assert [row["name"] for row in rows if row["needs_views"]] == ["recal"]
 
 
 # help, version, errors

@@ -35,7 +35,6 @@ SOURCE = from_dense(LOGITS, LABELS, ignore_label=255)
         (lambda: Dense(ignore_label="sky").fit(LOGITS, LABELS), "`ignore_label` must be"),
         (lambda: Dense(max_positions_per_item=0).fit(LOGITS, LABELS), "`max_positions_per_item`"),
         (lambda: Dense(random_state=None).fit(LOGITS, LABELS), "`random_state`"),
-        (lambda: Dense("recal").fit(LOGITS, LABELS), "also needs logits of transformed"),
         (lambda: Dense("hokey").fit(LOGITS, LABELS), "one of"),
         (lambda: Dense().fit([(LOGITS, LABELS)], mask=LABELS > 300), "come with the batches"),
         (lambda: Dense().fit([{"x": LOGITS}]), "a batch must be"),

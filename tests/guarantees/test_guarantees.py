@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from typer.testing import CliRunner
 
-from hokical import Gaussian, Hoki, Views, load
-from hokical.calibrators import make, method_names
+from hokical import Gaussian, Hoki, load
+from hokical.calibrators import make, methods_from_logits
 from hokical.cli import app
 from hokical.core.logits import as_logits
 from hokical.core.storage import CalibratorFileError, read_document, write_document
@@ -416,18 +416,12 @@ def _quiet() -> Any:
         yield
 
 
-def views(logits: np.ndarray) -> np.ndarray:
-    return np.stack([0.7 * logits, 0.9 * logits])
-
-
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", methods_from_logits())
 def test_every_method_gives_them_and_keeps_them(name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"lambdas": [1e-2], "mus": [1e-2]} if name.endswith("_odir") else {}
     cal = make(name, **options)
     logits, labels = synthetic_logits(600, 2 if cal.binary_only else 4, seed=2, signal=3.0)
-    given, held_out = (
-        Views(part, views(part)) if cal.needs_views else part for part in np.split(logits, 2)
-    )
+    given, held_out = np.split(logits, 2)
     cal.fit(given, labels[:300])
     path = tmp_path / "cal.json"
     for certified in (False, True):
@@ -543,8 +537,6 @@ def test_bad_arguments_are_named() -> None:
             cal.predict_or_abstain(logits, **{name: value})
     with pytest.raises(ValueError, match="`delta` must lie strictly between 0 and 1; got True"):
         cal.predict_interval(logits, delta=True)
-    with pytest.raises(TypeError, match="'temps' does not use transformed inputs"):
-        cal.certify(Views(logits, views(logits)), labels)
     with pytest.raises(ValueError, match="one entry per row"):
         cal.certify(logits, labels[:50])
     with pytest.raises(NotFittedError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,13 +15,6 @@ TEST = synthetic_logits(30, 3, seed=2)
 
 def write_npz(path: Path) -> Path:
     np.savez(path, val_logits=VAL[0], val_labels=VAL[1], test_logits=TEST[0], test_labels=TEST[1])
-    return path
-
-
-def write_pickle(path: Path, protocol: int = 4) -> Path:
-    """As the field does: nested pairs, labels as a column."""
-    content = ((VAL[0], VAL[1][:, None]), (TEST[0], TEST[1][:, None]))
-    path.write_bytes(pickle.dumps(content, protocol=protocol))
     return path
 
 
@@ -59,7 +51,6 @@ def write_parquet(path: Path) -> Path:
 
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "npz": write_npz,
-    "p": write_pickle,
     "csv": write_csv,
     "safetensors": write_safetensors,
     "parquet": write_parquet,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -192,3 +193,13 @@ def test_a_header_that_passes_for_a_label(tmp_path: Path) -> None:
     (tmp_path / "y.csv").write_text("\n".join(["0", *map(str, Y)]))
     with pytest.raises(DataFileError, match=r"y\.csv: .*one entry per row.*call it `label`"):
         read_examples(tmp_path / "x.npy", labels=tmp_path / "y.csv")
+
+
+def test_a_pickle_names_the_package_that_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hokical.io.plugins.entry_points", lambda **options: ())
+    path = tmp_path / "a.p"
+    path.write_bytes(pickle.dumps({"logits": VAL[0]}))
+    with pytest.raises(DataFileError, match=r"is a pickle, .*pip install hokical-paper"):
+        read_examples(path)

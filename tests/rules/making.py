@@ -8,7 +8,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
-from hokical.core.views import Views
 from hokical.rules.familiar import Familiar
 from hokical.rules.hoki import Curve, Steps
 from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
@@ -17,7 +16,6 @@ from hokical.stability.table import EXACT_LEVELS
 
 Generator = np.random.Generator
 FAMILIES = (Gaussian, Uniform, Gumbel)
-N_TRANSFORMS = 3
 
 
 def _scale(rng: Generator) -> float:
@@ -88,14 +86,6 @@ def _irova_ts(rng: Generator, n_classes: int) -> rules.Rule:
     return rules.ClasswiseIsotonicRule(_scale(rng), knots, values, offsets)
 
 
-def _recal(rng: Generator, n_classes: int) -> rules.Rule:
-    steps = rng.integers(1, 6)
-    temperatures = np.exp(rng.uniform(np.log(0.1), np.log(10.0), (steps, 4)))
-    temperatures = np.where(rng.random((steps, 4)) < 0.4, 1.0, temperatures)
-    chosen = rng.integers(N_TRANSFORMS, size=steps)
-    return rules.ReCalRule(chosen, temperatures, N_TRANSFORMS)
-
-
 def make_noise(rng: Generator) -> Noise:
     return FAMILIES[rng.integers(3)].of_width(_scale(rng))
 
@@ -161,7 +151,6 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "ets": _ets,
     "irm": _irm,
     "irova_ts": _irova_ts,
-    "recal": _recal,
     "hoki": _hoki,
     "profile": _profile,
     "platt": _platt,
@@ -201,21 +190,6 @@ def make_rows(seed: int, n_classes: int, n_rows: int = 12) -> np.ndarray:
     values[6] = rng.choice([-huge, 0.0, huge], n_classes)
     values[7] = 1e8 + 1e-7 * rng.normal(size=n_classes)
     return values.astype(np.float32) if huge < 1e38 else values
-
-
-def make_views(seed: int, rows: np.ndarray) -> np.ndarray:
-    """Transformed logits (N_TRANSFORMS, n, classes) that react in every way."""
-    rng = np.random.default_rng(seed)
-    shape = (N_TRANSFORMS, *rows.shape)
-    moved = rows[None] * rng.choice([0.5, 1.0], shape[:2])[..., None]
-    # Not added to -inf or to what is so large that nothing can be added.
-    noise = np.where(np.abs(moved) < 1e6, rng.normal(size=shape), 0.0)
-    return (moved + noise).astype(rows.dtype)
-
-
-def make_input(rule: rules.Rule, rows: np.ndarray, seed: int) -> np.ndarray | Views:
-    """What the rule answers: the rows, with views if it needs them."""
-    return Views(rows, make_views(seed, rows)) if rule.needs_views else rows
 
 
 def assert_chances(numbers: np.ndarray) -> None:

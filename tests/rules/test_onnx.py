@@ -8,29 +8,23 @@ from hypothesis import given, settings
 
 from hokical.core.arrays import backend_of, to_float64
 from hokical.core.logits import Logits, as_logits
-from hokical.core.views import Views
 from hokical.rules import Rule
 from hokical.rules.answering import answer, answer_unchecked
-from tests.rules.making import NAMES, make_case, make_views, seeds
+from tests.rules.making import NAMES, make_case, seeds
 
 ndonnx = pytest.importorskip("ndonnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 ANSWERS = ("labels", "confidence", "proba")
 
 
-def run_traced(rule: Rule, rows: np.ndarray, views: np.ndarray) -> list[np.ndarray]:
+def run_traced(rule: Rule, rows: np.ndarray) -> list[np.ndarray]:
     """The answers of a graph with a free number of rows."""
     dtype, n_classes = ndonnx.from_numpy_dtype(rows.dtype), rows.shape[1]
-    feeds = {"logits": rows}
-    if rule.needs_views:
-        feeds |= {f"view{i}": view for i, view in enumerate(views)}
-    inputs = {name: ndonnx.argument(shape=("n", n_classes), dtype=dtype) for name in feeds}
-    logits, *others = (unchecked(values) for values in inputs.values())
-    data = Views.of(logits, tuple(others)) if others else logits
-    outputs = {what: answer_unchecked(rule, what, data) for what in ANSWERS}
-    model = ndonnx.build(inputs, outputs)
+    values = ndonnx.argument(shape=("n", n_classes), dtype=dtype)
+    outputs = {what: answer_unchecked(rule, what, unchecked(values)) for what in ANSWERS}
+    model = ndonnx.build({"logits": values}, outputs)
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    return session.run(list(ANSWERS), feeds)
+    return session.run(list(ANSWERS), {"logits": rows})
 
 
 def unchecked(values: object) -> Logits:
@@ -47,9 +41,8 @@ def unchecked(values: object) -> Logits:
 def test_the_graph_answers_alike(name: str, seed: int) -> None:
     n_classes = 2 + seed % 7
     rule, rows = make_case(name, seed, n_classes)
-    views = make_views(seed, rows)
-    labels, confidence, proba = run_traced(rule, rows, views)
-    logits = as_logits(Views(rows, views) if rule.needs_views else rows)
+    labels, confidence, proba = run_traced(rule, rows)
+    logits = as_logits(rows)
     np.testing.assert_array_equal(labels, answer(rule, "labels", logits))
     np.testing.assert_allclose(confidence, answer(rule, "confidence", logits), atol=1e-7)
     np.testing.assert_allclose(proba, answer(rule, "proba", logits), atol=1e-7)
@@ -59,11 +52,10 @@ def test_the_graph_answers_alike(name: str, seed: int) -> None:
 def test_rows_that_are_no_logits_are_marked(name: str) -> None:
     """NaN, +inf or nothing but -inf: confidence NaN, and the other rows as ever."""
     rule, rows = make_case(name, 3, 4)
-    views = make_views(3, rows)
-    expected = run_traced(rule, rows, views)
+    expected = run_traced(rule, rows)
     bad = rows.copy()
     bad[9, 1], bad[10, -1], bad[11] = np.nan, np.inf, -np.inf
-    _, confidence, proba = run_traced(rule, bad, views)
+    _, confidence, proba = run_traced(rule, bad)
     assert np.isnan(confidence[9:]).all()
     assert np.isnan(proba[9:]).all()
     np.testing.assert_array_equal(confidence[:9], expected[1][:9])

@@ -19,7 +19,6 @@ from tests.rules.making import (
     NAMES,
     assert_chances,
     class_counts,
-    make_input,
     make_rows,
     make_rule,
     seeds,
@@ -114,7 +113,7 @@ def leaves(node: Any) -> Any:
 
 def assert_sound(rule: Rule, n_classes: int, seed: int) -> None:
     rows = make_rows(seed, n_classes)
-    logits = as_logits(make_input(rule, rows, seed))
+    logits = as_logits(rows)
     for what in ("confidence", "proba"):
         assert_chances(answer(rule, what, logits))
 
@@ -137,7 +136,6 @@ def test_numbers_that_no_fit_makes_are_refused() -> None:
         ("venn_abers", {"upper": np.zeros_like(good["venn_abers"].upper)}),
         ("floored", {"floor": -1e-9}),
         ("floored", {"rule": good["floored"]}),
-        ("floored", {"rule": good["recal"]}),
         ("dir_odir", {"bias": np.zeros(3, np.float32)}),
         ("irm", {"knots": np.array([-1.0, -2.0]), "values": np.array([0.0, 1.0])}),
         ("irm", {"knots": np.array([-1.0, -0.1]), "values": np.array([0.0, 1.0])}),
@@ -146,10 +144,6 @@ def test_numbers_that_no_fit_makes_are_refused() -> None:
         ("irova_ts", {"offsets": np.array([0, 1, 1, knots.size])}),
         ("irova_ts", {"offsets": np.array([0, 1, knots.size, knots.size + 1])}),
         ("irova_ts", {"knots": knots[::-1].copy()}),
-        ("recal", {"n_transforms": 0}),
-        ("recal", {"n_transforms": 2**40}),
-        ("recal", {"transformations": np.array([7]), "temperatures": np.ones((1, 4))}),
-        ("recal", {"transformations": np.array([0]), "temperatures": np.zeros((1, 4))}),
         ("hoki", {"levels": 7}),
         ("hoki", {"link": None}),
         ("profile", {"range": np.array([1.0, -1.0])}),

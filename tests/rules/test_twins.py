@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from scipy.special import softmax
 
 from hokical.core.logits import as_logits
-from hokical.core.views import Views
-from hokical.rules import HokiRule, ReCalRule, VectorRule
+from hokical.rules import HokiRule, VectorRule
 from hokical.rules.answering import answer
 from hokical.rules.hoki import Curve, Steps
 from hokical.rules.sharing import share_rest, share_rest_portably
@@ -22,7 +20,6 @@ from tests.rules.making import (
     make_noise,
     make_rows,
     make_rule,
-    make_views,
     seeds,
 )
 
@@ -40,16 +37,14 @@ def ordinary_rows(seed: int, n_classes: int) -> np.ndarray:
 def test_probabilities_and_confidence(name: str, seed: int, n_classes: int) -> None:
     rule = make_rule(name, seed, n_classes)
     rows = ordinary_rows(seed, rule.n_classes or n_classes)
-    views = make_views(seed, rows)
-    logits = as_logits(Views(rows, views) if rule.needs_views else rows)
+    logits = as_logits(rows)
     proba, confidence = answer(rule, "proba", logits), answer(rule, "confidence", logits)
     # Keys are float32: where the two round to neighbours, they differ by a slope times 6e-8.
     tolerance = 1e-5 if name in ("irm", "irova_ts", "floored") else 1e-10
     for i, row in enumerate(rows):
-        given_views = views[:, i] if rule.needs_views else None
-        expected = twins.proba_of(rule, row, given_views)
+        expected = twins.proba_of(rule, row)
         np.testing.assert_allclose(proba[i], expected, atol=tolerance)
-        found = twins.confidence_of(rule, row, given_views)
+        found = twins.confidence_of(rule, row)
         np.testing.assert_allclose(confidence[i], found, atol=tolerance)
 
 
@@ -94,7 +89,7 @@ def test_profile(seed: int, n_classes: int) -> None:
     for i, row in enumerate(rows):
         np.testing.assert_allclose(features[i], twins.profile_features(rule, row), atol=5e-3)
         np.testing.assert_allclose(confidence[i], twins.profile_confidence(rule, row), atol=1e-2)
-        np.testing.assert_allclose(proba[i], twins.proba_of(rule, row, None), atol=1e-2)
+        np.testing.assert_allclose(proba[i], twins.proba_of(rule, row), atol=1e-2)
 
 
 @given(seed=seeds)
@@ -119,39 +114,9 @@ def test_answers_do_not_depend_on_a_constant(seed: int, n_classes: int) -> None:
     rows = rng.integers(-8, 8, (5, n_classes)) / 4.0
     for name in NAMES:
         rule = make_rule(name, seed, n_classes)
-        if not rule.needs_views and rule.n_classes in (None, n_classes):
+        if rule.n_classes in (None, n_classes):
             shifted = answer(rule, "proba", as_logits(rows + 1024.0))
             np.testing.assert_array_equal(shifted, answer(rule, "proba", as_logits(rows)))
-
-
-def test_recal_says_how_many_transformations_it_needs() -> None:
-    rule = ReCalRule(np.array([0]), np.full((1, 4), 2.0), 2)
-    rows = np.eye(3)
-    with pytest.raises(ValueError, match=r"2 transformations of the fit.*got 1"):
-        answer(rule, "confidence", as_logits(Views(rows, rows[None])))
-    with pytest.raises(ValueError, match="got none"):
-        answer(rule, "confidence", as_logits(rows))
-
-
-def test_recal_ignores_steps_that_were_undone() -> None:
-    rows = make_rows(1, 4)
-    views = Views(rows, make_views(1, rows))
-    some = ReCalRule(np.array([0, 2]), np.array([[2.0, 3.0, 0.5, 0.7]] * 2), 3)
-    more = ReCalRule(np.array([1, 0, 1, 2]), np.insert(some.temperatures, [0, 1], 1.0, axis=0), 3)
-    for what in ("confidence", "proba"):
-        expected = answer(some, what, as_logits(views))
-        np.testing.assert_array_equal(answer(more, what, as_logits(views)), expected)
-
-
-def test_recal_leaves_rows_of_temperature_1_alone() -> None:
-    """Their smallest probabilities too, which are raised to 1e-16 before others are multiplied."""
-    rule = ReCalRule(np.array([0]), np.array([[1.0, 1.0, 1.0, 2.0]]), 1)
-    row = np.array([60.0, 59.0, 0.0])
-    risen, fallen = [90.0, 0.0, 0.0], [30.0, 30.0, 0.0]
-    proba = answer(rule, "proba", as_logits(Views([row, row], [[risen, fallen]])))
-    np.testing.assert_allclose(proba[0], softmax(row), rtol=1e-12)
-    raised = np.maximum(softmax(row), 1e-16) ** 2
-    np.testing.assert_allclose(proba[1], raised / raised.sum(), rtol=1e-12)
 
 
 def test_vector_scaling_by_hand() -> None:

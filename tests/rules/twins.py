@@ -15,41 +15,41 @@ Row = np.ndarray
 
 
 @singledispatch
-def proba_of(rule: rules.Rule, row: Row, views: np.ndarray | None) -> Row:
+def proba_of(rule: rules.Rule, row: Row) -> Row:
     """Probabilities (classes,) of a row (classes,) and its views (n_transforms, classes)."""
     raise NotImplementedError(type(rule))
 
 
-def confidence_of(rule: rules.Rule, row: Row, views: np.ndarray | None) -> float:
+def confidence_of(rule: rules.Rule, row: Row) -> float:
     """Of the predicted label."""
     if isinstance(rule, rules.HokiRule):
         return hoki_confidence(rule, row)
     if isinstance(rule, rules.ProfileRule):
         return profile_confidence(rule, row)
-    proba = proba_of(rule, row, views)
+    proba = proba_of(rule, row)
     return float(proba[row.argmax()] if rule.preserves_labels else proba.max())
 
 
 @proba_of.register
-def _(rule: rules.FlooredRule, row: Row, views: None) -> Row:
+def _(rule: rules.FlooredRule, row: Row) -> Row:
     with np.errstate(divide="ignore"):
         logs = np.log(softmax(row) + rule.floor)
-    return proba_of(rule.rule, np.where(row > -np.inf, logs, -np.inf), views)
+    return proba_of(rule.rule, np.where(row > -np.inf, logs, -np.inf))
 
 
 @proba_of.register
-def _(rule: rules.PlattRule, row: Row, views: None) -> Row:
+def _(rule: rules.PlattRule, row: Row) -> Row:
     return _from_odds(rule.slope * (row[1] - row[0]) + rule.intercept, row)
 
 
 @proba_of.register
-def _(rule: rules.BetaRule, row: Row, views: None) -> Row:
+def _(rule: rules.BetaRule, row: Row) -> Row:
     below, above = log_softmax(np.maximum(row, row.max() - 1e10))
     return _from_odds(rule.rise * above - rule.fall * below + rule.intercept, row)
 
 
 @proba_of.register
-def _(rule: rules.VennAbersRule, row: Row, views: None) -> Row:
+def _(rule: rules.VennAbersRule, row: Row) -> Row:
     score = np.float32(row[1] - row[0])
     lower = rule.lower[sum(knot <= score for knot in rule.knots)]
     upper = rule.upper[sum(knot < score for knot in rule.knots)]
@@ -64,23 +64,23 @@ def _from_odds(odds: float, row: Row) -> Row:
 
 
 @proba_of.register
-def _(rule: rules.UncalibratedRule, row: Row, views: None) -> Row:
+def _(rule: rules.UncalibratedRule, row: Row) -> Row:
     return softmax(row)
 
 
 @proba_of.register
-def _(rule: rules.TemperatureRule, row: Row, views: None) -> Row:
+def _(rule: rules.TemperatureRule, row: Row) -> Row:
     return softmax(row / rule.temperature)
 
 
 @proba_of.register
-def _(rule: rules.EnsembleRule, row: Row, views: None) -> Row:
+def _(rule: rules.EnsembleRule, row: Row) -> Row:
     even = (row > -np.inf) / np.count_nonzero(row > -np.inf)
     return rule.weights @ np.stack([softmax(row / rule.temperature), softmax(row), even])
 
 
 @proba_of.register
-def _(rule: rules.VectorRule, row: Row, views: None) -> Row:
+def _(rule: rules.VectorRule, row: Row) -> Row:
     possible = row > -np.inf
     out = np.zeros(row.size)
     scale, bias = rule.scale[possible], rule.bias[possible]
@@ -89,21 +89,21 @@ def _(rule: rules.VectorRule, row: Row, views: None) -> Row:
 
 
 @proba_of.register
-def _(rule: rules.MatrixRule, row: Row, views: None) -> Row:
+def _(rule: rules.MatrixRule, row: Row) -> Row:
     possible = row > -np.inf
     centred = row - row[possible].mean()
     return _linear(rule, np.where(possible, centred, centred[possible].min()), possible)
 
 
 @proba_of.register
-def _(rule: rules.DirichletRule, row: Row, views: None) -> Row:
+def _(rule: rules.DirichletRule, row: Row) -> Row:
     possible = row > -np.inf
     logs = log_softmax(row)
     return _linear(rule, np.where(possible, logs, logs[possible].min()), possible)
 
 
 @proba_of.register
-def _(rule: rules.StructuredRule, row: Row, views: None) -> Row:
+def _(rule: rules.StructuredRule, row: Row) -> Row:
     possible = row > -np.inf
     logs = log_softmax(row[possible])
     logs = logs if rule.floor == 0.0 else np.logaddexp(logs, np.log(rule.floor))
@@ -139,7 +139,7 @@ def _linear(rule: rules.Rule, features: Row, possible: Row) -> Row:
 
 
 @proba_of.register
-def _(rule: rules.PooledIsotonicRule, row: Row, views: None) -> Row:
+def _(rule: rules.PooledIsotonicRule, row: Row) -> Row:
     logs = log_softmax(row)
     fitted = np.array([_interpolate(x, rule.knots, rule.values) for x in logs])
     mixed = (1 - 1e-9) * fitted + 1e-9 * np.exp(logs)
@@ -149,7 +149,7 @@ def _(rule: rules.PooledIsotonicRule, row: Row, views: None) -> Row:
 
 
 @proba_of.register
-def _(rule: rules.ClasswiseIsotonicRule, row: Row, views: None) -> Row:
+def _(rule: rules.ClasswiseIsotonicRule, row: Row) -> Row:
     logs = log_softmax(row / rule.temperature)
     out = np.zeros(row.size)
     for c, x in enumerate(logs):
@@ -170,27 +170,6 @@ def _interpolate(x: float, knots: Row, values: Row) -> float:
         if low <= x < high:
             return float(start + (end - start) * (x - low) / (high - low))
     return float(values[-1])
-
-
-@proba_of.register
-def _(rule: rules.ReCalRule, row: Row, views: np.ndarray) -> Row:
-    """The steps as the method has them, on probabilities themselves."""
-    current, others = log_softmax(row), [log_softmax(view) for view in views]
-    label = row.argmax()
-    for chosen, temperatures in zip(rule.transformations, rule.temperatures, strict=True):
-        kept = views[chosen].argmax() == label
-        risen = np.exp(others[chosen][label]) > np.exp(current[label]) * (1 + 1e-9)
-        temperature = temperatures[2 * kept + (not risen)]
-        if temperature != 1.0:
-            current = _sharpen(current, row, temperature)
-            others[chosen] = _sharpen(others[chosen], views[chosen], temperature)
-    return np.exp(current)
-
-
-def _sharpen(logs: Row, row: Row, temperature: float) -> Row:
-    """Probabilities raised to 1e-16, then log-probabilities multiplied; masked classes stay 0."""
-    raised = np.where(row > -np.inf, np.maximum(logs, np.log(1e-16)), -np.inf)
-    return log_softmax(temperature * raised)
 
 
 def hoki_stability(rule: rules.HokiRule, row: Row) -> float:
@@ -244,7 +223,7 @@ def profile_features(rule: rules.ProfileRule, row: Row) -> Row:
 
 
 @proba_of.register
-def _(rule: rules.ProfileRule, row: Row, views: None) -> Row:
+def _(rule: rules.ProfileRule, row: Row) -> Row:
     return _shared(row, profile_confidence(rule, row), softmax(row / rule.temperature))
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hokical import Hoki, load
-from hokical.calibrators import make
-from hokical.calibrators.catalog import method_names
+from hokical.calibrators import make, methods_from_logits
 from hokical.core import memory
 from hokical.core.logits import as_logits
 from hokical.core.parallel import threads
@@ -98,15 +97,10 @@ def test_the_other_methods_gather(examples, name) -> None:
     assert_same_fit(whole, streamed)
 
 
-def test_recal_says_that_sources_have_no_transformed_inputs(examples) -> None:
-    with pytest.raises(TypeError, match=r"`hokical\.Views\(logits, transformed\)`"):
-        fit(make("recal"), from_arrays(*examples))
-
-
 def test_every_method_takes_a_source() -> None:
-    tested = {"uncalibrated", "irm", "irova_ts", "ms_odir", "hoki", "recal", "temps", "vecs", "ets"}
+    tested = {"uncalibrated", "irm", "irova_ts", "ms_odir", "hoki", "temps", "vecs", "ets"}
     alike = {"dir_odir"}  # as ms_odir
-    others = set(method_names()) - tested - alike
+    others = set(methods_from_logits()) - tested - alike
     for name in sorted(others):
         logits, labels = synthetic_logits(400, 2 if make(name).binary_only else 3, seed=2)
         whole = quiet_fit(make(name), logits, labels)

@@ -21,6 +21,7 @@ from hokical import from_probabilities
 from hokical.calibrators import make
 from hokical.calibrators.catalog import AUTOMATIC, BUILT_IN, load_estimator_class
 from hokical.core.files import write_text_atomically
+from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
 from hokical_paper.code import code_digest
 from hokical_paper.study_peers import PEERS
@@ -160,7 +161,7 @@ def _suits(method: str, experiment: Experiment) -> bool:
     if method in PEERS:
         return not PEERS[method].binary_only or experiment.n_classes == 2
     kind = load_estimator_class(method)
-    return not kind.needs_views and (not kind.binary_only or experiment.n_classes == 2)
+    return kind.logits_kind is Logits and (not kind.binary_only or experiment.n_classes == 2)
 
 
 def _cached(experiment: Experiment, method: str, cache: Path) -> Outcome:

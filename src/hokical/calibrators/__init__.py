@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import AUTOMATIC, BUILT_IN, method_names, register
 from hokical.calibrators.fitted import FittedCalibrator, load
+from hokical.core.optional import import_moved
 from hokical.core.storage import CalibratorFileError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from hokical.calibrators.odir import DirichletODIR as DirichletODIR
     from hokical.calibrators.odir import MatrixScalingODIR as MatrixScalingODIR
     from hokical.calibrators.profile import StabilityProfile as StabilityProfile
-    from hokical.calibrators.recal import ReCal as ReCal
     from hokical.calibrators.registry import make as make
     from hokical.calibrators.registry import make_seeded as make_seeded
     from hokical.calibrators.registry import methods_from_logits as methods_from_logits
@@ -58,6 +58,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ReCal":
+        return import_moved(name, "hokical_paper.recal", "hokical-paper")
     if name not in _HOMES:
         raise AttributeError(f"module 'hokical.calibrators' has no attribute {name!r}")
     return getattr(import_module(f"hokical.calibrators.{_HOMES[name]}"), name)

@@ -63,7 +63,7 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
     name: ClassVar[str]  # type: ignore[misc]
     preserves_labels: ClassVar[bool]
     accepts_top_k: ClassVar[bool]
-    needs_views: ClassVar[bool]
+    logits_kind: ClassVar[type[Logits]]
     binary_only: ClassVar[bool] = False
     #: Whether `_fit` needs a single pass over the examples.
     fits_in_one_pass: bool = True
@@ -73,7 +73,7 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "rule_kind" in cls.__dict__:
-            for name in ("name", "preserves_labels", "accepts_top_k", "needs_views", "binary_only"):
+            for name in ("name", "preserves_labels", "accepts_top_k", "logits_kind", "binary_only"):
                 if name not in cls.__dict__:
                     setattr(cls, name, getattr(cls.rule_kind, name))
 

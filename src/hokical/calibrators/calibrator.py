@@ -19,7 +19,6 @@ from hokical.core.storage import fingerprint, write_document
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray, IntArray
 from hokical.core.version import VERSION
-from hokical.core.views import Views
 from hokical.guarantees import scores, selective
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.score_table import NeighbourTable, ScoreTable, accuracy_intervals
@@ -232,7 +231,7 @@ class Calibrator:
         lazy = None if backend is None else backend.answer_lazily(self, what, logits)
         if lazy is not None:
             return lazy
-        given = logits.given if isinstance(logits, Views) else logits
+        given = logits.given if isinstance(logits, Logits) else logits
         with float64_scope(given):
             data = self._check_logits(logits)
             if what == "support":
@@ -280,18 +279,27 @@ class Calibrator:
 
 def acceptable(method: Any, logits: Logits) -> Logits:
     """Return the logits if the method (a rule or an estimator) accepts them, else raise."""
-    if method.needs_views and not isinstance(logits, Views):
+    if type(logits) not in (method.logits_kind, TopK):
         raise TypeError(
-            f"{method.name!r} needs the logits of transformed inputs too: pass "
-            "`hokical.Views(logits, transformed)`."
-        )
-    if isinstance(logits, Views) and not method.needs_views:
-        raise TypeError(
-            f"{method.name!r} does not use transformed inputs; pass the logits themselves."
+            f"`logits` must be {_in_words(method.logits_kind)} for {method.name!r}; got "
+            f"{_in_words(type(logits))}."
         )
     if method.accepts_top_k:
         return logits
     return logits.with_every_class(method.name, "Use temps, ets, hoki or profile")
+
+
+def check_plain_logits(method: Any, argument: str) -> None:
+    """Raise if a method (a rule or an estimator) needs more than logits, which is all it gets."""
+    if method.logits_kind is not Logits:
+        raise ValueError(
+            f"`{argument}` cannot be {method.name!r} here, where there are logits alone: it needs "
+            f"{_in_words(method.logits_kind)}. Call its `fit` and `predict` with that."
+        )
+
+
+def _in_words(kind: type[Logits]) -> str:
+    return "logits (n, classes)" if kind is Logits else f"a `{kind.__module__}.{kind.__name__}`"
 
 
 def _serving_forms(logits: Logits) -> list[Logits]:

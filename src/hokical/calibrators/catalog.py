@@ -21,7 +21,6 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "ets": ("ets", "EnsembleTemperatureScaling"),
     "irm": ("isotonic", "IsotonicMulticlass"),
     "irova_ts": ("isotonic", "IsotonicOneVsAllTS"),
-    "recal": ("recal", "ReCal"),
     "hoki": ("hoki", "Hoki"),
     "profile": ("profile", "StabilityProfile"),
     "platt": ("binary", "PlattScaling"),
@@ -31,6 +30,8 @@ BUILT_IN: dict[str, tuple[str, str]] = {
 #: The automatic choice among them.
 AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
 GROUP = "hokical.calibrators"
+#: Methods that earlier versions had, and the distributions that have them now.
+MOVED = {"recal": "hokical-paper"}
 
 _registered: dict[str, type[Any]] = {}
 
@@ -88,20 +89,23 @@ def find_method(name: str) -> str:
     ('temps', 'vecs', 'hoki')
     """
     wanted = _letters(name)
-    for method, (_, kind) in {} if name in method_names() else BUILT_IN.items():
+    known = name in BUILT_IN or name in method_names()  # entry points take longer
+    for method, (_, kind) in {} if known else BUILT_IN.items():
         if wanted in (kind.lower(), kind.lower().removesuffix("scaling"), _letters(method)):
             return method
     return name
 
 
 def suggest(name: Any) -> str:
-    """A question for an unknown name, with a space before it; empty if no method is like it.
+    """What to do about an unknown name, with a space before it; empty if no method is like it.
 
     >>> suggest("isotonic")
     ' Did you mean irm or irova_ts?'
     """
     import difflib
 
+    if name in MOVED:
+        return f" It is in another package: `pip install {MOVED[name]}`."
     wanted = _letters(str(name))
     alike = [method for method, (_, kind) in BUILT_IN.items() if wanted and wanted in kind.lower()]
     alike = alike or difflib.get_close_matches(str(name).lower(), [*method_names(), *AUTOMATIC], 2)
@@ -116,6 +120,9 @@ def find_rule(record: str) -> None:
     """Load rules of other packages if a record of a file is unknown."""
     if not is_storable(record):
         _find_entry_points()
+    method = record.removeprefix("rule:")
+    if not is_storable(record) and method in MOVED:
+        raise ValueError(f"its method {method!r} is not part of hokical.{suggest(method)}")
 
 
 @cache

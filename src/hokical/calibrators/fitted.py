@@ -26,7 +26,7 @@ class FittedCalibrator(Calibrator):
         self.name = document["method"]
         for name in STORED:
             setattr(self, f"{name}_", document[name])
-        for name in ("preserves_labels", "accepts_top_k", "needs_views"):
+        for name in ("preserves_labels", "accepts_top_k", "logits_kind"):
             setattr(self, name, getattr(self.rule_, name))
 
     @property

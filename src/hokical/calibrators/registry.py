@@ -6,9 +6,10 @@ from typing import Any
 from sklearn.base import clone
 
 from hokical.calibrators.base import BaseCalibrator
-from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.calibrator import Calibrator, check_plain_logits
 from hokical.calibrators.catalog import load_estimator_class, method_names
 from hokical.calibrators.fitted import FittedCalibrator
+from hokical.core.logits import Logits
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,7 @@ def new_estimator(method: Any, *, argument: str = "method", **parameters: Any) -
         )
     else:
         made = clone(method.estimator() if isinstance(method, FittedCalibrator) else method)
-    if made.needs_views:
-        raise ValueError(
-            f"`{argument}` cannot be {made.name}, which also needs logits of transformed inputs: "
-            "fit it with `hokical.Views(logits, transformed)`. A network takes it by "
-            "`CalibratedModel(model, calibrator, transforms=[...])`."
-        )
+    check_plain_logits(made, argument)
     return made
 
 
@@ -100,5 +96,5 @@ def methods_from_logits(n_classes: int | None = None) -> list[str]:
     return [
         name
         for name, kind in kinds.items()
-        if not kind.needs_views and not (kind.binary_only and n_classes not in (None, 2))
+        if kind.logits_kind is Logits and not (kind.binary_only and n_classes not in (None, 2))
     ]

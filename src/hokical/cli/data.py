@@ -224,8 +224,7 @@ def check_method(name: str) -> str:
         return name
     if name in hokical.calibrators.method_names():
         raise typer.BadParameter(
-            f"{name} also needs the logits of transformed inputs, which cannot be given here; use "
-            "`ReCal().fit(Views(logits, transformed), labels)` in Python."
+            f"{name} needs more than logits, which cannot be given here; fit it in Python."
         )
     hint = hokical.calibrators.catalog.suggest(name)
     raise typer.BadParameter(f"no method {name!r}; there are {', '.join(known)}.{hint}")

@@ -140,12 +140,7 @@ def methods(as_json: Json = False) -> None:
     """List the calibration methods."""
     known = hokical.calibrators.table()
     if as_json:
-        show_json(
-            [
-                asdict(info) | {"kind": info.kind.__name__, "needs_views": info.kind.needs_views}
-                for info in known
-            ]
-        )
+        show_json([asdict(info) | {"kind": info.kind.__name__} for info in known])
         return
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     shown.add_column("name", no_wrap=True, style="bold")

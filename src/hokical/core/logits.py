@@ -83,6 +83,11 @@ class Logits:
         return self.backend.is_traced(self.values)
 
     @property
+    def given(self) -> Any:
+        """What the caller passed, in whose library answers are, if a subclass keeps it."""
+        return self
+
+    @property
     def tail(self) -> Tail | None:
         """The classes without a column; None if every class has one."""
         return None

@@ -16,3 +16,14 @@ def import_optional(name: str, extra: str) -> Any:
         raise ImportError(
             f"{name} is required but not installed. Install it: pip install 'hokical[{extra}]'."
         ) from error
+
+
+def import_moved(name: str, module: str, distribution: str) -> Any:
+    """A name that an earlier version had, from the distribution that has it now."""
+    try:
+        return getattr(import_module(module), name)
+    except ImportError as error:
+        raise ImportError(
+            f"`{name}` is in another package since hokical 0.3, `from {module} import {name}`. "
+            f"Install it: pip install {distribution}."
+        ) from error

@@ -21,13 +21,13 @@ from hokical.io.delimited import open_csv
 from hokical.io.errors import DataFileError, report_file
 from hokical.io.names import LABELS_ALONE, LOGITS_AND_LABELS, Arrays, FileSplit, Wanted
 from hokical.io.numpy_files import open_npy, open_npz, open_safetensors
-from hokical.io.pickles import open_pickle
+from hokical.io.plugins import find_reader
 from hokical.io.sniff import find_format
 
 Location = str | os.PathLike[str]
 
 _OPENERS: dict[str, Callable[[Path], Arrays]] = {
-    "npz": open_npz, "npy": open_npy, "safetensors": open_safetensors, "pickle": open_pickle,
+    "npz": open_npz, "npy": open_npy, "safetensors": open_safetensors,
 }  # fmt: skip
 #: Tables, whose columns are chosen before they are read.
 _TABLES: dict[str, Callable[[Path, Wanted], Arrays]] = {"csv": open_csv, "parquet": open_parquet}
@@ -69,10 +69,11 @@ def read_examples(
     Parameters
     ----------
     path : path
-        .npz, .npy, .csv, .parquet, .safetensors, or a pickle of NumPy arrays. Where only the best
-        logits of each row are known, `topk_values` (or `topk_log_probabilities`) and
-        `topk_indices`, (n, k) each, with `n_classes` give a `TopK`. A column `sample_weight`,
-        `weight` or `weights` of a table, or an array `sample_weight`, says how much a row counts.
+        .npz, .npy, .csv, .parquet or .safetensors; with hokical-paper installed also a pickle of
+        NumPy arrays. Where only the best logits of each row are known, `topk_values` (or
+        `topk_log_probabilities`) and `topk_indices`, (n, k) each, with `n_classes` give a `TopK`. A
+        column `sample_weight`, `weight` or `weights` of a table, or an array `sample_weight`, says
+        how much a row counts.
     split : {"val", "test"}
         Which part, if the file has parts (`val_logits`, `test_logits`, ...).
     labels : path, optional
@@ -189,7 +190,9 @@ def labels_beside(path: Path) -> Path:
 
 def _open(path: Path, wanted: Wanted) -> Arrays:
     kind = find_format(path)
-    return _TABLES[kind](path, wanted) if kind in _TABLES else _OPENERS[kind](path)
+    if kind in _TABLES:
+        return _TABLES[kind](path, wanted)
+    return (_OPENERS.get(kind) or find_reader(path, kind))(path)
 
 
 def is_top_k(name: str) -> bool:

@@ -34,7 +34,7 @@ _REMEDIES: dict[type[OSError], str] = {
     PermissionError: "Ask its owner for the right to read it (`chmod +r`).",
 }
 _PICKLES = (".p", ".pkl", ".pickle")
-_EXPECTED = "expected .npz, .npy, .csv, .parquet, .safetensors or a pickle of NumPy arrays"
+_EXPECTED = "expected .npz, .npy, .csv, .parquet or .safetensors"
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 

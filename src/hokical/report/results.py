@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import clone
 
 from hokical.calibrators.base import BaseCalibrator
-from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.calibrator import Calibrator, check_plain_logits
 from hokical.calibrators.catalog import load_estimator_class
 from hokical.calibrators.registry import make_seeded, methods_from_logits
 from hokical.core.arrays import to_host
@@ -138,7 +138,7 @@ def choose_entrants(
                 f"`methods` must have different names; got {name!r} twice. Name them in a dict, "
                 f"such as {{'first': {calibrator}, ...}}."
             )
-        reason = _obstacle(name, calibrator, data)
+        reason = _obstacle(calibrator, data)
         if reason is None:
             found[name] = calibrator
         else:
@@ -193,13 +193,9 @@ def _as_calibrator(given: Any, random_state: int) -> Calibrator:
     return fresh
 
 
-def _obstacle(name: str, calibrator: Any, data: tuple[Logits, ...]) -> str | None:
+def _obstacle(calibrator: Any, data: tuple[Logits, ...]) -> str | None:
     """Why the data do not allow a method, or None."""
-    if calibrator.needs_views:
-        raise ValueError(
-            f"`methods` cannot hold {name!r}: it also needs the logits of transformed inputs. "
-            "Fit it by itself, on `hokical.Views`."
-        )
+    check_plain_logits(calibrator, "methods")
     n_classes = data[0].n_classes
     if n_classes > 2 and getattr(calibrator, "binary_only", False):
         return f"for two classes, and there are {n_classes}"

@@ -12,7 +12,6 @@ from hokical.rules.hoki import HokiRule
 from hokical.rules.isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
 from hokical.rules.odir import DirichletRule, MatrixRule
 from hokical.rules.profile import ProfileRule
-from hokical.rules.recal import ReCalRule
 from hokical.rules.softmax import TemperatureRule, UncalibratedRule
 from hokical.rules.structured import StructuredRule
 from hokical.rules.vector import VectorRule
@@ -20,6 +19,6 @@ from hokical.rules.vector import VectorRule
 __all__ = [
     "AutoRule", "BetaRule", "ClasswiseIsotonicRule", "DirichletRule", "EnsembleRule",
     "FlooredRule", "HokiRule", "MatrixRule", "PlattRule", "PooledIsotonicRule", "ProfileRule",
-    "ReCalRule", "Rule", "StructuredRule", "TemperatureRule", "UncalibratedRule", "VectorRule",
+    "Rule", "StructuredRule", "TemperatureRule", "UncalibratedRule", "VectorRule",
     "VennAbersRule",
 ]  # fmt: skip

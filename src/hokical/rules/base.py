@@ -32,8 +32,8 @@ class Rule:
     preserves_labels: ClassVar[bool] = True
     #: True for methods that make do with the best logits of each row, as a `TopK`.
     accepts_top_k: ClassVar[bool] = False
-    #: True for methods that also need the logits of transformed inputs, as `Views`.
-    needs_views: ClassVar[bool] = False
+    #: The checked logits it answers; a subclass of `Logits` for methods that need more than those.
+    logits_kind: ClassVar[type[Logits]] = Logits
     #: True for methods that take two classes and no more.
     binary_only: ClassVar[bool] = False
 

@@ -37,7 +37,7 @@ class FlooredRule(Rule):
     def __post_init__(self) -> None:
         store_float(self, "floor", 0.0, 1.0)
         inner = self.rule
-        if not isinstance(inner, Rule) or isinstance(inner, FlooredRule) or inner.needs_views:
+        if not isinstance(inner, Rule) or isinstance(inner, FlooredRule):
             raise ValueError(f"`rule` must be a rule for logits, without a floor; got {inner!r}.")
 
     # What does not depend on logits is the inner rule's own.

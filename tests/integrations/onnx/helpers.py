@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from hokical import Views
 from hokical.calibrators import Calibrator, make
 from hokical.calibrators.fitted import FittedCalibrator
 from hokical.rules import Rule
@@ -29,7 +28,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "irm": ("irm", {}),
     "irm_raw": ("irm", {"normalize": False}),
     "irova_ts": ("irova_ts", {}),
-    "recal": ("recal", {"random_state": 0}),
     "hoki": ("hoki", {}),
     "hoki_gaussian": ("hoki", {"noise": Gaussian(2.0, mean=1.0)}),
     "hoki_uniform": ("hoki", {"noise": Uniform(-4.0, 5.0)}),
@@ -40,17 +38,15 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "profile_wide": ("profile", {"penalty": 10.0, "widths": (0.3, 2.0)}),
     "auto": ("auto", {}),
 }
-N_TRANSFORMS = 2
 
 
 def fit(method: str, logits: Any, labels: Any) -> Calibrator:
     """A method of the list above; that some do not converge does not matter here."""
     name, options = METHODS[method]
     calibrator = make(name, **options)
-    given = Views(logits, make_views(logits)) if calibrator.needs_views else logits
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return calibrator.fit(given, labels)
+        return calibrator.fit(logits, labels)
 
 
 @functools.cache
@@ -67,12 +63,6 @@ def from_rule(rule: Rule, n_classes: int) -> Calibrator:
     )
 
 
-def make_views(rows: np.ndarray) -> np.ndarray:
-    """Logits of transformed inputs: the rows with some noise, in which other classes may win."""
-    noise = np.random.default_rng(0).normal(size=(N_TRANSFORMS, *rows.shape))
-    return (rows + noise).astype(rows.dtype)
-
-
 def run(model: Any, **feed: Any) -> dict[str, np.ndarray]:
     """All outputs by name."""
     options = onnxruntime.SessionOptions()
@@ -85,20 +75,13 @@ def run(model: Any, **feed: Any) -> dict[str, np.ndarray]:
     return dict(zip(names, session.run(names, feed), strict=True))
 
 
-def run_rows(model: Any, calibrator: Calibrator, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """What an exported calibrator says of rows, with views if it needs them."""
-    views = {"transformed": make_views(rows)} if calibrator.rule_.needs_views else {}
-    return run(model, logits=rows, **views)
-
-
 def differences(
     calibrator: Calibrator, found: dict[str, Any], rows: Any
 ) -> tuple[int, float, float]:
     """Labels that differ, and the largest difference of confidence and of probabilities."""
-    given = Views(rows, make_views(rows)) if calibrator.rule_.needs_views else rows
-    wrong = int((found["labels"] != calibrator.predict(given)).sum())
-    confidence = np.abs(found["confidence"] - calibrator.predict_confidence(given)).max()
+    wrong = int((found["labels"] != calibrator.predict(rows)).sum())
+    confidence = np.abs(found["confidence"] - calibrator.predict_confidence(rows)).max()
     proba = 0.0
     if "probabilities" in found:
-        proba = np.abs(found["probabilities"] - calibrator.predict_proba(given)).max()
+        proba = np.abs(found["probabilities"] - calibrator.predict_proba(rows)).max()
     return wrong, float(confidence), float(proba)

@@ -163,15 +163,6 @@ def test_maps(axis, order):
             assert proba < 1e-6
 
 
-def test_recal_adds_an_input():
-    calibrator = fitted("recal", 4)
-    model = attach(network(), calibrator)
-    assert [item.name for item in model.graph.input] == ["x", "transformed"]
-    assert check(model, calibrator).agrees
-    with pytest.raises(ValueError, match="recal can only be attached to scores"):
-        attach(network(shape=(None, "n")), calibrator, class_axis=0)
-
-
 def test_errors():
     calibrator = fitted("temps", 4)
     with pytest.raises(ValueError, match=r"2 of \['a', 'b'\] could"):

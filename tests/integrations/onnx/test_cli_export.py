@@ -126,14 +126,6 @@ def test_another_number_of_classes(saved, tmp_path):
     assert "it has 4, and 'scores' of shape (n, 7) has 7 in axis 1" in done.stderr
 
 
-def test_recal(tmp_path):
-    fitted("recal", 4).save(tmp_path / "cal.json")
-    done = command(tmp_path / "cal.json", "-o", tmp_path / "cal.onnx")
-    assert done.exit_code == 0, done.stderr
-    assert "transformed float32 (2, batch, 4)" in done.stdout
-    assert "0 labels differ" in done.stdout
-
-
 def test_errors(saved, tmp_path):
     output = tmp_path / "cal.onnx"
     net = tmp_path / "net.onnx"

@@ -14,8 +14,8 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("ndonnx")
 
 import hokical  # noqa: E402
-from hokical.calibrators import TemperatureScaling, load, make  # noqa: E402
-from hokical.calibrators.catalog import AUTOMATIC, method_names  # noqa: E402
+from hokical.calibrators import TemperatureScaling, load, make, methods_from_logits  # noqa: E402
+from hokical.calibrators.catalog import AUTOMATIC  # noqa: E402
 from hokical.integrations.onnx import OLDEST_OPSET, check, export  # noqa: E402
 from hokical.rules import TemperatureRule  # noqa: E402
 from tests.conftest import synthetic_logits  # noqa: E402
@@ -24,12 +24,9 @@ from tests.integrations.onnx.helpers import (  # noqa: E402
     differences,
     fitted,
     from_rule,
-    make_views,
     run,
-    run_rows,
 )
-from tests.rules.making import NAMES, make_case, make_input, seeds  # noqa: E402
-from tests.rules.making import make_views as make_input_views  # noqa: E402
+from tests.rules.making import NAMES, make_case, seeds  # noqa: E402
 
 CLASSES = (2, 12)
 #: What is cast to float32 at the end is off by half a step there.
@@ -65,7 +62,7 @@ def exported(method: str, n_classes: int) -> Any:
 
 def test_every_method_of_the_registry_is_here():
     """Those for two classes are below, as rules."""
-    several = [name for name in method_names() if not make(name).binary_only]
+    several = [name for name in methods_from_logits() if not make(name).binary_only]
     assert {name for name, _ in METHODS.values()} == {*several, *AUTOMATIC}
 
 
@@ -75,7 +72,7 @@ class TestEveryMethod:
     @given(n_classes=st.sampled_from(CLASSES), seed=st.integers(0, 10**6))
     def test_parity_on_hard_rows(self, method, n_classes, seed):
         rows = hard_rows(n_classes, seed)
-        found = run_rows(exported(method, n_classes), fitted(method, n_classes), rows)
+        found = run(exported(method, n_classes), logits=rows)
         assert found["labels"].dtype == np.int64
         assert found["confidence"].dtype == np.float32
         assert found["probabilities"].shape == rows.shape
@@ -93,20 +90,17 @@ class TestEveryMethod:
         assert not [kind for kind in kinds if "Random" in kind]
 
     def test_empty_batch_and_rows_by_themselves(self, method):
-        rows, calibrator, model = hard_rows(12, 7), fitted(method, 12), exported(method, 12)
-        feed = {"logits": rows}
-        if calibrator.rule_.needs_views:
-            feed["transformed"] = make_views(rows)
-        whole = run(model, **feed)
+        rows, model = hard_rows(12, 7), exported(method, 12)
+        whole = run(model, logits=rows)
         for part in (slice(0, 0), slice(9, 10)):
-            some = run(model, **{name: array[..., part, :] for name, array in feed.items()})
+            some = run(model, logits=rows[part])
             for name, values in some.items():
                 np.testing.assert_array_equal(values, whole[name][part])
 
     def test_rows_that_python_refuses_are_nan(self, method):
         rows = hard_rows(12, 1)[:6]
         rows[1, 0], rows[3, 2], rows[5] = np.nan, np.inf, -np.inf
-        found = run_rows(exported(method, 12), fitted(method, 12), rows)
+        found = run(exported(method, 12), logits=rows)
         good, bad = np.array([0, 2, 4]), np.array([1, 3, 5])
         assert np.isnan(found["confidence"][bad]).all()
         assert np.isnan(found["probabilities"][bad]).all()
@@ -116,7 +110,7 @@ class TestEveryMethod:
     def test_float64_logits_agree_to_rounding(self, method):
         rows = hard_rows(12, 5, np.float64)
         model = export(fitted(method, 12), input_dtype="float64", probabilities=True)
-        found = run_rows(model, fitted(method, 12), rows)
+        found = run(model, logits=rows)
         assert found["confidence"].dtype == np.float64
         wrong, confidence, proba = differences(fitted(method, 12), found, rows)
         assert wrong == 0
@@ -131,7 +125,7 @@ class TestEveryMethod:
         kinds = {tensor.data_type for tensor in inferred.initializer}
         kinds |= {item.type.tensor_type.elem_type for item in inferred.value_info}
         assert onnx.TensorProto.DOUBLE not in kinds
-        found = run_rows(model, fitted(method, 12), rows)
+        found = run(model, logits=rows)
         wrong, confidence, _ = differences(fitted(method, 12), found, rows)
         assert wrong == 0
         assert confidence < 1e-3
@@ -140,8 +134,8 @@ class TestEveryMethod:
         model = export(fitted(method, 12), opset=OLDEST_OPSET, probabilities=True)
         assert model.opset_import[0].version == OLDEST_OPSET
         rows = hard_rows(12, 2)
-        found = run_rows(model, fitted(method, 12), rows)
-        expected = run_rows(exported(method, 12), fitted(method, 12), rows)
+        found = run(model, logits=rows)
+        expected = run(exported(method, 12), logits=rows)
         for name, values in found.items():
             np.testing.assert_array_equal(values, expected[name])
 
@@ -153,12 +147,11 @@ def test_rules_with_random_numbers(name, seed):
     """Far temperatures, huge logits, and answers in the precision of the input."""
     n_classes = 2 + seed % 7
     rule, rows = make_case(name, seed, n_classes)
-    calibrator, given = from_rule(rule, rows.shape[1]), make_input(rule, rows, seed)
-    views = {"transformed": make_input_views(seed, rows)} if rule.needs_views else {}
+    calibrator = from_rule(rule, rows.shape[1])
     model = export(calibrator, input_dtype=rows.dtype.name, probabilities=True)
-    found = run(model, logits=rows, **views)
-    np.testing.assert_array_equal(found["labels"], calibrator.predict(given))
-    confidence, proba = calibrator.predict_confidence(given), calibrator.predict_proba(given)
+    found = run(model, logits=rows)
+    np.testing.assert_array_equal(found["labels"], calibrator.predict(rows))
+    confidence, proba = calibrator.predict_confidence(rows), calibrator.predict_proba(rows)
     np.testing.assert_allclose(found["confidence"], confidence, atol=ROUNDING)
     np.testing.assert_allclose(found["probabilities"], proba, atol=2 * ROUNDING)
 
@@ -184,14 +177,6 @@ def test_float16_logits(method):
 def test_what_was_loaded_is_exported(tmp_path):
     fitted("hoki", 12).save(tmp_path / "cal.json")
     assert export(load(tmp_path / "cal.json"), probabilities=True) == exported("hoki", 12)
-
-
-def test_views_that_python_refuses_are_nan():
-    rows = hard_rows(12, 3)[6:12]
-    views = make_views(rows)
-    views[1, 2, 0] = np.nan
-    found = run(exported("recal", 12), logits=rows, transformed=views)
-    np.testing.assert_array_equal(np.isnan(found["confidence"]), np.arange(6) == 2)
 
 
 def test_labels_are_the_first_of_equals_among_many():

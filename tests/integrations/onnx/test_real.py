@@ -10,7 +10,7 @@ pytest.importorskip("ndonnx")
 
 from hokical.integrations.onnx import export  # noqa: E402
 from tests.conftest import read_pair, real_logits  # noqa: E402
-from tests.integrations.onnx.helpers import METHODS, differences, fit, run_rows  # noqa: E402
+from tests.integrations.onnx.helpers import METHODS, differences, fit, run  # noqa: E402
 
 SETS = {"cifar10_resnet110": 10, "cifar100_wrn28_10": 100, "imagenet_efficientnet_lite0_val": 1000}
 #: Fits that take long with more classes than this.
@@ -27,7 +27,7 @@ def test_parity(name, method):
     logits, labels = real_logits(name, 800)
     calibrator = fit(method, logits[:500], labels[:500])
     rows = logits[500:]
-    found = run_rows(export(calibrator, probabilities=True), calibrator, rows)
+    found = run(export(calibrator, probabilities=True), logits=rows)
     wrong, confidence, proba = differences(calibrator, found, rows)
     largest = ONE_LEVEL if method == "hoki_uniform" and SETS[name] > 64 else 1e-7
     assert wrong == 0
@@ -39,7 +39,7 @@ def test_other_rows_than_those_of_the_fit():
     pair = read_pair("cifar10_densenet40")
     calibrator = fit("hoki", pair["val_logits"], pair["val_labels"])
     rows = pair["test_logits"]
-    found = run_rows(export(calibrator), calibrator, rows)
+    found = run(export(calibrator), logits=rows)
     wrong, confidence, _ = differences(calibrator, found, rows)
     assert wrong == 0
     assert confidence < 1e-7

@@ -51,7 +51,7 @@ def adapted(kind: type[BaseCalibrator]) -> type[BaseCalibrator]:
 
 
 def calibrators() -> Iterator[BaseCalibrator]:
-    """Every method that needs logits and labels alone; ReCal cannot be fitted without more.
+    """Every method that needs logits and labels alone.
 
     Those for two classes are left out, as the checks have any number of columns. The checks compare
     to nine digits, so the ODIR fits go on until these are settled, under a penalty that settles

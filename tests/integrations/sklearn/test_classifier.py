@@ -38,7 +38,6 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from threadpoolctl import threadpool_limits
 
 from hokical.calibrators import Hoki, make, methods_from_logits
-from hokical.calibrators.recal import ReCal
 from hokical.calibrators.temps import TemperatureScaling
 from hokical.integrations.sklearn.classifier import CalibratedClassifier
 from hokical.integrations.sklearn.held_out import HeldOutScores, label_on_top, resolution
@@ -483,8 +482,6 @@ def test_an_estimator_without_weights_is_named(hard: tuple[np.ndarray, np.ndarra
     ("model", "words"),
     [
         (CalibratedClassifier(GaussianNB(), method="plat"), "`method` must be one of .*'plat'"),
-        (CalibratedClassifier(GaussianNB(), method="recal"), "also needs logits of transformed"),
-        (CalibratedClassifier(GaussianNB(), method=ReCal()), "cannot be recal"),
         (CalibratedClassifier(GaussianNB(), cv="fit"), "`cv` must be a number of folds.*'fit'"),
         (CalibratedClassifier(LinearRegression()), r"`estimator` must .* got LinearRegression\(\)"),
         (

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical import Views
-from hokical.calibrators import Calibrator, make
+from hokical.calibrators import make
 from hokical.calibrators.base import BaseCalibrator
 from hokical.core.logits import Logits
 from hokical.stability.noise import Gaussian, Gumbel, Uniform
@@ -30,7 +29,6 @@ MAKERS: dict[str, Callable[[], BaseCalibrator]] = {
     "structured": lambda: make("structured"),
     "ms_odir": lambda: make("ms_odir", **_FIXED),
     "dir_odir": lambda: make("dir_odir", **_FIXED),
-    "recal": lambda: make("recal", random_state=0),
     "irm not normalised": lambda: make("irm", normalize=False),
     "hoki gaussian": lambda: make("hoki", noise=Gaussian(2.0)),
     "hoki uniform": lambda: make("hoki", noise=Uniform(-3.0, 3.0)),
@@ -54,25 +52,6 @@ def synthetic_logits(
     return stretch * logits, labels
 
 
-def views(logits: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Logits as of two transformed inputs, (2, n, classes): flatter, and with some labels moved."""
-    rng = np.random.default_rng(seed)
-    moved = 0.9 * logits + 0.5 * rng.normal(size=logits.shape)
-    return np.where(np.isfinite(logits), np.stack([0.7 * logits, moved]), logits)
-
-
-def given(calibrator: Calibrator, logits: np.ndarray) -> Any:
-    """What a method is given: the logits, with those of transformed inputs if it needs them."""
-    return Views(logits, views(logits)) if calibrator.needs_views else logits
-
-
-def tensors(calibrator: Calibrator, logits: np.ndarray) -> tuple[Any, ...]:
-    """The same as tensors, for a module."""
-    torch = pytest.importorskip("torch")
-    beside = (views(logits),) if calibrator.needs_views else ()
-    return tuple(torch.tensor(array) for array in (logits, *beside))
-
-
 def as_on_device(values: Any) -> Logits:
     """Checked logits of a tensor on the host, treated as if it were on another device."""
     from hokical.integrations.torch.backend import BACKEND
@@ -84,7 +63,7 @@ def fitted_on(name: str, logits: np.ndarray, labels: np.ndarray) -> BaseCalibrat
     calibrator = MAKERS[name]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return calibrator.fit(given(calibrator, logits), labels)
+        return calibrator.fit(logits, labels)
 
 
 @cache

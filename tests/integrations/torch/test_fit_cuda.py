@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Hoki, Views, label_stability, select_noise
+from hokical import Hoki, label_stability, select_noise
 from hokical.calibrators import make
 from hokical.stability.noise import Gaussian, Uniform
 
@@ -31,7 +31,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "hoki": {},
     "ms_odir": FIRM,
     "dir_odir": FIRM,
-    "recal": {},
     "auto": {},
 }
 
@@ -45,14 +44,8 @@ def data() -> dict[str, Any]:
     hidden[np.arange(N_ROWS), labels] = False
     logits[hidden] = -np.inf
     logits = logits.astype(np.float32)
-    views = np.stack([0.7 * logits, logits + rng.normal(size=logits.shape).astype(np.float32)])
     weights = rng.integers(0, 3, size=N_ROWS) * 0.7
-    return {"logits": logits, "labels": labels, "weights": weights, "views": views}
-
-
-def inputs(name: str, data: dict[str, Any]) -> Any:
-    """The logits, with the views for those that need them."""
-    return Views(data["logits"], data["views"]) if name == "recal" else data["logits"]
+    return {"logits": logits, "labels": labels, "weights": weights}
 
 
 def fitted(name: str, data: dict[str, Any], weighted: bool, device: str) -> Any:
@@ -61,7 +54,7 @@ def fitted(name: str, data: dict[str, Any], weighted: bool, device: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         calibrator = make(name, **METHODS[name])
-        return calibrator.fit(inputs(name, given), given["labels"], weights)
+        return calibrator.fit(given["logits"], given["labels"], weights)
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
@@ -80,14 +73,14 @@ def test_a_fit_on_the_gpu_is_the_fit_on_the_host(
         patch.setattr(torch.Tensor, "cpu", guarded)
         found = fitted(name, data, weighted, "cuda")
     for method in ("predict_confidence", "predict_proba"):
-        one, other = (getattr(cal, method)(inputs(name, data)) for cal in (expected, found))
+        one, other = (getattr(cal, method)(data["logits"]) for cal in (expected, found))
         np.testing.assert_allclose(other, one, atol=1e-6)
-    there = inputs(name, {key: torch.from_numpy(value).cuda() for key, value in data.items()})
+    there = torch.from_numpy(data["logits"]).cuda()
     confidence = found.predict_confidence(there)
     assert confidence.is_cuda
     assert found.predict(there).is_cuda
     if name != "irova_ts":  # whose functions have steps
-        wanted = expected.predict_confidence(inputs(name, data))
+        wanted = expected.predict_confidence(data["logits"])
         np.testing.assert_allclose(confidence.cpu(), wanted, atol=1e-5)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Hoki, Views, select_noise
+from hokical import Hoki, select_noise
 from hokical.stability.noise import Gaussian
-from tests.integrations.torch.examples import MAKERS, as_on_device, views
+from tests.integrations.torch.examples import MAKERS, as_on_device
 
 torch = pytest.importorskip("torch")
 
@@ -62,22 +62,15 @@ def problem(case: str) -> tuple[Any, Any, np.ndarray, np.ndarray | None]:
     return array, torch.from_numpy(array), labels, weights
 
 
-def given(name: str, logits: Any) -> Any:
-    """What a method is given: arrays as they are, tensors as on a device."""
-    tensor = isinstance(logits, torch.Tensor)
-    own = as_on_device(logits) if tensor else logits
-    if name != "recal":
-        return own
-    moved = views(logits.numpy() if tensor else logits).astype(np.float32)
-    if not tensor:
-        return Views(own, moved)
-    return Views.of(own, tuple(as_on_device(torch.from_numpy(view)) for view in moved))
+def given(logits: Any) -> Any:
+    """Arrays as they are, tensors as on a device."""
+    return as_on_device(logits) if isinstance(logits, torch.Tensor) else logits
 
 
 def fitted(name: str, logits: Any, labels: Any, weights: Any = None) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # both warn alike, if they do
-        return made(name).fit(given(name, logits), labels, weights)
+        return made(name).fit(given(logits), labels, weights)
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -101,11 +94,11 @@ def test_a_fit_on_a_tensor_is_the_fit_on_the_array(name: str, case: str) -> None
     assert (expected.fit_scores_ is None) == (found.fit_scores_ is None)
     if expected.fit_scores_ is not None:  # float32 exponentials may put one a level higher
         assert np.abs(np.cumsum(expected.fit_scores_.count - found.fit_scores_.count)).max() <= 1
-    there = given(name, tensor)
-    np.testing.assert_array_equal(expected.predict(there), expected.predict(given(name, array)))
+    there = given(tensor)
+    np.testing.assert_array_equal(expected.predict(there), expected.predict(given(array)))
     np.testing.assert_allclose(
         expected.predict_confidence(there),
-        expected.predict_confidence(given(name, array)),
+        expected.predict_confidence(given(array)),
         atol=1e-10,
     )
 
@@ -121,7 +114,7 @@ def test_every_float_type_fits_alike(name: str, case: str) -> None:
 def test_no_fit_copies_the_logits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All ways out of a tensor raise for as many numbers as there are logits, but for Hessians."""
     array, tensor, labels, weights = problem("weights")
-    data = given(name, tensor)
+    data = given(tensor)
 
     def guarded(way: str) -> Any:
         plain = getattr(torch.Tensor, way)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Views
 from tests.integrations.torch.examples import fitted
 
 torch = pytest.importorskip("torch")
@@ -152,20 +151,6 @@ def test_confidence_under_autocast_is_that_of_its_logits(inputs: torch.Tensor) -
     assert output.logits.dtype == torch.bfloat16
     expected = fitted("hoki gaussian").predict_confidence(output.logits.detach().float().numpy())
     np.testing.assert_allclose(output.confidence.detach(), expected, atol=1e-7)
-
-
-def test_recal_runs_the_network_on_transformed_inputs(inputs: torch.Tensor) -> None:
-    network = torch.nn.Linear(4, 5)
-    transforms = [lambda x: 0.7 * x, lambda x: x.flip(0)]
-    output = CalibratedModel(network, fitted("recal"), transforms=transforms)(inputs)
-    with torch.no_grad():
-        views = torch.stack([network(change(inputs)) for change in transforms])
-        expected = fitted("recal").predict_confidence(Views(network(inputs), views))
-    np.testing.assert_allclose(output.confidence.detach(), expected, atol=1e-6)
-    with pytest.raises(ValueError, match=r"must be the 2 transformations.*got 0"):
-        CalibratedModel(network, fitted("recal"))
-    with pytest.raises(ValueError, match=r"must be the 0 transformations.*got 2"):
-        CalibratedModel(network, fitted("temps"), transforms=transforms)
 
 
 def test_model_must_be_a_module() -> None:

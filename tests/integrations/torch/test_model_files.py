@@ -119,20 +119,6 @@ def test_positions_of_items_prove_nothing() -> None:
             ask()
 
 
-def test_views_are_certified_too() -> None:
-    """ReCal: the network runs on the transformed inputs as well."""
-    cal = fitted("recal")
-    network = torch.nn.Linear(4, cal.n_classes_)
-    transforms = [lambda x, k=k: x * (1 + k) for k in range(cal.rule_.n_transforms)]
-    model = CalibratedModel(network, cal, transforms=transforms)
-    inputs = torch.randn(50, 4)
-    model.certify([(inputs, network(inputs).argmax(dim=1))] * 2)
-    assert cal.held_out_scores_ is not None
-    assert cal.held_out_scores_.total == 100
-    assert model.predict_or_abstain(inputs, risk=0.2).accepted.shape == (50,)
-    cal.held_out_scores_ = None
-
-
 def test_a_model_says_what_it_is() -> None:
     model = calibrate(trained_network(), batches(0))
     assert model.fitted is not None

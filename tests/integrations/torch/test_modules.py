@@ -16,11 +16,8 @@ from tests.integrations.torch.examples import (
     awkward,
     fitted,
     fitted_on,
-    given,
     suite_arrays,
     synthetic_logits,
-    tensors,
-    views,
 )
 
 torch = pytest.importorskip("torch")
@@ -31,15 +28,14 @@ from hokical.integrations.torch.backend import BACKEND  # noqa: E402
 
 def assert_agree(calibrator: Calibrator, logits: np.ndarray, within: float = 1e-10) -> None:
     """Labels, confidence and probabilities of the module are those of the core."""
-    module, inputs = as_module(calibrator), tensors(calibrator, logits)
-    data = given(calibrator, logits)
-    labels, confidence = module(*inputs)
-    np.testing.assert_array_equal(labels, calibrator.predict(data))
-    np.testing.assert_array_equal(module.labels(*inputs), labels)
-    expected = calibrator.predict_confidence(data)
+    module, rows = as_module(calibrator), torch.tensor(logits)
+    labels, confidence = module(rows)
+    np.testing.assert_array_equal(labels, calibrator.predict(logits))
+    np.testing.assert_array_equal(module.labels(rows), labels)
+    expected = calibrator.predict_confidence(logits)
     np.testing.assert_allclose(confidence, expected, rtol=0.0, atol=within)
-    proba = module.proba(*inputs)
-    np.testing.assert_allclose(proba, calibrator.predict_proba(data), rtol=0.0, atol=within)
+    proba = module.proba(rows)
+    np.testing.assert_allclose(proba, calibrator.predict_proba(logits), rtol=0.0, atol=within)
     assert labels.dtype == torch.int64
     assert confidence.dtype == proba.dtype == torch.float64
 
@@ -71,14 +67,13 @@ def test_narrow_logits_give_float32_of_the_same_numbers(name: str, dtype: str) -
     calibrator, module = fitted(name), as_module(fitted(name))
     logits = torch.tensor(synthetic_logits(40, 5, seed=9)[0]).to(getattr(torch, dtype))
     wide = logits.float().numpy()
-    inputs = (logits, *tensors(calibrator, wide)[1:])
-    _, confidence = module(*inputs)
+    _, confidence = module(logits)
     assert confidence.dtype == torch.float32
-    expected = calibrator.predict_confidence(given(calibrator, wide))
+    expected = calibrator.predict_confidence(wide)
     np.testing.assert_allclose(confidence, expected, rtol=0.0, atol=1e-7)
-    proba = module.proba(*inputs)
+    proba = module.proba(logits)
     assert proba.dtype == torch.float32
-    expected = calibrator.predict_proba(given(calibrator, wide))
+    expected = calibrator.predict_proba(wide)
     np.testing.assert_allclose(proba, expected, rtol=0.0, atol=1e-7)
 
 
@@ -87,36 +82,35 @@ def test_results_do_not_depend_on_blocks_or_leading_shape(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = as_module(fitted(name))
-    inputs = tensors(fitted(name), synthetic_logits(24, 5, seed=9)[0])
-    whole, proba = module(*inputs), module.proba(*inputs)
+    logits = torch.tensor(synthetic_logits(24, 5, seed=9)[0])
+    whole, proba = module(logits), module.proba(logits)
     monkeypatch.setattr(type(BACKEND), "block_size", 40)
-    shaped = [inputs[0].reshape(2, 3, 4, 5), *(view.reshape(-1, 2, 3, 4, 5) for view in inputs[1:])]
-    answer = module(*shaped)
+    answer = module(logits.reshape(2, 3, 4, 5))
     assert answer.labels.shape == answer.confidence.shape == (2, 3, 4)
     torch.testing.assert_close(answer.confidence.reshape(-1), whole.confidence, rtol=0, atol=1e-14)
-    torch.testing.assert_close(module.proba(*inputs), proba, rtol=0, atol=1e-14)
+    torch.testing.assert_close(module.proba(logits), proba, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_numpy_and_torch_answer_alike(name: str) -> None:
     """On the CPU NumPy answers, and torch where there is a gradient."""
     module = as_module(fitted(name))
-    logits, *beside = tensors(fitted(name), synthetic_logits(6, 5, seed=9)[0])
-    quick = module.proba(logits, *beside)
-    slow = module.proba(logits.clone().requires_grad_(), *beside)
+    logits = torch.tensor(synthetic_logits(6, 5, seed=9)[0])
+    quick = module.proba(logits)
+    slow = module.proba(logits.clone().requires_grad_())
     torch.testing.assert_close(quick, slow.detach(), rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_that_are_no_logits_get_nan_and_the_others_stay(name: str) -> None:
     module = as_module(fitted(name))
-    logits, *beside = tensors(fitted(name), synthetic_logits(6, 5, seed=9)[0])
-    sound = module(logits, *beside).confidence
+    logits = torch.tensor(synthetic_logits(6, 5, seed=9)[0])
+    sound = module(logits).confidence
     logits[1, 2], logits[2, 0], logits[3] = torch.nan, torch.inf, -torch.inf
-    broken = module(logits, *beside).confidence
+    broken = module(logits).confidence
     assert torch.isnan(broken[1:4]).all()
     torch.testing.assert_close(broken[[0, 4, 5]], sound[[0, 4, 5]], rtol=1e-12, atol=0)
-    assert torch.isnan(module.proba(logits, *beside)[1:4]).all()
+    assert torch.isnan(module.proba(logits)[1:4]).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,12 +119,12 @@ def test_state_dict_carries_the_whole_fit(name: str) -> None:
     kept, other = source.rule_.numbers().keys(), fitted(name, seed=1).rule_.numbers().keys()
     if kept != other:
         pytest.skip("other candidates were averaged")
-    inputs = tensors(source, synthetic_logits(50, 5, seed=9)[0])
+    logits = torch.tensor(synthetic_logits(50, 5, seed=9)[0])
     wanted = as_module(source)
     target.load_state_dict(wanted.state_dict())
-    for got, right in zip(target(*inputs), wanted(*inputs), strict=True):
+    for got, right in zip(target(logits), wanted(logits), strict=True):
         assert torch.equal(got, right)
-    assert torch.equal(target.proba(*inputs), wanted.proba(*inputs))
+    assert torch.equal(target.proba(logits), wanted.proba(logits))
     assert target.fitted is None
     assert wanted.fitted is not None
 
@@ -145,8 +139,8 @@ def test_narrow_numbers_are_widened_also_when_assigned(name: str) -> None:
     }
     module.load_state_dict(state, assign=True)
     assert {key: value.dtype for key, value in module.state_dict().items()} == kinds
-    inputs = tensors(fitted(name), synthetic_logits(20, 5, seed=9)[0])
-    assert module(*inputs).confidence.dtype == torch.float64
+    logits = torch.tensor(synthetic_logits(20, 5, seed=9)[0])
+    assert module(logits).confidence.dtype == torch.float64
 
 
 def test_state_dict_goes_through_a_file_into_a_module_from_json(tmp_path: Path) -> None:
@@ -233,10 +227,10 @@ def test_buffers_follow_to_another_device() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_copies_and_pickles(name: str) -> None:
     module = as_module(fitted(name))
-    inputs = tensors(fitted(name), synthetic_logits(20, 5, seed=9)[0])
-    wanted = module(*inputs).confidence
+    logits = torch.tensor(synthetic_logits(20, 5, seed=9)[0])
+    wanted = module(logits).confidence
     for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        assert torch.equal(twin(*inputs).confidence, wanted)
+        assert torch.equal(twin(logits).confidence, wanted)
     assert not list(module.parameters())
 
 
@@ -252,11 +246,11 @@ def test_module_is_a_copy_of_the_fit() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_autocast_changes_nothing(name: str) -> None:
     module = as_module(fitted(name))
-    inputs = tensors(fitted(name), synthetic_logits(30, 5, seed=9)[0])
-    for given_ in (inputs, [tensor.float() for tensor in inputs]):
-        plain, proba = module(*given_), module.proba(*given_)
+    logits = torch.tensor(synthetic_logits(30, 5, seed=9)[0])
+    for rows in (logits, logits.float()):
+        plain, proba = module(rows), module.proba(rows)
         with torch.autocast("cpu", torch.bfloat16):
-            inside, shares = module(*given_), module.proba(*given_)
+            inside, shares = module(rows), module.proba(rows)
         assert torch.equal(inside.confidence, plain.confidence)
         assert torch.equal(shares, proba)
 
@@ -267,17 +261,10 @@ def test_errors_say_what_is_wanted() -> None:
         module(torch.zeros(2, 4))
     with pytest.raises(TypeError, match="must be a tensor; got ndarray"):
         module(np.zeros((2, 5)))
-    with pytest.raises(TypeError, match="'temps' does not use transformed inputs"):
-        module(torch.zeros(2, 5), torch.zeros(1, 2, 5))
     with pytest.raises(TypeError, match="must be a fitted calibrator; got str"):
         as_module("hoki")
     with pytest.raises(ValueError, match="not fitted"):
         as_module(make("hoki"))
-    recal = as_module(fitted("recal"))
-    with pytest.raises(ValueError, match="'recal' needs `transformed`"):
-        recal(torch.zeros(2, 5))
-    with pytest.raises(ValueError, match=r"shape \(2, 3, 5\).*got shape \(1, 3, 5\)"):
-        recal(torch.zeros(3, 5), torch.tensor(views(np.zeros((3, 5)))[:1]))
 
 
 def test_integer_logits_and_no_rows() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Views
-from tests.integrations.torch.examples import NAMES, awkward, fitted, synthetic_logits, tensors
+from tests.integrations.torch.examples import NAMES, awkward, fitted, synthetic_logits
 
 torch = pytest.importorskip("torch")
 
@@ -17,31 +16,30 @@ from hokical.integrations.torch import CalibratedModel, as_module, calibrate  # 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
-def on_both(name: str, dtype: Any = torch.float64) -> tuple[list[Any], list[Any]]:
-    """Logits, and what a method needs beside them, on the host and on the GPU."""
+def on_both(dtype: Any = torch.float64) -> tuple[Any, Any]:
+    """Logits on the host and on the GPU."""
     logits = torch.tensor(awkward(synthetic_logits(60, 5, seed=9)[0])).to(dtype)
-    here = [logits, *tensors(fitted(name), logits.double().numpy())[1:]]
-    return here, [tensor.cuda() for tensor in here]
+    return logits, logits.cuda()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_module_gives_the_numbers_of_the_host(name: str) -> None:
-    here, there = on_both(name)
+    here, there = on_both()
     module = as_module(fitted(name))
-    wanted, proba = module(*here), module.proba(*here)
+    wanted, proba = module(here), module.proba(here)
     module = module.cuda()
-    got = module(*there)
+    got = module(there)
     assert got.labels.is_cuda
     assert got.confidence.is_cuda
     np.testing.assert_array_equal(got.labels.cpu(), wanted.labels)
     torch.testing.assert_close(got.confidence.cpu(), wanted.confidence, rtol=0, atol=1e-10)
-    torch.testing.assert_close(module.proba(*there).cpu(), proba, rtol=0, atol=1e-10)
+    torch.testing.assert_close(module.proba(there).cpu(), proba, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_calibrators_answer_on_the_gpu(name: str, dtype: Any) -> None:
-    here, there = (part[0] if len(part) == 1 else Views(*part) for part in on_both(name, dtype))
+    here, there = on_both(dtype)
     confidence = fitted(name).predict_confidence(there)
     assert confidence.is_cuda
     assert confidence.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
@@ -54,10 +52,10 @@ def test_calibrators_answer_on_the_gpu(name: str, dtype: Any) -> None:
 @pytest.mark.parametrize("name", ["hoki gaussian", "hoki sampled", "vecs"])
 def test_modules_are_compiled_on_the_gpu(name: str) -> None:
     torch.compiler.reset()
-    _, there = on_both(name)
+    _, there = on_both()
     module = as_module(fitted(name)).cuda()
     compiled = torch.compile(module, fullgraph=True)
-    got, wanted = compiled(*there), module(*there)
+    got, wanted = compiled(there), module(there)
     torch.testing.assert_close(got.confidence, wanted.confidence, rtol=0, atol=1e-4)
 
 

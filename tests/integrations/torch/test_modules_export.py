@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from hokical.calibrators import make
-from tests.integrations.torch.examples import NAMES, awkward, fitted, synthetic_logits, views
+from tests.integrations.torch.examples import NAMES, awkward, fitted, synthetic_logits
 
 torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch import CalibratedModel, as_module  # noqa: E402
 
 #: Profile is exported with one width: a graph of each costs seconds.
-EXPORTED = [name for name in NAMES if name not in ("profile", "auto", "recal")]
+EXPORTED = [name for name in NAMES if name not in ("profile", "auto")]
 
 
 def exported(module: Any, logits: torch.Tensor, **options: Any) -> Any:
@@ -46,20 +46,6 @@ def test_exported_profile_gives_the_same(logits: torch.Tensor) -> None:
     module = as_module(calibrator)
     got = exported(module, logits)(logits).confidence
     torch.testing.assert_close(got, module(logits).confidence, rtol=0, atol=1e-12)
-
-
-def test_exported_recal_gives_the_same(logits: torch.Tensor) -> None:
-    module = as_module(fitted("recal"))
-    transformed = torch.tensor(views(logits.numpy()))
-    batch = torch.export.Dim("batch")
-    program = torch.export.export(
-        module,
-        (logits[:7], transformed[:, :7].clone()),
-        dynamic_shapes=({0: batch}, {1: batch}),
-    )
-    got = program.module()(logits, transformed).confidence
-    wanted = module(logits, transformed).confidence
-    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
 
 
 def test_exported_network_can_be_saved_and_loaded() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hokical.stability.table import EXACT_LEVELS
-from tests.integrations.torch.examples import MAKERS, fitted, synthetic_logits, views
+from tests.integrations.torch.examples import MAKERS, fitted, synthetic_logits
 
 torch = pytest.importorskip("torch")
 
@@ -26,15 +26,6 @@ def test_smooth_methods_pass_gradcheck(name: str) -> None:
     logits = rows(2 if name == "profile" else 6).requires_grad_()
     assert torch.autograd.gradcheck(lambda z: module(z).confidence, (logits,), atol=1e-7)
     assert torch.autograd.gradcheck(module.proba, (logits,), atol=1e-7)
-
-
-def test_recal_passes_gradcheck_with_its_groups_held() -> None:
-    module = as_module(fitted("recal"))
-    logits = rows().requires_grad_()
-    transformed = torch.tensor(views(rows().numpy()))
-    assert torch.autograd.gradcheck(
-        lambda z: module(z, transformed).confidence, (logits,), atol=1e-7
-    )
 
 
 @pytest.mark.parametrize("name", STEPS)

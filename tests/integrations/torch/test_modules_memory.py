@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import pytest
 
-from hokical.rules.recal import ReCalRule
-from tests.integrations.torch.examples import fitted, synthetic_logits, tensors
+from tests.integrations.torch.examples import fitted, synthetic_logits
 
 torch = pytest.importorskip("torch")
 
@@ -64,23 +62,3 @@ def test_probabilities_are_narrowed_block_by_block(monkeypatch: pytest.MonkeyPat
     with Wide(), torch.no_grad():
         assert module.proba(logits).dtype == torch.float32
     assert 0 < wide <= 2500
-
-
-def test_recal_lets_go_of_a_block_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = as_module(fitted("recal"))
-    inputs = tensors(fitted("recal"), synthetic_logits(60, 5, seed=9)[0])
-    monkeypatch.setattr(type(BACKEND), "block_size", 20)
-    replay, made, alive = ReCalRule.replay, [], []
-
-    def watched(self: Any, logits: Any) -> Any:
-        alive.append(sum(one() is not None for one in made))
-        scaled = replay(self, logits)
-        made.append(weakref.ref(scaled))
-        return scaled
-
-    monkeypatch.setattr(ReCalRule, "replay", watched)
-    with torch.no_grad():
-        module(*inputs)
-        module.proba(*inputs)
-    assert len(made) > 10
-    assert max(alive) <= 1

@@ -21,7 +21,6 @@ class OnnxBackend(Backend):
     """Everything is traced at once, in blocks of all rows."""
 
     def namespace(self, array: Array) -> Namespace:
-        onnx_module("ndonnx")  # with the name of the extra, if it is not installed
         return import_module("hokical.integrations.onnx.namespace")
 
     def is_traced(self, array: Array) -> bool:

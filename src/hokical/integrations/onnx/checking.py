@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.conversion import from_probabilities
-from hokical.core.views import Views
 from hokical.integrations.onnx.backend import onnx_module
 from hokical.integrations.onnx.models import float_tensors, load_model
 
@@ -61,10 +60,7 @@ def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state:
     rng = np.random.default_rng(random_state)
     scores = facts.get("hokical_scores")
     session = _session(proto if scores is None else _put_out_scores(proto, scores))
-    feed = {
-        item.name: _make_input(item, n_rows, rng, batch_axis=int(item.name == names["transformed"]))
-        for item in session.get_inputs()
-    }
+    feed = {item.name: _make_input(item, n_rows, rng) for item in session.get_inputs()}
     wanted = [names["labels"], names["confidence"]]
     if scores is None:
         logits = feed["logits"] = _vary_rows(feed["logits"])
@@ -74,13 +70,11 @@ def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state:
         labels, confidence, *found = session.run(wanted, feed)
     if found:
         logits = _rows_of(found[0], facts)
-    views = calibrator.rule_.needs_views
-    given = Views(logits, feed[names["transformed"]]) if views else logits
-    expected = calibrator.predict_confidence(given)
+    expected = calibrator.predict_confidence(logits)
     return Check(
         len(expected),
         float(np.abs(confidence.ravel() - expected).max()),
-        int((labels.ravel() != calibrator.predict(given)).sum()),
+        int((labels.ravel() != calibrator.predict(logits)).sum()),
     )
 
 
@@ -107,10 +101,10 @@ def _report_runtime(task: str) -> Iterator[None]:
 
 
 def _public_names(proto: Any) -> dict[str, str]:
-    """The names under which the calibrator's inputs and outputs go: the last that end so."""
-    names = {"transformed": ""}
-    for item in (*proto.graph.input, *proto.graph.output):
-        for wanted in ("labels", "confidence", "transformed"):
+    """The names under which the calibrator's outputs go: the last that begin so."""
+    names = {}
+    for item in proto.graph.output:
+        for wanted in ("labels", "confidence"):
             if item.name == wanted or item.name.startswith(f"hokical_{wanted}"):
                 names[wanted] = item.name
     return names
@@ -149,15 +143,13 @@ def _rows_of(found: NDArray[Any], facts: dict[str, str]) -> NDArray[Any]:
     return np.asarray(logits)
 
 
-def _make_input(
-    item: Any, n_rows: int, rng: np.random.Generator, *, batch_axis: int
-) -> NDArray[Any]:
+def _make_input(item: Any, n_rows: int, rng: np.random.Generator) -> NDArray[Any]:
     """Normal numbers of an input's shape; the batch is the only length that may be open."""
     if item.type not in _TYPES:
         raise NotRunnable(f"input {item.name!r} is of {item.type}, not of floats")
     shape = list(item.shape)
-    if shape and not isinstance(shape[batch_axis], int):
-        shape[batch_axis] = n_rows
+    if shape and not isinstance(shape[0], int):
+        shape[0] = n_rows
     if not all(isinstance(length, int) for length in shape):
         raise NotRunnable(f"input {item.name!r} has shape {item.shape}")
     return np.asarray(rng.normal(size=shape), dtype=_TYPES[item.type])

@@ -27,10 +27,10 @@ def export(
 ) -> Any:
     """Write a fitted calibrator as an ONNX model, and return the model.
 
-    Its input is `logits` (batch, classes), and for `recal` also `transformed` (transforms, batch,
-    classes). Its outputs are `labels` (batch,) int64, `confidence` (batch,) and `probabilities`
-    (batch, classes), floats in float32, or in float64 where `input_dtype` is. Rows that Python
-    would refuse (NaN, +inf, or -inf for every class) have NaN for confidence.
+    Its input is `logits` (batch, classes). Its outputs are `labels` (batch,) int64, `confidence`
+    (batch,) and `probabilities` (batch, classes), floats in float32, or in float64 where
+    `input_dtype` is. Rows that Python would refuse (NaN, +inf, or -inf for every class) have NaN
+    for confidence.
 
     The file is whole or not there at all. `opset` is the version of the operators, 13 or later;
     `input_dtype` that of the logits; `precision` what is computed with: float32 is for runtimes
@@ -51,7 +51,7 @@ def export(
     """
     plan = tracing.make_plan(calibrator, opset, input_dtype, precision, probabilities, support)
     graph = tracing.trace(plan, ScoresLayout(("batch", plan.n_classes)))
-    graph.number_names("t", {name: name for name in ("logits", "transformed", *plan.outputs)})
+    graph.number_names("t", {name: name for name in ("logits", *plan.outputs)})
     outputs = []
     for name in plan.outputs:
         shape: Shape = ("batch", plan.n_classes)[: 2 if name == "probabilities" else 1]
@@ -88,8 +88,7 @@ def attach(
     model : path or onnx.ModelProto
         The classifier. A ModelProto is copied, not changed.
     calibrator : Calibrator
-        Fitted on this classifier's scores. `recal` adds an input `transformed` (transforms, batch,
-        classes).
+        Fitted on this classifier's scores.
     output : str, optional
         Name of the tensor with the scores, an output or any other. Not needed where only one output
         of floats (batch, classes) could be meant.
@@ -157,17 +156,13 @@ def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -
         )
         whole.graph.node.append(cast)
     lengths = list(found.shape or (None,) * len(layout.shape))
-    if plan.n_transforms:
-        if not layout.is_flat:
-            raise ValueError("recal can only be attached to scores (batch, classes).")
-        public["transformed"] = models.free_name(whole, "transformed")
-        shape: Shape = [plan.n_transforms, lengths[0], plan.n_classes]
-        whole.graph.input.append(plan.value_info(public["transformed"], shape, plan.input_dtype))
     public |= {name: models.free_name(whole, name) for name in plan.outputs}
     graph = tracing.trace(plan, layout)
     graph.number_names(prefix, public)
     for name in plan.outputs:
-        shape = lengths if name == "probabilities" else [lengths[k] for k in layout.order[:-1]]
+        shape: Shape = (
+            lengths if name == "probabilities" else [lengths[k] for k in layout.order[:-1]]
+        )
         whole.graph.output.append(plan.value_info(public[name], shape, plan.dtype_of(name)))
     whole.graph.node.extend(graph.nodes)
     whole.graph.initializer.extend(graph.tensors())

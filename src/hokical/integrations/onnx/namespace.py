@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 
 from hokical.core.arrays import Array
+from hokical.core.optional import import_optional
 from hokical.core.types import FloatArray
-from hokical.integrations.onnx.backend import onnx_module
 
-ndx = onnx_module("ndonnx")
-op = onnx_module("spox.opset.ai.onnx.v21")
+ndx = import_optional("ndonnx", "onnx")
+op = import_optional("spox.opset.ai.onnx.v21", "onnx")
 
 
 #: Up to this many numbers are compared one by one.

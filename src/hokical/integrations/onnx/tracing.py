@@ -6,12 +6,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.calibrator import Calibrator, check_plain_logits
 from hokical.core.arrays import Array, to_float64
 from hokical.core.conversion import LOG_ZERO, Zeros
 from hokical.core.logits import Logits
 from hokical.core.version import VERSION
-from hokical.core.views import Views
 from hokical.guarantees.support import Support
 from hokical.integrations.onnx.backend import BACKEND, onnx_module
 from hokical.integrations.onnx.graphs import Graph
@@ -53,11 +52,6 @@ class ExportPlan:
         wanted = {"probabilities": self.probabilities, "support": self.support is not None}
         return ["labels", "confidence", *(name for name, asked in wanted.items() if asked)]
 
-    @property
-    def n_transforms(self) -> int:
-        """How many transformed inputs the rule needs the logits of, 0 for most rules."""
-        return int(getattr(self.rule, "n_transforms", 1)) if self.rule.needs_views else 0
-
     def dtype_of(self, output: str) -> np.dtype[Any]:
         """The type of an output."""
         if output in ("labels", "support"):
@@ -97,6 +91,7 @@ def make_plan(
         )
     calibrator.check_fitted()
     rule = calibrator.rule_
+    check_plain_logits(rule, "calibrator")
     check_opset(opset)
     given = (("input_dtype", input_dtype, InputType), ("precision", precision, Precision))
     for name, value, kind in given:
@@ -159,18 +154,13 @@ class ScoresLayout:
 
 
 def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
-    """A graph from `logits`, and `transformed` where the rule needs it, to the plan's outputs."""
+    """A graph from `logits` to the plan's outputs."""
     ndx = onnx_module("ndonnx")
     future = onnx_module("spox._future")
     # Constants are evaluated in Python: a session of onnxruntime for each takes far longer.
     with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
         scores = ndx.argument(shape=layout.shape, dtype=plan.input_dtype.name)
-        inputs = {"logits": scores}
-        if plan.n_transforms:
-            views = (plan.n_transforms, *layout.shape)
-            inputs["transformed"] = ndx.argument(shape=views, dtype=plan.input_dtype.name)
-        outputs = _answers(plan, layout, scores, inputs.get("transformed"))
-        graph = Graph.from_model(ndx.build(inputs, outputs))
+        graph = Graph.from_model(ndx.build({"logits": scores}, _answers(plan, layout, scores)))
     fold_constants(graph)
     if plan.precision == np.float32:
         use_float32(graph)
@@ -179,9 +169,7 @@ def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
     return graph
 
 
-def _answers(
-    plan: ExportPlan, layout: ScoresLayout, scores: Array, transformed: Array | None
-) -> dict[str, Any]:
+def _answers(plan: ExportPlan, layout: ScoresLayout, scores: Array) -> dict[str, Any]:
     """The outputs, in the shape of the scores."""
     xp = BACKEND.namespace(scores)
     last = scores if layout.is_flat else xp.permute_dims(scores, layout.order)
@@ -191,7 +179,8 @@ def _answers(
         rows = xp.log(to_float64(rows, xp))
         if layout.zeros == "unlikely":
             rows = xp.where(is_zero, LOG_ZERO, rows)
-    logits = _traced_logits(rows, transformed)
+    wide = _widen(rows)
+    logits = Logits(wide, _sound_top(wide), BACKEND)
     found = {}
     for name in plan.outputs:
         if name == "support" and plan.support is not None:
@@ -206,20 +195,6 @@ def _answers(
             answer = xp.permute_dims(answer, np.argsort(layout.order).tolist())
         found[name] = answer
     return found
-
-
-def _traced_logits(values: Array, transformed: Array | None) -> Logits:
-    """Logits, or with those of transformed inputs `Views`, whose top is NaN in unusable rows."""
-    xp, own = BACKEND.namespace(values), _widen(values)
-    top = _sound_top(own)
-    if transformed is None:
-        return Logits(own, top, BACKEND)
-    views = [_widen(transformed[k, ...]) for k in range(transformed.shape[0])]
-    tops = [_sound_top(view) for view in views]
-    for other in tops:
-        top = xp.where(xp.isfinite(other), top, xp.nan)
-    others = (Logits(view, other, BACKEND) for view, other in zip(views, tops, strict=True))
-    return Views.of(Logits(own, top, BACKEND), tuple(others))
 
 
 def _widen(values: Array) -> Array:

@@ -18,7 +18,6 @@ from hokical.core.arrays import Array, give_back
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
-from hokical.core.views import Views
 from hokical.guarantees.support import is_within
 from hokical.integrations.torch.backend import BACKEND
 from hokical.integrations.torch.kernels.tracing import is_wrapped
@@ -39,8 +38,6 @@ class Frame:
 
     def __init__(self, rule: Rule, n_classes: int) -> None:
         self.rule, self.n_classes = rule, n_classes
-        #: How many transformed inputs there must be logits of.
-        self.n_transforms = int(getattr(rule, "n_transforms", 0))
         #: The buffers that hold the numbers to compute with, by what the rule calls them.
         self.numbers = {name: _legal(name) for name in rule.numbers()}
         self._kind = ", ".join([rule.name, f"{n_classes} classes", *_structure(rule)])
@@ -103,17 +100,15 @@ def _structure(record: Any, prefix: str = "") -> Iterator[str]:
 
 
 def answers(
-    frame: Frame, wanted: Sequence[Wanted], numbers: Sequence[Tensor], inputs: Sequence[Tensor]
+    frame: Frame, wanted: Sequence[Wanted], numbers: Sequence[Tensor], logits: Tensor
 ) -> tuple[Tensor, ...]:
     """Each answer that is wanted, with the leading shape of the logits (..., classes).
 
-    `inputs` are the logits, and those of transformed inputs if the rule needs them. Floats are
-    float32, and float64 where the logits are; NaN for rows that are no logits. `numbers` are those
-    of the rule, and the edges of the support.
+    Floats are float32, and float64 where the logits are; NaN for rows that are no logits. `numbers`
+    are those of the rule, and the edges of the support.
     """
-    logits = inputs[0]
-    host = None if len(inputs) > 1 else _as_host(frame, logits, numbers)
-    data, given = host if host is not None else (_data(frame, *inputs), [*numbers])
+    host = _as_host(frame, logits, numbers)
+    data, given = host if host is not None else (_as_logits(frame, logits), [*numbers])
     edges = given.pop()
     rule = frame.rule.with_numbers(dict(zip(frame.numbers, given, strict=True)))
     narrow = logits.is_floating_point() and logits.dtype != torch.float64
@@ -189,23 +184,15 @@ def __getattr__(name: str) -> Answers:
     return found
 
 
-def _data(frame: Frame, logits: Tensor, transformed: Tensor | None = None) -> Logits:
-    """The logits as rows (n, classes), with those of transformed inputs."""
-    own = _as_logits(logits.reshape(-1, frame.n_classes))
-    if transformed is None:
-        return own
-    views = transformed.reshape(frame.n_transforms, -1, frame.n_classes)
-    return Views.of(own, tuple(_as_logits(view) for view in views))
-
-
-def _as_logits(values: Tensor) -> Logits:
-    """Logits of which the shape (n, classes) alone is known."""
+def _as_logits(frame: Frame, logits: Tensor) -> Logits:
+    """Rows (n, classes) of which the shape alone is known."""
+    values = logits.reshape(-1, frame.n_classes)
     wide = values if values.is_floating_point() else values.double()
     return Logits(wide, wide.amax(dim=1).double(), BACKEND)
 
 
-def check_shapes(frame: Frame, logits: Any, transformed: Any) -> None:
-    """Raise where tensors of other shapes are wanted."""
+def check_shape(frame: Frame, logits: Any) -> None:
+    """Raise where a tensor of another shape is wanted."""
     if not isinstance(logits, Tensor):
         raise TypeError(
             f"`logits` must be a tensor; got {type(logits).__name__}. The calibrator itself takes "
@@ -216,16 +203,3 @@ def check_shapes(frame: Frame, logits: Any, transformed: Any) -> None:
             f"`logits` must have {frame.n_classes} classes, along the last axis; got shape "
             f"{tuple(logits.shape)}. Move the axis there with `.movedim(1, -1)`."
         )
-    if not frame.rule.needs_views:
-        if transformed is not None:
-            raise TypeError(f"{frame.rule.name!r} does not use transformed inputs; leave them out.")
-        return
-    wanted = (frame.n_transforms, *logits.shape)
-    rule = (
-        f"`transformed` must be a tensor of shape {tuple(wanted)}: the logits of the same inputs "
-        "under each transformation, in the order used in `fit`"
-    )
-    if not isinstance(transformed, Tensor):
-        raise ValueError(f"{frame.rule.name!r} needs `transformed`. {rule}; got {transformed!r}.")
-    if transformed.shape != wanted:
-        raise ValueError(f"{rule}; got shape {tuple(transformed.shape)}.")

@@ -3,7 +3,7 @@
 import operator
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -16,7 +16,6 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.fitted import load
 from hokical.core.optional import import_optional
 from hokical.core.storage import CalibratorFileError
-from hokical.core.views import Views
 from hokical.guarantees.selective import SelectivePrediction
 from hokical.integrations.torch import batches
 from hokical.integrations.torch.batches import GetLogits
@@ -54,9 +53,6 @@ class CalibratedModel(nn.Module):
     get_logits : callable, optional
         From what the network returns to the logits. By default: a tensor as it is, `.logits` or
         `["logits"]`, or the first of a tuple.
-    transforms : sequence of callables, optional
-        For ReCal: the transformations used in its fit, in that order. Each takes the network's
-        first argument, and the network runs once more for each.
     as_tuple : bool
         Return a plain tuple instead of a `CalibratedOutput`, so that an exported program can be
         loaded where hokical is not installed.
@@ -84,7 +80,6 @@ class CalibratedModel(nn.Module):
         *,
         class_axis: int = -1,
         get_logits: GetLogits | None = None,
-        transforms: Sequence[Callable[[Any], Any]] | None = None,
         as_tuple: bool = False,
     ) -> None:
         super().__init__()
@@ -96,12 +91,6 @@ class CalibratedModel(nn.Module):
         self.calibrator = calibrator.to(batches.device_of(model))
         self.class_axis = class_axis
         self.get_logits = batches.find_logits if get_logits is None else get_logits
-        self.transforms = list(transforms or ())
-        if len(self.transforms) != calibrator.n_transforms:
-            raise ValueError(
-                f"`transforms` must be the {calibrator.n_transforms} transformations of the "
-                f"calibrator's fit, in that order; got {len(self.transforms)}. Only ReCal has any."
-            )
         self.as_tuple = as_tuple
         self.training = model.training  # of this module alone: the network keeps its modes
 
@@ -112,22 +101,9 @@ class CalibratedModel(nn.Module):
         """
         logits = self.get_logits(self.model(*args, **kwargs))
         self._bring_calibrator_to(logits.device)
-        given = self._transform_logits(args, kwargs)
-        answer = self.calibrator(batches.classes_last(logits, self.class_axis), **given)
+        answer = self.calibrator(batches.classes_last(logits, self.class_axis))
         output = CalibratedOutput(logits, answer.labels, answer.confidence)
         return (*output,) if self.as_tuple else output
-
-    def _transform_logits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
-        """The logits of the transformed inputs, where the method needs any."""
-        if not self.transforms:
-            return {}
-        first, *others = args
-        views = [
-            self.get_logits(self.model(transform(first), *others, **kwargs))
-            for transform in self.transforms
-        ]
-        axis = self.class_axis + (self.class_axis >= 0)  # there is one more in front of all
-        return {"transformed": batches.classes_last(torch.stack(views), axis)}
 
     @torch.no_grad()
     def predict_or_abstain(
@@ -168,7 +144,7 @@ class CalibratedModel(nn.Module):
             )
         return self.fitted
 
-    def _scores(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | Views:
+    def _scores(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """What the calibrator takes, if each row is an example of its own."""
         logits = batches.classes_last(self.get_logits(self.model(*args, **kwargs)), self.class_axis)
         if logits.ndim != 2:
@@ -177,8 +153,7 @@ class CalibratedModel(nn.Module):
                 f"{tuple(logits.shape)}. Pixels or tokens of one item are not independent: see "
                 "`hokical.Dense`."
             )
-        given = self._transform_logits(args, kwargs)
-        return Views(logits, given["transformed"]) if given else logits
+        return logits
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network's numbers and the calibrator to one file (safetensors, no pickle)."""

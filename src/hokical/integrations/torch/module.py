@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
-from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.calibrator import Calibrator, check_plain_logits
 from hokical.integrations.torch import answers as _answers
-from hokical.integrations.torch.answers import Frame, Wanted, answers, check_shapes
+from hokical.integrations.torch.answers import Frame, Wanted, answers, check_shape
 from hokical.integrations.torch.backend import BACKEND
 
 
@@ -37,7 +37,6 @@ class CalibratorModule(nn.Module):
     Attributes
     ----------
     n_classes : number of logits per row
-    n_transforms : number of transformed inputs whose logits are needed beside
     fitted : the calibrator this was made from; None once other numbers have been loaded
     """
 
@@ -58,39 +57,31 @@ class CalibratorModule(nn.Module):
     def n_classes(self) -> int:
         return self._frame.n_classes
 
-    @property
-    def n_transforms(self) -> int:
-        return self._frame.n_transforms
-
-    def forward(self, logits: Tensor, transformed: Tensor | None = None) -> Prediction:
+    def forward(self, logits: Tensor) -> Prediction:
         """Labels and confidence of logits (..., classes), both of the leading shape.
 
-        Confidence is float32, and float64 where the logits are. ReCal also needs `transformed`
-        (n_transforms, ..., classes): the logits of the same inputs under each transformation.
+        Confidence is float32, and float64 where the logits are.
         """
-        return Prediction(*self._ask(("labels", "confidence"), logits, transformed))
+        return Prediction(*self._ask(("labels", "confidence"), logits))
 
-    def proba(self, logits: Tensor, transformed: Tensor | None = None) -> Tensor:
+    def proba(self, logits: Tensor) -> Tensor:
         """Probabilities of logits (..., classes), of the same shape."""
-        return self._ask(("proba",), logits, transformed)[0]
+        return self._ask(("proba",), logits)[0]
 
-    def labels(self, logits: Tensor, transformed: Tensor | None = None) -> Tensor:
+    def labels(self, logits: Tensor) -> Tensor:
         """Labels of logits (..., classes): the classifier's own where the method keeps them."""
-        return self._ask(("labels",), logits, transformed)[0]
+        return self._ask(("labels",), logits)[0]
 
-    def support(self, logits: Tensor, transformed: Tensor | None = None) -> Tensor:
+    def support(self, logits: Tensor) -> Tensor:
         """Which rows of logits (..., classes) are like the examples of the fit, bool."""
-        return self._ask(("support",), logits, transformed)[0]
+        return self._ask(("support",), logits)[0]
 
-    def _ask(
-        self, wanted: tuple[Wanted, ...], logits: Tensor, transformed: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        check_shapes(self._frame, logits, transformed)
+    def _ask(self, wanted: tuple[Wanted, ...], logits: Tensor) -> tuple[Tensor, ...]:
+        check_shape(self._frame, logits)
         numbers = [self._buffers[name] for name in (*self._frame.numbers.values(), "support_edges")]
-        inputs = [logits] if transformed is None else [logits, transformed]
         if torch.compiler.is_dynamo_compiling():
-            return _answers.compiled_answers(self._frame, wanted, numbers, inputs)
-        return answers(self._frame, wanted, numbers, inputs)  # type: ignore[arg-type]
+            return _answers.compiled_answers(self._frame, wanted, numbers, logits)
+        return answers(self._frame, wanted, numbers, logits)  # type: ignore[arg-type]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow to other devices, and never to another dtype."""
@@ -169,4 +160,5 @@ def as_module(calibrator: Calibrator) -> CalibratorModule:
             'with `hokical.make("hoki").fit(logits, labels)`.'
         )
     calibrator.check_fitted()
+    check_plain_logits(calibrator.rule_, "calibrator")
     return CalibratorModule(calibrator)

@@ -13,10 +13,10 @@ from hokical.core.arrays import Array, Namespace, to_float64
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import FARTHEST, Logits
 from hokical.core.types import FloatArray, IntArray
-from hokical.core.views import Views
 from hokical.rules.base import Rule
 from hokical.rules.checks import MOST_STEPS, check_array, store_count
 from hokical.rules.probabilities import first_maximum
+from hokical_paper.recal.views import Views
 
 N_GROUPS = 4
 #: Temperatures before they are shrunk towards 1, and what rounding may add.
@@ -123,7 +123,7 @@ class ReCalRule(Rule):
     """
 
     name: ClassVar[str] = "recal"
-    needs_views: ClassVar[bool] = True
+    logits_kind: ClassVar[type[Logits]] = Views
 
     transformations: IntArray
     temperatures: FloatArray

@@ -1,4 +1,4 @@
-"""Logits of inputs and of the same inputs transformed, for methods such as ReCal."""
+"""Logits of inputs and of the same inputs transformed."""
 
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ from hokical.core.logits import Logits, as_logits
 
 
 class Views(Logits):
-    """Logits (n, classes) with those of transformed inputs; pass it wherever logits are expected.
+    """Logits (n, classes) with those of transformed inputs: what ReCal takes for its logits.
 
     Parameters
     ----------
@@ -20,14 +20,14 @@ class Views(Logits):
     Examples
     --------
     >>> import numpy as np
+    >>> from hokical_paper.recal import Views
     >>> views = Views(np.eye(3), np.stack([0.5 * np.eye(3), 0.2 * np.eye(3)]))
     >>> views.n_rows, views.n_transforms
     (3, 2)
     """
 
     views: tuple[Logits, ...]
-    #: The logits as passed: answers use their library.
-    given: Any
+    _given: Any
 
     def __init__(self, logits: Any, transformed: Any) -> None:
         own = as_logits(logits)
@@ -42,7 +42,12 @@ class Views(Logits):
 
     def _store(self, own: Logits, views: tuple[Logits, ...], given: Any) -> None:
         kept = {"values": own.values, "top": own.top, "backend": own.backend, "total": own.total}
-        self.__dict__.update(kept, views=views, given=given)
+        self.__dict__.update(kept, views=views, _given=given)
+
+    @property
+    def given(self) -> Any:
+        """The logits as passed: answers are in their library."""
+        return self._given
 
     @property
     def n_transforms(self) -> int:
@@ -77,4 +82,13 @@ def _check_views(transformed: Any, logits: Logits) -> list[Logits]:
     shape = tuple(array.shape)
     if len(shape) != 3 or shape[0] == 0 or shape[1:] != (logits.n_rows, logits.n_classes):
         raise ValueError(f"{rule}; got shape {shape}.")
-    return [as_logits(array[i, ...], name=f"transformed[{i}]") for i in range(shape[0])]
+    views = (as_logits(array[i, ...], name=f"transformed[{i}]") for i in range(shape[0]))
+    return [_in_library_of(logits, view) for view in views]
+
+
+def _in_library_of(logits: Logits, view: Logits) -> Logits:
+    """The view itself, or where one of the two has a gradient to keep, moved to the other's."""
+    if view.backend is logits.backend:
+        return view
+    values, top = (logits.beside(view.on_host(array)) for array in (view.values, view.top))
+    return Logits(values, top, logits.backend)

@@ -4,18 +4,23 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
 from hokical.core.portable import uniform_draws
-from hokical.core.views import Views
-from hokical.core.warn import warn_user
 from hokical.fitting.impossible import warn_about_impossible
 from hokical.fitting.partitions import Partition
-from hokical.fitting.recal_steps import Recursion
-from hokical.rules.recal import ReCalRule
 from hokical.stability.api import draw_seed
+from hokical_paper.recal.recursion import Recursion
+from hokical_paper.recal.rule import ReCalRule
+from hokical_paper.recal.views import Views
+
+_ENDINGS = {
+    "converged": "a step changed the calibration error by less than `tol`, {tol:g}.",
+    "exhausted": "every transformation would make the calibration error worse.",
+    "limit": "after {max_iter} steps some transformations are untried, or still change the "
+    "calibration error by more than `tol`, {tol:g}. Raise `max_iter` or `tol`.",
+}
 
 
 class ReCal(BaseCalibrator):
@@ -57,8 +62,7 @@ class ReCal(BaseCalibrator):
     before another step has changed the confidences, and when all have failed the recursion ends.
 
     >>> import numpy as np
-    >>> from hokical import Views
-    >>> from hokical.calibrators import ReCal
+    >>> from hokical_paper.recal import ReCal, Views
     >>> rng = np.random.default_rng(0)
     >>> logits = rng.normal(size=(4000, 5))
     >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
@@ -110,29 +114,21 @@ class ReCal(BaseCalibrator):
         block = examples.gather(type(self).__name__)
         warn_about_impossible(block)
         views = block.logits
-        if not isinstance(views, Views):
-            raise TypeError("ReCal needs `hokical.Views(logits, transformed)`; got logits alone.")
+        if not isinstance(views, Views):  # a stream, which has logits alone
+            raise TypeError(
+                "`logits` must be `hokical_paper.recal.Views(logits, transformed)` for ReCal; got "
+                "logits alone."
+            )
         # The transformation of each step, the same on every machine.
         uniform = uniform_draws(draw_seed(self.random_state), (int(self.max_iter), 1))[:, 0]
         picks = (uniform * views.n_transforms).astype(np.int64)
         recursion = Recursion(views, block, int(self.n_bins))
         ending = recursion.run(picks, float(self.tol), bool(self.stop_when_worse))
-        if ending == "limit":
-            warn_user(
-                f"ReCal did not converge in {self.max_iter} iterations: some transformations are "
-                "untried since the last step, or still change the calibration error by more than "
-                f"`tol`, {self.tol:g}. Raise `max_iter` or `tol`.",
-                ConvergenceWarning,
-            )
         rule = ReCalRule(
             n_transforms=views.n_transforms,
             transformations=np.array(recursion.transformations, np.int64),
             temperatures=np.array(recursion.temperatures),
         )
-        report = {
-            "ece": np.array(recursion.ece),
-            "n_iter": len(recursion.transformations),
-            "converged": ending != "limit",
-            "ending": ending,
-        }
-        return Fit(rule, report)
+        report = {"ece": np.array(recursion.ece), "ending": ending}
+        n_steps, message = len(recursion.transformations), _ENDINGS[ending].format(**vars(self))
+        return Fit(rule, report | self._tell_ending(n_steps, ending != "limit", message))

@@ -10,10 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.io.samples import TEST, VAL
 
 from hokical.io import DataFileError, read_examples
-from hokical.io.pickles import open_pickle
-from tests.io.samples import TEST, VAL, write_pickle
+from hokical_paper.pickles import open_pickle
+
+
+def write_pickle(path: Path, protocol: int = 4) -> Path:
+    """As the field does: nested pairs, labels as a column."""
+    content = ((VAL[0], VAL[1][:, None]), (TEST[0], TEST[1][:, None]))
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    return path
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

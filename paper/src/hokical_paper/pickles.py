@@ -1,5 +1,6 @@
-"""Pickles as they are commonly shared: ((val_logits, val_labels), (test_logits, test_labels)).
+"""Pickles as the paper's logits are shared: ((val_logits, val_labels), (test_logits, test_labels)).
 
+An entry point of the group `hokical.readers` makes every command and function of hokical read them.
 A pickle is a program, so none is run as it stands: every name that it looks up is answered from
 the short list below, with stand-ins that only take notes. Arrays of plain numbers are built from
 the notes afterwards. Any other name, and so any call that a pickle could do harm with, is refused.

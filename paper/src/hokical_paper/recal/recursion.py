@@ -1,7 +1,7 @@
 """The recursion behind ReCal: four groups of examples, a temperature each, step after step.
 
-What sums over classes is computed where the logits are (`rules.recal.ScaledLogits`); of every row a
-few numbers come to the host, where the groups are summed up.
+What sums over classes is computed where the logits are (`ScaledLogits`); of every row a few numbers
+come to the host, where the groups are summed up.
 """
 
 from typing import Any, Literal
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.logits import FARTHEST
 from hokical.core.types import FloatArray, IntArray
-from hokical.core.views import Views
 from hokical.fitting.partitions import Block
-from hokical.rules.recal import N_GROUPS, TEMPERATURES, ScaledLogits, reaction_groups
+from hokical_paper.recal.rule import N_GROUPS, TEMPERATURES, ScaledLogits, reaction_groups
+from hokical_paper.recal.views import Views
 
 RecalEnding = Literal["converged", "exhausted", "limit"]
 

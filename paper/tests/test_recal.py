@@ -13,14 +13,19 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from tests.conftest import read_pair, synthetic_logits
 
-from hokical import Views
-from hokical.calibrators import ReCal, load
+from hokical import load
 from hokical.core.parallel import threads
-from tests.conftest import synthetic_logits
+from hokical_paper.recal import ReCal, Views
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]
 Real = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def resnet110() -> Real:
+    return read_pair("cifar10_resnet110")
 
 
 @pytest.fixture(autouse=True)
@@ -270,7 +275,7 @@ def test_when_every_transformation_fails_the_recursion_ends() -> None:
 
 def test_the_limit_is_said_aloud() -> None:
     logits, labels, transformed = make_data(300, 4)
-    with pytest.warns(ConvergenceWarning, match="in 1 iterations.*Raise `max_iter`"):
+    with pytest.warns(ConvergenceWarning, match="after 1 steps.*Raise `max_iter`"):
         cal = ReCal(max_iter=1).fit(Views(logits, transformed), labels)
     assert not cal.converged_
     assert (cal.ending_, cal.n_iter_) == ("limit", 1)
@@ -278,10 +283,10 @@ def test_the_limit_is_said_aloud() -> None:
 
 def test_transformed_logits_are_asked_for() -> None:
     logits, labels, transformed = make_data(50, 4)
-    with pytest.raises(TypeError, match=r"needs the logits of transformed.*`hokical.Views\("):
+    with pytest.raises(TypeError, match=r"must be a `hokical_paper.*\.Views`.*got logits"):
         ReCal().fit(logits, labels)
     cal = ReCal(max_iter=2).fit(Views(logits, transformed), labels)
-    with pytest.raises(TypeError, match=r"needs the logits of transformed.*`hokical.Views\("):
+    with pytest.raises(TypeError, match=r"must be a `hokical_paper.*\.Views`.*got logits"):
         cal.predict_confidence(logits)
     with pytest.raises(ValueError, match=r"the 4 transformations of the fit.*got 3"):
         cal.predict_proba(Views(logits, transformed[:3]))

@@ -1,0 +1,143 @@
+"""A method whose input is more than logits: a subclass of `Logits`, which it names itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical.calibrators import BaseCalibrator, Fit, catalog, make, methods_from_logits
+from hokical.core.logits import Logits, as_logits
+from hokical.rules import Rule, TemperatureRule
+from hokical.stability import gumbel
+from tests.cli.test_cli import hokical_command
+from tests.conftest import synthetic_logits
+from tests.libraries import get_library
+
+NEEDED = "it needs a `tests.calibrators.test_logits_kinds.Tempered`"
+
+
+class Tempered(Logits):
+    """Logits with a temperature of their own for every row, (n,)."""
+
+    own: np.ndarray
+    given: Any = None
+
+    @classmethod
+    def of(cls, logits: Any, own: Any) -> Self:
+        checked = as_logits(logits)
+        made = cls(checked.values, checked.top, checked.backend)
+        made.__dict__.update(own=np.asarray(own), given=logits)
+        return made
+
+    def _some(self, rows: Any, total: int) -> Self:
+        some = super()._some(rows, total)
+        some.__dict__.update(own=self.own[rows], given=self.given)
+        return some
+
+
+@dataclass(frozen=True)
+class TemperedRule(Rule):
+    name: ClassVar[str] = "tempered"
+    logits_kind: ClassVar[type[Logits]] = Tempered
+    factor: float
+
+    def proba(self, logits: Logits) -> Any:
+        assert isinstance(logits, Tempered)
+        scaled = logits.values / self.factor / logits.beside(logits.own)[:, None]
+        return gumbel.distribution(Logits(scaled, logits.xp.max(scaled, axis=1), logits.backend), 1)
+
+
+class TemperedScaling(BaseCalibrator):
+    rule_kind = TemperedRule
+    title = "Temperature scaling of rows with temperatures"
+
+    def _fit(self, examples: Any) -> Fit:
+        block = examples.gather(self.name)
+        return Fit(TemperedRule(1.0 + float(block.correct.mean())))
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    catalog.register(TemperedScaling)
+    yield
+    catalog.unregister("tempered")
+
+
+@pytest.fixture
+def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    logits, labels = synthetic_logits(200, 4, seed=3)
+    return logits, labels, np.random.default_rng(0).uniform(0.5, 2.0, 200)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_it_is_fitted_saved_loaded_and_asked(data: Any, library: str, tmp_path: Path) -> None:
+    kind = get_library(library)
+    logits, labels, own = data
+    given = Tempered.of(kind.make(logits), own)
+    cal = make("tempered").fit(given, labels)
+    cal.save(tmp_path / "cal.json")
+    scaled = TemperatureRule(cal.factor_)
+    wanted = np.array(
+        [scaled.proba(as_logits(row[None]))[0] for row in logits / own[:, None]],
+    )
+    for fitted in (cal, hokical.load(tmp_path / "cal.json")):
+        found = fitted.predict_proba(given)
+        assert kind.owns(found)
+        np.testing.assert_allclose(kind.read(found), wanted, atol=1e-12)
+        assert fitted.predict_or_abstain(given, risk=0.4).accepted.shape == (200,)
+
+
+def test_each_method_gets_what_it_takes(data: Any) -> None:
+    logits, labels, own = data
+    with pytest.raises(TypeError, match=r"must be logits \(n, classes\) for 'temps'.*\.Tempered`"):
+        make("temps").fit(Tempered.of(logits, own), labels)
+    with pytest.raises(TypeError, match=r"\.Tempered` for 'tempered'; got logits \(n, classes\)"):
+        make("tempered").fit(logits, labels)
+    assert "tempered" not in methods_from_logits()
+
+
+def test_where_there_are_logits_alone_it_is_refused(data: Any, tmp_path: Path) -> None:
+    logits, labels, own = data
+    pair = logits, labels
+    cal = make("tempered").fit(Tempered.of(logits, own), labels)
+    for work in (
+        lambda: hokical.compare(pair, pair, ["temps", "tempered"]),
+        lambda: hokical.Dense("tempered").fit(*pair),
+        lambda: hokical.Dense(TemperedScaling()).fit(*pair),
+    ):
+        with pytest.raises(ValueError, match=NEEDED):
+            work()
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=NEEDED):
+        hokical.integrations.torch.as_module(cal)
+    pytest.importorskip("ndonnx")
+    with pytest.raises(ValueError, match=NEEDED):
+        hokical.integrations.onnx.export(cal)
+
+
+def test_the_command_line_refuses_it(data: Any, tmp_path: Path) -> None:
+    np.savez(tmp_path / "val.npz", logits=data[0], labels=data[1])
+    found = hokical_command(
+        "fit", tmp_path / "val.npz", "-o", tmp_path / "c", "--method", "tempered"
+    )
+    assert found.code == 2
+    assert "tempered needs more than logits" in found.err
+
+
+def test_methods_that_moved_name_their_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "_find_entry_points", lambda: None)
+    monkeypatch.setattr(catalog, "_registered", {})
+    with pytest.raises(ValueError, match=r"got 'recal'\. It is in another package: `pip "):
+        make("recal")
+    monkeypatch.setitem(catalog.MOVED, "tempered", "hokical-elsewhere")
+    monkeypatch.setattr(catalog, "is_storable", lambda name: False)
+    with pytest.raises(ValueError, match=r"'tempered' is not part of hokical\. It is in"):
+        catalog.find_rule("rule:tempered")
