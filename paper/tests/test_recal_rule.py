@@ -235,8 +235,10 @@ def test_guarantees_and_support(tmp_path: Path) -> None:
 
 def test_hokical_finds_it() -> None:
     assert type(make("recal")) is ReCal
-    assert hokical.Views is Views
-    assert hokical.calibrators.ReCal is ReCal
+    with pytest.warns(FutureWarning, match=r"`from hokical_paper\.recal import Views`"):
+        assert hokical.Views is Views
+    with pytest.warns(FutureWarning, match=r"`from hokical_paper\.recal import ReCal`"):
+        assert hokical.calibrators.ReCal is ReCal
     assert "recal" not in methods_from_logits()
     assert isinstance(make("recal"), Calibrator)
     info = next(info for info in hokical.calibrators.table() if info.name == "recal")

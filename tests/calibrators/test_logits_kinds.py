@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +134,10 @@ def test_the_command_line_refuses_it(data: Any, tmp_path: Path) -> None:
 def test_methods_that_moved_name_their_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "hokical_paper.recal", None)
+    for package, name in ((hokical, "Views"), (hokical.calibrators, "ReCal")):
+        with pytest.raises(ImportError, match=r"in another package.*pip install hokical-paper"):
+            getattr(package, name)
     monkeypatch.setattr(catalog, "_find_entry_points", lambda: None)
     monkeypatch.setattr(catalog, "_registered", {})
     with pytest.raises(ValueError, match=r"got 'recal'\. It is in another package: `pip "):

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import Any
 
+from hokical.core.warn import warn_user
+
 
 def import_optional(name: str, extra: str) -> Any:
     """Import a module of an extra, or raise an error that says how to install it.
@@ -20,10 +22,10 @@ def import_optional(name: str, extra: str) -> Any:
 
 def import_moved(name: str, module: str, distribution: str) -> Any:
     """A name that an earlier version had, from the distribution that has it now."""
+    where = f"`{name}` is in another package since hokical 0.3: `from {module} import {name}`."
     try:
-        return getattr(import_module(module), name)
+        found = getattr(import_module(module), name)
     except ImportError as error:
-        raise ImportError(
-            f"`{name}` is in another package since hokical 0.3, `from {module} import {name}`. "
-            f"Install it: pip install {distribution}."
-        ) from error
+        raise ImportError(f"{where} Install it: pip install {distribution}.") from error
+    warn_user(where, FutureWarning)
+    return found
