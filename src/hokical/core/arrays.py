@@ -129,11 +129,6 @@ def announce_backend(library: str, home: str) -> None:
     _backends.setdefault(library, home)
 
 
-def register_backend(library: str, backend: Backend) -> None:
-    """Use this backend for arrays whose type lives in the package `library`."""
-    _backends[library] = backend
-
-
 def library_of(data: Any) -> str:
     """The package that a type comes from: "numpy", "torch", "jax", "builtins"."""
     return type(data).__module__.partition(".")[0]
