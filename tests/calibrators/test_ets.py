@@ -249,8 +249,6 @@ def test_compiled_and_portable_sums_agree(dtype):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_threads_and_the_compiled_path_change_nothing(loss, monkeypatch):
     logits, labels = simulated(5, 6000, 60)
-    if has_compiler():
-        margin_products.compiled  # noqa: B018, the kernel is at hand from now on
     with threads(1):
         one = EnsembleTemperatureScaling(loss=loss).fit(logits, labels)
     with threads(3):

@@ -126,8 +126,6 @@ def test_compiled_and_portable_sums_agree(dtype):
 
 def test_threads_and_the_compiled_path_change_nothing(monkeypatch):
     logits, labels = simulated(3, 4000, 150)
-    if has_compiler():
-        margin_moments.compiled  # noqa: B018, the kernel is at hand from now on
     with threads(1):
         one = TemperatureScaling().fit(logits, labels)
     with threads(3):

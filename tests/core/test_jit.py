@@ -1,4 +1,4 @@
-"""Kernels are compiled when they are first called, and only where that pays."""
+"""Kernels are compiled when they are first called, and only for more than a few classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from hokical.core import jit
-from hokical.core.jit import Kernel, kernel
+from hokical.core.jit import Kernel, has_kernels, kernel
+from hokical.core.logits import as_logits
 
 
 @kernel
@@ -32,23 +33,16 @@ def test_kernels_that_call_each_other() -> None:
     assert isinstance(sum_twice, Kernel)
     assert sum_twice.__name__ == "sum_twice"
     assert sum_twice(np.arange(5.0)) == 20.0
-    assert sum_twice.is_compiled
 
 
-def test_few_logits_are_not_worth_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
-
-    @kernel
-    def cold(x: float) -> float:
-        return x
-
-    assert not cold.worthwhile(100_000)
-    assert cold.worthwhile(10_000_000)
-    cold.compiled  # noqa: B018  (compiles)
-    assert cold.worthwhile(100_000)
-    assert cold.worthwhile(10)
+@pytest.mark.parametrize("n_rows", [1, 200_000])
+def test_the_number_of_classes_alone_decides(n_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (as_logits(np.zeros((n_rows, jit.FEW_CLASSES + more))) for more in (0, 1))
+    monkeypatch.setattr(jit, "has_compiler", lambda: True)
+    assert not has_kernels(few)
+    assert has_kernels(many)
     monkeypatch.setattr(jit, "has_compiler", lambda: False)
-    assert not cold.worthwhile(10_000_000)
+    assert not has_kernels(many)
 
 
 def test_without_a_compiler_everything_is_portable() -> None:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from hokical import make
+from hokical.core import jit
 from hokical.core.fast_exp import log_of
 from hokical.core.jit import kernel
 from hokical.core.logits import Logits, as_logits
-from hokical.fitting import structured_blocks
 from hokical.fitting.floor import floored_values
 from hokical.fitting.kernels import floor_rows
 from hokical.fitting.likelihood import FAR, CountedExamples
@@ -51,7 +51,7 @@ def hard_logits(dtype: type) -> Logits:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 5.0])
 def test_features(monkeypatch, dtype: type, temperature: float) -> None:
-    monkeypatch.setattr(structured_blocks, "can_compile", lambda logits: logits.is_numpy)
+    monkeypatch.setattr(jit, "FEW_CLASSES", 1)
     logits = hard_logits(dtype)
     for part, twin in zip(
         make_features(logits, temperature, True),
@@ -95,7 +95,7 @@ def test_fits_are_the_same(monkeypatch, masked: bool) -> None:
     if masked:
         logits[labels != 0, 0] = -np.inf
     expected = make("structured", cross=False).fit(logits, labels)
-    monkeypatch.setattr(structured_blocks, "can_compile", lambda logits: logits.is_numpy)
+    monkeypatch.setattr(jit, "FEW_CLASSES", 1)
     found = make("structured", cross=False).fit(logits, labels)
     np.testing.assert_allclose(
         found.predict_proba(logits), expected.predict_proba(logits), atol=1e-9

@@ -51,7 +51,7 @@ def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | Non
 def _block_size(logits: Any) -> int:
     """Floats per block: temporary arrays stay small beside a small input."""
     size: int = logits.backend.block_size
-    return min(size, max(_LEAST_BLOCK, logits.work // _LEAST_BLOCKS)) if logits.is_numpy else size
+    return min(size, max(_LEAST_BLOCK, logits.size // _LEAST_BLOCKS)) if logits.is_numpy else size
 
 
 def _on_threads(work: Callable[[Any], Any], logits: Any, step: int) -> Any:

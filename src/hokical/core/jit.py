@@ -1,8 +1,8 @@
 """Compiled kernels: compiler flags in one place, compilation on first use.
 
 `@kernel` functions are compiled at their first call, so importing a module of kernels costs
-nothing. Importing numba and reading a cached kernel takes about a second: `worthwhile` tells
-whether that pays off.
+nothing. A kernel rounds differently from NumPy, so the number of classes alone decides which of the
+two answers (`has_kernels`): never the number of rows, nor what was compiled before.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from typing import Any
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 # A maximum vectorises only if NaN may be ignored; validated logits have none.
 _FAST_MAX = {"nnan", "nsz"}
-#: With fewer logits than this, NumPy is done before numba has been imported. A kernel that is
-#: compiled already is always used, so that a row does not depend on its batch.
-_COLD_FROM = 1_000_000
+#: Up to so many classes NumPy answers: it takes at most about twice as long as a kernel, and a
+#: fresh process is done before numba would have been imported.
+FEW_CLASSES = 16
 
 
 class Kernel:
@@ -30,14 +30,6 @@ class Kernel:
 
     def __call__(self, *args: Any) -> Any:
         return self.compiled(*args)
-
-    @property
-    def is_compiled(self) -> bool:
-        return "compiled" in self.__dict__
-
-    def worthwhile(self, n_logits: int) -> bool:
-        """Whether the kernel is faster than NumPy for this many logits."""
-        return (self.is_compiled or n_logits >= _COLD_FROM) and has_compiler()
 
     @cached_property
     def compiled(self) -> Callable[..., Any]:
@@ -63,3 +55,8 @@ kernel, max_kernel = partial(Kernel, fastmath=_FAST), partial(Kernel, fastmath=_
 def has_compiler() -> bool:
     """Whether numba is installed."""
     return find_spec("numba") is not None
+
+
+def has_kernels(logits: Any, *_: Any) -> bool:
+    """Whether compiled kernels answer for such rows: NumPy's, with more than a few classes."""
+    return logits.is_numpy and logits.n_columns > FEW_CLASSES and has_compiler()

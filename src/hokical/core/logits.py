@@ -35,14 +35,12 @@ class Logits:
     """Checked logits: `values` (n, classes) of some library and `top`, their row maxima (n,).
 
     Here every class has a column. In the subclass `TopK` some classes have none; sums over classes
-    are then sums over the columns and over the `tail`. If these rows are a block of a larger input,
-    `total` is the number of logits of all of it, which decides whether compiling pays off.
+    are then sums over the columns and over the `tail`.
     """
 
     values: Array
     top: Array
     backend: Backend = NUMPY
-    total: int = 0
 
     @property
     def xp(self) -> Any:
@@ -68,11 +66,6 @@ class Logits:
     def size(self) -> int:
         """Number of logits stored in total."""
         return self.n_rows * self.n_columns
-
-    @property
-    def work(self) -> int:
-        """Number of logits of the whole input that this is a block of."""
-        return max(self.total, self.size)
 
     @property
     def is_numpy(self) -> bool:
@@ -191,34 +184,33 @@ class Logits:
         return np.ascontiguousarray(self.values, dtype=dtype)
 
     def part(self, rows: slice) -> Self:
-        """A block of consecutive rows, with the size of the whole as its `work`."""
-        return self._some(rows, self.work)
-
-    def take(self, rows: AnyArray | slice) -> Self:
-        """Rows selected by number or by a mask (host arrays), or by a slice."""
-        if isinstance(rows, slice) or rows.dtype != np.bool_:
-            return self._some(rows, 0)
-        return self._some(np.flatnonzero(rows), 0)
+        """A block of consecutive rows."""
+        return self._take(rows)
 
     def every(self, step: int) -> Self:
         """Every `step`-th row."""
-        return self._some(slice(None, None, step), 0)
+        return self._take(slice(None, None, step))
 
-    def _some(self, rows: Any, total: int) -> Self:
+    def take(self, rows: AnyArray | slice) -> Self:
+        """Rows selected by number or by a mask (host arrays), or by a slice."""
+        by_mask = not isinstance(rows, slice) and rows.dtype == np.bool_
+        return self._take(np.flatnonzero(rows) if by_mask else rows)
+
+    def _take(self, rows: Any) -> Self:
         """Rows by a slice or by their numbers on the host."""
         if isinstance(rows, slice) or self.is_numpy:
             values, top = self.values[rows, ...], self.top[rows]
         else:
             xp, where = self.xp, self.beside(rows)
             values, top = (xp.take(array, where, axis=0) for array in (self.values, self.top))
-        return type(self)(values, top, self.backend, total)
+        return type(self)(values, top, self.backend)
 
     def without_gradient(self) -> Self:
         """The same values, detached from any gradient graph."""
         values = self.backend.without_gradient(self.values)
         if values is self.values:
             return self
-        return type(self)(values, self.backend.without_gradient(self.top), self.backend, self.total)
+        return type(self)(values, self.backend.without_gradient(self.top), self.backend)
 
     def simplify(self) -> Logits:
         """Logits with one column per class if all classes are known, else itself."""

@@ -178,7 +178,7 @@ class TopK(Logits):
 
     def __getitem__(self, rows: Any) -> Self:
         """Rows selected by a slice, a mask or row numbers."""
-        return self._some(rows if isinstance(rows, slice) else np.atleast_1d(rows), 0)
+        return self._take(rows if isinstance(rows, slice) else np.atleast_1d(rows))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> AnyArray:
         raise TypeError(
@@ -247,18 +247,17 @@ class TopK(Logits):
 
     def with_tail(self, tail: Tail) -> Self:
         """The same rows with another `tail`."""
-        moved = self._some(slice(None), self.total)
+        moved = self._take(slice(None))
         vars(moved).update(tail=tail)
         return moved
 
-    def _some(self, rows: Any, total: int) -> Self:
+    def _take(self, rows: Any) -> Self:
         part = object.__new__(type(self))
         names = ("values", "top", "indices", "hidden", "ceiling")
         vars(part).update(
             **{name: getattr(self, name)[rows] for name in names},
             rest=None if self.rest is None else self.rest[rows],
             _n_classes=self._n_classes,
-            total=total,
         )
         if "tail" in self.__dict__:
             vars(part).update(tail=Tail(self.tail.margin[rows], self.tail.count[rows]))

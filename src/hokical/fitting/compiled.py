@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical.core.jit import Kernel
+from hokical.core.jit import has_kernels
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
 from hokical.fitting import ensemble, floor, likelihood, structured_blocks
@@ -13,35 +13,28 @@ from hokical.fitting.kernels import floor_rows, margin_moments, margin_products
 from hokical.fitting.structured_kernels import shape_rows
 
 
-def _worthwhile(kernel: Kernel) -> Callable[..., bool]:
-    """Whether a kernel is the faster way to go through the logits."""
-    return lambda logits, *_: logits.is_numpy and kernel.worthwhile(logits.work)
-
-
-@likelihood.column_moments.register(_worthwhile(margin_moments))
+@likelihood.column_moments.register(has_kernels)
 def _column_moments(logits: Logits, beta: float) -> Any:
     out = np.empty((3, logits.n_rows))
     margin_moments(logits.block(), logits.top, beta, likelihood.FAR, out)
     return tuple(out)
 
 
-@ensemble.column_products.register(_worthwhile(margin_products))
+@ensemble.column_products.register(has_kernels)
 def _column_products(logits: Logits, beta: float, plain: Callable[[], Any]) -> Any:
     out = np.empty((3, 3, logits.n_rows))
     margin_products(logits.block(), logits.top, beta, likelihood.FAR, out)
     return out
 
 
-@floor.floored_values.register(_worthwhile(floor_rows))
+@floor.floored_values.register(has_kernels)
 def _floored_values(logits: Logits, floor: float) -> FloatArray:
     out = np.empty((logits.n_rows, logits.n_classes))
     floor_rows(logits.block(), logits.top, floor, likelihood.FAR, out)
     return out
 
 
-@structured_blocks.make_features.register(
-    lambda logits, _, every: every and structured_blocks.can_compile(logits)
-)
+@structured_blocks.make_features.register(lambda logits, _, every: every and has_kernels(logits))
 def _make_features(logits: Logits, temperature: float, _: bool) -> tuple[FloatArray, FloatArray]:
     z = np.empty((logits.n_rows, logits.n_classes))
     shapes = np.empty((3, *z.shape))

@@ -9,7 +9,7 @@ import numpy as np
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array
-from hokical.core.jit import Kernel
+from hokical.core.jit import Kernel, has_kernels
 from hokical.core.logits import Logits
 from hokical.core.parallel import map_slices
 from hokical.core.types import FloatArray, IntArray
@@ -23,8 +23,6 @@ from hokical.rules.structured import shape_features
 _BLOCK_SIZE, _COMPILED_BLOCK_SIZE = 1 << 16, 1 << 19
 #: Rows of a Hessian at a time: their products stay in the cache.
 _HESSIAN_ROWS = 512
-#: Several kernels are loaded, or compiled once: so many times the logits must make up for it.
-_KERNELS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +156,7 @@ def make_blocks(examples: CountedExamples, temperature: float, crossed: bool) ->
     """Examples with the floor in their logits, cut into blocks."""
     logits = examples.logits
     n_rows, size = logits.n_rows, logits.n_classes
-    quick = not crossed and can_compile(logits)
+    quick = not crossed and has_kernels(logits)
     if not logits.is_numpy:
         step = n_rows
     elif crossed:
@@ -194,8 +192,3 @@ def make_features(logits: Logits, temperature: float, every: bool) -> tuple[Arra
     xp = logits.xp
     z, *shapes = shape_features(logits.margins, logits, temperature)
     return z, xp.stack([xp.reshape(shape, (-1,)) for shape in shapes])
-
-
-def can_compile(logits: Logits) -> bool:
-    """Whether the kernels are the faster way."""
-    return logits.is_numpy and kernels.shape_rows.worthwhile(logits.work // _KERNELS)

@@ -14,7 +14,7 @@ from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array
 from hokical.core.blocks import by_blocks
 from hokical.core.fast_exp import exp_minus
-from hokical.core.jit import kernel
+from hokical.core.jit import has_kernels, kernel
 from hokical.core.logits import Logits
 from hokical.core.special import log_or_never
 from hokical.core.types import AnyArray, BoolArray, FloatArray, IntArray
@@ -104,7 +104,7 @@ def sum_rest(block: AnyArray, top: FloatArray, far: float, out: FloatArray) -> N
         out[n] = total + tied
 
 
-@rest_sums.register(lambda logits: logits.is_numpy and sum_rest.worthwhile(logits.work))
+@rest_sums.register(has_kernels)
 def _rest_sums(logits: Logits) -> FloatArray:
     out = np.empty(logits.n_rows)
     sum_rest(logits.block(), logits.top, _FAR, out)

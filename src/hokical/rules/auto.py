@@ -84,4 +84,4 @@ def as_log_proba(proba: Array, logits: Logits) -> Logits:
     xp = logits.xp
     possible = xp.where(logits.possible, proba, xp.ones_like(proba))
     values = xp.where(logits.possible, xp.log(xp.clip(possible, LEAST, None)), -xp.inf)
-    return Logits(values, xp.max(values, axis=1), logits.backend, logits.total)
+    return Logits(values, xp.max(values, axis=1), logits.backend)

@@ -20,7 +20,7 @@ def add_floor(logits: Logits, floor: Array) -> Logits:
     """Logits log(p + floor) for a block; impossible classes and labels stay."""
     xp = logits.xp
     values = xp.where(logits.possible, smooth(log_probabilities(logits), floor, xp), -xp.inf)
-    made = Logits(values, xp.max(values, axis=1), logits.backend, logits.total)
+    made = Logits(values, xp.max(values, axis=1), logits.backend)
     made.__dict__["labels"] = logits.labels  # also where classes that differed have become equal
     return made
 

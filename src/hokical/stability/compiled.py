@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.blocks import by_blocks
-from hokical.core.jit import has_compiler
+from hokical.core.jit import has_compiler, has_kernels
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
 from hokical.stability import compiled_kernels as kernels
@@ -16,24 +16,17 @@ from hokical.stability.compiled_profile_kernels import profile_rows, softmax_of_
 from hokical.stability.sampled import Draws, below_top
 from hokical.stability.tables import REACH, Quadrature, tail_quadrature
 
-#: Portable and compiled sums agree to 1e-13 per thousand classes. Beyond that only the compiled
-#: ones are used, where there is a compiler, so that a result does not depend on its batch.
-_PORTABLE_UP_TO = 1000
-#: Under uniform noise the two agree to 1e-8 only. Up to this many classes the portable form is as
-#: quick; beyond, the compiled one answers wherever there is a compiler.
-_UNIFORM_PORTABLE_UP_TO = 16
-#: A logit and a draw cost so much less than a logit under Gaussian noise.
-_DRAWS_PER_LOGIT = 30
+#: Noisy logits from which counting survivals is compiled. Both ways count the same.
+_MANY_COMPARISONS = 30_000_000
 #: Rows at a time: few enough to stay in cache while a tile of noise is used on all of them.
 _SAMPLED_ROWS = 128
 
 
-def _gaussian_usable(logits: Logits, *_: Any) -> bool:
-    many = logits.n_columns > _PORTABLE_UP_TO and has_compiler()
-    return logits.is_numpy and (many or kernels.gaussian_log_products.worthwhile(logits.work))
+def _every_class_has_a_column(logits: Logits, *_: Any) -> bool:
+    return has_kernels(logits) and logits.tail is None
 
 
-@gaussian.log_products.register(_gaussian_usable)
+@gaussian.log_products.register(has_kernels)
 def _log_products(logits: Logits, scale: float, rule: Quadrature) -> FloatArray:
     out = np.empty((logits.n_rows, rule.nodes.size))
     step = 2.0 / (REACH * scale)
@@ -41,18 +34,14 @@ def _log_products(logits: Logits, scale: float, rule: Quadrature) -> FloatArray:
     return out
 
 
-@gaussian.chances_from_powers.register(_gaussian_usable)
+@gaussian.chances_from_powers.register(has_kernels)
 def _chances_from_powers(logits: Logits, scale: float, powers: FloatArray) -> FloatArray:
     out = np.empty((logits.n_rows, logits.n_columns))
     kernels.chances_of_powers(logits.block(), logits.top, scale, REACH, powers, out)
     return out
 
 
-def _gumbel_usable(logits: Logits, *_: Any) -> bool:
-    return logits.is_numpy and logits.tail is None and softmax_of_top.worthwhile(logits.work)
-
-
-@gumbel.stability.register(_gumbel_usable)
+@gumbel.stability.register(_every_class_has_a_column)
 def _gumbel_stability(logits: Logits, scale: float) -> Any:
     def work(block: Logits) -> FloatArray:
         out = np.empty(block.n_rows)
@@ -62,11 +51,7 @@ def _gumbel_stability(logits: Logits, scale: float) -> Any:
     return by_blocks(work, logits)
 
 
-def _uniform_usable(logits: Logits, *_: Any) -> bool:
-    return logits.is_numpy and logits.n_columns > _UNIFORM_PORTABLE_UP_TO and has_compiler()
-
-
-@uniform.stability.register(_uniform_usable)
+@uniform.stability.register(has_kernels)
 def _uniform_stability(logits: Logits, width: float) -> Any:
     def work(block: Logits) -> FloatArray:
         out = np.empty(block.n_rows)
@@ -76,7 +61,7 @@ def _uniform_stability(logits: Logits, width: float) -> Any:
     return by_blocks(work, logits, 4 * logits.n_columns)
 
 
-@uniform.distribution.register(_uniform_usable)
+@uniform.distribution.register(has_kernels)
 def _uniform_distribution(logits: Logits, width: float) -> Any:
     def work(block: Logits) -> FloatArray:
         margins = np.minimum(block.margins / width, 1.0)
@@ -90,9 +75,8 @@ def _uniform_distribution(logits: Logits, width: float) -> Any:
 
 
 def _sampled_usable(logits: Logits, draws: Draws) -> bool:
-    if not logits.is_numpy or logits.tail is not None:
-        return False
-    return kernels.count_survivals.worthwhile(logits.work * draws.n_draws // _DRAWS_PER_LOGIT)
+    many = logits.is_numpy and logits.size * draws.n_draws >= _MANY_COMPARISONS
+    return many and logits.tail is None and has_compiler()
 
 
 @sampled.survivals.register(_sampled_usable)
@@ -128,16 +112,10 @@ def _noise_tiles(draws: Draws, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]
     return known[dtype.name]
 
 
-def _profile_usable(logits: Logits, *_: Any) -> bool:
-    many = logits.n_columns > _PORTABLE_UP_TO and has_compiler()
-    plain = logits.is_numpy and logits.tail is None
-    return plain and (many or profile_rows.worthwhile(logits.work))
-
-
 profile.rows_profile.register(lambda logits, *_: logits.is_numpy)(profile_host.rows_profile)
 
 
-@profile.rows_profile.register(_profile_usable)
+@profile.rows_profile.register(_every_class_has_a_column)
 def _rows_profile(
     logits: Logits, temperature: float, scales: FloatArray
 ) -> tuple[FloatArray, FloatArray]:

@@ -21,7 +21,6 @@ Rule = tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]
 _FAR = 700.0
 #: Rivals whose chance is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
 _NEGLIGIBLE = 160.0
-#: A tuple, as plain Python goes through it too.
 _BUMP_NODES = tuple(profile.BUMP_NODES.tolist())
 _BUMP_WEIGHT = profile.BUMP_STEP / math.sqrt(2.0 * math.pi)
 

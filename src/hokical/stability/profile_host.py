@@ -13,13 +13,10 @@ from hokical.core.logits import FARTHEST, Logits
 from hokical.core.special import log_ndtr, ndtr
 from hokical.core.types import FloatArray
 from hokical.stability import profile
-from hokical.stability.compiled_profile_kernels import far_loss
 from hokical.stability.gaussian import LANES, moments_by_class
 from hokical.stability.profile import BUMP, CUT_FROM, FAR_FROM, NO_CHANCE, ROOT_HALF
 from hokical.stability.tables import DEGREE, REACH, Quadrature, tail_quadrature
 
-#: Pairs that are looked at one by one.
-_FEW = 4
 Rows = NDArray[np.intp]
 
 
@@ -100,10 +97,6 @@ def _tail_logs(
 
 def _far_losses(logits: Logits, row: Rows, scale: FloatArray, gap: FloatArray) -> FloatArray:
     """1 - gamma of pairs (m,) with gaps beyond FAR_FROM: rivals one by one, then those who meet."""
-    if row.size <= _FEW and logits.tail is None:  # plain Python is quicker than NumPy here
-        triples = zip(logits.margins[row], gap.tolist(), scale.tolist(), strict=True)
-        found = [far_loss.function((-m).tolist(), 0.0, g, 1.0 / s) for m, g, s in triples]
-        return np.array(found)
     sums, one = np.empty((2, row.size))
     for some in row_slices(row.size, 4 * logits.n_columns):
         units = np.minimum(logits.margins[row[some]] / scale[some, None], NO_CHANCE)

@@ -106,7 +106,7 @@ class ScaledLogits:
 
     def __getattr__(self, name: str) -> Any:
         """What `by_blocks` asks for is that of the logits."""
-        if name in ("xp", "backend", "work", "is_numpy", "is_traced", "n_rows", "n_columns"):
+        if name in ("xp", "backend", "size", "is_numpy", "is_traced", "n_rows", "n_columns"):
             return getattr(self.logits, name)
         raise AttributeError(f"ScaledLogits has no attribute {name!r}")
 

@@ -41,7 +41,7 @@ class Views(Logits):
         return made
 
     def _store(self, own: Logits, views: tuple[Logits, ...], given: Any) -> None:
-        kept = {"values": own.values, "top": own.top, "backend": own.backend, "total": own.total}
+        kept = {"values": own.values, "top": own.top, "backend": own.backend}
         self.__dict__.update(kept, views=views, _given=given)
 
     @property
@@ -53,8 +53,8 @@ class Views(Logits):
     def n_transforms(self) -> int:
         return len(self.views)
 
-    def _some(self, rows: Any, total: int) -> Self:
-        return self._each("_some", rows, total)
+    def _take(self, rows: Any) -> Self:
+        return self._each("_take", rows)
 
     def without_gradient(self) -> Self:
         return self._each("without_gradient")
@@ -67,7 +67,7 @@ class Views(Logits):
     @property
     def original(self) -> Logits:
         """The logits alone."""
-        return Logits(self.values, self.top, self.backend, self.total)
+        return Logits(self.values, self.top, self.backend)
 
 
 def _check_views(transformed: Any, logits: Logits) -> list[Logits]:

@@ -1,0 +1,194 @@
+"""The same row gets the same bits: whatever came with it, lies around it or ran before it.
+
+A row's answer may depend on its own numbers, on the number of classes and on the type. It may not
+depend on the batch, the memory order, the number of threads, or which kernels are compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hokical import make, metrics, threads
+from hokical.core.arrays import to_host
+from hokical.core.logits import as_logits
+from hokical.core.special import erfcx
+from hokical.rules import Rule
+from hokical.rules.answering import answer
+from hokical.stability import exact
+from tests.conftest import synthetic_logits
+from tests.rules.making import FAMILIES, NAMES, make_case
+
+CLASSES = (2, 10, 100, 900)
+BATCHES = (1, 3, 7, 33)
+N_ROWS = 37
+BINARY = ("platt", "beta", "venn_abers")
+CASES = [
+    (name, size) for size in CLASSES for name in NAMES if name not in BINARY or size == 2
+]  # fmt: skip
+
+
+def answers(rule: Rule, given: object) -> list[np.ndarray]:
+    logits = as_logits(given)
+    return [to_host(answer(rule, what, logits)) for what in ("labels", "confidence", "proba")]
+
+
+def arrangements(rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The same rows, otherwise in memory."""
+    wide = np.zeros((2 * rows.shape[0], 3 * rows.shape[1]), rows.dtype)
+    wide[::2, ::3] = rows
+    backwards = np.ascontiguousarray(rows[::-1])
+    return {
+        "Fortran": np.asfortranarray(rows),
+        "strided": wide[::2, ::3],
+        "turned": backwards[::-1],
+    }
+
+
+def assert_same(found: list[np.ndarray], whole: list[np.ndarray], where: slice, how: str) -> None:
+    for part, all_rows in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(part, all_rows[where], err_msg=how)
+
+
+@pytest.mark.parametrize(("name", "n_classes"), CASES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_answers_of_every_rule(name: str, n_classes: int, dtype: type) -> None:
+    for seed in range(6 if n_classes < 100 else 2):
+        rule, rows = make_case(name, seed, n_classes, N_ROWS)
+        rows = np.where(np.isfinite(rows), np.clip(rows, -1e30, 1e30), rows).astype(dtype)
+        with threads(2):
+            whole = answers(rule, rows)
+        every = slice(None)
+        for how, given in arrangements(rows).items():
+            assert_same(answers(rule, given), whole, every, how)
+        many = np.concatenate([rows] * (1 + 300_000 // rows.size))
+        assert_same([part[:N_ROWS] for part in answers(rule, many)], whole, every, "many")
+        with threads(1):
+            logits = as_logits(rows)
+            assert_same(answers(rule, logits), whole, every, "one thread")
+            for size in BATCHES:
+                for start in range(0, N_ROWS, size):
+                    some = slice(start, start + size)
+                    assert_same(answers(rule, logits.take(some)), whole, some, f"batch of {size}")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("n_classes", CLASSES)
+def test_stability_and_distribution(family: type, n_classes: int) -> None:
+    rows = 3.0 * np.random.default_rng(n_classes).normal(size=(N_ROWS, n_classes))
+    rows[5, 0] = -np.inf
+    for width in (0.3, 8.0):
+        noise = family.of_width(width)
+        for work in (exact.exact_stability, exact.exact_distribution):
+            whole = work(as_logits(rows), noise)
+            for size in BATCHES:
+                for i in range(0, N_ROWS, size):
+                    part = work(as_logits(rows[i : i + size]), noise)
+                    np.testing.assert_array_equal(part, whole[i : i + size])
+            for given in arrangements(rows).values():
+                np.testing.assert_array_equal(work(as_logits(given), noise), whole)
+
+
+def test_few_and_many_elements_of_a_special_function() -> None:
+    y = np.abs(5.0 * np.random.default_rng(0).normal(size=20_000))
+    whole = erfcx(y)
+    for size in (1, 2, 3, 100, 256, 257, 9000):
+        for start in range(0, 20_000, 7 * size):
+            some = slice(start, start + size)
+            np.testing.assert_array_equal(erfcx(y[some]), whole[some])
+
+
+METHODS = ("temps", "vecs", "ets", "structured", "irm", "irova_ts", "hoki", "profile", "auto")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_fit_and_its_repetition(method: str) -> None:
+    logits, labels = synthetic_logits(300, 20, seed=3)
+    with threads(2):
+        first = make(method).fit(logits, labels)
+    with threads(1):
+        again = make(method).fit(np.asfortranarray(logits), labels)
+    assert again.stamp == first.stamp
+    np.testing.assert_array_equal(again.predict_proba(logits), first.predict_proba(logits))
+
+
+HISTORY = """
+import hashlib, json, sys, warnings
+import numpy as np
+from hokical import Gaussian, Gumbel, label_distribution, label_stability, make
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+
+
+def examples(n, n_classes):
+    logits = 3.0 * rng.normal(size=(n, n_classes))
+    return logits, np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)
+
+
+def found():
+    kept = {}
+    for n_classes, (logits, labels) in data.items():
+        for method in ("temps", "hoki", "profile", "auto"):
+            cal = make(method).fit(logits, labels)
+            kept[f"{method} {n_classes}"] = cal.stamp
+            kept[f"{method} {n_classes} rows"] = digest(cal.predict_proba(logits[:9]))
+        for noise in (Gaussian(1.5), Gumbel(1.5)):
+            for work in (label_stability, label_distribution):
+                kept[f"{work.__name__} {noise} {n_classes}"] = digest(work(logits[:9], noise))
+    return kept
+
+
+def digest(array):
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+data = {size: examples(400, size) for size in (2, 10, 40)}
+many = [examples(*shape) for shape in ((150_000, 10), (1200, 1000))]
+before = found()
+for logits, labels in many:
+    for method in ("temps", "hoki", "profile"):
+        make(method).fit(logits, labels).predict_proba(logits)
+    label_distribution(logits, Gaussian(1.0))
+after = found()
+print(json.dumps([key for key in before if before[key] != after[key]]))
+"""
+
+
+def test_what_ran_before_changes_nothing() -> None:
+    """Calls with more than a million logits, between two fits and answers of a fresh process."""
+    done = subprocess.run(
+        [sys.executable, "-c", HISTORY], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+
+
+OF_CONFIDENCE = ("ece", "mce", "debiased_ece", "brier", "log_loss", "smooth_ece", "ks_error",
+                 "auroc", "aurc", "sharpness", "refinement")  # fmt: skip
+OF_CLASSES = ("brier_full", "log_loss_full", "classwise_ece")
+
+
+@pytest.mark.parametrize("n_classes", CLASSES)
+@pytest.mark.parametrize("name", [*OF_CONFIDENCE, *OF_CLASSES])
+def test_metrics(name: str, n_classes: int) -> None:
+    """Of the same rows in any memory order, with one thread and with two."""
+    rng = np.random.default_rng(1)
+    proba = rng.dirichlet(np.full(n_classes, 0.3), size=501)
+    labels = rng.integers(n_classes, size=501)
+    metric = getattr(metrics, name)
+
+    def value(array: np.ndarray) -> float:
+        if name in OF_CLASSES:
+            return float(metric(array, labels))
+        return float(metric(array.max(axis=1), array.argmax(axis=1) == labels))
+
+    with threads(1):
+        expected = value(proba)
+    with threads(2):
+        for given in (proba, *arrangements(proba).values()):
+            assert value(given) == expected
