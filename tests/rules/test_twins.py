@@ -11,7 +11,6 @@ from hokical.rules import HokiRule, VectorRule
 from hokical.rules.answering import answer
 from hokical.rules.hoki import Curve, Steps
 from hokical.rules.sharing import share_rest, share_rest_portably
-from hokical.stability.exact import exact_distribution, exact_stability
 from hokical.stability.table import EXACT_LEVELS
 from tests.rules import twins
 from tests.rules.making import (
@@ -54,7 +53,7 @@ def test_hoki_is_its_link_at_the_stability(seed: int, n_classes: int) -> None:
     rule, rows = make_rule("hoki", seed, n_classes), ordinary_rows(seed, n_classes)
     logits = as_logits(rows)
     confidence, proba = answer(rule, "confidence", logits), answer(rule, "proba", logits)
-    exact = exact_stability(logits, rule.noise)
+    exact = rule.noise.stability(logits)
     for i, row in enumerate(rows):
         stability = None if rule.draws is not None else float(exact[i])
         expected = twins.hoki_confidence(rule, row, stability)
@@ -70,7 +69,7 @@ def test_hoki_shares_what_is_left_by_switches(seed: int, n_classes: int) -> None
     if rule.noise.family == "uniform":
         return
     logits = as_logits(rows)
-    proba, switches = answer(rule, "proba", logits), exact_distribution(logits, rule.noise)
+    proba, switches = answer(rule, "proba", logits), rule.noise.distribution(logits)
     others = (np.arange(n_classes)[None] != logits.labels[:, None]) & (switches > 1e-250)
     for i in np.flatnonzero(others.any(axis=1)):
         mine, theirs = proba[i, others[i]], switches[i, others[i]]

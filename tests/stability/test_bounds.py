@@ -11,7 +11,7 @@ from scipy.special import log_ndtr, softmax
 
 from hokical import TopK, label_distribution, label_stability, stability_bounds
 from hokical.core.parallel import threads
-from hokical.stability.bounds import chord_end, concave_from, highest_mean
+from hokical.stability.hidden_classes import chord_end, concave_from, highest_mean
 from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
 from tests.conftest import synthetic_logits, topk_rows
 

@@ -14,7 +14,6 @@ from hokical import label_distribution, label_stability, stability_bounds
 from hokical.core.arrays import Backend, backend_of, to_float64
 from hokical.core.logits import Logits, as_logits
 from hokical.stability import gaussian, gumbel, uniform
-from hokical.stability.exact import exact_distribution, exact_stability
 from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability.profile import log_odds_and_profile
 from hokical.stability.sampled import Draws, survivals
@@ -190,8 +189,8 @@ def test_the_width_may_be_an_array_of_one_number() -> None:
     rows = make_rows(7, seed=4)
     logits, width = as_logits(strict.asarray(rows)), strict.asarray(1.7)
     noise = Gaussian.make_unchecked(width)
-    for solve in (exact_stability, exact_distribution):
-        found, expected = solve(logits, noise), solve(as_logits(rows), Gaussian(1.7))
+    for solve in (Gaussian.stability, Gaussian.distribution):
+        found, expected = solve(noise, logits), solve(Gaussian(1.7), as_logits(rows))
         np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=1e-12)
     for solve in (uniform.stability, gumbel.stability):
         np.testing.assert_allclose(

@@ -13,7 +13,6 @@ from scipy import special
 from hokical import label_distribution, label_stability
 from hokical.core.parallel import threads
 from hokical.stability import gaussian, uniform
-from hokical.stability.exact import exact_stability
 from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
 from tests import slow_twins
 from tests.conftest import random_rows
@@ -229,8 +228,8 @@ def test_masked_classes_might_as_well_be_absent(noise: Noise) -> None:
 @given(st.sampled_from(NOISES), seeds)
 def test_more_noise_or_a_smaller_lead_means_less_stability(noise: Noise, seed: int) -> None:
     logits = random_rows(6, 1.0, seed)
-    wider = exact_stability(logits, noise.of_width(noise.width * 1.5))
-    assert np.all(wider <= exact_stability(logits, noise) + 1e-9)
+    wider = noise.of_width(noise.width * 1.5).stability(logits)
+    assert np.all(wider <= noise.stability(logits) + 1e-9)
 
 
 def test_a_wrong_noise_is_named() -> None:

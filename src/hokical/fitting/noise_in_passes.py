@@ -21,13 +21,13 @@ from hokical.fitting.partitions import Block, Partition, State, join_states
 from hokical.stability.noise import family_named
 
 #: What is considered unless something else is asked for.
-FAMILIES = ("gaussian", "uniform")
+DEFAULT_FAMILIES = ("gaussian", "uniform")
 _WHO = 'Hoki with noise="auto"'
 
 
 def choose_noise(examples: Partition, *, progress: bool | None = None) -> NoiseSelection:
     """`select_noise` for a partition: at most two passes over the data."""
-    kinds = [family_named(name) for name in FAMILIES]
+    kinds = [family_named(name) for name in DEFAULT_FAMILIES]
     if examples.in_memory:
         return search_in_memory(examples.gather(_WHO), kinds, progress)
     first_rows, counting, weights = examples.reduce(_count, _join)

@@ -12,7 +12,7 @@ from hokical.core.arrays import float64_scope
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import as_logits
 from hokical.core.progress import track
-from hokical.fitting.noise_in_passes import FAMILIES
+from hokical.fitting.noise_in_passes import DEFAULT_FAMILIES
 from hokical.fitting.noise_search import search_in_memory
 from hokical.fitting.noise_trials import Evaluator, NoiseSelection, Trial, one_bin_trial
 from hokical.fitting.partitions import Block, InMemory
@@ -28,7 +28,7 @@ def select_noise(
     labels: Any,
     *,
     search: Literal["exact", "paper"] = "exact",
-    families: Sequence[str] = FAMILIES,
+    families: Sequence[str] = DEFAULT_FAMILIES,
     draws: int | None = None,
     random_state: Any = 0,
     sample_weight: Any = None,

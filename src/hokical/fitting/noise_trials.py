@@ -20,7 +20,6 @@ from hokical.core.arrays import Array, Namespace
 from hokical.core.types import FloatArray
 from hokical.fitting.partitions import SUMMED_ON_HOST, Block, Partition, State
 from hokical.fitting.recursion import survival_rates
-from hokical.stability.exact import exact_stability
 from hokical.stability.noise import Noise
 from hokical.stability.sampled import Draws, survivals
 
@@ -102,7 +101,7 @@ def one_bin_trial(noise: Noise, stability: FloatArray, correct: NDArray[np.bool_
 def _sums_of_block(block: Block, noise: Noise, draws: Draws | None) -> State:
     logits, xp = block.logits, block.logits.xp
     if draws is None:
-        stability = exact_stability(logits, noise)
+        stability = noise.stability(logits)
     else:
         stability = xp.astype(survivals(logits, draws), xp.float64) / float(draws.n_draws)
     if block.n_rows <= SUMMED_ON_HOST:

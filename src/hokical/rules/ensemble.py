@@ -11,7 +11,7 @@ from hokical.rules.base import Rule
 from hokical.rules.checks import check_array, store_temperature
 from hokical.rules.probabilities import first_maximum
 from hokical.stability import gumbel
-from hokical.stability.bounds import gumbel_bounds
+from hokical.stability.hidden_classes import gumbel_bounds
 
 #: How far from 1 rounding may put the sum of the weights.
 _ROUNDING = 1e-12

@@ -18,9 +18,8 @@ from hokical.core.types import FloatArray, IntArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import MOST_STEPS, check_array, check_rising, store_count, store_float
 from hokical.rules.sharing import share_rest
-from hokical.stability import gaussian, gumbel
-from hokical.stability.exact import exact_bounds, exact_distribution, exact_stability
-from hokical.stability.noise import Gaussian, Noise, Uniform
+from hokical.stability import gumbel
+from hokical.stability.noise import Gumbel, Noise
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
 from hokical.stability.table import EXACT_LEVELS
 
@@ -213,7 +212,7 @@ class HokiRule(Rule):
     @property
     def cheap_proba(self) -> bool:
         """Under Gumbel noise they are a softmax; otherwise they cost more than the stability."""
-        return self.noise.family == "gumbel"
+        return isinstance(self.noise, Gumbel)
 
     @property
     def n_parameters(self) -> int:
@@ -227,7 +226,7 @@ class HokiRule(Rule):
         xp = logits.xp
         if self.draws is not None:
             return xp.astype(survivals(logits, self.draws), xp.float64)
-        return self._level_of(exact_stability(logits, self.noise), logits)
+        return self._level_of(self.noise.stability(logits), logits)
 
     def _level_of(self, stability: Array, logits: Logits) -> Array:
         exact = stability * float(self.levels)
@@ -254,13 +253,12 @@ class HokiRule(Rule):
         return self.link.confidence(stability, whole, logits)
 
     def proba(self, logits: Logits) -> Array:
-        noise = _as_unbounded(self.noise)
-        exact = self.draws is None and not isinstance(logits, TopK)
-        if exact and logits.is_numpy and isinstance(self.noise, Gaussian):
-            stability, shares = gaussian.stability_and_distribution(logits, noise.width)
+        noise = self.noise.unbounded()
+        if self.draws is None and noise is self.noise:
+            stability, shares = noise.stability_and_distribution(logits)
             level = self._level_of(stability, logits)
         else:
-            shares, level = exact_distribution(logits, noise), self.level(logits)
+            shares, level = noise.distribution(logits), self.level(logits)
         return share_rest(logits, self._confidence_of(level, logits), shares, noise.width)
 
     def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
@@ -271,14 +269,6 @@ class HokiRule(Rule):
                 "confidence from which such an example starts is not known either."
             )
         low, high = (
-            np.rint(gamma * self.levels).astype(np.int64)
-            for gamma in exact_bounds(logits, self.noise)
+            np.rint(gamma * self.levels).astype(np.int64) for gamma in self.noise.bounds(logits)
         )
         return range_extremes(self.link.table(self.levels), low, high)
-
-
-def _as_unbounded(noise: Noise) -> Noise:
-    """Noise of the same deviation under which no possible class has chance 0."""
-    if isinstance(noise, Uniform):
-        return Gaussian.make_unchecked(noise.width * noise.unit_deviation)
-    return noise

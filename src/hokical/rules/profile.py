@@ -18,7 +18,7 @@ from hokical.rules.base import Rule
 from hokical.rules.familiar import Familiar
 from hokical.rules.sharing import share_rest
 from hokical.stability import gumbel
-from hokical.stability.bounds import gaussian_bounds, gumbel_bounds
+from hokical.stability.hidden_classes import gaussian_bounds, gumbel_bounds
 from hokical.stability.profile import log_odds_and_profile
 
 #: log(1 - gamma) is cut here: nobody has the 10^11 examples that could tell more.

@@ -10,7 +10,7 @@ from hokical.rules.base import Rule
 from hokical.rules.checks import store_temperature
 from hokical.rules.probabilities import first_maximum
 from hokical.stability import gumbel
-from hokical.stability.bounds import gumbel_bounds
+from hokical.stability.hidden_classes import gumbel_bounds
 
 
 class SoftmaxRule(Rule):

@@ -6,7 +6,6 @@ import numpy as np
 
 from hokical.core.arrays import Array, float64_scope, give_back
 from hokical.core.logits import as_logits
-from hokical.stability.exact import exact_bounds, exact_distribution, exact_stability
 from hokical.stability.noise import Noise
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
 
@@ -46,7 +45,7 @@ def label_stability(
     with float64_scope(logits):
         checked = as_logits(logits)
         if draws is None:
-            return give_back(exact_stability(checked, noise), logits)
+            return give_back(noise.stability(checked), logits)
         m = check_draw_count(draws)
         shared = Draws(noise, draw_seed(random_state), m, checked.n_classes)
         counts = checked.xp.astype(survivals(checked, shared), checked.xp.float64)
@@ -68,7 +67,7 @@ def stability_bounds(logits: Any, noise: Noise) -> tuple[Array, Array]:
     """
     check_noise(noise)
     with float64_scope(logits):
-        lower, upper = exact_bounds(as_logits(logits), noise)
+        lower, upper = noise.bounds(as_logits(logits))
         return give_back(lower, logits), give_back(upper, logits)
 
 
@@ -86,7 +85,7 @@ def label_distribution(logits: Any, noise: Noise) -> Array:
     """
     check_noise(noise)
     with float64_scope(logits):
-        return give_back(exact_distribution(as_logits(logits), noise), logits)
+        return give_back(noise.distribution(as_logits(logits)), logits)
 
 
 def check_noise(noise: Any) -> Noise:

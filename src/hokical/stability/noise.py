@@ -9,28 +9,44 @@ because the paper reports them.
 (2.0, 6.0)
 """
 
+from __future__ import annotations
+
 import math
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from hokical.core import portable as _portable
+from hokical.core.arrays import Array
+from hokical.core.logits import Logits
 from hokical.core.storage import storable
+from hokical.core.topk import TopK
 from hokical.core.types import FloatArray
+from hokical.stability import gaussian, gumbel, hidden_classes, uniform
 
 #: Widths beyond these would overflow or vanish when margins are divided by them.
 NARROWEST, WIDEST = 1e-100, 1e100
 
 
+class Solver(NamedTuple):
+    """How a family's integrals are solved: functions of logits and a width."""
+
+    stability: Callable[[Logits, Any], Array]
+    distribution: Callable[[Logits, Any], Array]
+    bounds: Callable[[TopK, float], tuple[Array, Array]]  # where classes are hidden
+
+
 @dataclass(frozen=True)
 class Noise(ABC):
-    """What every family offers: a name, a width, and unit draws stretched to that width."""
+    """Noise of one family: its width, draws of it, and the stability of labels under it."""
 
     family: ClassVar[str]
     unit_deviation: ClassVar[float]  # standard deviation of the noise of width 1
+    _solver: ClassVar[Solver]
 
     @property
     @abstractmethod
@@ -38,13 +54,43 @@ class Noise(ABC):
         """The length by which logit margins are divided before anything else happens."""
 
     @classmethod
-    @abstractmethod
     def of_width(cls, width: float) -> Self:
         """The member of this family with the given width and no shift."""
+        return cls(width)  # type: ignore[call-arg]
 
     @abstractmethod
     def from_uniform(self, uniform: FloatArray) -> FloatArray:
         """Turn numbers drawn uniformly from (0, 1) into noise of this family."""
+
+    def stability(self, logits: Logits) -> Array:
+        """gamma of every row, (n,) float64; the midpoint of its bounds where classes are hidden."""
+        if isinstance(logits, TopK):
+            lower, upper = self.bounds(logits)
+            return 0.5 * (lower + upper)
+        return self._solver.stability(logits, self.width)
+
+    def bounds(self, logits: Logits) -> tuple[Array, Array]:
+        """The least and the greatest gamma of every row, (n,) each; equal if no class is hidden."""
+        if isinstance(logits, TopK):
+            return self._solver.bounds(logits, self.width)
+        gamma = self.stability(logits)
+        return gamma, gamma + 0.0  # two arrays: what is done to one must not change the other
+
+    def distribution(self, logits: Logits) -> Array:
+        """pi of every row and class, (n, classes) float64; rows sum to 1.
+
+        Hidden classes are taken as equals, and the label's probability is then not the midpoint.
+        """
+        dense = logits.fill() if isinstance(logits, TopK) else logits
+        return self._solver.distribution(dense, self.width)
+
+    def stability_and_distribution(self, logits: Logits) -> tuple[Array, Array]:
+        """Both at once, where that is quicker; the same but for rounding."""
+        return self.stability(logits), self.distribution(logits)
+
+    def unbounded(self) -> Noise:
+        """Noise of the same deviation under which no possible class has probability 0."""
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """A plain description that `noise_from_dict` reads back."""
@@ -59,6 +105,9 @@ class Gaussian(Noise):
 
     family: ClassVar[str] = "gaussian"
     unit_deviation: ClassVar[float] = 1.0
+    _solver: ClassVar[Solver] = Solver(
+        gaussian.stability, gaussian.distribution, hidden_classes.gaussian_bounds
+    )
     scale: float
     mean: float = 0.0
 
@@ -71,10 +120,6 @@ class Gaussian(Noise):
         return self.scale
 
     @classmethod
-    def of_width(cls, width: float) -> Self:
-        return cls(width)
-
-    @classmethod
     def make_unchecked(cls, scale: Any) -> Self:
         """Of a scale that may be an array of one number, as while a graph is traced."""
         noise = object.__new__(cls)
@@ -84,6 +129,11 @@ class Gaussian(Noise):
     def from_uniform(self, uniform: FloatArray) -> FloatArray:
         return self.mean + self.scale * _portable.normal_quantile(uniform)
 
+    def stability_and_distribution(self, logits: Logits) -> tuple[Array, Array]:
+        if isinstance(logits, TopK) or not logits.is_numpy:
+            return super().stability_and_distribution(logits)
+        return gaussian.stability_and_distribution(logits, self.scale)
+
 
 @storable("noise:uniform")
 @dataclass(frozen=True)
@@ -92,6 +142,9 @@ class Uniform(Noise):
 
     family: ClassVar[str] = "uniform"
     unit_deviation: ClassVar[float] = 1.0 / math.sqrt(12.0)
+    _solver: ClassVar[Solver] = Solver(
+        uniform.stability, uniform.distribution, hidden_classes.uniform_bounds
+    )
     low: float
     high: float
 
@@ -115,6 +168,9 @@ class Uniform(Noise):
     def from_uniform(self, uniform: FloatArray) -> FloatArray:
         return self.low + (self.high - self.low) * uniform
 
+    def unbounded(self) -> Noise:
+        return Gaussian.make_unchecked(self.width * self.unit_deviation)
+
 
 @storable("noise:gumbel")
 @dataclass(frozen=True)
@@ -123,6 +179,9 @@ class Gumbel(Noise):
 
     family: ClassVar[str] = "gumbel"
     unit_deviation: ClassVar[float] = math.pi / math.sqrt(6.0)
+    _solver: ClassVar[Solver] = Solver(
+        gumbel.stability, gumbel.distribution, hidden_classes.gumbel_bounds
+    )
     scale: float
 
     def __post_init__(self) -> None:
@@ -131,10 +190,6 @@ class Gumbel(Noise):
     @property
     def width(self) -> float:
         return self.scale
-
-    @classmethod
-    def of_width(cls, width: float) -> Self:
-        return cls(width)
 
     def from_uniform(self, uniform: FloatArray) -> FloatArray:
         return -self.scale * _portable.log(-_portable.log(uniform))

@@ -213,10 +213,3 @@ def _graded_rule() -> tuple[FloatArray, FloatArray]:
     ends = np.concatenate([[0.0], 0.5 ** np.arange(_HALVINGS, -1, -1)])
     length = np.diff(ends)[:, None]
     return (ends[:-1, None] + length * (0.5 * (x + 1.0))).ravel(), (length * (0.5 * w)).ravel()
-
-
-BOUNDS: dict[str, Callable[[TopK, float], Bounds]] = {
-    "gaussian": gaussian_bounds,
-    "uniform": uniform_bounds,
-    "gumbel": gumbel_bounds,
-}
