@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from hokical import calibration_bound, metrics
 from hokical.metrics import resample
-from hokical.metrics.checks import Predictions, as_examples
+from hokical.metrics.checks import Examples, Predictions, as_examples
 from hokical.metrics.resample import Resampler, block_means, class_cells, top_statistics
 from hokical.metrics.sums import full_losses, full_squares, top_losses
 
@@ -79,7 +79,10 @@ def test_full_vector_resamples_are_the_metrics_under_their_counts(
     predictions = Predictions(data["proba"], data["labels"], weight)
     top = (data["confidence"], data["correct"])
     rows = {"accuracy": top[1], "mean_confidence": top[0], "brier": (top[0] - top[1]) ** 2}
-    rows |= {"log_loss": top_losses(*top, 1e-9), "brier_full": full_squares(predictions)}
+    rows |= {
+        "log_loss": top_losses(Examples(*top, None), 1e-9),
+        "brier_full": full_squares(predictions),
+    }
     rows |= {"log_loss_full": full_losses(predictions, 0.0)}
     sums = {name: drawn.sums(weight * values) for name, values in rows.items()}
     cells = class_cells(predictions, drawn.rows_by_block(), 15)

@@ -10,7 +10,7 @@ import pytest
 
 from hokical.metrics import ece, selective_risk
 from hokical.report import report_data
-from hokical.report.comparison import SCORES, Comparison, compare
+from hokical.report.comparison import Comparison, compare
 from tests.conftest import synthetic_logits
 
 
@@ -23,7 +23,7 @@ def test_scores_and_the_best_are_those_of_the_comparison(comparison: Comparison)
         assert method["scores"]["brier"]["low"] == pytest.approx(found.low, abs=1e-6)
         for found in method["scores"].values():
             assert found["low"] <= found["value"] <= found["high"]
-    for score in SCORES:
+    for score in comparison.scores:
         assert data["best"][score] == [comparison.best(score).name]
 
 

@@ -21,8 +21,6 @@ from hokical.demo import DEMO_CLASSES, demo_logits
 
 #: How the result is printed.
 Format = StrEnum("Format", ["table", "csv", "markdown", "latex", "json"])
-#: Headings that are shorter than those of reports.
-_SHORT = {"classwise_ece": "class ECE", "brier_full": "Brier", "log_loss_full": "log loss"}
 #: The width from which intervals, differences and times are shown, what the numbers
 #: need in narrower tables, and in this one.
 _ROOMY, _NARROW_NUMBERS, _NUMBERS = 116, 60, 98
@@ -140,8 +138,8 @@ def show_comparison(
 def results_table(comparison: hokical.report.comparison.Comparison, width: int) -> Table:
     """One row per method, the best of each score in bold."""
     roomy = width >= _ROOMY
-    titles = hokical.report.tables.HEADINGS
-    heads = [_SHORT.get(name, titles[name][0]) for name in comparison.main_columns]
+    titles = (hokical.metrics.METRICS[name].title for name in comparison.main_columns)
+    heads = [title.replace("classwise", "class") for title in titles]  # terminals are narrow
     extra = ("ECE interval", "difference", "fit") if roomy else ()
     table = new_table(("method", *heads, *extra))
     verdicts = {found.method: found for found in comparison.differences()}

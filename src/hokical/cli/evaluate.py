@@ -13,17 +13,7 @@ from hokical.cli import options as opt
 from hokical.cli.compare import show_classes
 from hokical.cli.show import interval, new_table, number, say, show_json, show_table, spinner, warn
 
-_TITLES = {
-    "accuracy": "right", "mean_confidence": "says", "ece": "ECE", "ece_mass": "ECE, equal mass",
-    "mce": "largest gap (MCE)", "debiased_ece": "debiased ECE (L2)", "smooth_ece": "smooth ECE",
-    "ks_error": "KS error", "brier": "Brier", "refinement": "refinement", "log_loss": "log loss",
-    "auroc": "AUROC *", "aurc": "AURC", "selective_risk": "risk at 80 % *",
-    "sharpness": "sharpness", "brier_full": "Brier, all classes",
-    "log_loss_full": "log loss, all cl.", "classwise_ece": "classwise ECE",
-}  # fmt: skip
-#: Metrics for which lower is not better.
-_NOT_LOWER = ("accuracy", "mean_confidence", "auroc", "sharpness")
-_FOOTNOTE = "* AUROC, right against wrong: higher is better. Risk: of the surest 80 %."
+_FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: of the surest 80 %."
 
 
 def evaluate(
@@ -122,8 +112,9 @@ def _show(
     for name in summaries:
         columns += [name, f"{1.0 - some.options.delta:.0%} interval"] if intervals else [name]
     table = new_table(columns)
-    for metric in some.estimates:
-        table.add_row(_TITLES.get(metric, metric), *table_cells(summaries, metric, intervals))
+    for name in some.estimates:
+        title = hokical.metrics.METRICS[name].full_title
+        table.add_row(title, *table_cells(summaries, name, intervals))
     guarantees = [
         f"{name}: with {1.0 - found.options.delta:.0%} certainty the true calibration error is "
         f"below {found.bounds['bousquet']:.4f}."
@@ -149,7 +140,7 @@ def table_cells(
     # Compared as they are shown.
     shown = {name: round(found[metric].value, 4) for name, found in summaries.items()}
     numbers = [value for value in shown.values() if not math.isnan(value)]
-    unequal = len(set(numbers)) > 1 and metric not in _NOT_LOWER
+    unequal = len(set(numbers)) > 1 and hokical.metrics.METRICS[metric].better == "lower"
     cells = []
     for name, found in summaries.items():
         text = number(shown[name])

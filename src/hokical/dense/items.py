@@ -19,6 +19,7 @@ from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray
 from hokical.dense.positions import DenseBatch
 from hokical.metrics.binned_sums import debiased_error, gap_norm
+from hokical.metrics.checks import Examples
 from hokical.metrics.classes import ClassTable, gap_p_values, holm
 from hokical.metrics.summaries import Summary, estimate, proven_bounds
 from hokical.metrics.sums import top_losses
@@ -84,7 +85,7 @@ def _sum_items(batch: DenseBatch, calibrator: Calibrator, n_bins: int) -> FloatA
         item = np.repeat(np.arange(index[0].start, index[0].stop), each)
         item = item if keep is None else item[keep.reshape(-1)]
         weight = np.ones(item.shape) if chunk.weights is None else chunk.weights
-        errors = (correct - confidence) ** 2, top_losses(confidence, correct, 0.0)
+        errors = (correct - confidence) ** 2, top_losses(Examples(confidence, correct, None), 0.0)
         cell = item * n_bins + bin_index(confidence, n_bins)
         for row, values in zip(total, (1.0, correct, confidence, *errors), strict=True):
             row += sum_by(cell, weight * values, row.size)

@@ -12,6 +12,7 @@ function that returns one; and Dask arrays. See `chunked` and `sums`.
 
 from hokical.metrics.binned_sums import BinnedSums
 from hokical.metrics.classes import ClassRow, ClassSums, ClassTable, class_table
+from hokical.metrics.metric import METRICS, Metric
 from hokical.metrics.ranking import aurc, auroc, risk_coverage_curve, selective_risk
 from hokical.metrics.scores import (
     BrierSplit,
@@ -33,9 +34,9 @@ from hokical.metrics.summaries import Estimate, Summary, summarize_sums, summary
 from hokical.metrics.sums import FullSums, MetricSums
 
 __all__ = [
-    "BinnedSums", "BrierSplit", "ClassRow", "ClassSums", "ClassTable", "Estimate", "FullSums",
-    "MetricSums", "Summary", "aurc", "auroc", "brier", "brier_full", "brier_split", "class_table",
-    "classwise_ece", "debiased_ece", "ece", "ks_error", "log_loss", "log_loss_full", "mce",
-    "refinement", "risk_coverage_curve", "selective_risk", "sharpness", "smooth_ece", "split_sums",
-    "summarize_sums", "summary",
+    "METRICS", "BinnedSums", "BrierSplit", "ClassRow", "ClassSums", "ClassTable", "Estimate",
+    "FullSums", "Metric", "MetricSums", "Summary", "aurc", "auroc", "brier", "brier_full",
+    "brier_split", "class_table", "classwise_ece", "debiased_ece", "ece", "ks_error", "log_loss",
+    "log_loss_full", "mce", "refinement", "risk_coverage_curve", "selective_risk", "sharpness",
+    "smooth_ece", "split_sums", "summarize_sums", "summary",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -75,10 +75,11 @@ class BinnedSums:
         """Sums of examples that were checked."""
         n_bins = check_count(n_bins)
         index = _bin_examples(rows, n_bins, bins)
+        first = _first_sums(rows, index, n_bins)
         squares = exact_sums(index, rows.confidence**2, n_bins, rows.weight)
         errors = exact_sums(index, (rows.correct - rows.confidence) ** 2, n_bins, rows.weight)
         count = np.bincount(index, minlength=n_bins).astype(np.int64)
-        return cls(count, *_first_sums(rows, index, n_bins), squares, errors, bins)
+        return cls(count, first[0], first[1], first[2:], squares, errors, bins)
 
     def __add__(self, other: object) -> Self:
         if not isinstance(other, BinnedSums):
@@ -115,6 +116,11 @@ class BinnedSums:
         return gap_from_words(self.correct, self.confidence_words)
 
     @property
+    def gap_sums(self) -> GapSums:
+        """What calibration errors need."""
+        return GapSums(self.gap, self.weight, self.correct)
+
+    @property
     def accuracy(self) -> FloatArray:
         """Share of correct examples in each bin, (J,), NaN where it is empty."""
         return _ratio(self.correct, self.weight)
@@ -144,7 +150,7 @@ class BinnedSums:
 
     def debiased_ece(self) -> float:
         """See `debiased_ece`."""
-        return float(debiased_error(self.gap, self.weight, self.correct))
+        return float(debiased_error(*self.gap_sums))
 
     def brier(self) -> float:
         """See `brier`."""
@@ -188,13 +194,22 @@ def total(words: FloatArray) -> FloatArray:
     return np.asarray(words[0] + (words[1] + words[2]))
 
 
-def gap_sums(
-    examples: Examples, n_bins: int, bins: Bins
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Gap, weight and correct of each bin, (J,): the sums that calibration errors need."""
-    index = _bin_examples(examples, n_bins, bins)
-    weight, correct, words = _first_sums(examples, index, n_bins)
-    return gap_from_words(correct, words), weight, correct
+class GapSums(NamedTuple):
+    """Sums of correct - confidence, of weight and of correct by bin, (..., J) each."""
+
+    gap: FloatArray
+    weight: FloatArray
+    correct: FloatArray
+
+    @classmethod
+    def from_table(cls, table: FloatArray) -> Self:
+        """From what `gap_table` counted."""
+        return cls(gap_from_words(table[1], table[2:]), table[0], table[1])
+
+
+def gap_table(rows: Examples, n_bins: int, bins: Bins) -> FloatArray:
+    """Weight, correct and the words of confidence by bin, (5, J); tables of equal width add up."""
+    return _first_sums(rows, _bin_examples(rows, n_bins, bins), n_bins)
 
 
 def gap_from_words(correct: FloatArray, words: FloatArray) -> FloatArray:
@@ -231,14 +246,19 @@ def debiased_error(
     return mean if squared else np.sqrt(np.maximum(mean, 0.0))
 
 
-def _first_sums(
-    examples: Examples, index: IntArray, n_bins: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weight (J,), correct (J,) and the words of confidence (3, J)."""
+def bin_refinement(weight: FloatArray, correct: FloatArray) -> FloatArray:
+    """Mean of acc (1 - acc) along the last axis; empty bins add nothing."""
+    wrong = weight - correct
+    spread = np.divide(correct * wrong, weight, out=np.zeros_like(weight), where=weight > 0)
+    return np.asarray(spread.sum(axis=-1) / weight.sum(axis=-1))
+
+
+def _first_sums(examples: Examples, index: IntArray, n_bins: int) -> FloatArray:
+    """Weight, correct, and the words of confidence, (5, J)."""
     weight = examples.filled_weight()
     words = exact_sums(index, examples.confidence, n_bins, examples.weight)
-    hits = sum_by(index, weight * examples.correct, n_bins)
-    return sum_by(index, weight, n_bins), hits, words
+    parts = (sum_by(index, part, n_bins) for part in (weight, weight * examples.correct))
+    return np.stack([*parts, *words])
 
 
 def _bin_examples(examples: Examples, n_bins: int, bins: str) -> IntArray:

@@ -16,7 +16,7 @@ from hokical.core.arrays import backend_of
 from hokical.core.bins import check_count
 from hokical.core.reading import to_numpy
 from hokical.core.types import FloatArray
-from hokical.metrics.binned_sums import BinnedSums, Bins, gap_sums
+from hokical.metrics.binned_sums import BinnedSums, Bins, GapSums, gap_table
 from hokical.metrics.checks import Examples, as_examples
 from hokical.metrics.sums import MetricSums
 
@@ -28,47 +28,63 @@ def read_examples(confidence: Any, correct: Any, sample_weight: Any) -> Examples
     """The examples; those of chunks at levels of confidence, see `sums`."""
     if is_chunked(confidence):
         columns = (confidence, correct, sample_weight)
-        return sum_chunks(MetricSums.from_examples, *columns).rounded_examples()
+        return add_chunks(MetricSums.from_examples, *columns).rounded_examples()
     return as_examples(confidence, correct, sample_weight)
 
 
 def read_bins(
     confidence: Any, correct: Any, sample_weight: Any, n_bins: int, bins: Bins = "width"
 ) -> BinnedSums:
-    """Per-bin sums; equal-mass bins of chunks come from the levels."""
+    """Per-bin sums."""
     columns = (confidence, correct, sample_weight)
-    if is_chunked(confidence) and bins == "width":
-        limits = {"n_bins": check_count(n_bins), "levels": False}
-        return sum_chunks(MetricSums.from_examples, *columns, **limits).binned
-    return BinnedSums.from_rows(read_examples(*columns), n_bins, bins)
+    return _add_bins(BinnedSums.from_rows, columns, n_bins, bins)
 
 
 def read_gaps(
     confidence: Any, correct: Any, sample_weight: Any, n_bins: int, bins: Bins
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Gap, weight and correct of each bin, (J,); of arrays without the other sums."""
-    if is_chunked(confidence):
-        sums = read_bins(confidence, correct, sample_weight, n_bins, bins)
-        return sums.gap, sums.weight, sums.correct
-    return gap_sums(as_examples(confidence, correct, sample_weight), check_count(n_bins), bins)
+) -> GapSums:
+    """The sums that calibration errors need, and no others."""
+    columns = (confidence, correct, sample_weight)
+    return GapSums.from_table(_add_bins(gap_table, columns, n_bins, bins))
 
 
-def sum_chunks(
-    make: Callable[..., Sums], data: Any, second: Any, sample_weight: Any, **options: Any
+def _add_bins(
+    make: Callable[[Examples, int, Bins], Sums], columns: tuple[Any, ...], n_bins: int, bins: Bins
 ) -> Sums:
-    """The sums `make(..., **options)` of chunks, or of Dask arrays, where their blocks are."""
-    found: Sums | None
-    others = (second, sample_weight)
+    """Sums by bin; equal-mass bins depend on all examples, those of chunks on their levels."""
+    n_bins = check_count(n_bins)
+    if bins == "mass":
+        return make(read_examples(*columns), n_bins, bins)
+    return add_chunks(lambda *chunk: make(as_examples(*chunk), n_bins, bins), *columns)
+
+
+def mean_of_rows(
+    score: Callable[[Any], FloatArray], read: Callable[..., Any], *columns: Any
+) -> float:
+    """The weighted mean of a score (n,) over rows that `read` checks, of arrays or chunks."""
+
+    def make(*chunk: Any) -> FloatArray:
+        rows = read(*chunk)
+        weight = rows.filled_weight()
+        return np.array([(weight * score(rows)).sum(), weight.sum()])
+
+    total, weight = add_chunks(make, *columns)
+    return float(total / weight)
+
+
+def add_chunks(make: Callable[..., Sums], *columns: Any, **options: Any) -> Sums:
+    """The sums `make(*columns, **options)` of arrays; of chunks or Dask arrays, added up."""
+    if not is_chunked(columns[0]):
+        return make(*columns, **options)
+    found: Sums | None = None
     make_if_any = partial(sums_if_any, partial(make, **options))
-    backend = backend_of(data)
+    backend = backend_of(columns[0])
     if backend is not None and backend.is_lazy:
-        found = backend.reduce_rows(make_if_any, plus, (data, *others))
+        found = backend.reduce_rows(make_if_any, plus, columns)
     else:
-        if any(other is not None for other in others):
+        if any(other is not None for other in columns[1:]):
             raise TypeError("chunks hold all that a metric needs; pass nothing beside them.")
-        chunks = data() if callable(data) else data
-        found = None
-        for chunk in chunks:
+        for chunk in columns[0]() if callable(columns[0]) else columns[0]:
             if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
                 raise TypeError(
                     "a chunk must be (confidence, correct) or (confidence, correct, sample_weight),"

@@ -7,7 +7,6 @@ neighbours; of many rows, neighbouring confidences are merged into cells. Sums h
 float64; the tests compare them with the public functions under the same weights.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
@@ -16,18 +15,11 @@ import numpy as np
 
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray, IntArray
-from hokical.metrics.binned_sums import debiased_error, gap_norm
+from hokical.metrics.binned_sums import GapSums
 from hokical.metrics.checks import Examples, Predictions
-from hokical.metrics.ranking import (
-    RankedExamples,
-    area_under_risk,
-    area_under_roc,
-    risk_at,
-    row_dot,
-    run_starts,
-)
-from hokical.metrics.scores import bin_refinement
-from hokical.metrics.smooth import grid_masses, ks_distance, own_bandwidth
+from hokical.metrics.metric import Measures, evaluate
+from hokical.metrics.ranking import RankedExamples, row_dot, run_starts
+from hokical.metrics.smooth import grid_masses, own_bandwidth
 
 #: About how many counts a batch of resamples holds: small enough for the cache.
 _BATCH = 1 << 18
@@ -116,16 +108,12 @@ def top_statistics(
     ranked: RankedExamples, *, n_bins: int, coverage: float, cells: int
 ) -> dict[str, FloatArray]:
     """The top-label metrics that are no means over examples: smooth ECE on a grid of `cells`."""
-    return {
-        **_binned_statistics(ranked, n_bins),
+    scores = {
         "ece_mass": _mass_errors(ranked, n_bins),
         "smooth_ece": own_bandwidth(grid_masses(ranked, cells), 1e-6),
-        "ks_error": ks_distance(ranked),
-        "auroc": area_under_roc(ranked),
-        "aurc": area_under_risk(ranked),
-        "selective_risk": risk_at(ranked, coverage),
         "sharpness": _variances(ranked),
     }
+    return evaluate(Measures(_bin_groups(ranked, n_bins), ranked, coverage, scores))
 
 
 def block_means(
@@ -161,18 +149,13 @@ def class_cells(data: Predictions, blocks: list[IntArray], n_bins: int) -> Float
     return cells
 
 
-def _binned_statistics(ranked: RankedExamples, n_bins: int) -> dict[str, FloatArray]:
-    """Metrics of equal-width bins: sums over neighbours, since the groups are sorted."""
+def _bin_groups(ranked: RankedExamples, n_bins: int) -> GapSums:
+    """Sums by equal-width bin: those of neighbours, since the groups are sorted."""
     starts = run_starts(bin_index(ranked.confidence, n_bins))
     gap = np.add.reduceat(ranked.gap, starts, axis=-1)
     weight = np.add.reduceat(ranked.weight, starts, axis=-1)
     correct = weight - np.add.reduceat(ranked.errors, starts, axis=-1)
-    return {
-        "ece": gap_norm(gap, weight, 1.0),
-        "mce": gap_norm(gap, weight, math.inf),
-        "debiased_ece": debiased_error(gap, weight, correct),
-        "refinement": bin_refinement(weight, correct),
-    }
+    return GapSums(gap, weight, correct)
 
 
 def _mass_errors(ranked: RankedExamples, n_bins: int) -> FloatArray:

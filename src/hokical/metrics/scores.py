@@ -6,16 +6,31 @@ ones take (proba, labels) and use every class. `binned_sums` has the formulas.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hokical.core.bins import check_count
-from hokical.core.types import FloatArray
 from hokical.metrics import checks
-from hokical.metrics.binned_sums import BinnedSums, Bins, debiased_error, gap_norm, gap_sums
-from hokical.metrics.chunked import is_chunked, is_lazy, read_bins, read_gaps, sum_chunks
-from hokical.metrics.sums import FullSums, MetricSums, full_losses, full_squares, top_losses
+from hokical.metrics.binned_sums import (
+    BinnedSums,
+    Bins,
+    GapSums,
+    bin_refinement,
+    debiased_error,
+    gap_norm,
+    gap_table,
+)
+from hokical.metrics.chunked import (
+    add_chunks,
+    is_chunked,
+    is_lazy,
+    mean_of_rows,
+    read_bins,
+    read_gaps,
+)
+from hokical.metrics.sums import FullSums, full_losses, full_squares, top_losses
 
 
 def ece(
@@ -43,8 +58,8 @@ def ece(
     >>> round(ece([0.9, 0.9, 0.6, 1.0], [True, False, True, True], norm=2), 6)
     0.34641
     """
-    gap, weight, _ = read_gaps(confidence, correct, sample_weight, n_bins, bins)
-    return float(gap_norm(gap, weight, checks.check_norm(norm)))
+    sums = read_gaps(confidence, correct, sample_weight, n_bins, bins)
+    return float(gap_norm(sums.gap, sums.weight, checks.check_norm(norm)))
 
 
 def mce(
@@ -111,27 +126,20 @@ def classwise_ece(
     0.3
     """
     n_bins, norm = check_count(n_bins), checks.check_norm(norm)
-    if not is_chunked(proba):
-        data = checks.as_predictions(proba, labels, sample_weight)
-        return float(class_errors(data, n_bins, bins, norm).mean())
-    if bins != "width":
+    columns = (proba, labels, sample_weight)
+    if bins == "width":
+        return add_chunks(FullSums.from_predictions, *columns, n_bins=n_bins).classwise_ece(norm)
+    if is_chunked(proba):
         raise ValueError(
             f'`bins` must be "width" for chunks, as equal-mass bins need all rows; got {bins!r}.'
         )
-    columns = (proba, labels, sample_weight)
-    return sum_chunks(FullSums.from_predictions, *columns, n_bins=n_bins).classwise_ece(norm)
-
-
-def class_errors(data: checks.Predictions, n_bins: int, bins: Bins, norm: float) -> FloatArray:
-    """ECE of each class's probability, (classes,)."""
-    errors = np.empty(data.n_classes)
+    data, errors = checks.as_predictions(*columns), []
     for k in range(data.n_classes):
         column = data.proba[:, k].astype(np.float64)
-        gap, weight, _ = gap_sums(
-            checks.Examples(column, data.labels == k, data.weight), n_bins, bins
-        )
-        errors[k] = gap_norm(gap, weight, norm)
-    return errors
+        rows = checks.Examples(column, data.labels == k, data.weight)
+        sums = GapSums.from_table(gap_table(rows, n_bins, bins))
+        errors.append(gap_norm(sums.gap, sums.weight, norm))
+    return float(np.mean(errors))
 
 
 @dataclass(frozen=True)
@@ -186,12 +194,8 @@ def log_loss(
     >>> log_loss([0.9, 1.0], [True, False])
     inf
     """
-    checks.check_clip(clip)
-    if is_chunked(confidence):
-        columns = (confidence, correct, sample_weight)
-        return sum_chunks(MetricSums.from_examples, *columns, clip=clip, levels=False).log_loss()
-    examples = checks.as_examples(confidence, correct, sample_weight)
-    return examples.mean(top_losses(examples.confidence, examples.correct, clip))
+    losses = partial(top_losses, clip=checks.check_clip(clip))
+    return mean_of_rows(losses, checks.as_examples, confidence, correct, sample_weight)
 
 
 def brier_full(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
@@ -200,10 +204,7 @@ def brier_full(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> 
     >>> round(brier_full([[0.7, 0.2, 0.1]], [0]), 6)
     0.14
     """
-    if is_chunked(proba):
-        return sum_chunks(FullSums.from_predictions, proba, labels, sample_weight).brier()
-    data = checks.as_predictions(proba, labels, sample_weight)
-    return data.mean(full_squares(data))
+    return mean_of_rows(full_squares, checks.as_predictions, proba, labels, sample_weight)
 
 
 def log_loss_full(
@@ -214,12 +215,8 @@ def log_loss_full(
     >>> round(log_loss_full([[0.7, 0.2, 0.1]], [0]), 6)
     0.356675
     """
-    checks.check_clip(clip)
-    if is_chunked(proba):
-        columns = (proba, labels, sample_weight)
-        return sum_chunks(FullSums.from_predictions, *columns, clip=clip).log_loss()
-    data = checks.as_predictions(proba, labels, sample_weight)
-    return data.mean(full_losses(data, clip))
+    losses = partial(full_losses, clip=checks.check_clip(clip))
+    return mean_of_rows(losses, checks.as_predictions, proba, labels, sample_weight)
 
 
 def brier_split(
@@ -263,7 +260,7 @@ def split_sums(sums: BinnedSums) -> BrierSplit:
     occupied = sums.weight > 0
     weight, correct = sums.weight[occupied], sums.correct[occupied]
     calibration = float((sums.gap[occupied] ** 2 / weight).sum() / whole)
-    left = float(bin_refinement(weight, correct))
+    left = float(bin_refinement(sums.weight, sums.correct))
     return BrierSplit(
         brier=sums.brier(),
         calibration=calibration,
@@ -272,10 +269,3 @@ def split_sums(sums: BinnedSums) -> BrierSplit:
         uncertainty=share * (1.0 - share),
         resolution=float((weight * (correct / weight - share) ** 2).sum() / whole),
     )
-
-
-def bin_refinement(weight: FloatArray, correct: FloatArray) -> FloatArray:
-    """Mean of acc (1 - acc) along the last axis; empty bins add nothing."""
-    wrong = weight - correct
-    spread = np.divide(correct * wrong, weight, out=np.zeros_like(weight), where=weight > 0)
-    return np.asarray(spread.sum(axis=-1) / weight.sum(axis=-1))

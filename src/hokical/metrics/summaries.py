@@ -14,22 +14,17 @@ from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.bounds import Method, calibration_bound
 from hokical.metrics import checks
 from hokical.metrics.checks import Examples, Predictions
-from hokical.metrics.chunked import is_chunked, sum_chunks
+from hokical.metrics.chunked import add_chunks, is_chunked
 from hokical.metrics.classes import ClassSums, ClassTable
-from hokical.metrics.ranking import RankedExamples, area_under_risk, area_under_roc, risk_at
+from hokical.metrics.metric import METRICS, Measures, evaluate
+from hokical.metrics.ranking import RankedExamples
 from hokical.metrics.resample import Resampler, block_means, class_cells, top_statistics
-from hokical.metrics.scores import class_errors, ece, split_sums
-from hokical.metrics.smooth import cells_for, ks_distance, smooth_ece
+from hokical.metrics.scores import ece
+from hokical.metrics.smooth import cells_for, smooth_ece
 from hokical.metrics.sums import FullSums, MetricSums, full_losses, full_squares, top_losses
 
 #: Blocks x classes x bins up to which the classwise ECE gets an interval: 160 MB.
 CLASSWISE_CELLS = 20_000_000
-
-#: Metrics that chance makes larger: they are norms of noisy gaps.
-BIASED = ("ece", "ece_mass", "mce", "smooth_ece", "ks_error", "classwise_ece")
-
-#: The largest value of each metric, where that is not 1.
-_UPPER = {"log_loss": math.inf, "log_loss_full": math.inf, "brier_full": 2.0, "sharpness": 0.25}
 
 
 @dataclass(frozen=True)
@@ -152,25 +147,25 @@ def summary(
     if is_chunked(confidence):
         beside = {"proba": proba, "labels": labels, "predicted": predicted}
         _refuse_for_chunks(n_resamples, random_state=random_state, **beside)
-        total = sum_chunks(MetricSums.from_examples, confidence, correct, sample_weight, **limits)
+        total = add_chunks(MetricSums.from_examples, confidence, correct, sample_weight, **limits)
         return summarize_sums(total, coverage=coverage, clip=clip, delta=delta)
     n_resamples = 1000 if n_resamples is None else n_resamples
     options = SummaryOptions(n_bins, coverage, clip, delta, n_resamples, random_state)
     examples = checks.as_examples(confidence, correct, sample_weight)
-    columns = (examples.confidence, examples.correct)
     data = _as_predictions_or_none(proba, labels, sample_weight, examples.n_rows)
-    sums = MetricSums.from_examples(*columns, examples.weight, levels=False, **limits)
-    values = _top_values(examples, sums, options)
+    columns = (examples.confidence, examples.correct, examples.weight)
+    sums = MetricSums.from_examples(*columns, levels=False, **limits)
     rows: dict[str, Any] = {
         "accuracy": examples.correct,
         "mean_confidence": examples.confidence,
         "brier": (examples.confidence - examples.correct) ** 2,
-        "log_loss": top_losses(*columns, clip),
+        "log_loss": top_losses(examples, clip),
     }
+    full = None
     if data is not None:
+        full = FullSums.from_rows(data, options.n_bins, clip)
         rows |= {"brier_full": full_squares(data), "log_loss_full": full_losses(data, clip)}
-        values |= {name: data.mean(rows[name]) for name in ("brier_full", "log_loss_full")}
-        values["classwise_ece"] = float(class_errors(data, options.n_bins, "width", 1.0).mean())
+    values = _values(examples, sums, full, options)
     draws = {}
     if options.n_resamples > 0:
         draws = _resample(examples, data, rows, options, values["smooth_ece"])
@@ -203,10 +198,7 @@ def summarize_sums(
     0.75
     """
     options = SummaryOptions(sums.binned.n_bins, coverage, clip, delta, n_resamples=0)
-    values = _top_values(sums.rounded_examples(), sums, options)
-    if full is not None:
-        values |= {"brier_full": full.brier(), "log_loss_full": full.log_loss()}
-        values["classwise_ece"] = full.classwise_ece()
+    values = _values(sums.rounded_examples(), sums, full, options)
     return _summarize(values, {}, sums, classes, options)
 
 
@@ -225,27 +217,24 @@ def _refuse_for_chunks(n_resamples: int | None, **options: Any) -> None:
             )
 
 
-def _top_values(examples: Examples, sums: MetricSums, options: SummaryOptions) -> dict[str, float]:
-    """All top-label metrics; only those of the order of confidences use the examples."""
-    data, weight = (examples.confidence, examples.correct), examples.weight
-    ranked, bins = RankedExamples.from_examples(examples), sums.binned
-    return {
+def _values(
+    examples: Examples, sums: MetricSums, full: FullSums | None, options: SummaryOptions
+) -> dict[str, float]:
+    """All metrics; only those of the order of confidences use the examples."""
+    data, bins = (examples.confidence, examples.correct), sums.binned
+    scores = {
         "accuracy": bins.overall_accuracy,
         "mean_confidence": bins.overall_confidence,
-        "ece": bins.ece(),
-        "ece_mass": ece(*data, n_bins=options.n_bins, bins="mass", sample_weight=weight),
-        "mce": bins.mce(),
-        "debiased_ece": bins.debiased_ece(),
-        "smooth_ece": smooth_ece(*data, sample_weight=weight),
-        "ks_error": float(ks_distance(ranked)),
+        "ece_mass": ece(*data, n_bins=bins.n_bins, bins="mass", sample_weight=examples.weight),
+        "smooth_ece": smooth_ece(*data, sample_weight=examples.weight),
         "brier": bins.brier(),
-        "refinement": split_sums(bins).refinement,
         "log_loss": sums.log_loss(),
-        "auroc": float(area_under_roc(ranked)),
-        "aurc": float(area_under_risk(ranked)),
-        "selective_risk": float(risk_at(ranked, options.coverage)),
         "sharpness": bins.sharpness(),
+        **({} if full is None else full.scores()),
     }
+    ranked = RankedExamples.from_examples(examples)
+    found = evaluate(Measures(bins.gap_sums, ranked, options.coverage, scores))
+    return {name: float(value) for name, value in found.items()}
 
 
 def _resample(
@@ -301,10 +290,11 @@ def estimate(
     tail = 0.5 * options.delta
     # NaN: an AUROC without any errors.
     least, middle, most = np.nanquantile(draws, [tail, 0.5, 1.0 - tail])
-    bias = max(0.0, float(middle) - value) if name in BIASED else 0.0
+    metric = METRICS[name]
+    bias = max(0.0, float(middle) - value) if metric.biased else 0.0
     ends = (2.0 * value - most - 2.0 * bias, 2.0 * value - least)
-    low, high = np.clip([min(ends[0], value), max(ends[1], value)], 0.0, _UPPER.get(name, 1.0))
-    corrected = max(0.0, value - bias) if name in BIASED else None
+    low, high = np.clip([min(ends[0], value), max(ends[1], value)], 0.0, metric.upper)
+    corrected = max(0.0, value - bias) if metric.biased else None
     # Clipping must not push the value out: a Brier score may exceed its limit by rounding.
     return Estimate(value, min(float(low), value), max(float(high), value), corrected)
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.blocks import row_slices
-from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.core.types import FloatArray, IntArray
 from hokical.metrics.binned_sums import BinnedSums, exact_sums, gap_from_words, gap_norm
 from hokical.metrics.checks import Examples, Predictions, as_examples, as_predictions
 
@@ -78,7 +78,7 @@ class MetricSums:
         """
         rows = as_examples(confidence, correct, sample_weight)
         weight = rows.filled_weight()
-        losses = top_losses(rows.confidence, rows.correct, clip)
+        losses = top_losses(rows, clip)
         cell = rows.correct * N_LEVELS + confidence_level(rows.confidence) if levels else None
         return cls(
             rows.n_rows,
@@ -173,7 +173,11 @@ class FullSums:
         clip: float = 0.0,
     ) -> Self:
         """Sums of a chunk; arguments as in `classwise_ece` and `log_loss_full`."""
-        rows = as_predictions(proba, labels, sample_weight)
+        return cls.from_rows(as_predictions(proba, labels, sample_weight), n_bins, clip)
+
+    @classmethod
+    def from_rows(cls, rows: Predictions, n_bins: int, clip: float) -> Self:
+        """Sums of rows that were checked."""
         weight = rows.filled_weight()
         return cls(
             float(weight.sum()),
@@ -195,6 +199,11 @@ class FullSums:
     def log_loss(self) -> float:
         """See `log_loss_full`."""
         return self.losses / self.total
+
+    def scores(self) -> dict[str, float]:
+        """The metrics of all classes, by their names."""
+        means = {"brier_full": self.brier(), "log_loss_full": self.log_loss()}
+        return means | {"classwise_ece": self.classwise_ece()}
 
     def classwise_ece(self, norm: float = 1.0) -> float:
         """See `classwise_ece`."""
@@ -221,11 +230,12 @@ def _class_sums(
     return weights.reshape(shape), hits.reshape(shape), words.reshape(3, *shape)
 
 
-def top_losses(confidence: FloatArray, correct: BoolArray, clip: float) -> FloatArray:
+def top_losses(rows: Examples, clip: float) -> FloatArray:
     """-log(probability of what happened) per example, (n,)."""
+    confidence = rows.confidence
     with np.errstate(divide="ignore"):
         # log1p keeps digits of 1 - confidence that a subtraction would round away.
-        losses = np.where(correct, -np.log(confidence), -np.log1p(-confidence))
+        losses = np.where(rows.correct, -np.log(confidence), -np.log1p(-confidence))
     return np.minimum(losses, _loss_limit(clip))
 
 

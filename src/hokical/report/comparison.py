@@ -23,13 +23,12 @@ from hokical.core.topk import TopK
 from hokical.core.types import IntArray
 from hokical.core.warn import FitDataWarning, warn_user
 from hokical.metrics import summary
-from hokical.metrics.checks import Predictions
+from hokical.metrics.checks import Examples, Predictions
+from hokical.metrics.metric import METRICS
 from hokical.metrics.sums import full_losses, full_squares, top_losses
 from hokical.report.results import MethodResult, Provenance, choose_entrants, is_fitted
-from hokical.report.tables import FULL_SCORES, Tables
+from hokical.report.tables import Tables
 
-#: Scores by which methods are ranked; lower is better.
-SCORES = ("ece", "ece_mass", "smooth_ece", "brier", "log_loss")
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
 
@@ -52,7 +51,8 @@ class Comparison(Tables):
     @property
     def scores(self) -> tuple[str, ...]:
         """The scores that all methods have, the lower the better."""
-        return SCORES + (FULL_SCORES if self.has_vectors else ())
+        known = (m for m in METRICS.values() if self.has_vectors or not m.all_classes)
+        return tuple(metric.name for metric in known if metric.ranking)
 
     def headline(self, name: str | None = None) -> str:
         """What one method changed (None: the subject), in words, with a guarantee.
@@ -222,7 +222,7 @@ def _measure(
     place = bin_index(confidence, 15)
     rows = {
         "brier": gap**2,
-        "log_loss": top_losses(confidence, correct, 0.0),
+        "log_loss": top_losses(Examples(confidence, correct, None), 0.0),
         "ece": np.sign(sum_by(place, gap, 15))[place] * gap,  # its mean is the ECE
     }
     if not isinstance(logits, TopK):

@@ -15,7 +15,7 @@ from hokical.plots.methods import risk_coverage
 from hokical.plots.reliability import reliability
 from hokical.report.comparison import Comparison
 from hokical.report.results import MethodResult
-from hokical.report.tables import SHARES, Difference
+from hokical.report.tables import Difference
 
 #: Bin counts a reader can choose from; 15 is what the table's ECE uses.
 BIN_COUNTS = (5, 10, 15, 20, 30, 50)
@@ -66,6 +66,7 @@ def _method_data(
     comparison: Comparison,
     difference: Difference | None,
 ) -> dict[str, Any]:
+    shown = dict.fromkeys((*comparison.main_columns, *comparison.scores))
     return {
         "name": result.name,
         "label": result.label,
@@ -73,7 +74,7 @@ def _method_data(
         "converged": result.converged,
         "may_change_labels": not result.calibrator.rule_.preserves_labels,
         "notes": _notes(result, reference, comparison.class_names),
-        "scores": {name: _plain(result.summary[name]) for name in (*SHARES, *comparison.scores)},
+        "scores": {name: _plain(result.summary[name]) for name in shown},
         "difference": None if difference is None else _plain(difference),
         "classes": _classes(result, comparison.class_names),
         "bounds": {name: _round(bound) for name, bound in result.summary.bounds.items()},

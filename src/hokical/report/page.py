@@ -12,7 +12,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from hokical.report.tables import HEADINGS, format_score
+from hokical.metrics.metric import METRICS
 
 #: In the order of their dependencies.
 _SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
@@ -92,7 +92,7 @@ def tiles_html(data: dict[str, Any]) -> str:
     tiles = []
     for name, title in _TILES:
         values = (method["scores"][name]["value"] for method in (before, after))
-        first, last = (format_score(name, value) for value in values)
+        first, last = map(METRICS[name].format, values)
         if first == last:
             tiles.append(f"<li><span>{title}</span> <b>{last}</b></li>")
             continue
@@ -104,7 +104,8 @@ def tiles_html(data: dict[str, Any]) -> str:
 
 def table_html(data: dict[str, Any]) -> str:
     """One row per method, the best of each score marked, intervals under the values."""
-    titles = HEADINGS | {"difference": ("log loss against", escape(data["chosen_label"]))}
+    titles = {name: (metric.title, metric.detail) for name, metric in METRICS.items()}
+    titles["difference"] = ("log loss against", escape(data["chosen_label"]))
     heads = "".join(
         f'<th scope="col">{title}<small>{meaning}</small></th>'
         for title, meaning in (titles[name] for name in data["columns"])
@@ -171,7 +172,7 @@ def _difference_cell(found: dict[str, Any] | None) -> str:
 
 def _cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
     """A value, its interval, and if it is the best a mark that does not rely on colour."""
-    shown = {name: format_score(column, number) for name, number in estimate.items()}
+    shown = {name: METRICS[column].format(number) for name, number in estimate.items()}
     value, ends = shown["value"], ""
     if estimate["low"] is not None and estimate["high"] is not None:
         ends = f"<small>{shown['low']}\u2013{shown['high']}</small>"

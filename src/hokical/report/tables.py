@@ -13,20 +13,9 @@ from scipy.special import ndtr, ndtri
 from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import check_chance
 from hokical.metrics.classes import holm
+from hokical.metrics.metric import METRICS
 from hokical.report.results import MethodResult
 
-#: Heading of each score, and its meaning in a few words.
-HEADINGS = {
-    "mean_confidence": ("says", "mean confidence"), "accuracy": ("right", "accuracy"),
-    "ece": ("ECE", "equal width"), "ece_mass": ("ECE", "equal mass"),
-    "smooth_ece": ("smooth ECE", "no bins"), "brier": ("Brier", "of the label"),
-    "log_loss": ("log loss", "of the label"),
-    "classwise_ece": ("classwise ECE", "mean of classes"), "brier_full": ("Brier", "all classes"),
-    "log_loss_full": ("log loss", "all classes"),
-}  # fmt: skip
-SHARES = ("mean_confidence", "accuracy")
-#: Scores of all classes, which need all logits.
-FULL_SCORES = ("classwise_ece", "brier_full", "log_loss_full")
 #: What LaTeX would take for markup.
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
@@ -95,7 +84,9 @@ class Tables:
     @property
     def main_columns(self) -> tuple[str, ...]:
         """What small tables show, in order."""
-        return (*SHARES, "ece", *(FULL_SCORES if self.has_vectors else ("brier", "log_loss")))
+        full = tuple(name for name, metric in METRICS.items() if metric.all_classes)
+        last = full if self.has_vectors else ("brier", "log_loss")
+        return ("mean_confidence", "accuracy", "ece", *last)
 
     def __getitem__(self, name: str) -> MethodResult:
         for result in self.results:
@@ -141,7 +132,7 @@ class Tables:
 
     def _lines(self, mark: str, quote: Callable[[str], str]) -> list[list[str]]:
         """The cells of a small table, its head first, quoted for a language."""
-        head = ["method", *map(full_heading, self.main_columns)]
+        head = ["method", *(METRICS[name].full_title for name in self.main_columns)]
         rows = ([quote(r.label), *self.marked_cells(r, mark, quote)] for r in self.results)
         return [head, *rows]
 
@@ -154,9 +145,10 @@ class Tables:
         """
         cells = []
         for name in self.main_columns:
-            shown = format_score(name, result.score(name))
-            best = "" if name in SHARES else format_score(name, self.best(name).score(name))
-            cells.append(mark.format(quote(shown)) if shown == best else quote(shown))
+            metric = METRICS[name]
+            shown, best = (metric.format(r.score(name)) for r in (result, self.best(name)))
+            is_best = metric.ranking and shown == best
+            cells.append(mark.format(quote(shown)) if is_best else quote(shown))
         return cells
 
     def _flat_rows(self) -> list[dict[str, Any]]:
@@ -174,19 +166,6 @@ class Tables:
             }
             rows.append(row | {"fit_seconds": result.fit_seconds})
         return rows
-
-
-def full_heading(name: str) -> str:
-    """A heading without room for its meaning."""
-    title, meaning = HEADINGS[name]
-    return f"{title}, {meaning}" if meaning in ("all classes", "equal mass") else title
-
-
-def format_score(name: str, value: float | None) -> str:
-    """A score as shown; only a log loss can be infinite: a true class with probability 0."""
-    if value is None or not math.isfinite(value):
-        return "infinite"
-    return f"{value:.1%}" if name in SHARES else f"{value:.4f}"
 
 
 def _pair_difference(rows: FloatArray, others: FloatArray) -> tuple[float, float]:
