@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import numpy as np
 import typer
 from rich import box
 from rich.console import Console
@@ -20,6 +19,7 @@ from rich.text import Text
 
 from hokical.core.files import printable
 from hokical.core.progress import progress_bar
+from hokical.core.storage import json_values
 
 #: Width if there is no terminal, so that tables in files and pipes are not cut.
 _WIDTH_OF_A_PIPE = 120
@@ -65,7 +65,7 @@ def warn(text: str) -> None:
 
 def show_json(data: Any) -> None:
     """Strict JSON on stdout; NaN and infinities become null."""
-    typer.echo(json.dumps(_plain(data), indent=2, allow_nan=False))
+    typer.echo(json.dumps(json_values(data), indent=2, allow_nan=False))
 
 
 def new_table(columns: Iterable[str]) -> Table:
@@ -134,18 +134,6 @@ def check_options(option: str | None = None) -> Iterator[None]:
         yield
     except (TypeError, ValueError) as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (np.ndarray, np.generic)):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def spinner(what: str) -> AbstractContextManager[Any]:

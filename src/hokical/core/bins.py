@@ -1,5 +1,6 @@
 """Equal-width bins of [0, 1]: [j/J, (j+1)/J); 1.0 falls into the last bin."""
 
+import math
 from numbers import Real
 from typing import Any
 
@@ -27,10 +28,12 @@ def sum_by(group: IntArray, values: FloatArray, n_groups: int) -> FloatArray:
     return np.bincount(group, values, n_groups).astype(np.float64, copy=False)
 
 
-def check_count(value: Any, *, name: str = "n_bins", least: int = 1) -> int:
-    """Check a count (of bins by default): an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"`{name}` must be an integer of at least {least}; got {value!r}.")
+def check_count(value: Any, *, name: str = "n_bins", least: int = 1, most: float = math.inf) -> int:
+    """Check a count (of bins by default): an integer of at least `least`, and at most `most`."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not least <= value <= most:
+        rule = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise ValueError(f"`{name}` must be an integer {rule}; got {value!r}.")
     return int(value)
 
 

@@ -196,3 +196,16 @@ def _decode_array(stored: dict[str, Any]) -> AnyArray:
         raw = base64.b64decode(stored["base64"], validate=True)
         flat = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype)
     return flat.reshape(stored["shape"])
+
+
+def json_values(value: Any) -> Any:
+    """Values that JSON has: lists of arrays, null for NaN and infinities, text of the rest."""
+    if isinstance(value, dict):
+        return {str(key): json_values(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_values(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return json_values(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

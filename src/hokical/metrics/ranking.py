@@ -70,6 +70,11 @@ class RankedExamples:
         """Sum of the weights, (...)."""
         return np.asarray(self.weight_above[..., 0])
 
+    def risk_coverage(self) -> tuple[FloatArray, FloatArray]:
+        """Coverage and risk at each confidence as threshold, highest first, (groups,) each."""
+        kept, wrong = self.weight_above[::-1], self.errors_above[::-1]
+        return kept / self.total, wrong / kept
+
 
 def rank(confidence: Any, correct: Any, sample_weight: Any = None) -> RankedExamples:
     """Ranked examples from a metric's arguments."""
@@ -146,9 +151,7 @@ def risk_coverage_curve(
     >>> coverage.tolist(), risk.round(3).tolist()
     ([0.25, 0.75, 1.0], [0.0, 0.333, 0.5])
     """
-    ranked = rank(confidence, correct, sample_weight)
-    kept, wrong = ranked.weight_above[::-1], ranked.errors_above[::-1]
-    return kept / ranked.total, wrong / kept
+    return rank(confidence, correct, sample_weight).risk_coverage()
 
 
 def area_under_roc(ranked: RankedExamples) -> FloatArray:

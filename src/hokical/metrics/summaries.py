@@ -21,7 +21,7 @@ from hokical.metrics.ranking import RankedExamples
 from hokical.metrics.resample import Resampler, block_means, class_cells, top_statistics
 from hokical.metrics.scores import ece
 from hokical.metrics.smooth import cells_for, smooth_ece
-from hokical.metrics.sums import FullSums, MetricSums, full_losses, full_squares, top_losses
+from hokical.metrics.sums import FullSums, MetricSums, row_scores
 
 #: Blocks x classes x bins up to which the classwise ECE gets an interval: 160 MB.
 CLASSWISE_CELLS = 20_000_000
@@ -155,20 +155,11 @@ def summary(
     data = _as_predictions_or_none(proba, labels, sample_weight, examples.n_rows)
     columns = (examples.confidence, examples.correct, examples.weight)
     sums = MetricSums.from_examples(*columns, levels=False, **limits)
-    rows: dict[str, Any] = {
-        "accuracy": examples.correct,
-        "mean_confidence": examples.confidence,
-        "brier": (examples.confidence - examples.correct) ** 2,
-        "log_loss": top_losses(examples, clip),
-    }
-    full = None
-    if data is not None:
-        full = FullSums.from_rows(data, options.n_bins, clip)
-        rows |= {"brier_full": full_squares(data), "log_loss_full": full_losses(data, clip)}
+    full = None if data is None else FullSums.from_rows(data, options.n_bins, clip)
     values = _values(examples, sums, full, options)
     draws = {}
     if options.n_resamples > 0:
-        draws = _resample(examples, data, rows, options, values["smooth_ece"])
+        draws = _resample(examples, data, options, values["smooth_ece"])
     classes = None
     if predicted is not None:
         given = to_numpy(predicted, "predicted")
@@ -240,16 +231,20 @@ def _values(
 def _resample(
     examples: Examples,
     data: Predictions | None,
-    rows: dict[str, FloatArray],
     options: SummaryOptions,
     bandwidth: float,
 ) -> dict[str, FloatArray]:
-    """Every metric of every resample, (n_resamples,) each; `rows` are scores by row, (n,) each."""
+    """Every metric of every resample, (n_resamples,) each."""
     drawn = Resampler.from_examples(examples, options.seed, options.n_bins)
     weight, n_classes = examples.filled_weight(), 0 if data is None else data.n_classes
     cells = None
     if data is not None and drawn.n_blocks * n_classes * options.n_bins <= CLASSWISE_CELLS:
         cells = class_cells(data, drawn.rows_by_block(), options.n_bins)
+    rows: dict[str, Any] = {
+        "accuracy": examples.correct,
+        "mean_confidence": examples.confidence,
+        **row_scores(examples, data, options.clip),
+    }
     sums = {name: drawn.sums(weight * scores) for name, scores in rows.items()}
     blocks = (drawn.sums(weight), sums, cells, n_classes)
     # The smooth ECE of an interval needs a coarser grid than its value.

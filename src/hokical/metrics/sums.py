@@ -256,5 +256,16 @@ def full_squares(data: Predictions) -> FloatArray:
     return out
 
 
+def row_scores(
+    examples: Examples, data: Predictions | None, clip: float = 0.0
+) -> dict[str, FloatArray]:
+    """The scores (n,) whose means are metrics: proper scores of the label, and of all classes."""
+    gap = examples.confidence - examples.correct
+    scores = {"brier": gap**2, "log_loss": top_losses(examples, clip)}
+    if data is not None:
+        scores |= {"brier_full": full_squares(data), "log_loss_full": full_losses(data, clip)}
+    return scores
+
+
 def _loss_limit(clip: float) -> float:
     return math.inf if clip == 0.0 else -math.log(clip)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from hokical.core.bins import bin_edges
+from hokical.core.storage import json_values
 from hokical.guarantees.bounds import calibration_bound
 from hokical.metrics.binned_sums import BinnedSums
 from hokical.metrics.summaries import Estimate
@@ -94,7 +95,7 @@ class Status:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts; None for what is unknown or not finite."""
-        return dict(_finite_or_none(asdict(self)))
+        return dict(json_values(asdict(self)))
 
     def __str__(self) -> str:
         return f"{self.model}: {self.verdict}"
@@ -115,14 +116,6 @@ def window_numbers(sums: BinnedSums | None, delta: float) -> dict[str, Any]:
         "brier": brier,
         "ece": Estimate(value, max(0.0, value - bound), min(1.0, value + bound)),
     }
-
-
-def _finite_or_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite_or_none(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite_or_none(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def verdict(

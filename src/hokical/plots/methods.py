@@ -13,8 +13,7 @@ import numpy as np
 
 from hokical.core.bins import check_count
 from hokical.core.types import FloatArray
-from hokical.metrics.checks import as_examples
-from hokical.metrics.ranking import aurc, risk_coverage_curve
+from hokical.metrics.ranking import area_under_risk, rank
 from hokical.metrics.summaries import Summary
 from hokical.plots.axes import MARKERS, SERIES, Axes, axes_or_new, legend_beside
 
@@ -45,13 +44,11 @@ def risk_coverage(
     ([0.9, 0.8, 0.3], [0.25, 0.75, 1.0], [0.0, 0.333, 0.5])
     """
     check_count(max_points, name="max_points")
-    examples = as_examples(confidence, correct, sample_weight)
-    rows = (examples.confidence, examples.correct)
-    coverage, risk = risk_coverage_curve(*rows, sample_weight=examples.weight)
-    threshold = np.unique(examples.confidence)[::-1]
+    ranked = rank(confidence, correct, sample_weight)
+    coverage, risk = ranked.risk_coverage()
     wanted = np.arange(1, max_points + 1) / max_points
     kept = np.unique(np.minimum(np.searchsorted(coverage, wanted), coverage.shape[0] - 1))
-    area = aurc(*rows, sample_weight=examples.weight)
+    threshold, area = ranked.confidence[::-1], float(area_under_risk(ranked))
     return RiskCoverage(threshold[kept], coverage[kept], risk[kept], area)
 
 

@@ -19,13 +19,14 @@ from hokical.core.bins import bin_index, sum_by
 from hokical.core.labels import as_labels
 from hokical.core.logits import Logits, as_logits
 from hokical.core.progress import track
+from hokical.core.storage import json_values
 from hokical.core.topk import TopK
 from hokical.core.types import IntArray
 from hokical.core.warn import FitDataWarning, warn_user
 from hokical.metrics import summary
 from hokical.metrics.checks import Examples, Predictions
 from hokical.metrics.metric import METRICS
-from hokical.metrics.sums import full_losses, full_squares, top_losses
+from hokical.metrics.sums import row_scores
 from hokical.report.results import MethodResult, Provenance, choose_entrants, is_fitted
 from hokical.report.tables import Tables
 
@@ -95,8 +96,7 @@ class Comparison(Tables):
 
     def to_json(self) -> str:
         """`to_dict` as JSON; NaN and infinities become null."""
-        plain = json.loads(json.dumps(self.to_dict()), parse_constant=lambda _: None)
-        return json.dumps(plain, indent=2)
+        return json.dumps(json_values(self.to_dict()), indent=2)
 
 
 def compare(
@@ -218,16 +218,11 @@ def _measure(
     predicted = to_host(calibrator.predict(logits))
     confidence = to_host(calibrator.predict_confidence(logits)).astype(np.float64)
     correct = predicted == labels
-    gap = correct - confidence
-    place = bin_index(confidence, 15)
-    rows = {
-        "brier": gap**2,
-        "log_loss": top_losses(Examples(confidence, correct, None), 0.0),
-        "ece": np.sign(sum_by(place, gap, 15))[place] * gap,  # its mean is the ECE
-    }
+    gap, place, vectors = correct - confidence, bin_index(confidence, 15), None
     if not isinstance(logits, TopK):
         options = options | {"proba": to_host(calibrator.predict_proba(logits)), "labels": labels}
         vectors = Predictions(options["proba"], labels, None)
-        rows |= {"brier_full": full_squares(vectors), "log_loss_full": full_losses(vectors, 0.0)}
+    rows = row_scores(Examples(confidence, correct, None), vectors)
+    rows["ece"] = np.sign(sum_by(place, gap, 15))[place] * gap  # its mean is the ECE
     found = summary(confidence, correct, predicted=predicted, **options)
     return {"confidence": confidence, "correct": correct, "summary": found, "row_scores": rows}

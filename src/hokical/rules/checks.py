@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical.core.bins import check_count
+
 #: Temperatures and noise widths; margins divided by them stay finite, and impossible classes far.
 LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 1e-140, 1e140
 #: Coefficients; products with margins stay finite.
@@ -33,11 +35,8 @@ def store_temperature(record: Any, name: str = "temperature") -> None:
 
 def store_count(record: Any, name: str, least: int, most: int) -> None:
     """Check a field that is a whole number from `least` to `most`, and keep it as an int."""
-    value = getattr(record, name)
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or not least <= value <= most:
-        raise ValueError(f"`{name}` must be an integer from {least} to {most}; got {value!r}.")
-    object.__setattr__(record, name, int(value))
+    count = check_count(getattr(record, name), name=name, least=least, most=most)
+    object.__setattr__(record, name, count)
 
 
 def check_array(

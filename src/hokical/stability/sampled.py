@@ -13,6 +13,7 @@ import numpy as np
 from hokical.core import portable
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, ignore_overflow, to_float64
+from hokical.core.bins import check_count
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.storage import storable
@@ -42,9 +43,10 @@ class Draws:
     def __post_init__(self) -> None:
         if not isinstance(self.noise, Noise):
             raise ValueError(f"`noise` must be a noise; got {self.noise!r}.")
-        _check_whole("seed", self.seed, 0, 2**64 - 1)
-        _check_whole("n_draws", self.n_draws, 1, MOST_DRAWS)
-        _check_whole("n_classes", self.n_classes, 2, _MOST_NUMBERS // self.n_draws)
+        check_count(self.seed, name="seed", least=0, most=2**64 - 1)
+        check_count(self.n_draws, name="n_draws", most=MOST_DRAWS)
+        most = _MOST_NUMBERS // self.n_draws
+        check_count(self.n_classes, name="n_classes", least=2, most=most)
         centred = type(self.noise).of_width(self.noise.width)
         uniform = portable.uniform_draws(self.seed, (self.n_draws, self.n_classes))
         object.__setattr__(self, "values", centred.from_uniform(uniform))
@@ -109,8 +111,3 @@ def _draws_per_step(block: Logits, n_draws: int) -> int:
     if block.is_traced:
         return max(_TRACED_STEP, -(-n_draws // _TRACED_STEPS))
     return max(1, block.backend.block_size // max(1, block.size))
-
-
-def _check_whole(name: str, value: Any, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"`{name}` must be an integer from {least} to {most}; got {value!r}.")
