@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform, label_stability, load
 from hokical.fitting.recursion import learn_schedule
-from hokical.stability.table import EXACT_LEVELS, StabilityTable, stability_levels
+from hokical.stability.stability_table import EXACT_LEVELS, StabilityTable, stability_levels
 from tests import slow_twins
 from tests.conftest import synthetic_logits
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from hokical import calibration_bound, metrics
 from hokical.metrics import resample
-from hokical.metrics.checks import Examples, Predictions, as_examples
+from hokical.metrics.examples import Examples, Predictions, as_examples
 from hokical.metrics.resample import Resampler, block_means, class_cells, top_statistics
 from hokical.metrics.sums import full_losses, full_squares, top_losses
 

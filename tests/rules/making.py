@@ -12,7 +12,7 @@ from hokical.rules.familiar import Familiar
 from hokical.rules.hoki import Curve, Steps
 from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability.sampled import Draws
-from hokical.stability.table import EXACT_LEVELS
+from hokical.stability.stability_table import EXACT_LEVELS
 
 Generator = np.random.Generator
 FAMILIES = (Gaussian, Uniform, Gumbel)

@@ -11,7 +11,7 @@ from hokical.core.topk import TopK
 from hokical.rules import HokiRule, Rule
 from hokical.rules.answering import answer
 from hokical.rules.hoki import Curve
-from hokical.stability.table import EXACT_LEVELS
+from hokical.stability.stability_table import EXACT_LEVELS
 from tests.rules.making import NAMES, assert_chances, make_noise, make_rule, seeds
 
 TOP_K_NAMES = [name for name in NAMES if make_rule(name, 0, 3).accepts_top_k]

@@ -11,7 +11,7 @@ from hokical.rules import HokiRule, VectorRule
 from hokical.rules.answering import answer
 from hokical.rules.hoki import Curve, Steps
 from hokical.rules.sharing import share_rest, share_rest_portably
-from hokical.stability.table import EXACT_LEVELS
+from hokical.stability.stability_table import EXACT_LEVELS
 from tests.rules import twins
 from tests.rules.making import (
     NAMES,

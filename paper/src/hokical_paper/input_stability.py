@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hokical.fitting.recursion import learn_schedule
 from hokical.rules.hoki import Curve, Steps
-from hokical.stability.table import EXACT_LEVELS, StabilityTable, stability_levels
+from hokical.stability.stability_table import EXACT_LEVELS, StabilityTable, stability_levels
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

@@ -24,7 +24,7 @@ from hokical.rules.hoki import Curve, HokiRule, Steps
 from hokical.stability.api import check_draw_count, check_noise, draw_seed
 from hokical.stability.noise import Noise
 from hokical.stability.sampled import Draws
-from hokical.stability.table import EXACT_LEVELS, StabilityTable
+from hokical.stability.stability_table import EXACT_LEVELS, StabilityTable
 
 
 class Hoki(BaseCalibrator):

@@ -19,8 +19,8 @@ from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray
 from hokical.dense.positions import DenseBatch
 from hokical.metrics.binned_sums import debiased_error, gap_norm
-from hokical.metrics.checks import Examples
-from hokical.metrics.classes import ClassTable, gap_p_values, holm
+from hokical.metrics.by_class import ClassTable, gap_p_values, holm
+from hokical.metrics.examples import Examples
 from hokical.metrics.summaries import Summary, estimate, proven_bounds
 from hokical.metrics.sums import top_losses
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray, IntArray
 from hokical.guarantees.score_table import can_be_counts
-from hokical.stability.table import Cells, StabilityTable
+from hokical.stability.stability_table import Cells, StabilityTable
 
 #: Every bin's mean confidence is its accuracy; or the bins repeat without that; or steps ran out.
 Ending = Literal["converged", "cycle", "limit"]

@@ -10,7 +10,7 @@ from hokical.fitting.partitions import Block, Partition, State
 from hokical.guarantees.score_table import NeighbourTable, can_be_counts
 from hokical.rules.hoki import HokiRule
 from hokical.stability import gumbel
-from hokical.stability.table import StabilityTable
+from hokical.stability.stability_table import StabilityTable
 
 
 def count_stability(examples: Partition, rule: HokiRule, n_starts: int) -> StabilityTable:

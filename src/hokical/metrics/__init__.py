@@ -11,10 +11,8 @@ function that returns one; and Dask arrays. See `chunked` and `sums`.
 """
 
 from hokical.metrics.binned_sums import BinnedSums
-from hokical.metrics.classes import ClassRow, ClassSums, ClassTable, class_table
-from hokical.metrics.metric import METRICS, Metric
-from hokical.metrics.ranking import aurc, auroc, risk_coverage_curve, selective_risk
-from hokical.metrics.scores import (
+from hokical.metrics.by_class import ClassRow, ClassSums, ClassTable, class_table
+from hokical.metrics.calibration import (
     BrierSplit,
     brier,
     brier_full,
@@ -29,6 +27,8 @@ from hokical.metrics.scores import (
     sharpness,
     split_sums,
 )
+from hokical.metrics.metric import METRICS, Metric
+from hokical.metrics.ranking import aurc, auroc, risk_coverage_curve, selective_risk
 from hokical.metrics.smooth import ks_error, smooth_ece
 from hokical.metrics.summaries import Estimate, Summary, summarize_sums, summary
 from hokical.metrics.sums import FullSums, MetricSums

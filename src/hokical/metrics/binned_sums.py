@@ -17,7 +17,7 @@ import numpy as np
 from hokical.core.bins import bin_index, check_count, sum_by
 from hokical.core.storage import storable
 from hokical.core.types import FloatArray, IntArray
-from hokical.metrics.checks import Examples, as_examples, check_norm
+from hokical.metrics.examples import Examples, as_examples, check_norm
 
 Bins = Literal["width", "mass"]
 

@@ -17,7 +17,7 @@ from hokical.core.bins import check_count
 from hokical.core.reading import to_numpy
 from hokical.core.types import FloatArray
 from hokical.metrics.binned_sums import BinnedSums, Bins, GapSums, gap_table
-from hokical.metrics.checks import Examples, as_examples
+from hokical.metrics.examples import Examples, as_examples
 from hokical.metrics.sums import MetricSums
 
 Sums = TypeVar("Sums")

@@ -13,8 +13,8 @@ from scipy.special import digamma
 
 from hokical.core.bins import sum_by
 from hokical.core.types import AnyArray, FloatArray, IntArray
-from hokical.metrics.checks import Examples, check_inside
 from hokical.metrics.chunked import read_examples
+from hokical.metrics.examples import Examples, check_inside
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray, IntArray
 from hokical.metrics.binned_sums import GapSums
-from hokical.metrics.checks import Examples, Predictions
+from hokical.metrics.examples import Examples, Predictions
 from hokical.metrics.metric import Measures, evaluate
 from hokical.metrics.ranking import RankedExamples, row_dot, run_starts
 from hokical.metrics.smooth import grid_masses, own_bandwidth

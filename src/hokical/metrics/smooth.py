@@ -17,7 +17,7 @@ import numpy as np
 from scipy.fft import dct, idct
 
 from hokical.core.types import FloatArray
-from hokical.metrics.checks import check_inside
+from hokical.metrics.examples import check_inside
 from hokical.metrics.ranking import RankedExamples, rank, run_starts
 
 _LEAST_CELLS, _MOST_CELLS = 1 << 12, 1 << 18

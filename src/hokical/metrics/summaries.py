@@ -12,14 +12,20 @@ from hokical.core.reading import to_numpy
 from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.bounds import Method, calibration_bound
-from hokical.metrics import checks
-from hokical.metrics.checks import Examples, Predictions
+from hokical.metrics.by_class import ClassSums, ClassTable
+from hokical.metrics.calibration import ece
 from hokical.metrics.chunked import add_chunks, is_chunked
-from hokical.metrics.classes import ClassSums, ClassTable
+from hokical.metrics.examples import (
+    Examples,
+    Predictions,
+    as_examples,
+    as_predictions,
+    check_clip,
+    check_inside,
+)
 from hokical.metrics.metric import METRICS, Measures, evaluate
 from hokical.metrics.ranking import RankedExamples
 from hokical.metrics.resample import Resampler, block_means, class_cells, top_statistics
-from hokical.metrics.scores import ece
 from hokical.metrics.smooth import cells_for, smooth_ece
 from hokical.metrics.sums import FullSums, MetricSums, row_scores
 
@@ -57,8 +63,8 @@ class SummaryOptions:
             parameter = "random_state" if name == "seed" else name
             count = check_count(getattr(self, name), name=parameter, least=least)
             object.__setattr__(self, name, count)
-        checks.check_inside("coverage", self.coverage, 0.0, 1.0)
-        checks.check_clip(self.clip)
+        check_inside("coverage", self.coverage, 0.0, 1.0)
+        check_clip(self.clip)
         check_chance("delta", self.delta)
 
 
@@ -143,7 +149,7 @@ def summary(
     >>> round(result["brier"].value, 4), round(result.bounds["bousquet"], 4)
     (0.1641, 0.1351)
     """
-    limits: dict[str, Any] = {"n_bins": check_count(n_bins), "clip": checks.check_clip(clip)}
+    limits: dict[str, Any] = {"n_bins": check_count(n_bins), "clip": check_clip(clip)}
     if is_chunked(confidence):
         beside = {"proba": proba, "labels": labels, "predicted": predicted}
         _refuse_for_chunks(n_resamples, random_state=random_state, **beside)
@@ -151,7 +157,7 @@ def summary(
         return summarize_sums(total, coverage=coverage, clip=clip, delta=delta)
     n_resamples = 1000 if n_resamples is None else n_resamples
     options = SummaryOptions(n_bins, coverage, clip, delta, n_resamples, random_state)
-    examples = checks.as_examples(confidence, correct, sample_weight)
+    examples = as_examples(confidence, correct, sample_weight)
     data = _as_predictions_or_none(proba, labels, sample_weight, examples.n_rows)
     columns = (examples.confidence, examples.correct, examples.weight)
     sums = MetricSums.from_examples(*columns, levels=False, **limits)
@@ -313,7 +319,7 @@ def _as_predictions_or_none(
     if proba is None or labels is None:
         missing = "proba" if proba is None else "labels"
         raise ValueError(f"`proba` and `labels` go together; `{missing}` is missing.")
-    data = checks.as_predictions(proba, labels, sample_weight)
+    data = as_predictions(proba, labels, sample_weight)
     if data.n_rows != n_rows:
         raise ValueError(
             f"`proba` must have one row per confidence; got {data.n_rows} for {n_rows}."

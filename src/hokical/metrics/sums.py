@@ -27,7 +27,7 @@ from hokical.core.bins import bin_index, sum_by
 from hokical.core.blocks import row_slices
 from hokical.core.types import FloatArray, IntArray
 from hokical.metrics.binned_sums import BinnedSums, exact_sums, gap_from_words, gap_norm
-from hokical.metrics.checks import Examples, Predictions, as_examples, as_predictions
+from hokical.metrics.examples import Examples, Predictions, as_examples, as_predictions
 
 _STEPS = 1 << 18
 _DIGITS = 10

@@ -4,7 +4,7 @@
 fit-time reference, sliding windows of exact sums, the two drift tests, words, and export.
 """
 
-from hokical.monitoring.classes import ClassStatus
+from hokical.monitoring.class_watch import ClassStatus
 from hokical.monitoring.export import append_json_line, draw_history, prometheus_text, read_history
 from hokical.monitoring.monitor import CalibrationMonitor
 from hokical.monitoring.reference import Reference

@@ -21,7 +21,7 @@ from hokical.core.storage import storable
 from hokical.core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical.io.names import has_label
 from hokical.io.reading import tidy_labels
-from hokical.metrics.checks import Examples, as_examples
+from hokical.metrics.examples import Examples, as_examples
 
 Sums = TypeVar("Sums")
 

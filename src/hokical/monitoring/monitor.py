@@ -10,7 +10,7 @@ import numpy as np
 from hokical.calibrators import Calibrator
 from hokical.core.logits import as_logits
 from hokical.core.types import BoolArray
-from hokical.metrics.checks import Examples
+from hokical.metrics.examples import Examples
 from hokical.monitoring import arrivals
 from hokical.monitoring.arrivals import Window
 from hokical.monitoring.drift import allowances

@@ -12,9 +12,9 @@ from hokical.core.storage import storable
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees.binomial import check_chance
 from hokical.metrics.binned_sums import BinnedSums
-from hokical.metrics.checks import Examples
+from hokical.metrics.examples import Examples
 from hokical.monitoring.arrivals import Panes, Window
-from hokical.monitoring.classes import ClassWatch
+from hokical.monitoring.class_watch import ClassWatch
 from hokical.monitoring.drift import Alarm, Evidence, Reading
 
 

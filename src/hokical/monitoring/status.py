@@ -12,7 +12,7 @@ from hokical.core.storage import json_values
 from hokical.guarantees.bounds import calibration_bound
 from hokical.metrics.binned_sums import BinnedSums
 from hokical.metrics.summaries import Estimate
-from hokical.monitoring.classes import ClassStatus
+from hokical.monitoring.class_watch import ClassStatus
 from hokical.monitoring.drift import DIRECTIONS, Alarm, Direction
 from hokical.monitoring.reference import InputDrift
 from hokical.monitoring.state import MonitorState

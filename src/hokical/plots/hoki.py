@@ -11,7 +11,7 @@ from hokical.core.bins import bin_edges, bin_index, sum_by
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.fitting.noise_selection import NoiseSelection, Trial
 from hokical.plots.axes import BLUE, GREY, MARKERS, ORANGE, SERIES, Axes, axes_or_new, ink
-from hokical.stability.table import stability_levels
+from hokical.stability.stability_table import stability_levels
 
 _GRID_POINTS = 1001
 

@@ -12,7 +12,7 @@ from hokical.core.bins import bin_edges
 from hokical.core.types import FloatArray, IntArray
 from hokical.guarantees.binomial import check_chance
 from hokical.metrics.binned_sums import BinnedSums, Bins, mass_index
-from hokical.metrics.checks import Examples, as_examples
+from hokical.metrics.examples import Examples, as_examples
 from hokical.plots.axes import BLUE, GREY, ORANGE, Axes, axes_or_new, ink
 
 

@@ -24,7 +24,7 @@ from hokical.core.topk import TopK
 from hokical.core.types import IntArray
 from hokical.core.warn import FitDataWarning, warn_user
 from hokical.metrics import summary
-from hokical.metrics.checks import Examples, Predictions
+from hokical.metrics.examples import Examples, Predictions
 from hokical.metrics.metric import METRICS
 from hokical.metrics.sums import row_scores
 from hokical.report.results import MethodResult, Provenance, choose_entrants, is_fitted

@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import check_chance
-from hokical.metrics.classes import holm
+from hokical.metrics.by_class import holm
 from hokical.metrics.metric import METRICS
 from hokical.report.results import MethodResult
 

@@ -21,7 +21,7 @@ from hokical.rules.sharing import share_rest
 from hokical.stability import gumbel
 from hokical.stability.noise import Gumbel, Noise
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
-from hokical.stability.table import EXACT_LEVELS
+from hokical.stability.stability_table import EXACT_LEVELS
 
 #: Within a level confidence can change by 1 at most.
 _STEEPEST = 2.0 * MOST_DRAWS

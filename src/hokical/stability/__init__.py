@@ -3,7 +3,7 @@
 from hokical.stability import compiled as _compiled  # noqa: F401  (registers the compiled forms)
 from hokical.stability.api import label_distribution, label_stability, stability_bounds
 from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform, parse_noise
-from hokical.stability.table import StabilityTable
+from hokical.stability.stability_table import StabilityTable
 
 __all__ = [
     "Gaussian",

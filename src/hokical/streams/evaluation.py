@@ -9,8 +9,8 @@ from hokical.core.arrays import to_host
 from hokical.core.bins import check_count
 from hokical.io.chunks import block_rows, reblock
 from hokical.io.opening import as_source
+from hokical.metrics.by_class import ClassSums
 from hokical.metrics.chunked import plus, sums_if_any
-from hokical.metrics.classes import ClassSums
 from hokical.metrics.summaries import Summary, summarize_sums
 from hokical.metrics.sums import FullSums, MetricSums
 from hokical.streams.partition import check_block, report_files

@@ -14,8 +14,8 @@ from hokical.core.bins import sum_by
 from hokical.core.labels import as_labels
 from hokical.core.types import FloatArray
 from hokical.guarantees.binomial import check_chance
-from hokical.metrics.checks import as_examples
-from hokical.metrics.scores import ece as top_label_ece
+from hokical.metrics.calibration import ece as top_label_ece
+from hokical.metrics.examples import as_examples
 
 #: A class whose gap is smaller than this is not worth a warning, however certain it is.
 MATERIAL_GAP = 0.05

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from hokical.core.bins import check_count
-from hokical.metrics import checks
 from hokical.metrics.binned_sums import (
     BinnedSums,
     Bins,
@@ -30,6 +29,7 @@ from hokical.metrics.chunked import (
     read_bins,
     read_gaps,
 )
+from hokical.metrics.examples import Examples, as_examples, as_predictions, check_clip, check_norm
 from hokical.metrics.sums import FullSums, full_losses, full_squares, top_losses
 
 
@@ -59,7 +59,7 @@ def ece(
     0.34641
     """
     sums = read_gaps(confidence, correct, sample_weight, n_bins, bins)
-    return float(gap_norm(sums.gap, sums.weight, checks.check_norm(norm)))
+    return float(gap_norm(sums.gap, sums.weight, check_norm(norm)))
 
 
 def mce(
@@ -125,7 +125,7 @@ def classwise_ece(
     >>> round(classwise_ece([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]], [0, 1, 1]), 6)
     0.3
     """
-    n_bins, norm = check_count(n_bins), checks.check_norm(norm)
+    n_bins, norm = check_count(n_bins), check_norm(norm)
     columns = (proba, labels, sample_weight)
     if bins == "width":
         return add_chunks(FullSums.from_predictions, *columns, n_bins=n_bins).classwise_ece(norm)
@@ -133,10 +133,10 @@ def classwise_ece(
         raise ValueError(
             f'`bins` must be "width" for chunks, as equal-mass bins need all rows; got {bins!r}.'
         )
-    data, errors = checks.as_predictions(*columns), []
+    data, errors = as_predictions(*columns), []
     for k in range(data.n_classes):
         column = data.proba[:, k].astype(np.float64)
-        rows = checks.Examples(column, data.labels == k, data.weight)
+        rows = Examples(column, data.labels == k, data.weight)
         sums = GapSums.from_table(gap_table(rows, n_bins, bins))
         errors.append(gap_norm(sums.gap, sums.weight, norm))
     return float(np.mean(errors))
@@ -177,7 +177,7 @@ def sharpness(confidence: Any, *, sample_weight: Any = None) -> float:
         made_up = confidence > 1.0 if is_lazy(confidence) else None
         return read_bins(confidence, made_up, sample_weight, 1).sharpness()
     correct = np.zeros(np.shape(confidence), np.bool_)
-    examples = checks.as_examples(confidence, correct, sample_weight)
+    examples = as_examples(confidence, correct, sample_weight)
     return examples.mean((examples.confidence - examples.mean(examples.confidence)) ** 2)
 
 
@@ -194,8 +194,8 @@ def log_loss(
     >>> log_loss([0.9, 1.0], [True, False])
     inf
     """
-    losses = partial(top_losses, clip=checks.check_clip(clip))
-    return mean_of_rows(losses, checks.as_examples, confidence, correct, sample_weight)
+    losses = partial(top_losses, clip=check_clip(clip))
+    return mean_of_rows(losses, as_examples, confidence, correct, sample_weight)
 
 
 def brier_full(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
@@ -204,7 +204,7 @@ def brier_full(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> 
     >>> round(brier_full([[0.7, 0.2, 0.1]], [0]), 6)
     0.14
     """
-    return mean_of_rows(full_squares, checks.as_predictions, proba, labels, sample_weight)
+    return mean_of_rows(full_squares, as_predictions, proba, labels, sample_weight)
 
 
 def log_loss_full(
@@ -215,8 +215,8 @@ def log_loss_full(
     >>> round(log_loss_full([[0.7, 0.2, 0.1]], [0]), 6)
     0.356675
     """
-    losses = partial(full_losses, clip=checks.check_clip(clip))
-    return mean_of_rows(losses, checks.as_predictions, proba, labels, sample_weight)
+    losses = partial(full_losses, clip=check_clip(clip))
+    return mean_of_rows(losses, as_predictions, proba, labels, sample_weight)
 
 
 def brier_split(

@@ -15,7 +15,7 @@ import numpy as np
 
 from hokical.core.storage import storable
 from hokical.core.types import FloatArray, IntArray
-from hokical.metrics.checks import Examples
+from hokical.metrics.examples import Examples
 from hokical.monitoring.arrivals import Panes, Window
 from hokical.monitoring.drift import Alarm, Evidence, Reading
 
