@@ -19,7 +19,6 @@ from hokical.core.logits import as_logits
 from hokical.core.special import erfcx
 from hokical.rules import Rule
 from hokical.rules.answering import answer
-from hokical.stability import exact
 from tests.conftest import synthetic_logits
 from tests.rules.making import FAMILIES, NAMES, make_case
 
@@ -83,14 +82,14 @@ def test_stability_and_distribution(family: type, n_classes: int) -> None:
     rows[5, 0] = -np.inf
     for width in (0.3, 8.0):
         noise = family.of_width(width)
-        for work in (exact.exact_stability, exact.exact_distribution):
-            whole = work(as_logits(rows), noise)
+        for work in (noise.stability, noise.distribution):
+            whole = work(as_logits(rows))
             for size in BATCHES:
                 for i in range(0, N_ROWS, size):
-                    part = work(as_logits(rows[i : i + size]), noise)
+                    part = work(as_logits(rows[i : i + size]))
                     np.testing.assert_array_equal(part, whole[i : i + size])
             for given in arrangements(rows).values():
-                np.testing.assert_array_equal(work(as_logits(given), noise), whole)
+                np.testing.assert_array_equal(work(as_logits(given)), whole)
 
 
 def test_few_and_many_elements_of_a_special_function() -> None:

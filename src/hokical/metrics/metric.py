@@ -30,11 +30,15 @@ class Measures:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: `title`, `detail` that tells it from others of that title, and its largest value.
+    """What a metric is called, which way is better, and how it is computed.
 
+    `detail` tells it from others of the same title; `upper` is its largest value, the least is 0.
     It is `biased` if chance makes it larger, as it does norms of noisy gaps; `ranking` if reports
     rank methods by it; of `all_classes` if it needs the probabilities of all. `function` is None
     where the value is among the `scores`.
+
+    >>> METRICS["auroc"].better, METRICS["ece"].biased, METRICS["ece_mass"].full_title
+    ('higher', True, 'ECE, equal mass')
     """
 
     name: str

@@ -93,7 +93,7 @@ class Noise(ABC):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain description that `noise_from_dict` reads back."""
+        """The family and its parameters, plain."""
         parameters = {field.name: getattr(self, field.name) for field in fields(self)}
         return {"family": self.family, **parameters}
 
@@ -196,16 +196,6 @@ class Gumbel(Noise):
 
 
 FAMILIES: dict[str, type[Noise]] = {kind.family: kind for kind in (Gaussian, Uniform, Gumbel)}
-
-
-def noise_from_dict(description: dict[str, Any]) -> Noise:
-    """Rebuild a noise object from what `Noise.to_dict` gave."""
-    parameters = dict(description)
-    family = family_named(parameters.pop("family", None))
-    try:
-        return family(**parameters)
-    except TypeError as error:
-        raise ValueError(f"`noise` description does not fit {family.__name__}: {error}") from error
 
 
 def family_named(name: object) -> type[Noise]:
