@@ -62,25 +62,23 @@ class Estimator:
 
     def get_metadata_routing(self) -> Any:
         """What scikit-learn's metadata routing passes to which method."""
-        from sklearn.base import BaseEstimator
-
-        return BaseEstimator.get_metadata_routing(self._in_sklearn())
+        return self._requests().get_metadata_routing()
 
     def set_fit_request(self, **requests: Any) -> Self:
         """Ask scikit-learn's metadata routing for arguments of `fit`."""
-        self._in_sklearn().set_fit_request(**requests)
+        self._requests().set_fit_request(**requests)
         return self
 
     def set_score_request(self, **requests: Any) -> Self:
         """Ask scikit-learn's metadata routing for arguments of `score`."""
-        self._in_sklearn().set_score_request(**requests)
+        self._requests().set_score_request(**requests)
         return self
 
-    def _in_sklearn(self) -> Any:
-        """This estimator, which shares its state, with scikit-learn's base class."""
-        joined = object.__new__(_join_sklearn(type(self)))
-        joined.__dict__ = self.__dict__
-        return joined
+    def _requests(self) -> Any:
+        """An estimator of scikit-learn's with this one's requests, which it shares."""
+        found = _sklearn_class(type(self))()
+        found.__dict__ = self.__dict__
+        return found
 
 
 def clone(estimator: Any) -> Any:
@@ -103,7 +101,8 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
 
 
 @cache
-def _join_sklearn(kind: type[Any]) -> type[Any]:
+def _sklearn_class(kind: Any) -> Any:
+    """A class of scikit-learn's whose methods have the same arguments."""
     from sklearn.base import BaseEstimator
 
-    return type(kind.__name__, (kind, BaseEstimator), {})
+    return type(kind.__name__, (BaseEstimator,), {"fit": kind.fit, "score": kind.score})

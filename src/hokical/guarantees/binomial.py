@@ -81,11 +81,12 @@ def _quantile(shape: FloatArray, log_tail: float) -> FloatArray:
 
     The logarithm of the tail is concave: no step goes beyond the quantile, but for the first one.
     """
-    odds = np.log(shape[0] / shape[1])
+    odds, far = np.log(shape[0] / shape[1]), np.ones(shape.shape[1:], np.bool_)
     for _ in range(_MAX_STEPS):
         found, width = _lower_tail(shape, odds)
-        odds = odds + (log_tail - found) * width
-        if (np.abs(log_tail - found) <= _NEAR).all():
+        odds = np.where(far, odds + (log_tail - found) * width, odds)
+        far &= np.abs(log_tail - found) > _NEAR
+        if not far.any():
             break
     return odds
 
@@ -125,7 +126,8 @@ def _decay_integral(shape: FloatArray, x: FloatArray, y: FloatArray) -> FloatArr
         last = last - (_decay(shape, x, y, last) - _DEPTH) / slope
     nodes, weights = _gauss_rule()
     x, y, steps = x[..., None], y[..., None], last[..., None] * nodes
-    return np.asarray(last * (np.exp(-_decay(shape[..., None], x, y, steps)) @ weights))
+    left = np.exp(-_decay(shape[..., None], x, y, steps))
+    return np.asarray(last * (weights * left).sum(axis=-1))
 
 
 @cache
