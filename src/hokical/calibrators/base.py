@@ -6,7 +6,7 @@ is here and in `Calibrator`: validation, prediction, guarantees, saving.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -66,6 +66,10 @@ class BaseCalibrator(Calibrator, Estimator):
     fits_in_one_pass: bool = True
     #: Whether a floor for probabilities of 0 is fitted first, see `hokical.from_probabilities`.
     fits_floor: ClassVar[bool] = True
+
+    if TYPE_CHECKING:  # what a fit learned, see `Fit.attributes`
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -8,7 +8,6 @@ asked for.
 import inspect
 from collections.abc import Iterator
 from copy import deepcopy
-from functools import cache
 from typing import Any, Self
 
 
@@ -93,14 +92,12 @@ def clone(estimator: Any) -> Any:
     return type(estimator)(**{k: clone(v) for k, v in estimator.get_params(deep=False).items()})
 
 
-@cache
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """The parameters of `__init__`, sorted by name, with their defaults."""
     parameters = inspect.signature(kind).parameters
     return {name: parameters[name].default for name in sorted(parameters)}
 
 
-@cache
 def _sklearn_class(kind: Any) -> Any:
     """A class of scikit-learn's whose methods have the same arguments."""
     from sklearn.base import BaseEstimator

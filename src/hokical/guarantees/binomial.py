@@ -88,7 +88,7 @@ def _quantile(shape: FloatArray, log_tail: float) -> FloatArray:
         far &= np.abs(log_tail - found) > _NEAR
         if not far.any():
             break
-    return odds
+    return np.asarray(odds)
 
 
 def _lower_tail(shape: FloatArray, odds: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -114,7 +114,8 @@ def _decay(shape: FloatArray, x: FloatArray, y: FloatArray, step: FloatArray) ->
     low = x <= y
     slope, away = np.where(low, shape[0], -shape[1]), np.where(low, -step, step)
     log_ratio = np.log1p(np.minimum(x, y) * np.expm1(np.minimum(away, _LARGE)))
-    return slope * step + shape.sum(axis=0) * (log_ratio + np.maximum(away - _LARGE, 0.0))
+    log_ratio += np.maximum(away - _LARGE, 0.0)
+    return np.asarray(slope * step + shape.sum(axis=0) * log_ratio)
 
 
 def _decay_integral(shape: FloatArray, x: FloatArray, y: FloatArray) -> FloatArray:
