@@ -25,11 +25,11 @@ from hokical.calibrators.catalog import (
     AUTOMATIC,
     BINARY_ONLY,
     BUILT_IN,
-    NEED_VIEWS,
     load_estimator_class,
     methods_from_logits,
 )
 from hokical.calibrators.estimator import Estimator, clone
+from hokical.core.logits import Logits
 from tests.conftest import synthetic_logits
 
 NAMES = [*method_names(), "auto"]
@@ -177,9 +177,9 @@ def test_everything_but_the_classifier_works_without_scikit_learn() -> None:
 def test_the_catalogue_knows_what_the_classes_say() -> None:
     kinds = {name: load_estimator_class(name) for name in BUILT_IN | AUTOMATIC}
     assert {name for name, kind in kinds.items() if kind.binary_only} == set(BINARY_ONLY)
-    assert {name for name, kind in kinds.items() if kind.needs_views} == set(NEED_VIEWS)
+    assert {kind.logits_kind for kind in kinds.values()} == {Logits}
     assert {name: kind.name for name, kind in kinds.items()} == {name: name for name in kinds}
-    assert set(method_names()) - set(methods_from_logits()) == set(NEED_VIEWS)
+    assert set(BUILT_IN) <= set(methods_from_logits())
     assert set(methods_from_logits(2)) - set(methods_from_logits(3)) == set(BINARY_ONLY)
 
 

@@ -74,11 +74,10 @@ def methods_from_logits(n_classes: int | None = None) -> list[str]:
     >>> methods_from_logits()[:3]
     ['uncalibrated', 'temps', 'vecs']
     """
-    unusable = set() if n_classes in (None, 2) else {*BINARY_ONLY}
     _find_entry_points()
-    for name, kind in _registered.items():
-        if kind.logits_kind is not Logits or (kind.binary_only and n_classes not in (None, 2)):
-            unusable.add(name)
+    binary = {*BINARY_ONLY, *(name for name, kind in _registered.items() if kind.binary_only)}
+    unusable = {name for name, kind in _registered.items() if kind.logits_kind is not Logits}
+    unusable |= set() if n_classes in (None, 2) else binary
     return [name for name in method_names() if name not in unusable]
 
 
