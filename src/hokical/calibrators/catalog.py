@@ -121,7 +121,7 @@ def suggest(name: Any) -> str:
     """
     import difflib
 
-    if name in MOVED:
+    if str(name) in MOVED:
         return f" It is in another package: `pip install {MOVED[name]}`."
     wanted = _letters(str(name))
     alike = [method for method, (_, kind) in BUILT_IN.items() if wanted and wanted in kind.lower()]
