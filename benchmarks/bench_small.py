@@ -67,7 +67,7 @@ def compare_methods(title: str) -> None:
 
 
 def start_up() -> None:
-    """A fresh process that loads a file and answers a batch, in imports of NumPy.
+    """A fresh process that loads a file, or fits, and answers a batch, in imports of NumPy.
 
     With bytecode, as in an installed package, even where the environment forbids to write it.
     """
@@ -82,12 +82,18 @@ def start_up() -> None:
                 f"hokical.load({folder + f'/{name}.json'!r})"
                 f".predict_confidence(numpy.load({folder + '/batch.npy'!r}))"
             )
+            codes[f"fit {name}"] = (
+                "import hokical; from hokical.demo import demo_logits;"
+                "fit, test = demo_logits();"
+                f"hokical.make({name!r}).fit(*fit).predict_confidence(test[0][:500])"
+            )
         env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         run = partial(subprocess.run, check=True, env=env | {"PYTHONPYCACHEPREFIX": folder})
         works = {name: partial(run, [sys.executable, "-c", code]) for name, code in codes.items()}
         seconds = best_in_turns(works, times=7)
     base = seconds.pop("import numpy")
-    print(f"\nload and answer in a fresh process, in `import numpy` of {base:.2f} s (3, 0.35 s)")
+    print("\nload (3, 0.35 s) or fit (temps: 5) and answer in a fresh process,")
+    print(f"in `import numpy` of {base:.2f} s")
     for name, value in seconds.items():
         print(f"{name:12s} {value / base:.1f}, {value:.2f} s")
 

@@ -12,7 +12,9 @@ import pytest
 import hokical
 
 ROOT = Path(__file__).resolve().parents[1]
-OPTIONAL = ("torch", "matplotlib", "onnx", "dask", "pyarrow", "numba", "rich", "typer")
+OPTIONAL = (
+    "torch", "matplotlib", "onnx", "dask", "pyarrow", "numba", "rich", "typer", "scipy", "sklearn",
+)  # fmt: skip
 
 
 def run(code: str) -> str:
@@ -35,6 +37,15 @@ def test_small_inputs_need_no_compiler() -> None:
     assert run(code) == "False"
 
 
+def test_a_first_fit_and_answer_need_little() -> None:
+    code = (
+        "import sys, hokical; from hokical.demo import demo_logits;"
+        "(x, y), (z, _) = demo_logits(); hokical.make('temps').fit(x, y).predict_confidence(z);"
+        f"print([m for m in {OPTIONAL} if m in sys.modules])"
+    )
+    assert run(code) == "[]"
+
+
 def test_every_public_name_is_there() -> None:
     for name in hokical.__all__:
         assert getattr(hokical, name) is not None
@@ -45,10 +56,10 @@ def test_core_dependencies_are_few() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {requirement.split(">")[0] for requirement in project["dependencies"]}
     assert names == {
-        "numpy", "array-api-compat", "scipy", "scikit-learn", "numba", "typer", "rich"
+        "numpy", "array-api-compat", "scipy", "numba", "threadpoolctl", "typer", "rich"
     }  # fmt: skip
     extras = set(project["optional-dependencies"])
-    assert {"plot", "torch", "onnx", "dask", "parquet", "all"} <= extras
+    assert {"sklearn", "plot", "torch", "onnx", "dask", "parquet", "all"} <= extras
 
 
 #: Packages for PyTorch, which nothing else imports before it has met a tensor.

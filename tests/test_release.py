@@ -69,7 +69,7 @@ def test_every_package_with_public_names_is_listed() -> None:
 
 def test_one_version_everywhere() -> None:
     cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.M)
-    newest = re.search(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    newest = re.search(r"^## (\d\S*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
     assert cited is not None
     assert newest is not None
     assert cited[1] == newest[1] == hokical.__version__

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hokical import Gaussian, calibration_bound
 from hokical.calibrators import make, methods_from_logits
 from tests.conftest import synthetic_logits
 
@@ -44,3 +45,49 @@ def test_a_saved_calibrator_answers_without_heavy_libraries(name: str, tmp_path:
     assert not set(found["loaded"]) & set(HEAVY)
     answers = (cal.predict(logits), cal.predict_confidence(logits), cal.predict_proba(logits))
     np.testing.assert_allclose(found["sums"], [float(np.sum(a)) for a in answers], rtol=1e-12)
+
+
+LIGHT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        first = name.partition(".")[0]
+        if first not in {"numpy", "array_api_compat", "hokical", *sys.stdlib_module_names}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import numpy as np
+import hokical
+
+cal, path = hokical.load(sys.argv[1]), sys.argv[2]
+stored = np.load(path)
+logits, labels = stored["logits"], stored["labels"]
+monitors = [hokical.CalibrationMonitor(cal)]
+monitors += [hokical.CalibrationMonitor.from_validation(cal, logits, labels)]
+for _ in range(2):
+    found = [cal.predict_or_abstain(logits, risk=0.3).accepted, cal.predict_interval(logits)]
+    print(*(float(np.sum(array)) for array in found))
+    cal.certify(logits, labels)
+for monitor in monitors:
+    monitor.update_logits(logits, labels).observe_logits(logits)
+    monitor.save(path + ".json")
+    print(hokical.CalibrationMonitor.load(path + ".json", cal).status().n)
+print(hokical.calibration_bound(0.01, 1000, method="bousquet", brier=0.05))
+"""
+
+
+def test_guarantees_and_the_monitor_need_nothing_more(tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(400, 4, seed=3)
+    cal = make("hoki", noise=Gaussian(2.0)).fit(logits, labels)
+    cal.save(tmp_path / "cal.json")
+    np.savez(tmp_path / "data.npz", logits=logits, labels=labels)
+    command = [sys.executable, "-c", LIGHT, tmp_path / "cal.json", tmp_path / "data.npz"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    expected = []
+    for _ in range(2):
+        expected.append(float(cal.predict_or_abstain(logits, risk=0.3).accepted.sum()))
+        expected.append(float(cal.predict_interval(logits).sum()))
+        cal.certify(logits, labels)
+    bound = calibration_bound(0.01, 1000, method="bousquet", brier=0.05)
+    assert list(map(float, run.stdout.split())) == [*expected, 400, 400, bound]

@@ -4,8 +4,8 @@
     python tools/smoke_wheel.py --all       # every supported Python that is installed
     python tools/smoke_wheel.py --lowest    # the oldest dependencies that pyproject.toml allows
 
-Each environment gets the package without extras. `uv` makes and fills it where it is installed,
-otherwise `venv` and `pip`; `--lowest` needs `uv`.
+Each environment gets the package without extras, and in the end with scikit-learn's. `uv` makes
+and fills it where it is installed, otherwise `venv` and `pip`; `--lowest` needs `uv`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,26 @@ for name in ("hoki", "temps", "profile"):
     cal = hokical.make(name).fit(val_logits, val_labels)
     cal.save(f"{name}.json")
 assert abs(cal.predict_proba(test_logits).sum() - len(test_logits)) < 1e-6
+try:
+    hokical.CalibratedClassifier
+except ImportError as error:
+    assert "hokical[sklearn]" in str(error)
+else:
+    raise SystemExit("scikit-learn must be an extra.")
+"""
+WITH_SKLEARN = """
+from importlib.metadata import version
+
+from sklearn.base import clone
+from sklearn.datasets import load_wine
+from sklearn.naive_bayes import GaussianNB
+
+import hokical
+
+print("with scikit-learn", version("scikit-learn"))
+X, y = load_wine(return_X_y=True)
+model = clone(hokical.CalibratedClassifier(GaussianNB(), method=hokical.Hoki())).fit(X, y)
+assert model.score(X, y) > 0.9
 """
 LOAD = """
 import sys
@@ -49,7 +69,7 @@ FACTS = """
 import sys
 from importlib.metadata import version
 
-names = "hokical numpy scipy scikit-learn numba array-api-compat typer rich".split()
+names = "hokical numpy scipy numba threadpoolctl array-api-compat typer rich".split()
 locked = getattr(sys, "_is_gil_enabled", lambda: True)()
 print(f"Python {sys.version.split()[0]}{'' if locked else ' without the lock'}:",
       ", ".join(f"{name} {version(name)}" for name in names))
@@ -69,7 +89,10 @@ def main() -> None:
         for number, python in enumerate(pythons):
             place = Path(folder, str(number))
             place.mkdir()
-            smoke(install(wheel, python, place, lowest=options.lowest), place)
+            programs = install(wheel, python, place, lowest=options.lowest)
+            smoke(programs, place)
+            install(wheel, python, place, lowest=options.lowest, extra="sklearn")
+            run([programs / "python", "-I", "-W", "error", "-c", WITH_SKLEARN], place)
 
 
 def find_pythons() -> Iterator[str]:
@@ -101,23 +124,29 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def install(wheel: Path, python: str, place: Path, *, lowest: bool) -> Path:
-    """A new environment with the wheel and what it requires; returns its folder of programs."""
+def install(wheel: Path, python: str, place: Path, *, lowest: bool, extra: str = "") -> Path:
+    """An environment with the wheel and what it requires, made if it is not there yet.
+
+    Returns its folder of programs.
+    """
     home = place / "env"
     programs = home / ("Scripts" if os.name == "nt" else "bin")
     uv = [sys.executable, "-m", "uv"] if find_spec("uv") else [shutil.which("uv")]
+    wanted = f"{wheel}[{extra}]" if extra else wheel
     if uv[-1]:
-        run([*uv, "venv", "-q", "--python", python, home], place)
+        if not home.exists():
+            run([*uv, "venv", "-q", "--python", python, home], place)
         fill = [*uv, "pip", "install", "-q", "--python", programs / "python"]
         if lowest:  # only what is asked for by name counts as direct
             oldest = ["--resolution", "lowest-direct", "--only-binary", ":all:"]
-            run([*fill, *oldest, "-r", ROOT / "pyproject.toml"], place)
-        run([*fill, wheel], place)
+            extras = ["--extra", extra] if extra else []
+            run([*fill, *oldest, "-r", ROOT / "pyproject.toml", *extras], place)
+        run([*fill, wanted], place)
     elif lowest:
         sys.exit("`--lowest` needs uv: pip install uv")
     else:
         run([python, "-m", "venv", home], place)
-        run([programs / "python", "-m", "pip", "install", "-q", wheel], place)
+        run([programs / "python", "-m", "pip", "install", "-q", wanted], place)
     return programs
 
 

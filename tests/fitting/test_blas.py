@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import scipy.linalg  # noqa: F401  (so that its BLAS is among those counted before)
 from threadpoolctl import threadpool_info
 
 from hokical.fitting.blas import one_blas_thread
@@ -20,3 +24,18 @@ def test_fits_in_several_threads_leave_blas_as_it_was() -> None:
     assert blas_threads() == alone
     second.__exit__(None, None, None)
     assert blas_threads() == before
+
+
+def test_the_library_of_scipy_is_limited_too() -> None:
+    """It has a BLAS of its own, which a fit loads late."""
+    code = (
+        "import sys\n"
+        "from threadpoolctl import threadpool_info\n"
+        "from hokical.fitting.blas import one_blas_thread\n"
+        "assert 'scipy.linalg' not in sys.modules\n"
+        "with one_blas_thread():\n"
+        "    import scipy.linalg\n"
+        "    print({each['num_threads'] for each in threadpool_info()})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "{1}\n"

@@ -24,7 +24,12 @@ from hokical.core.logits import as_logits
 from hokical.core.storage import CalibratorFileError, read_document, write_document
 from hokical.guarantees import clopper_pearson
 from hokical.guarantees.binomial import chance_of_so_few
-from hokical.guarantees.score_table import ScoreTable, accuracy_intervals, group_of_level
+from hokical.guarantees.score_table import (
+    NeighbourTable,
+    ScoreTable,
+    accuracy_intervals,
+    group_of_level,
+)
 from hokical.guarantees.scores import (
     LEVELS,
     confidence_log_odds,
@@ -401,7 +406,7 @@ def test_groups_are_neighbours_with_enough_examples(counts: list[int]) -> None:
 def test_an_interval_is_that_of_the_group() -> None:
     count, correct = np.array([0, 8, 0, 9, 9, 0]), np.array([0, 1, 0, 5, 9, 0])
     assert group_of_level(count).tolist() == [0, 0, 0, 0, 1, 1]  # at least 9 of the 26 in each
-    found = accuracy_intervals(count, correct, np.array([5, 0]), 0.1)
+    found = accuracy_intervals(NeighbourTable(count, correct), np.array([5, 0]), 0.1)
     expected = [clopper_pearson(9, 9, delta=0.1), clopper_pearson(6, 17, delta=0.1)]
     np.testing.assert_allclose(found, expected)
 

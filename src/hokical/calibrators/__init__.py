@@ -7,7 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.catalog import AUTOMATIC, BUILT_IN, method_names, register
+from hokical.calibrators.catalog import (
+    AUTOMATIC,
+    BUILT_IN,
+    method_names,
+    methods_from_logits,
+    register,
+)
 from hokical.calibrators.fitted import FittedCalibrator, load
 from hokical.core.optional import import_moved
 from hokical.core.storage import CalibratorFileError
@@ -29,7 +35,6 @@ if TYPE_CHECKING:
     from hokical.calibrators.profile import StabilityProfile as StabilityProfile
     from hokical.calibrators.registry import make as make
     from hokical.calibrators.registry import make_seeded as make_seeded
-    from hokical.calibrators.registry import methods_from_logits as methods_from_logits
     from hokical.calibrators.registry import table as table
     from hokical.calibrators.structured import StructuredScaling as StructuredScaling
     from hokical.calibrators.temps import TemperatureScaling as TemperatureScaling
@@ -42,7 +47,6 @@ _HOMES = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()} | {
     "auto": "automatic",
     "make": "registry",
     "make_seeded": "registry",
-    "methods_from_logits": "registry",
     "table": "registry",
 }
 
@@ -52,6 +56,7 @@ __all__ = [
     "FittedCalibrator",
     "load",
     "method_names",
+    "methods_from_logits",
     "register",
     *_HOMES,
 ]

@@ -5,14 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.calibrators.profile import StabilityProfile
 from hokical.core.bins import check_count
 from hokical.core.topk import TopK
 from hokical.core.types import BoolArray, FloatArray, IntArray
-from hokical.core.warn import warn_user
+from hokical.core.warn import ConvergenceWarning, warn_user
 from hokical.fitting.averaging import HeldOut, hold_out, tighten
 from hokical.fitting.floor import choose_base, choose_floor
 from hokical.fitting.likelihood import CountedExamples, effective_size

@@ -6,21 +6,18 @@ is here and in `Calibrator`: validation, prediction, guarantees, saving.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from hokical.calibrators.calibrator import Calibrator, acceptable
+from hokical.calibrators.estimator import Estimator
 from hokical.core.arrays import backend_of, float64_scope
 from hokical.core.conversion import as_two_columns
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
 from hokical.core.types import FloatArray
-from hokical.core.warn import warn_user
+from hokical.core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
 from hokical.fitting.floor import FlooredPartition
 from hokical.fitting.hopeless import warn_about_examples
 from hokical.fitting.partitions import Block, InMemory, Partition
@@ -50,7 +47,7 @@ class Fit:
         return {f"{name}_": value for name, value in known.items()}
 
 
-class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
+class BaseCalibrator(Calibrator, Estimator):
     """Base of all methods. A subclass has a `rule_kind` and a `_fit`."""
 
     #: The rule that `_fit` makes; the method has its name and capabilities.
@@ -69,6 +66,10 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
     fits_in_one_pass: bool = True
     #: Whether a floor for probabilities of 0 is fitted first, see `hokical.from_probabilities`.
     fits_floor: ClassVar[bool] = True
+
+    if TYPE_CHECKING:  # what a fit learned, see `Fit.attributes`
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -182,12 +183,14 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         return ScoreTable.from_examples(level, ~block.correct, block.weights)
 
     def check_fitted(self) -> None:
-        if "rule_" not in self.__dict__:  # scikit-learn's check takes its time
-            check_is_fitted(self, "rule_")
+        if "rule_" not in self.__dict__:
+            raise sklearn_class(NotFittedError)(
+                f"This {type(self).__name__} instance is not fitted yet. Call `fit` first."
+            )
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The parameters, as in scikit-learn, and once fitted what was learned."""
-        text = str(super().__repr__(N_CHAR_MAX))
+        text = super().__repr__(N_CHAR_MAX)
         return f"{text}: {self._fit_in_words()}" if hasattr(self, "rule_") else text
 
     def _document(self) -> dict[str, Any]:
@@ -220,7 +223,7 @@ class BaseCalibrator(Calibrator, BaseEstimator):  # type: ignore[misc]
         """Add what is not stored to a stored fit."""
         return found
 
-    def __sklearn_tags__(self) -> Tags:
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags

@@ -181,13 +181,12 @@ class Calibrator:
         confidence = self._on_host("confidence", data)
         if source == "fit" and self.neighbours_ is not None:
             wanted = self.rule_.beside(data).neighbour_levels(data)
-            count, correct = self.neighbours_.count, self.neighbours_.correct
-            found = accuracy_intervals(count, correct, data.on_host(wanted).astype(np.int64), delta)
+            wanted = data.on_host(wanted).astype(np.int64)
+            found = accuracy_intervals(self.neighbours_, wanted, delta)
         else:
             wanted = _levels(source, data, confidence)
-            right = table.count - table.wrong
             # One level of doubt, as examples were counted (`doubtful_levels`).
-            found = accuracy_intervals(table.count, right, wanted, delta, doubt=1)
+            found = accuracy_intervals(table, wanted, delta, doubt=1)
         ends = [np.minimum(found[:, 0], confidence), np.maximum(found[:, 1], confidence)]
         return give_back(np.stack(ends, axis=1), logits)
 

@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from hokical.core.logits import Logits
 from hokical.core.storage import is_storable
 
 #: Module and class of every method of this package, in the order of tables.
@@ -27,6 +28,8 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "beta": ("binary", "BetaCalibration"),
     "venn_abers": ("binary", "VennAbers"),
 }
+#: Those for two classes, known without importing them.
+BINARY_ONLY = ("platt", "beta", "venn_abers")
 #: The automatic choice among them.
 AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
 GROUP = "hokical.calibrators"
@@ -65,6 +68,19 @@ def method_names() -> list[str]:
     return [*BUILT_IN, *_registered]
 
 
+def methods_from_logits(n_classes: int | None = None) -> list[str]:
+    """The methods that need nothing but logits and labels, of `n_classes` if given.
+
+    >>> methods_from_logits()[:3]
+    ['uncalibrated', 'temps', 'vecs']
+    """
+    _find_entry_points()
+    binary = {*BINARY_ONLY, *(name for name, kind in _registered.items() if kind.binary_only)}
+    unusable = {name for name, kind in _registered.items() if kind.logits_kind is not Logits}
+    unusable |= set() if n_classes in (None, 2) else binary
+    return [name for name in method_names() if name not in unusable]
+
+
 def load_estimator_class(name: Any, argument: str = "name") -> type[Any]:
     """The estimator class of a method; an error names the `argument` that held the name."""
     if isinstance(name, str):
@@ -89,7 +105,8 @@ def find_method(name: str) -> str:
     ('temps', 'vecs', 'hoki')
     """
     wanted = _letters(name)
-    known = name in BUILT_IN or name in method_names()  # entry points take longer
+    # Searching entry points takes longer.
+    known = name in BUILT_IN or name in AUTOMATIC or name in method_names()
     for method, (_, kind) in {} if known else BUILT_IN.items():
         if wanted in (kind.lower(), kind.lower().removesuffix("scaling"), _letters(method)):
             return method
@@ -104,7 +121,7 @@ def suggest(name: Any) -> str:
     """
     import difflib
 
-    if name in MOVED:
+    if str(name) in MOVED:
         return f" It is in another package: `pip install {MOVED[name]}`."
     wanted = _letters(str(name))
     alike = [method for method, (_, kind) in BUILT_IN.items() if wanted and wanted in kind.lower()]

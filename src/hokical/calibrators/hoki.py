@@ -7,13 +7,12 @@ from operator import add, or_
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.arrays import Array, float64_scope, give_back
 from hokical.core.bins import check_count
 from hokical.core.blocks import by_blocks, per_row
-from hokical.core.warn import warn_user
+from hokical.core.warn import ConvergenceWarning, warn_user
 from hokical.fitting.noise_in_passes import choose_noise
 from hokical.fitting.partitions import Partition
 from hokical.fitting.recursion import Schedule, learn_schedule

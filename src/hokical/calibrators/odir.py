@@ -9,7 +9,6 @@ from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.arrays import Array
@@ -17,7 +16,7 @@ from hokical.core.bins import check_count, check_positive
 from hokical.core.blocks import per_row
 from hokical.core.logits import Logits
 from hokical.core.types import IntArray
-from hokical.core.warn import warn_user
+from hokical.core.warn import ConvergenceWarning, warn_user
 from hokical.fitting import folds
 from hokical.fitting import odir_objective as objective
 from hokical.fitting import odir_search as penalties

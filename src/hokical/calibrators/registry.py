@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sklearn.base import clone
-
 from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.calibrator import Calibrator, check_plain_logits
 from hokical.calibrators.catalog import load_estimator_class, method_names
+from hokical.calibrators.estimator import clone
 from hokical.calibrators.fitted import FittedCalibrator
-from hokical.core.logits import Logits
 
 
 @dataclass(frozen=True)
@@ -87,14 +85,4 @@ def table() -> list[MethodInfo]:
             **{name: getattr(kind, name) for name in own},
         )
         for kind in map(load_estimator_class, method_names())
-    ]
-
-
-def methods_from_logits(n_classes: int | None = None) -> list[str]:
-    """The methods that need nothing but logits and labels, of `n_classes` if given."""
-    kinds = {name: load_estimator_class(name) for name in method_names()}
-    return [
-        name
-        for name, kind in kinds.items()
-        if kind.logits_kind is Logits and not (kind.binary_only and n_classes not in (None, 2))
     ]

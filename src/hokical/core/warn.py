@@ -1,12 +1,24 @@
-"""Warnings that point to the user's line, however deep in the package they are raised."""
+"""Warnings that point to the user's line, however deep in the package they are raised.
+
+Where scikit-learn is loaded, its classes are raised in place of those of the same names here.
+"""
 
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 
 class FitDataWarning(UserWarning):
     """The examples of a fit are not what they should be, or too few to learn from."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A fit ended before it reached an optimum, or there is none."""
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A calibrator was asked for answers before it was fitted."""
 
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -14,7 +26,13 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn with the first caller outside this package as the location."""
+    category = sklearn_class(category)
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def sklearn_class(own: Any) -> Any:
+    """scikit-learn's class of the same name where that library is loaded, so that it is caught."""
+    return getattr(sys.modules.get("sklearn.exceptions"), own.__name__, own)

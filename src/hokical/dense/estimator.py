@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin
-from sklearn.exceptions import NotFittedError
 
 from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.estimator import Estimator
 from hokical.calibrators.fitted import load
 from hokical.calibrators.registry import new_estimator
 from hokical.core.arrays import to_host
 from hokical.core.storage import CalibratorFileError
+from hokical.core.warn import NotFittedError, sklearn_class
 from hokical.dense import sources
 from hokical.dense.items import judge_items
 from hokical.dense.positions import DenseBatch, DenseOptions, check_options
@@ -24,7 +24,7 @@ from hokical.rules.answering import What
 from hokical.streams.evaluation import evaluate
 
 
-class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class Dense(Estimator):
     """Calibrate outputs that have a prediction at every position: segmentation maps, tokens.
 
     Logits have any shape, with the classes on one of the axes; labels, masks and confidences have
@@ -258,7 +258,7 @@ class Dense(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """The calibrator of the last fit, or the one given if that is fitted already."""
         found = getattr(self, "calibrator_", self.calibrator)
         if not isinstance(found, Calibrator) or not hasattr(found, "rule_"):
-            raise NotFittedError(
+            raise sklearn_class(NotFittedError)(
                 f"This {type(self).__name__} instance is not fitted yet. Call `fit` first, or give "
                 "a fitted calibrator."
             )

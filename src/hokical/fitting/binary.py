@@ -6,7 +6,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from hokical.core.bins import sum_by
 from hokical.core.blocks import per_row
@@ -96,6 +95,8 @@ def fit_logistic(
 
 
 def _minimize(examples: BinaryExamples, columns: list[FloatArray]) -> Minimum:
+    from scipy.special import expit
+
     table = np.stack([*columns, np.ones(examples.scores.size)], axis=1)
     targets, weights = examples.targets, examples.weights / examples.weights.sum()
 

@@ -6,8 +6,6 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
-
 _LOCK = Lock()
 #: The limit that is in force, once for every context that is open, in whatever thread.
 _OPEN: list[Any] = []
@@ -32,6 +30,9 @@ def one_blas_thread() -> Iterator[None]:
 
 
 @cache
-def _find_libraries() -> ThreadpoolController:
-    """Takes milliseconds, as long as a small fit."""
+def _find_libraries() -> Any:
+    """The BLAS libraries of NumPy and SciPy; finding them takes as long as a small fit."""
+    import scipy.linalg  # noqa: F401  (its BLAS is found once it is loaded)
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
     return ThreadpoolController()

@@ -5,12 +5,12 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from hokical.core.arrays import Array
 from hokical.core.blocks import per_row
 from hokical.core.logits import Logits
 from hokical.core.types import BoolArray, IntArray
+from hokical.stability.api import draw_seed
 
 #: Rows (n,) to learn from and rows to test on.
 FoldSplit = tuple[BoolArray, BoolArray]
@@ -75,7 +75,9 @@ def fold_numbers(logits: Logits, labels: IntArray, n_folds: int, random_state: A
     n_groups = int(group.max()) + 1
     group_label = np.empty(n_groups, np.int64)
     group_label[group] = labels
-    shuffled = check_random_state(random_state).permutation(n_groups)
+    known = isinstance(random_state, np.random.RandomState)
+    rng = random_state if known else np.random.RandomState(draw_seed(random_state))
+    shuffled = rng.permutation(n_groups)
     _, met, which = np.unique(group_label[shuffled], return_index=True, return_inverse=True)
     by_class = shuffled[np.argsort(met[which], kind="stable")]
     fold = np.empty(n_groups, np.int64)

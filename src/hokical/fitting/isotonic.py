@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from hokical.core.arrays import Array, ignore_overflow
 from hokical.core.blocks import by_blocks, row_slices, rows_per_block
@@ -197,6 +196,8 @@ def _true_keys(examples: KeyedExamples) -> KeyArray:
 def _regress(
     edges: KeyArray, hits: FloatArray, mass: FloatArray, last: KeyArray, least: float
 ) -> StepCurve:
+    from scipy.optimize import isotonic_regression
+
     if edges.size == 0:
         return StepCurve(np.zeros(1), np.full(1, least))
     mass = mass[1:]

@@ -7,7 +7,6 @@ from operator import itemgetter
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from hokical.core.types import FloatArray
 
@@ -98,6 +97,8 @@ def _solve(hessian: FloatArray, gradient: FloatArray) -> tuple[FloatArray, bool]
     differ by more than floats can hold. The Hessian is overwritten; the step is nan if it has no
     positive diagonal.
     """
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
     diagonal = np.diagonal(hessian).copy()
     if not (np.isfinite(hessian.sum()) and diagonal.min() > 0.0):
         return np.full(gradient.size, np.nan), True

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from scipy.special import expit, log_expit
 
 from hokical.core.types import BoolArray, FloatArray
 from hokical.fitting.newton import minimize_convex
@@ -132,6 +131,8 @@ class _Problem:
         return {}
 
     def _evaluate(self, coef: FloatArray) -> _LinkPoint:
+        from scipy.special import expit
+
         # einsum, not matmul: the order of BLAS's sums depends on its threads, but for small blocks.
         log_odds = self.offset + np.einsum("p,pn->n", coef, self.columns)
         likely = expit(self.signs * log_odds)
@@ -178,6 +179,8 @@ class _LinkPoint:
 
 def log_losses(log_odds: FloatArray, signs: FloatArray) -> FloatArray:
     """-log of the chance given to what happened, (n,); signs are 1 for right and -1 for wrong."""
+    from scipy.special import log_expit
+
     return np.asarray(-log_expit(signs * log_odds))
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from hokical.core.arrays import Array
 from hokical.core.types import FloatArray
@@ -79,6 +78,8 @@ class StructuredProblem(LinearProblem):
 
     def invert_hessian(self, point: LinearPoint) -> Product:
         if self.is_small and point.pull.any():
+            from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
             step = max(1, self.examples.labels.size // _DENSE_ROWS)
             rows = [slice(-own.start % step, None, step) for own in self.examples.rows]
             hessian = np.sum(self.examples.map(StructuredBlock.hessian, point.proba, rows), axis=0)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from scipy.optimize import minimize
 
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.blas import one_blas_thread
@@ -40,6 +39,8 @@ class VectorProblem:
         with one_blas_thread():
             if self.examples.n_classes <= DENSE_CLASSES:
                 return minimize_convex(self.evaluate, start, max_iter)
+            from scipy.optimize import minimize
+
             options = {"maxiter": max_iter, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-8}
             found = minimize(
                 self.value_and_gradient, start, jac=True, method="L-BFGS-B", options=options

@@ -67,18 +67,13 @@ def calibration_bound(
 
 def brier_upper_bound(brier: float, n: int, delta: float) -> float:
     """True mean squared error bounded with probability 1 - delta (Chernoff, by inverting KL)."""
-    from scipy.optimize import brentq
-    from scipy.special import rel_entr
-
-    budget = math.log(1.0 / delta) / n
-    top = 1.0 - 1e-15
-
-    def excess(q: float) -> float:
-        return float(rel_entr(brier, q) + rel_entr(1.0 - brier, 1.0 - q)) - budget
-
-    if brier >= top or excess(top) <= 0.0:
-        return 1.0
-    return float(brentq(excess, brier, top, xtol=1e-12))
+    budget = -math.log(delta) / n
+    low, high = float(brier), 1.0
+    while low < (middle := 0.5 * (low + high)) < high:
+        divergence = (1.0 - brier) * math.log((1.0 - brier) / (1.0 - middle))
+        divergence += brier * math.log(brier / middle) if brier > 0.0 else 0.0
+        low, high = (middle, high) if divergence <= budget else (low, middle)
+    return high
 
 
 def _deviation(method: Method, n: int, n_bins: int, delta: float, brier: float | None) -> float:

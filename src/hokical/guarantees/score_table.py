@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -88,6 +89,10 @@ class ScoreTable(LevelCounts):
         return cls(count, errors)
 
     @property
+    def correct(self) -> IntArray:
+        return self.count - self.wrong
+
+    @property
     def total(self) -> int:
         return int(self.count.sum())
 
@@ -135,17 +140,26 @@ def group_of_level(count: IntArray) -> IntArray:
 
 
 def accuracy_intervals(
-    count: IntArray, correct: IntArray, wanted: IntArray, delta: float, *, doubt: int = 0
+    table: ScoreTable | NeighbourTable, wanted: IntArray, delta: float, *, doubt: int = 0
 ) -> FloatArray:
     """Clopper-Pearson interval (n, 2) of the group that each `wanted` level (n,) belongs to.
 
     Where a level within `doubt` of it belongs to another group, the interval covers both.
     """
-    group = group_of_level(count)
-    hits, trials = (
-        sum_by(group, part.astype(np.float64), int(group[-1]) + 1) for part in (correct, count)
-    )
-    found = clopper_pearson(hits, trials, delta=delta)
+    group, found = _group_intervals(table, delta)
     first, last = (group[np.clip(wanted + k, 0, group.size - 1)] for k in (-doubt, doubt))
     low, high = (np.stack([found[first, k], found[last, k]]) for k in (0, 1))
     return np.stack([low.min(axis=0), high.max(axis=0)], axis=1)
+
+
+@lru_cache(maxsize=16)  # a service asks with the same table and `delta` again and again
+def _group_intervals(
+    table: ScoreTable | NeighbourTable, delta: float
+) -> tuple[IntArray, FloatArray]:
+    """The group of each level, (levels,), and the interval of each group, (groups, 2)."""
+    group = group_of_level(table.count)
+    hits, trials = (
+        sum_by(group, part.astype(np.float64), int(group[-1]) + 1)
+        for part in (table.correct, table.count)
+    )
+    return group, clopper_pearson(hits, trials, delta=delta)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -72,6 +73,11 @@ def starting_levels(risk: float, source: Evidence) -> IntArray:
     return score_levels(_TEMPERATURES * math.log((1.0 - modest) / modest))
 
 
+@lru_cache(maxsize=16)  # a service asks with the same table, `risk` and `delta` again and again
+def _proven_threshold(table: ScoreTable, risk: float, delta: float, source: Evidence) -> Threshold:
+    return choose_threshold(table, risk, delta, starting_levels(risk, source))
+
+
 def fewest_examples(risk: float, delta: float, n_starts: int) -> int:
     """Number of accepted examples, none of them wrong, that the first test needs to pass."""
     return math.ceil(math.log(delta / n_starts) / math.log1p(-risk))
@@ -130,9 +136,8 @@ def selective_prediction(
     certified_on: Evidence,
 ) -> SelectivePrediction:
     """Apply the threshold that the table proves to the levels (n,) of new examples."""
-    starts = starting_levels(risk, certified_on)
-    chosen = choose_threshold(table, risk, delta, starts)
-    needed = fewest_examples(risk, delta, starts.size)
+    chosen = _proven_threshold(table, risk, delta, certified_on)
+    needed = fewest_examples(risk, delta, starting_levels(risk, certified_on).size)
     place = "the examples of the fit" if certified_on == "fit" else "the held-out examples"
     sure = f"confidence {1.0 - delta:.4g}"
     more = "Allow a larger `risk` or `delta`, or use more examples."

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import rel_entr
 
 from hokical.core.bins import sum_by
 from hokical.core.labels import as_labels
@@ -162,6 +161,8 @@ def gap_p_values(
     Chernoff's bound, which holds for rows of different confidence and any n (Hoeffding, 1963,
     doi:10.1080/01621459.1963.10500830).
     """
+    from scipy.special import rel_entr
+
     nearest = np.clip(right, says - margin, says + margin)  # the closest share that is allowed
     distance = rel_entr(right, nearest) + rel_entr(1.0 - right, 1.0 - nearest)
     return np.asarray(np.minimum(1.0, 2.0 * np.exp(-n * distance)))

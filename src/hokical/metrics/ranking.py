@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import digamma
 
 from hokical.core.bins import sum_by
 from hokical.core.types import AnyArray, FloatArray, IntArray
@@ -171,6 +170,8 @@ def area_under_risk(ranked: RankedExamples) -> FloatArray:
     errors among the K kept before and r the group's own risk. Its sum over the group is
     r w + (E - K r)(H(K + w) - H(K)).
     """
+    from scipy.special import digamma
+
     upto = np.asarray(digamma(ranked.weight_above + 1.0) + np.euler_gamma)
     steps = -np.diff(upto, axis=-1, append=0.0)
     rate = np.divide(

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.fft import dct, idct
 
 from hokical.core.types import FloatArray
 from hokical.metrics.examples import check_inside
@@ -41,6 +40,8 @@ def smooth_ece(
     >>> round(smooth_ece([0.9, 0.9, 0.9, 0.9], [True, True, True, False]), 4)
     0.15
     """
+    from scipy.fft import dct
+
     ranked = rank(confidence, correct, sample_weight)
     if bandwidth is not None:
         width = check_inside("bandwidth", bandwidth, 0.0, np.inf)
@@ -73,6 +74,8 @@ def own_bandwidth(masses: FloatArray, tolerance: float) -> FloatArray:
     smECE_s decreases in s, so |smECE_s - s| bounds the distance to the solution: it is the stopping
     rule, and from either side a bracket.
     """
+    from scipy.fft import dct
+
     coefficients = dct(masses, axis=-1, norm="ortho")
     low = np.abs(masses.sum(axis=-1))
     high = np.maximum(np.abs(masses).sum(axis=-1), low)
@@ -106,6 +109,8 @@ def cells_for(bandwidth: float, per_bandwidth: int = 64, least: int = _LEAST_CEL
 
 def _size(coefficients: FloatArray, bandwidth: FloatArray) -> FloatArray:
     """Sum over the cells of |smoothed residuals|, (...)."""
+    from scipy.fft import idct
+
     cells = coefficients.shape[-1]
     # Sharing a point between two cells adds a variance of h^2/6 on average: correct for it.
     variance = np.maximum(bandwidth**2 - 1.0 / (6.0 * cells**2), 0.0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from hokical.core.bins import bin_edges
 from hokical.core.types import FloatArray, IntArray
@@ -62,7 +62,7 @@ def reliability(
     >>> data.count.tolist(), data.accuracy.round(3).tolist()
     ([1, 3], [1.0, 0.667])
     """
-    z = -float(ndtri(0.5 * check_chance("delta", delta)))
+    z = -NormalDist().inv_cdf(0.5 * check_chance("delta", delta))
     examples = as_examples(confidence, correct, sample_weight)
     sums = BinnedSums.from_rows(examples, n_bins, bins)
     low, high = _bin_ends(examples, sums.n_bins, bins)

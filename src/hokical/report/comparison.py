@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical.calibrators.calibrator import Calibrator
 from hokical.core.arrays import to_host
@@ -22,7 +21,7 @@ from hokical.core.progress import track
 from hokical.core.storage import json_values
 from hokical.core.topk import TopK
 from hokical.core.types import IntArray
-from hokical.core.warn import FitDataWarning, warn_user
+from hokical.core.warn import ConvergenceWarning, FitDataWarning, sklearn_class, warn_user
 from hokical.metrics import summary
 from hokical.metrics.examples import Examples, Predictions
 from hokical.metrics.metric import METRICS
@@ -201,7 +200,7 @@ def _fit(calibrator: Any, logits: Logits, labels: IntArray) -> tuple[float | Non
         return None, ()
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
+        warnings.simplefilter("always", sklearn_class(ConvergenceWarning))
         calibrator.fit(logits, labels)
     seconds = time.perf_counter() - start
     for found in caught:

@@ -9,12 +9,12 @@ from importlib.metadata import version
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import clone
 
 from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.calibrator import Calibrator, check_plain_logits
-from hokical.calibrators.catalog import load_estimator_class
-from hokical.calibrators.registry import make_seeded, methods_from_logits
+from hokical.calibrators.catalog import load_estimator_class, methods_from_logits
+from hokical.calibrators.estimator import clone
+from hokical.calibrators.registry import make_seeded
 from hokical.core.arrays import to_host
 from hokical.core.blocks import row_slices
 from hokical.core.logits import Logits
@@ -116,7 +116,7 @@ class Provenance:
         """That of numbers computed now, from logits, labels and the name of either set."""
         facts = DataFacts.collect(*validation), DataFacts.collect(*test)
         versions = {"python": platform.python_version(), "hokical": VERSION}
-        versions |= {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+        versions |= {name: version(name) for name in ("numpy", "scipy")}
         now = datetime.now().astimezone().isoformat(" ", "minutes")
         return cls(*facts, seed, versions, platform.machine(), now)
 

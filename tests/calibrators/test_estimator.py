@@ -1,0 +1,193 @@
+"""Estimators of our own, with scikit-learn's base class as the reference, and without it."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import BaseEstimator
+from sklearn.base import clone as sklearn_clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_html_repr, get_tags
+
+from hokical import Dense, Gaussian, Hoki, TemperatureScaling
+from hokical.calibrators import make, method_names
+from hokical.calibrators.catalog import (
+    AUTOMATIC,
+    BINARY_ONLY,
+    BUILT_IN,
+    load_estimator_class,
+    methods_from_logits,
+)
+from hokical.calibrators.estimator import Estimator, clone
+from hokical.core.logits import Logits
+from tests.conftest import synthetic_logits
+
+NAMES = [*method_names(), "auto"]
+#: Estimators with parameters that are not the default ones, and with another inside.
+CHANGED = [
+    Hoki(noise=Gaussian(2.0), n_bins=10),
+    TemperatureScaling(bounds=(0.1, 10.0)),
+    Dense(Hoki(n_bins=5), class_axis=1),
+]
+
+
+def in_sklearn(estimator: Estimator) -> BaseEstimator:
+    """The same estimator with the methods of scikit-learn's base class in front."""
+    kind = type(estimator)
+    twin = type(kind.__name__, (Sklearn, kind), {"__init__": kind.__init__})
+    return twin(**estimator.get_params(deep=False))
+
+
+class Sklearn(BaseEstimator):
+    """scikit-learn's own methods, so that they come first."""
+
+
+@pytest.mark.parametrize("estimator", [*map(make, NAMES), *CHANGED], ids=str)
+def test_parameters_are_those_of_scikit_learn(estimator: Estimator) -> None:
+    twin = in_sklearn(estimator)
+    assert estimator.get_params() == twin.get_params()
+    assert list(estimator.get_params(deep=False)) == list(twin.get_params(deep=False))
+    assert repr(estimator) == " ".join(repr(twin).split())
+
+
+def test_parameters_inside_parameters_are_set() -> None:
+    dense = Dense(Hoki(), class_axis=1).set_params(calibrator__n_bins=7, class_axis=-1)
+    assert (dense.class_axis, dense.calibrator.n_bins) == (-1, 7)
+    dense.set_params(calibrator__n_bins=3, calibrator=Hoki(max_iter=9))
+    assert (dense.calibrator.n_bins, dense.calibrator.max_iter) == (3, 9)
+    before = dense.get_params()
+    with pytest.raises(ValueError, match=r"Hoki has no parameter 'bins'; it has .*'n_bins'"):
+        dense.set_params(class_axis=2, calibrator__bins=7)
+    with pytest.raises(ValueError, match="Dense has no parameter 'axis'"):
+        dense.set_params(class_axis=2, axis=1)
+    assert dense.get_params() == before | {"class_axis": 2}
+
+
+def test_a_long_repr_is_cut() -> None:
+    text = repr(make("ms_odir", lambdas=[0.001 * k for k in range(1000)]))
+    assert len(text) <= 703
+    assert text.startswith("MatrixScalingODIR(lambdas=[0.0, 0.001")
+    assert text.endswith("])")
+
+
+@pytest.mark.parametrize("copy", [clone, sklearn_clone])
+def test_clones_are_unfitted_and_share_nothing(copy: object) -> None:
+    logits, labels = synthetic_logits(200, 3, seed=1)
+    fitted = Hoki(noise=Gaussian(2.0)).fit(logits, labels)
+    dense = Dense(fitted)
+    for given, made in ((fitted, copy(fitted)), (fitted, copy(dense).calibrator)):  # type: ignore[operator]
+        assert made is not given
+        assert not hasattr(made, "rule_")
+        assert made.get_params() == given.get_params()
+
+
+def test_it_goes_through_a_search_a_pipeline_and_joblib(tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(300, 3, seed=2)
+    pipe = make_pipeline(FunctionTransformer(), Hoki(noise=Gaussian(2.0)))
+    search = GridSearchCV(pipe, {"hoki__n_bins": [5, 10]}, cv=3).fit(logits, labels)
+    best = search.best_estimator_[-1]
+    assert search.best_params_["hoki__n_bins"] == best.n_bins
+    expected = best.predict_confidence(logits)
+    joblib.dump(best, tmp_path / "best")
+    for again in (pickle.loads(pickle.dumps(best)), joblib.load(tmp_path / "best")):
+        np.testing.assert_array_equal(again.predict_confidence(logits), expected)
+    assert "Hoki" in estimator_html_repr(pipe)
+    assert get_tags(best).target_tags.required
+
+
+def test_weights_by_metadata_routing() -> None:
+    logits, labels = synthetic_logits(300, 3, seed=2)
+    weights = np.where(labels == 0, 3.0, 1.0)
+    with config_context(enable_metadata_routing=True):
+        asked = TemperatureScaling().set_fit_request(sample_weight=True)
+        asked = sklearn_clone(asked).set_score_request(sample_weight=True)
+        search = GridSearchCV(asked, {"max_iter": [50]}, cv=3)
+        found = search.fit(logits, labels, sample_weight=weights).best_estimator_
+        with pytest.raises(ValueError, match="sample_weight"):
+            GridSearchCV(TemperatureScaling(), {}, cv=3).fit(logits, labels, sample_weight=weights)
+    expected = TemperatureScaling(max_iter=50).fit(logits, labels, weights)
+    assert found.temperature_ == expected.temperature_
+    assert type(asked) is TemperatureScaling
+
+
+def test_errors_and_warnings_are_scikit_learns_where_it_is_loaded() -> None:
+    logits, _ = synthetic_logits(100, 3, seed=3)
+    with pytest.raises(NotFittedError, match="This Hoki instance is not fitted yet"):
+        Hoki().predict(logits)
+    with pytest.warns(ConvergenceWarning):
+        TemperatureScaling().fit(logits, logits.argmax(axis=1))
+
+
+WITHOUT = """
+import sys, warnings
+import numpy as np
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "sklearn":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import hokical
+from hokical.calibrators import make, methods_from_logits
+from hokical.core.warn import ConvergenceWarning, NotFittedError
+
+try:
+    hokical.CalibratedClassifier
+except ImportError as error:
+    print(error)
+rng = np.random.default_rng(0)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for name in [*methods_from_logits(), "auto"]:
+        cal = make(name)
+        logits = 2 * rng.normal(size=(200, 2 if cal.binary_only else 3))
+        try:
+            cal.predict(logits)
+        except NotFittedError:
+            pass
+        labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+        cal.fit(logits, labels).predict_proba(logits)
+        hokical.calibrators.estimator.clone(cal)
+    make("temps").fit(logits, logits.argmax(axis=1))
+print(ConvergenceWarning in {w.category for w in caught})
+hokical.compare((logits, labels), (logits, labels), methods=["temps"], n_resamples=10)
+hokical.Dense("temps").fit(logits[:, None], labels[:, None]).predict(logits[:, None])
+print("sklearn" in sys.modules)
+"""
+
+
+def test_everything_but_the_classifier_works_without_scikit_learn() -> None:
+    command = [sys.executable, "-c", WITHOUT]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    said = '`CalibratedClassifier` needs scikit-learn: pip install "hokical[sklearn]".'
+    assert done.stdout.splitlines() == [said, "True", "False"]
+
+
+def test_the_catalogue_knows_what_the_classes_say() -> None:
+    kinds = {name: load_estimator_class(name) for name in BUILT_IN | AUTOMATIC}
+    assert {name for name, kind in kinds.items() if kind.binary_only} == set(BINARY_ONLY)
+    assert {kind.logits_kind for kind in kinds.values()} == {Logits}
+    assert {name: kind.name for name, kind in kinds.items()} == {name: name for name in kinds}
+    assert set(BUILT_IN) <= set(methods_from_logits())
+    assert set(methods_from_logits(2)) - set(methods_from_logits(3)) == set(BINARY_ONLY)
+
+
+def test_names_are_known_without_importing_methods() -> None:
+    code = (
+        "import sys, hokical.calibrators as c; c.methods_from_logits(3); c.make('temps');"
+        "print(sorted(n for n in sys.modules if n.startswith('hokical.calibrators.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = ("base", "calibrator", "catalog", "estimator", "fitted", "registry", "temps")
+    assert eval(done.stdout) == [f"hokical.calibrators.{name}" for name in loaded]
