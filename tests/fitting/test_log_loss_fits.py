@@ -135,7 +135,7 @@ def test_a_stream_knows_what_is_known_in_memory() -> None:
     assert sample is not None
     assert sample.labels.size == 2500
     np.testing.assert_allclose(
-        best_temperature(sample).temperature, best_temperature(whole).temperature, rtol=0.3
+        best_temperature(sample).x, best_temperature(whole).x, rtol=0.3
     )
 
 

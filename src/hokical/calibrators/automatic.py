@@ -14,10 +14,10 @@ from hokical.core.topk import TopK
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.core.warn import warn_user
 from hokical.fitting.averaging import HeldOut, hold_out, tighten
+from hokical.fitting.example_stats import has_zeros
 from hokical.fitting.floor import choose_base, choose_floor
-from hokical.fitting.likelihood import CountedExamples, effective_size
+from hokical.fitting.likelihood import WeightedExamples, effective_size
 from hokical.fitting.partitions import Block, InMemory, Partition
-from hokical.fitting.scored import has_zeros
 from hokical.fitting.structured import MOST_CROSSED, count_possible, fit_structured
 from hokical.rules.answering import answer
 from hokical.rules.auto import PARTS, AutoRule
@@ -127,9 +127,9 @@ class AutoCalibrator(BaseCalibrator):
             floored,
             n_examples,
             floor,
-            base.temperature,
+            base.x,
             crossed=counted.n_classes <= MOST_CROSSED,
-            tol=tighten(TOLERANCE, base.log_loss),
+            tol=tighten(TOLERANCE, base.value),
             max_iter=MAX_ITER,
         )
         folds = {"n_folds": int(self.cv), "random_state": self.random_state}
@@ -211,7 +211,7 @@ def _find_hopeless(correct: BoolArray, labels: IntArray, n_examples: float) -> s
 
 
 def _keep_own(
-    examples: CountedExamples | None, why: str, losses: dict[str, float] | None = None
+    examples: WeightedExamples | None, why: str, losses: dict[str, float] | None = None
 ) -> Fit:
     """No calibration but a floor below probabilities of 0, and the reason."""
     rule: Rule = UncalibratedRule()

@@ -102,9 +102,9 @@ class IsotonicOneVsAllTS(TemperatureSearch):
     def _fit(self, examples: Partition) -> Fit:
         block = examples.gather(type(self).__name__).without_weightless()
         found, ending = self._search(count_block(block))
-        curves = fit_classwise(block, found.temperature)
+        curves = fit_classwise(block, found.x)
         rule = ClasswiseIsotonicRule(
-            temperature=found.temperature,
+            temperature=found.x,
             knots=np.concatenate([curve.knots for curve in curves]),
             values=np.concatenate([curve.values for curve in curves]),
             offsets=np.cumsum([0] + [curve.knots.size for curve in curves], dtype=np.int64),
