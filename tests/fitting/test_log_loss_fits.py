@@ -134,9 +134,7 @@ def test_a_stream_knows_what_is_known_in_memory() -> None:
     sample = streamed.coarse()
     assert sample is not None
     assert sample.labels.size == 2500
-    np.testing.assert_allclose(
-        best_temperature(sample).x, best_temperature(whole).x, rtol=0.3
-    )
+    np.testing.assert_allclose(best_temperature(sample).x, best_temperature(whole).x, rtol=0.3)
 
 
 def test_a_stream_without_weight_or_possible_truths_is_refused() -> None:

@@ -14,7 +14,7 @@ from hokical.core.arrays import Array, float64_scope, give_back
 from hokical.core.bins import check_count
 from hokical.core.blocks import by_blocks, per_row
 from hokical.core.warn import warn_user
-from hokical.fitting.noise_in_passes import choose_noise
+from hokical.fitting.noise_search import choose_noise
 from hokical.fitting.partitions import Partition
 from hokical.fitting.recording import RecordingPartition
 from hokical.fitting.recursion import Schedule, learn_schedule

@@ -24,7 +24,7 @@ from hokical.fitting import odir_search as penalties
 from hokical.fitting.blas import one_blas_thread
 from hokical.fitting.folds import FoldSplit
 from hokical.fitting.likelihood import WeightedExamples, count_block
-from hokical.fitting.odir_sums import LinearExamples
+from hokical.fitting.linear_examples import LinearExamples
 from hokical.fitting.partitions import Block, Partition
 from hokical.fitting.temperature import base_temperature
 from hokical.rules.odir import DirichletRule, LinearRule, MatrixRule

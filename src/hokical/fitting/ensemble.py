@@ -21,7 +21,7 @@ from hokical.core.blocks import by_blocks, per_row
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
 from hokical.fitting import likelihood
-from hokical.fitting.likelihood import WeightedExamples, ExampleSet, Moments
+from hokical.fitting.likelihood import ExampleSet, Moments, WeightedExamples
 from hokical.fitting.simplex import QuadraticModel
 
 Loss = Literal["mse", "log"]

@@ -21,9 +21,9 @@ it exist and be unique:
 import numpy as np
 
 from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.fitting.linear_examples import LinearExamples
 from hokical.fitting.linear_problem import LinearProblem
 from hokical.fitting.newton_cg import minimize_newton_cg
-from hokical.fitting.odir_sums import LinearExamples
 from hokical.fitting.solution import Solution
 
 #: Weight of mean((W_kk / t - 1)^2).

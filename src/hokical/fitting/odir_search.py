@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hokical.core.types import FloatArray
 from hokical.fitting.folds import FoldSplit
+from hokical.fitting.linear_examples import LinearExamples
 from hokical.fitting.odir_objective import identity, minimize_penalised, penalty_matrix
-from hokical.fitting.odir_sums import LinearExamples
 
 #: The grids that have a name.
 GRIDS = ("quick", "paper")

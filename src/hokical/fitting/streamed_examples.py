@@ -14,7 +14,7 @@ from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting import likelihood
 from hokical.fitting.impossible import report_left_out
-from hokical.fitting.likelihood import WeightedExamples, ExampleSet
+from hokical.fitting.likelihood import ExampleSet, WeightedExamples
 from hokical.fitting.partitions import Block, Partition, State, join_states
 
 #: Bits of a float64 that a pass of the search for a median looks at, and those that two leave.

@@ -15,7 +15,7 @@ from hokical.core.parallel import map_slices
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting import structured_kernels as kernels
 from hokical.fitting.likelihood import WeightedExamples, row_dots
-from hokical.fitting.odir_sums import LinearBlock, LinearExamples, block_rows
+from hokical.fitting.linear_examples import LinearBlock, LinearExamples, block_rows
 from hokical.rules.structured import shape_features
 
 #: Numbers per block without M, in NumPy and compiled; with it there are few blocks, for each has a

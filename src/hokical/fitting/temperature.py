@@ -17,7 +17,7 @@ from hokical.core.blocks import per_row
 from hokical.core.logits import FARTHEST, Logits
 from hokical.core.types import FloatArray
 from hokical.fitting.descent import Point, descend
-from hokical.fitting.likelihood import WeightedExamples, ExampleSet, softmax_moments
+from hokical.fitting.likelihood import ExampleSet, WeightedExamples, softmax_moments
 from hokical.fitting.solution import Solution, StopReason
 from hokical.rules.checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 

@@ -71,8 +71,7 @@ class VectorProblem:
         flat, size = self._total(lambda part: part.second_sums(theta)), theta.size
         firsts, squares, products = np.split(flat, [1 + size, 1 + size + size // 2])
         scale, bias = np.arange(size // 2), np.arange(size // 2, size)
-        hessian = products.reshape(size, size)
-        np.negative(hessian, out=hessian)
+        hessian = -products.reshape(size, size)
         hessian[scale, scale] += squares + self.ridge
         hessian[bias, bias] += firsts[1 + bias] + self.ridge
         hessian[scale, bias] += firsts[1 + scale]
