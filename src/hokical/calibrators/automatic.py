@@ -15,6 +15,7 @@ from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.core.warn import warn_user
 from hokical.fitting.averaging import HeldOut, hold_out, tighten
 from hokical.fitting.example_stats import has_zeros
+from hokical.fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical.fitting.floor import choose_base, choose_floor
 from hokical.fitting.likelihood import WeightedExamples, effective_size
 from hokical.fitting.partitions import Block, InMemory, Partition
@@ -26,8 +27,6 @@ from hokical.rules.floored import FlooredRule
 from hokical.rules.profile import ProfileRule
 from hokical.rules.softmax import UncalibratedRule
 
-#: With fewer examples than this, held-out losses say nothing.
-FEWEST_EXAMPLES = 20
 #: The classifier's own probabilities are kept unless the mean gain is this many standard errors.
 CLEARLY = 0.7
 #: The whole fit ends with a Newton step that promises no more than this in mean log loss (less

@@ -6,7 +6,7 @@ from hokical.core.warn import FitDataWarning, warn_user
 from hokical.fitting.example_stats import ExampleStats
 from hokical.rules.base import Rule
 
-#: Fewer examples than this are a handful.
+#: Fewer examples than this are a handful, from which nothing can be learned.
 FEWEST_EXAMPLES = 20
 
 

@@ -16,13 +16,12 @@ from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
 from hokical.core.blocks import per_row, sum_over_blocks
 from hokical.core.logits import FARTHEST, Logits
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.fitting.impossible import find_impossible, report_left_out
 from hokical.fitting.partitions import SUMMED_ON_HOST, Block
 
@@ -163,7 +162,7 @@ def count_block(block: Block) -> WeightedExamples:
     return scale_weights(block, weights, total)
 
 
-def leave_out_impossible(block: Block) -> tuple[FloatArray, NDArray[np.bool_]]:
+def leave_out_impossible(block: Block) -> tuple[FloatArray, BoolArray]:
     """Weights (n,) that are 0 where the true class is impossible, and those rows that counted."""
     impossible = find_impossible(block)
     return np.where(impossible, 0.0, block.counts) if impossible.any() else block.counts, impossible
@@ -179,6 +178,11 @@ def scale_weights(block: Block, weights: FloatArray, total: float) -> WeightedEx
         own = block.logits.on_host(block.logits.labels)
         labels = np.where(weights > 0.0, labels, own)
     return WeightedExamples(block.logits, labels, weights / total)
+
+
+def absent_classes(labels: IntArray, n_classes: int) -> BoolArray:
+    """Which classes (classes,) have no example."""
+    return np.asarray(np.bincount(labels, minlength=n_classes) == 0)
 
 
 def effective_size(weights: FloatArray) -> float:
