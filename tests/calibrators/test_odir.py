@@ -594,7 +594,7 @@ def scores_of(values):
         def _try(self, strength, near):
             trial = search.PenaltyTrial(strength, values(*strength), True, [])
             self.trials.append(trial)
-            if self.best is None or trial.log_loss < self.best.log_loss:
+            if len(self.trials) == 1 or trial.log_loss < self.best.log_loss:
                 self.best = trial
             return trial
 
