@@ -131,7 +131,7 @@ class WeightedExamples(ExampleSet):
 
     def sum_over_blocks(self, work: Callable[[slice, Logits], Array]) -> FloatArray:
         """The sum of `work(rows, block)` over blocks of rows, on the host."""
-        return sum_over_blocks(self.logits, lambda rows, _: work(rows, self.block(rows)))
+        return sum_over_blocks(self.logits, work, self.block)
 
     def block(self, rows: slice) -> Logits:
         """Consecutive rows; kept, with their margins, where that costs little memory."""

@@ -105,7 +105,7 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedul
 
 def _fingerprint(bins: IntArray) -> bytes:
     """The same for the same bins; short, as there is one for every step."""
-    return hashlib.blake2b(bins.astype(np.int32), digest_size=16).digest()
+    return hashlib.blake2b(bins.astype(np.int32).tobytes(), digest_size=16).digest()
 
 
 class _Step(NamedTuple):

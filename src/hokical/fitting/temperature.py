@@ -8,6 +8,7 @@ sides as a function of log beta, which is close to a straight line.
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def check_bounds(bounds: Any) -> tuple[float, float]:
 def _search(
     examples: ExampleSet, start: float, bounds: tuple[float, float], max_iter: int, tol: float
 ) -> Solution[float]:
-    found = descend(lambda s: _evaluate(examples, s, tol), start, bounds, max_iter)
+    found = descend(partial(_evaluate, examples, tol), start, bounds, max_iter)
     if not found.converged:
         return found
     point = found.point
@@ -91,7 +92,7 @@ def _search(
     return replace(found, x=temperature, value=point.value_after_step)
 
 
-def _evaluate(examples: ExampleSet, log_beta: float, tol: float) -> Point:
+def _evaluate(examples: ExampleSet, tol: float, log_beta: float) -> Point:
     """The log loss at log beta, and the step towards equal margins."""
     beta = math.exp(log_beta)
     log_sum, expected, variance = softmax_moments(examples, beta)
