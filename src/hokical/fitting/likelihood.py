@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
+from weakref import proxy
 
 import numpy as np
 
@@ -96,10 +97,13 @@ class WeightedExamples(ExampleSet):
         return work(self)
 
     def keep(self, make: Callable[..., Made], *given: Any) -> Made:
-        """`make(self, *given)`, made once for all passes (in a stream, for one)."""
+        """`make(self, *given)`, made once for all passes (in a stream, for one).
+
+        It sees these examples by a weak reference: a circle would outlive the fit, or the block.
+        """
         key = (make, *given)
         if key not in self._kept:
-            self._kept[key] = make(self, *given)
+            self._kept[key] = make(proxy(self), *given)
         return cast(Made, self._kept[key])
 
     def coarse(self) -> WeightedExamples | None:
