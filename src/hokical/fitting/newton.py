@@ -24,8 +24,8 @@ _TOLERANCE = 5e-13
 _FLAT = 1e-4
 _ENOUGH_DROP = 1e-4
 _MAX_HALVINGS = 40
-#: What rounding may add to the value, relative: in any step, and in one that promises nothing.
-_SLACK, _LAST_SLACK = 1e-14, 1e-12
+#: What rounding may add to the value, relative: in any step, and in one that is not shortened.
+_SLACK, _WHOLE_SLACK = 1e-14, 1e-12
 #: What is added to a Hessian of unit diagonal until it is positive (Levenberg, Marquardt).
 _DAMPINGS = (0.0, *(10.0**k for k in range(-14, 3, 2)))
 
@@ -50,13 +50,14 @@ def minimize_newton(
     *,
     tol: float,
     max_iter: int,
-    steepest: float = math.inf,
+    strict: bool = False,
 ) -> Solution[FloatArray]:
     """The minimum from `start`; every value is one that was evaluated.
 
     `newton_step` gives the step from a point, and whether it is Newton's own. It has converged
-    where such a step promises a drop of at most `tol`; it is still taken, and must end where no
-    slope is above the `steepest`.
+    where such a step promises a drop of at most `tol`; it is still taken. If that is `strict`, it
+    must also end where all is flat, and a step that promises nothing may not raise the value: a
+    real rise shows that all is rounding.
     """
     x, point = start, evaluate(start)
     for iteration in range(1, max_iter + 1):
@@ -65,13 +66,14 @@ def minimize_newton(
         if not 0.0 <= promise < math.inf:  # uphill, or not a number
             return Solution(x, point.value, iteration, StopReason.ROUNDING, point)
         if promise > 0.0 or not exact:
-            found = _search_line(evaluate, x, step, point.value, promise)
+            whole = strict and promise <= _TOLERANCE
+            found = _search_line(evaluate, x, step, point.value, promise, whole=whole)
             if found is None:
                 return Solution(x, point.value, iteration, StopReason.ROUNDING, point)
             x, point = found
         if promise <= (tol if exact else min(tol, _TOLERANCE)):
-            ended = exact and bool(np.abs(point.gradient).max() <= steepest)
-            reason = StopReason.CONVERGED if ended else StopReason.ROUNDING
+            flat = not strict or bool(np.abs(point.gradient).max() <= _FLAT)
+            reason = StopReason.CONVERGED if exact and flat else StopReason.ROUNDING
             return Solution(x, point.value, iteration, reason, point)
     return Solution(x, point.value, max_iter, StopReason.MAX_ITER, point)
 
@@ -82,14 +84,12 @@ def _search_line(
     step: FloatArray,
     value: float,
     promise: float,
+    *,
+    whole: bool,
 ) -> tuple[FloatArray, Place] | None:
-    """The first of whole, half, quarter ... steps that lowers the value enough, evaluated.
-
-    A step that promises nothing is not shortened: a real rise shows that all is rounding.
-    """
-    last = promise <= _TOLERANCE
-    limit = value + (_LAST_SLACK if last else _SLACK) * max(1.0, abs(value))
-    for halvings in range(1 if last else _MAX_HALVINGS):
+    """The first of whole, half, quarter ... steps that lowers the value enough, evaluated."""
+    limit = value + (_WHOLE_SLACK if whole else _SLACK) * max(1.0, abs(value))
+    for halvings in range(1 if whole else _MAX_HALVINGS):
         length = 0.5**halvings
         found = evaluate(x + length * step)
         if found.value <= limit - _ENOUGH_DROP * length * promise:
@@ -146,5 +146,5 @@ def minimize_dense(
         _DensePoint.newton_step,
         tol=tol,
         max_iter=max_iter,
-        steepest=_FLAT,
+        strict=True,
     )
