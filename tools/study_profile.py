@@ -90,7 +90,7 @@ def with_columns(columns: Columns, isotonic: bool = False) -> Method:
 
 
 def fit_temperature(logits: Logits, labels: np.ndarray) -> float:
-    return best_temperature(count_block(Block(logits, labels, None))).temperature
+    return best_temperature(count_block(Block(logits, labels, None))).x
 
 
 def log_odds(logits: Logits, temperature: float) -> np.ndarray:

@@ -116,7 +116,7 @@ def test_held_out_chances_match_fits_from_scratch():
     counted, n_examples = count_possible(Block(as_logits(logits), labels, None))
     floor, base, floored = choose_base(counted)
     options = {"crossed": True, "tol": 1e-12, "max_iter": 200}
-    fit = fit_structured(floored, n_examples, floor, base.temperature, **options)
+    fit = fit_structured(floored, n_examples, floor, base.x, **options)
     held = hold_out(counted, n_examples, fit, n_folds=3, random_state=0)
     np.testing.assert_array_equal(held.labels, labels)
     fold = assign_folds(labels, 3, draw_seed(0))
@@ -125,10 +125,10 @@ def test_held_out_chances_match_fits_from_scratch():
         others, rows = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
         part, count = count_possible(Block(as_logits(logits[others]), labels[others], None))
         part = with_floor(part, floor)
-        alone = fit_structured(part, count, floor, base.temperature, **options).rule
+        alone = fit_structured(part, count, floor, base.x, **options).rule
         asked = as_logits(logits[rows])
         own, _, structured = candidate_probabilities(alone, asked)
-        cooler = best_temperature(part).temperature
+        cooler = best_temperature(part).x
         scaled = candidate_probabilities(replace(alone, temperature=cooler), asked)[1]
         true = np.arange(rows.size), labels[rows]
         expected = np.log(np.stack([p[true] for p in (own, scaled, structured)], axis=1))

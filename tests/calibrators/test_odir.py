@@ -18,9 +18,9 @@ from sklearn.model_selection import KFold
 from hokical.calibrators import DirichletODIR, MatrixScalingODIR, load
 from hokical.core.logits import as_logits
 from hokical.core.parallel import threads
+from hokical.fitting import linear_examples
 from hokical.fitting import odir_objective as objective
 from hokical.fitting import odir_search as search
-from hokical.fitting import odir_sums
 from hokical.fitting.folds import fold_numbers
 from hokical.fitting.linear_problem import LinearProblem
 from tests.conftest import read_pair
@@ -60,7 +60,7 @@ def random_problem(seed, n=30, n_classes=3, masked=False):
         impossible = rng.random((n, n_classes)) < 0.2
         impossible[np.arange(n), labels] = False
         features[impossible] = -np.inf
-    examples = odir_sums.LinearExamples.from_logits(
+    examples = linear_examples.LinearExamples.from_logits(
         as_logits(features), labels, rng.random(n), finite_values
     )
     coef = rng.normal(size=(n_classes, n_classes + 1))
@@ -129,7 +129,7 @@ def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
         return len(point.proba), point.gradient
 
     one, whole = slope()
-    monkeypatch.setattr(odir_sums, "MIN_BLOCK_SIZE", 1)
+    monkeypatch.setattr(linear_examples, "MIN_BLOCK_SIZE", 1)
     with threads(1):
         several, cut = slope()
     with threads(4):
@@ -143,15 +143,15 @@ def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
 @settings(max_examples=10, deadline=None)
 def test_some_of_the_examples_are_as_if_there_were_no_others(seed, masked):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(odir_sums, "MIN_BLOCK_SIZE", 1)
+        patch.setattr(linear_examples, "MIN_BLOCK_SIZE", 1)
         rng = np.random.default_rng(seed)
         logits, labels, weights = rng.normal(size=(90, 3)), rng.integers(3, size=90), rng.random(90)
         logits[:30, 0] = -np.inf if masked else 0.0
         rows = rng.random(90) < 0.5
-        every = odir_sums.LinearExamples.from_logits(
+        every = linear_examples.LinearExamples.from_logits(
             as_logits(logits), labels, weights, finite_values
         )
-        some = odir_sums.LinearExamples.from_logits(
+        some = linear_examples.LinearExamples.from_logits(
             as_logits(logits[rows]), labels[rows], weights[rows], finite_values
         )
         coef, penalty = rng.normal(size=(3, 4)), np.ones((3, 4))
@@ -594,11 +594,11 @@ def scores_of(values):
         def _try(self, strength, near):
             trial = search.PenaltyTrial(strength, values(*strength), True, [])
             self.trials.append(trial)
-            if self.best is None or trial.log_loss < self.best.log_loss:
+            if len(self.trials) == 1 or trial.log_loss < self.best.log_loss:
                 self.best = trial
             return trial
 
-    examples = odir_sums.LinearExamples.from_logits(
+    examples = linear_examples.LinearExamples.from_logits(
         as_logits(np.ones((1, 30))), np.zeros(1, np.int64), np.ones(1), finite_values
     )
     return Search(examples, [], 1.0, 1)

@@ -269,8 +269,10 @@ def test_a_file_gives_back_the_fit(tmp_path):
 def test_the_function_returns_what_the_estimator_keeps():
     logits, labels = simulated(12, 300, 4)
     found = best_temperature(count_block(Block(as_logits(logits), labels, None)))
-    assert found.temperature == TemperatureScaling().fit(logits, labels).temperature_
-    assert best_temperature(count_block(Block(as_logits(logits), labels, None)), tol=1.0) != found
+    assert found.x == TemperatureScaling().fit(logits, labels).temperature_
+    assert (
+        best_temperature(count_block(Block(as_logits(logits), labels, None)), tol=1.0).x != found.x
+    )
 
 
 @pytest.mark.parametrize("name", REAL)

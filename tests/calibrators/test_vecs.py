@@ -18,7 +18,7 @@ from hokical.calibrators import TemperatureScaling, VectorScaling, load
 from hokical.core.logits import as_logits
 from hokical.core.parallel import threads
 from hokical.fitting.likelihood import count_block
-from hokical.fitting.newton import minimize_convex
+from hokical.fitting.newton import minimize_dense
 from hokical.fitting.partitions import Block
 from hokical.fitting.vector_problem import VectorProblem
 from tests.conftest import real_logits
@@ -190,7 +190,7 @@ def test_a_hessian_that_is_not_positive_is_no_convergence():
     def evaluate(x):  # a saddle, and gradients that lead uphill
         return float(x[0]), np.array([1.0, 0.0]), np.array([[-1.0, 0.0], [0.0, 1.0]])
 
-    found = minimize_convex(evaluate, np.zeros(2), 100)
+    found = minimize_dense(evaluate, np.zeros(2), 100)
     assert not found.converged
     assert_array_equal(found.x, 0.0)
     assert found.value == 0.0
@@ -202,7 +202,7 @@ def test_a_hessian_that_rounding_made_indefinite_is_damped():
     def evaluate(x):
         return 0.5 * float(x @ x), x.copy(), matrix.copy()
 
-    found = minimize_convex(evaluate, np.array([3.0, 1.0]), 200)
+    found = minimize_dense(evaluate, np.array([3.0, 1.0]), 200)
     assert not found.converged
     assert found.value < 5.0
 
@@ -284,7 +284,7 @@ def test_damped_newton_survives_a_start_from_which_newton_diverges():
         value = float(np.logaddexp(x, -x)[0] + 0.5e-3 * x[0] ** 2)
         return value, slope, np.array([[1.0 - np.tanh(x[0]) ** 2 + 1e-3]])
 
-    found = minimize_convex(evaluate, np.array([8.0]), 100)
+    found = minimize_dense(evaluate, np.array([8.0]), 100)
     assert found.converged
     assert_allclose(found.x, 0.0, atol=1e-9)
 

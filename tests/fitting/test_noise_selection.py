@@ -13,7 +13,7 @@ from hokical.fitting import noise_trials
 from hokical.fitting.noise_search import climb, take_places
 from hokical.fitting.noise_selection import one_bin_trial, paper_grid
 from hokical.fitting.noise_trials import Evaluator
-from hokical.fitting.partitions import Block, InMemory
+from hokical.fitting.partitions import Block
 from tests.conftest import synthetic_logits
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -63,9 +63,9 @@ def test_sums_are_the_same_on_the_host_and_beside_the_logits(
     logits, labels = overconfident
     weights = np.arange(labels.size) % 3.0 if weighted else None
     block = Block(as_logits(strict.asarray(logits)), labels, weights)
-    few = Evaluator(InMemory(block))(Gaussian(2.0))
+    few = Evaluator(block)(Gaussian(2.0))
     monkeypatch.setattr(noise_trials, "SUMMED_ON_HOST", 0)
-    many = Evaluator(InMemory(block))(Gaussian(2.0))
+    many = Evaluator(block)(Gaussian(2.0))
     for name in ("alpha", "beta", "sigma_hat"):
         assert getattr(few, name) == pytest.approx(getattr(many, name), rel=1e-12)
     assert few.n_examples == many.n_examples
@@ -87,7 +87,7 @@ def test_large_sets_are_scouted_then_refined_on_more_rows() -> None:
     assert found.best.n_examples == 8192
     assert {trial.n_examples for trial in found.trials} == {256, 1024, 8192}
     assert sum(trial.n_examples == 8192 for trial in found.trials) <= 8
-    on_all = Evaluator(InMemory(Block(as_logits(logits), labels, None)))
+    on_all = Evaluator(Block(as_logits(logits), labels, None))
     widths = found.noise.width * np.geomspace(0.7, 1.4, 9)
     most = max(on_all(type(found.noise).of_width(width)).sigma_hat for width in widths)
     assert on_all(found.noise).sigma_hat > 0.998 * most
@@ -118,7 +118,7 @@ def test_rows_that_take_turns_are_all_seen() -> None:
     logits, labels = synthetic_logits(33_000, 3, seed=5)
     logits[3::4] *= 0.05
     found = select_noise(logits[:32_768], labels[:32_768], families=["gaussian"])
-    on_all = Evaluator(InMemory(Block(as_logits(logits[:32_768]), labels[:32_768], None)))
+    on_all = Evaluator(Block(as_logits(logits[:32_768]), labels[:32_768], None))
     widths = np.geomspace(0.05, 20.0, 25)
     most = max(on_all(Gaussian(width)).sigma_hat for width in widths)
     assert on_all(found.noise).sigma_hat > 0.98 * most
@@ -137,7 +137,7 @@ def test_a_bad_start_is_walked_out_of() -> None:
     """The refinement on all rows does not depend on where the scouts put it."""
     logits, labels = synthetic_logits(9000, 4, seed=3)
     best = select_noise(logits, labels, families=["gaussian"]).sigma_hat
-    evaluate = Evaluator(InMemory(Block(as_logits(logits), labels, None)))
+    evaluate = Evaluator(Block(as_logits(logits), labels, None))
     found = climb(evaluate, Gaussian(0.5), 0.2)
     assert found.sigma_hat == pytest.approx(best, rel=1e-3)
 

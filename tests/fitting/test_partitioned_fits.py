@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hokical import Gaussian, Hoki, StabilityProfile, select_noise
 from hokical.calibrators import BaseCalibrator, make
 from hokical.core.logits import as_logits
-from hokical.fitting.noise_in_passes import choose_noise
+from hokical.fitting.noise_search import choose_noise
 from hokical.fitting.partitions import Block, Partition, State, join_states
 from tests.conftest import synthetic_logits
 

@@ -13,7 +13,7 @@ from hokical.core.jit import kernel
 from hokical.core.logits import Logits, as_logits
 from hokical.fitting.floor import floored_values
 from hokical.fitting.kernels import floor_rows
-from hokical.fitting.likelihood import FAR, CountedExamples
+from hokical.fitting.likelihood import FAR, WeightedExamples
 from hokical.fitting.structured_blocks import (
     CompiledBlock,
     StructuredBlock,
@@ -75,7 +75,7 @@ def test_sums() -> None:
     logits = hard_logits(np.float64)
     rng = np.random.default_rng(0)
     weights = rng.random(40) * rng.integers(0, 2, 40)
-    examples = CountedExamples(logits, rng.integers(0, 7, 40), weights / weights.sum())
+    examples = WeightedExamples(logits, rng.integers(0, 7, 40), weights / weights.sum())
     (slow,) = make_blocks(examples, 1.5, crossed=False).blocks
     fields = {name: getattr(slow, name) for name in StructuredBlock.__dataclass_fields__}
     quick = CompiledBlock(**fields)
@@ -104,7 +104,7 @@ def test_fits_are_the_same(monkeypatch, masked: bool) -> None:
 
 def test_rows_of_a_block() -> None:
     logits, labels = synthetic_logits(30, 4, seed=2)
-    examples = CountedExamples(as_logits(logits), labels, np.full(30, 1 / 30))
+    examples = WeightedExamples(as_logits(logits), labels, np.full(30, 1 / 30))
     coef = np.random.default_rng(0).normal(size=3 + 4 * 5)
     rows = np.array([7, 2, 29])
     (block,) = make_blocks(examples, 1.5, crossed=True).blocks

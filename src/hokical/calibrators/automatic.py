@@ -13,10 +13,11 @@ from hokical.core.topk import TopK
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.core.warn import ConvergenceWarning, warn_user
 from hokical.fitting.averaging import HeldOut, hold_out, tighten
+from hokical.fitting.example_stats import has_zeros
+from hokical.fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical.fitting.floor import choose_base, choose_floor
-from hokical.fitting.likelihood import CountedExamples, effective_size
+from hokical.fitting.likelihood import WeightedExamples, effective_size
 from hokical.fitting.partitions import Block, InMemory, Partition
-from hokical.fitting.scored import has_zeros
 from hokical.fitting.structured import MOST_CROSSED, count_possible, fit_structured
 from hokical.rules.answering import answer
 from hokical.rules.auto import PARTS, AutoRule
@@ -25,8 +26,6 @@ from hokical.rules.floored import FlooredRule
 from hokical.rules.profile import ProfileRule
 from hokical.rules.softmax import UncalibratedRule
 
-#: With fewer examples than this, held-out losses say nothing.
-FEWEST_EXAMPLES = 20
 #: The classifier's own probabilities are kept unless the mean gain is this many standard errors.
 CLEARLY = 0.7
 #: The whole fit ends with a Newton step that promises no more than this in mean log loss (less
@@ -126,9 +125,9 @@ class AutoCalibrator(BaseCalibrator):
             floored,
             n_examples,
             floor,
-            base.temperature,
+            base.x,
             crossed=counted.n_classes <= MOST_CROSSED,
-            tol=tighten(TOLERANCE, base.log_loss),
+            tol=tighten(TOLERANCE, base.value),
             max_iter=MAX_ITER,
         )
         folds = {"n_folds": int(self.cv), "random_state": self.random_state}
@@ -210,7 +209,7 @@ def _find_hopeless(correct: BoolArray, labels: IntArray, n_examples: float) -> s
 
 
 def _keep_own(
-    examples: CountedExamples | None, why: str, losses: dict[str, float] | None = None
+    examples: WeightedExamples | None, why: str, losses: dict[str, float] | None = None
 ) -> Fit:
     """No calibration but a floor below probabilities of 0, and the reason."""
     rule: Rule = UncalibratedRule()

@@ -16,14 +16,11 @@ from hokical.core.arrays import backend_of, float64_scope
 from hokical.core.conversion import as_two_columns
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
-from hokical.core.types import FloatArray
 from hokical.core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
-from hokical.fitting.floor import FlooredPartition
-from hokical.fitting.hopeless import warn_about_examples
+from hokical.fitting.fit_warnings import warn_about_examples
 from hokical.fitting.partitions import Block, InMemory, Partition
-from hokical.fitting.scored import ScoredPartition
-from hokical.guarantees.score_table import NeighbourTable, ScoreTable, can_be_counts
-from hokical.guarantees.scores import doubtful_levels
+from hokical.fitting.recording import RecordingPartition
+from hokical.guarantees.score_table import NeighbourTable, ScoreTable
 from hokical.guarantees.support import Support
 from hokical.rules.base import Rule
 from hokical.rules.floored import FlooredRule
@@ -34,16 +31,16 @@ class Fit:
     """The result of a fit: the rule, and numbers about the fit that are stored with it.
 
     Fields of the rule and entries of the `report` become attributes of the estimator with a
-    trailing underscore; so do those of `passing`, which are not stored.
+    trailing underscore; so do those of `unsaved`, which are not stored.
     """
 
     rule: Rule
     report: dict[str, Any] = field(default_factory=dict)
-    passing: dict[str, Any] = field(default_factory=dict)
+    unsaved: dict[str, Any] = field(default_factory=dict)
     neighbours: NeighbourTable | None = None
 
     def attributes(self) -> dict[str, Any]:
-        known = self.rule.own_fields() | self.report | self.passing
+        known = self.rule.own_fields() | self.report | self.unsaved
         return {f"{name}_": value for name, value in known.items()}
 
 
@@ -115,16 +112,15 @@ class BaseCalibrator(Calibrator, Estimator):
         if not self.fits_in_one_pass:
             examples.require_passes(type(self).__name__)
         self.__dict__.pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        scored = ScoredPartition(examples, self._count_scores)
-        if self.fits_floor:
-            floored = FlooredPartition(scored)
-            found = self._fit(floored)
-            if floored.floor > 0.0:
-                found = replace(found, rule=FlooredRule(floored.floor, found.rule))
-        else:
-            found = self._fit(scored)
-        self._keep(found, examples.n_classes, scored.table, scored.support)
-        warn_about_examples(self.name, scored.census, found.rule)
+        recording = RecordingPartition(
+            examples, keeps_labels=self.preserves_labels, fits_floor=self.fits_floor
+        )
+        found = self._fit(recording)
+        if recording.floor > 0.0:
+            found = replace(found, rule=FlooredRule(recording.floor, found.rule))
+        stats = recording.stats
+        self._keep(found, examples.n_classes, stats.scores, stats.support)
+        warn_about_examples(self.name, stats, found.rule)
         return self
 
     def _check_parameters(self) -> None:
@@ -134,7 +130,7 @@ class BaseCalibrator(Calibrator, Estimator):
         """Learn the rule."""
         raise TypeError(f"{type(self).__name__} does not implement `_fit`.")
 
-    def _tell_ending(self, n_iter: int, converged: bool, message: str) -> dict[str, Any]:
+    def _convergence_report(self, n_iter: int, converged: bool, message: str) -> dict[str, Any]:
         """Report entries on how a fit ended, with a warning if it did not converge."""
         if not converged:
             warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
@@ -174,13 +170,6 @@ class BaseCalibrator(Calibrator, Estimator):
             given = as_two_columns(given, fitting=True)
         data = as_logits(given, fitted_by=fitted_by)
         return acceptable(self, data.without_gradient() if data is given else data)
-
-    def _count_scores(self, block: Block, log_odds: FloatArray) -> ScoreTable | None:
-        """The classifier's own scores, if labels are kept and weights are counts."""
-        if not self.preserves_labels or not can_be_counts(block.weights):
-            return None
-        level = doubtful_levels([log_odds], ~block.correct, block.logits.on_host(block.logits.top))
-        return ScoreTable.from_examples(level, ~block.correct, block.weights)
 
     def check_fitted(self) -> None:
         if "rule_" not in self.__dict__:

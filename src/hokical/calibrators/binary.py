@@ -31,7 +31,7 @@ class _Logistic(BaseCalibrator):
         eta = np.stack([*features, np.ones(data.scores.size)], axis=1) @ coef
         losses = np.logaddexp(0.0, np.where(data.hits, -eta, eta))
         log_loss = float(np.average(losses, weights=data.weights))
-        ending = self._tell_ending(found.n_iter, found.converged, message)
+        ending = self._convergence_report(found.n_iter, found.converged, message)
         return Fit(self.rule_kind(*coef.tolist()), {"log_loss": log_loss, **ending})
 
 

@@ -75,6 +75,6 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     def _fit(self, examples: Partition) -> Fit:
         counted = count_examples(examples, type(self).__name__)
         found = fit_ensemble(counted, self.loss, check_bounds(self.bounds), self.max_iter)
-        ending = self._tell_ending(found.n_iter, found.converged, found.message)
-        rule = EnsembleRule(found.temperature, found.weights)
-        return Fit(rule, {"loss": found.loss, **ending})
+        ending = self._convergence_report(found.n_iter, found.converged, found.message)
+        rule = EnsembleRule(found.x, found.point)
+        return Fit(rule, {"loss": found.value, **ending})

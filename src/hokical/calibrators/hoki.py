@@ -13,10 +13,10 @@ from hokical.core.arrays import Array, float64_scope, give_back
 from hokical.core.bins import check_count
 from hokical.core.blocks import by_blocks, per_row
 from hokical.core.warn import ConvergenceWarning, warn_user
-from hokical.fitting.noise_in_passes import choose_noise
+from hokical.fitting.noise_search import choose_noise
 from hokical.fitting.partitions import Partition
+from hokical.fitting.recording import RecordingPartition
 from hokical.fitting.recursion import Schedule, learn_schedule
-from hokical.fitting.scored import ScoredPartition
 from hokical.fitting.stability_counts import count_stability, find_neighbours
 from hokical.fitting.sufficiency import SufficiencyGap, measure_sufficiency
 from hokical.rules.hoki import Curve, HokiRule, Steps
@@ -137,9 +137,10 @@ class Hoki(BaseCalibrator):
                 f"`logits` must have one column per class, the {self.n_classes_} used in `fit`; "
                 f"got {examples.n_classes}."
             )
-        scored = ScoredPartition(examples, self._count_scores)
-        table = self.table_ + count_stability(scored, self.rule_, self.table_.n_starts)
-        tables, supports = [self.fit_scores_, scored.table], [self.support_, scored.support]
+        recording = RecordingPartition(examples, keeps_labels=True, fits_floor=False)
+        table = self.table_ + count_stability(recording, self.rule_, self.table_.n_starts)
+        tables = [self.fit_scores_, recording.stats.scores]
+        supports = [self.support_, recording.stats.support]
         return self._learn_again(self, table, self.selection_, tables, supports)
 
     def merge(self, *others: Self) -> Self:
@@ -259,8 +260,8 @@ class Hoki(BaseCalibrator):
             "n_bins": n_bins,
             "table": table,
         }
-        passing = {"selection": selection}
-        return Fit(replace(rule, link=link), report, passing, find_neighbours(table))
+        unsaved = {"selection": selection}
+        return Fit(replace(rule, link=link), report, unsaved, find_neighbours(table))
 
     def _link(
         self, schedule: Schedule, table: StabilityTable, levels: int, together: bool, n_classes: int
@@ -284,7 +285,7 @@ class Hoki(BaseCalibrator):
         levels = rule.levels if isinstance(rule, HokiRule) else None
         if (table.n_starts, table.levels) != (starts, levels):
             raise ValueError("the stability table does not belong to the rule of this file.")
-        return replace(found, passing={"selection": None})
+        return replace(found, unsaved={"selection": None})
 
     def _identity(self) -> dict[str, Any]:
         """What two calibrators must share for their tables to be added."""

@@ -7,7 +7,7 @@ from hokical.calibrators.ets import MIX_N_MATCH
 from hokical.calibrators.temps import TemperatureSearch
 from hokical.fitting.impossible import warn_about_impossible
 from hokical.fitting.isotonic import fit_classwise, fit_pooled
-from hokical.fitting.likelihood import count_block
+from hokical.fitting.likelihood import absent_classes, count_block
 from hokical.fitting.partitions import Partition
 from hokical.rules.isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
 
@@ -102,12 +102,12 @@ class IsotonicOneVsAllTS(TemperatureSearch):
     def _fit(self, examples: Partition) -> Fit:
         block = examples.gather(type(self).__name__).without_weightless()
         found, ending = self._search(count_block(block))
-        curves = fit_classwise(block, found.temperature)
+        curves = fit_classwise(block, found.x)
         rule = ClasswiseIsotonicRule(
-            temperature=found.temperature,
+            temperature=found.x,
             knots=np.concatenate([curve.knots for curve in curves]),
             values=np.concatenate([curve.values for curve in curves]),
             offsets=np.cumsum([0] + [curve.knots.size for curve in curves], dtype=np.int64),
         )
-        absent = np.setdiff1d(np.arange(examples.n_classes), block.labels)
-        return Fit(rule, {"absent_classes": absent, **ending})
+        absent = absent_classes(block.labels, examples.n_classes)
+        return Fit(rule, {"absent_classes": np.flatnonzero(absent), **ending})

@@ -22,8 +22,8 @@ from hokical.fitting import odir_objective as objective
 from hokical.fitting import odir_search as penalties
 from hokical.fitting.blas import one_blas_thread
 from hokical.fitting.folds import FoldSplit
-from hokical.fitting.likelihood import CountedExamples, count_block
-from hokical.fitting.odir_sums import LinearExamples
+from hokical.fitting.likelihood import WeightedExamples, count_block
+from hokical.fitting.linear_examples import LinearExamples
 from hokical.fitting.partitions import Block, Partition
 from hokical.fitting.temperature import base_temperature
 from hokical.rules.odir import DirichletRule, LinearRule, MatrixRule
@@ -103,7 +103,7 @@ class ODIRCalibrator(BaseCalibrator):
         }
         return Fit(self.rule_kind(weight, found.x[:, -1].copy()), report)
 
-    def _feature_size(self, counted: CountedExamples) -> float:
+    def _feature_size(self, counted: WeightedExamples) -> float:
         """Mean absolute value of a feature, by weight."""
 
         def mean_size(block: Logits) -> Array:
@@ -120,7 +120,7 @@ class ODIRCalibrator(BaseCalibrator):
             pairs = list(self.cv.split(block.logits.values, block.labels))
         return folds.split_by_indices(pairs, block.n_rows, keep)
 
-    def _folds(self, counted: CountedExamples) -> list[FoldSplit]:
+    def _folds(self, counted: WeightedExamples) -> list[FoldSplit]:
         examples = (counted.logits, counted.labels)
         return folds.split_by_folds(folds.fold_numbers(*examples, int(self.cv), self.random_state))
 

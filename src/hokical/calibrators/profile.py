@@ -13,8 +13,9 @@ from hokical.core.special import expit
 from hokical.core.types import FloatArray
 from hokical.fitting.partitions import Block, Partition, State
 from hokical.fitting.profile_link import PENALTIES, LinkFit, fit_link
+from hokical.fitting.solution import Solution
 from hokical.fitting.streamed_examples import count_examples
-from hokical.fitting.temperature import TemperatureFit, best_temperature
+from hokical.fitting.temperature import best_temperature
 from hokical.rules.familiar import Familiar
 from hokical.rules.profile import ProfileRule, profile_features
 
@@ -107,7 +108,7 @@ class StabilityProfile(BaseCalibrator):
             lambda block: (np.array([np.count_nonzero(block.counting & ~block.correct)]),)
         )
         # Without a mistake the temperature is not determined.
-        temperature = found.temperature if mistakes[0] else 1.0
+        temperature = found.x if mistakes[0] else 1.0
         widths = temperature * check_widths(self.widths)
         features, correct, counts = examples.collect(
             partial(_features_of_block, temperature=temperature, widths=widths),
@@ -141,7 +142,7 @@ class StabilityProfile(BaseCalibrator):
             "loo_log_loss": link.loo_losses,
             "penalty": float(link.penalties[np.argmax(link.shares)]),
         }
-        ending = self._tell_ending(link.n_iter + found.n_iter, converged, message)
+        ending = self._convergence_report(link.n_iter + found.n_iter, converged, message)
         return Fit(rule, report | ending)
 
 
@@ -180,7 +181,7 @@ def _features_of_block(block: Block, temperature: float, widths: FloatArray) -> 
     return features, block.correct, block.counts
 
 
-def _message(temperature: float, link: LinkFit, found: TemperatureFit, change: float) -> str:
+def _message(temperature: float, link: LinkFit, found: Solution[float], change: float) -> str:
     """What was chosen, and any problems."""
     parts = [f"temperature {temperature:.4g}"]
     corrections = np.where(link.penalties < np.inf, link.shares, 0.0)

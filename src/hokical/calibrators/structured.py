@@ -6,17 +6,17 @@ import numpy as np
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count, check_positive
+from hokical.core.types import FloatArray
 from hokical.fitting.floor import choose_base
-from hokical.fitting.likelihood import CountedExamples
-from hokical.fitting.newton import Minimum
+from hokical.fitting.likelihood import WeightedExamples
 from hokical.fitting.partitions import Partition
+from hokical.fitting.solution import Solution
 from hokical.fitting.structured import (
     MOST_CROSSED,
     STRENGTH,
     count_possible,
     fit_structured,
 )
-from hokical.fitting.temperature import TemperatureFit
 from hokical.rules.structured import StructuredRule
 
 
@@ -130,18 +130,18 @@ class StructuredScaling(BaseCalibrator):
             floored,
             n_examples,
             floor,
-            base.temperature,
+            base.x,
             crossed=size <= MOST_CROSSED if self.cross == "auto" else bool(self.cross),
             strength=float(self.strength),
             tol=float(self.tol),
             max_iter=self.max_iter,
         )
         message = _message(counted, base, found.minimum)
-        ending = self._tell_ending(found.minimum.n_iter, message == "converged", message)
+        ending = self._convergence_report(found.minimum.n_iter, message == "converged", message)
         return Fit(found.rule, {"log_loss": found.log_loss, **ending})
 
 
-def _message(examples: CountedExamples, base: TemperatureFit, found: Minimum) -> str:
+def _message(examples: WeightedExamples, base: Solution[float], found: Solution[FloatArray]) -> str:
     """How the fit ended, and what to do if it did not end well."""
     if not found.converged:
         return f"no answer in {found.n_iter} iterations. Raise `max_iter` or `tol`."
@@ -153,7 +153,7 @@ def _message(examples: CountedExamples, base: TemperatureFit, found: Minimum) ->
     if not base.converged:
         return (
             "no temperature is best, because the log loss falls all the way to temperature 0 or "
-            f"does not depend on it; {base.temperature:g} was taken. Use more validation examples, "
+            f"does not depend on it; {base.x:g} was taken. Use more validation examples, "
             "some of which are wrong."
         )
     return "converged"

@@ -6,7 +6,9 @@ import numpy as np
 
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.core.bins import check_count
+from hokical.fitting.likelihood import ExampleSet
 from hokical.fitting.partitions import Partition
+from hokical.fitting.solution import Solution
 from hokical.fitting.streamed_examples import count_examples
 from hokical.fitting.temperature import BOUNDS, MAX_ITER, best_temperature, check_bounds
 from hokical.rules.softmax import TemperatureRule, UncalibratedRule
@@ -48,11 +50,11 @@ class TemperatureSearch(BaseCalibrator):
         check_bounds(self.bounds)
         check_count(self.max_iter, name="max_iter")
 
-    def _search(self, counted: Any) -> tuple[Any, dict[str, Any]]:
-        """The best TemperatureFit, and what to report of the search."""
+    def _search(self, counted: ExampleSet) -> tuple[Solution[float], dict[str, Any]]:
+        """The best temperature, and what to report of the search."""
         bounds = check_bounds(self.bounds)
         found = best_temperature(counted, bounds=bounds, max_iter=self.max_iter)
-        return found, self._tell_ending(found.n_iter, found.converged, found.message)
+        return found, self._convergence_report(found.n_iter, found.converged, found.message)
 
 
 class TemperatureScaling(TemperatureSearch):
@@ -87,4 +89,4 @@ class TemperatureScaling(TemperatureSearch):
 
     def _fit(self, examples: Partition) -> Fit:
         found, ending = self._search(count_examples(examples, type(self).__name__))
-        return Fit(TemperatureRule(found.temperature), {"log_loss": found.log_loss, **ending})
+        return Fit(TemperatureRule(found.x), {"log_loss": found.value, **ending})

@@ -3,9 +3,9 @@
 from hokical.calibrators.base import BaseCalibrator, Fit
 from hokical.calibrators.temps import GUO
 from hokical.core.bins import check_count, check_positive
-from hokical.core.types import IntArray
-from hokical.fitting.newton import Minimum
+from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.partitions import Partition
+from hokical.fitting.solution import Solution, StopReason
 from hokical.fitting.streamed_examples import count_examples
 from hokical.fitting.vector_problem import VectorProblem, choose_units
 from hokical.rules.vector import VectorRule
@@ -72,19 +72,17 @@ class VectorScaling(BaseCalibrator):
         problem = VectorProblem(counted, float(self.ridge), *choose_units(counted))
         found = problem.solve(self.max_iter)
         log_loss, class_losses = problem.losses(found.x)
-        message = _message(found, self.max_iter, problem.separated_classes(found.x, class_losses))
-        ending = self._tell_ending(found.n_iter, message == "converged", message)
+        message = _message(found, problem.separated_classes(found.x, class_losses))
+        ending = self._convergence_report(found.n_iter, message == "converged", message)
         bias = found.x[found.x.size // 2 :]
         # The solver leaves a constant without effect undetermined.
         rule = VectorRule(problem.scale(found.x), bias - bias.mean())
         return Fit(rule, {"log_loss": log_loss, **ending})
 
 
-def _message(found: Minimum, max_iter: int, separated: IntArray) -> str:
+def _message(found: Solution[FloatArray], separated: IntArray) -> str:
     """How the fit ended, with a remedy if it did not converge."""
-    if not found.converged and found.n_iter >= max_iter:
-        return f"no solution in {found.n_iter} iterations. Raise `max_iter`."
-    if separated.size:
+    if separated.size and found.reason is not StopReason.MAX_ITER:
         some = ", ".join(str(k) for k in separated[:5]) + (", ..." if separated.size > 5 else "")
         return (
             f"the validation examples of class {some} are perfectly separated from all others, so "
@@ -92,9 +90,4 @@ def _message(found: Minimum, max_iter: int, separated: IntArray) -> str:
             "Use more validation examples, including wrong ones, or raise `ridge`, for example to "
             "0.01."
         )
-    if not found.converged:
-        return (
-            "rounding errors hide the optimum. Look for examples with extreme logits or hardly "
-            "any differences between them, or raise `ridge`."
-        )
-    return "converged"
+    return found.message

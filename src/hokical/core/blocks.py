@@ -80,16 +80,20 @@ def per_row(
     return to_host(by_blocks(work, logits, floats_per_row))
 
 
-def sum_over_blocks(logits: Any, work: Callable[[slice, Any], Any]) -> FloatArray:
+def sum_over_blocks(
+    logits: Any, work: Callable[[slice, Any], Any], part: Callable[[slice], Any] | None = None
+) -> FloatArray:
     """Sum `work(rows, block)`, arrays of one shape, over all blocks in order.
 
-    Block sums are added at the end, in order, so the number of threads changes nothing.
+    Block sums are added at the end, in order, so the number of threads changes nothing. `part`
+    makes the block of some rows; by default `logits.part` does.
     """
     size = logits.n_columns
     step = logits.n_rows if logits.is_traced else rows_per_block(size, _block_size(logits))
-
-    def one(rows: slice) -> Any:
-        return work(rows, logits if rows.stop - rows.start == logits.n_rows else logits.part(rows))
-
-    parts = map_slices(one, logits.n_rows, step, threads=logits.is_numpy)
+    if logits.n_rows <= step:
+        return np.asarray(to_host(work(slice(0, logits.n_rows), logits)))
+    make = part or logits.part
+    parts = map_slices(
+        lambda rows: work(rows, make(rows)), logits.n_rows, step, threads=logits.is_numpy
+    )
     return np.asarray(np.sum([to_host(part) for part in parts], axis=0))

@@ -12,11 +12,11 @@ from hokical.core.portable import uniform_draws
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.blas import one_blas_thread
 from hokical.fitting.floor import ROUGH_TOLERANCE
-from hokical.fitting.likelihood import CountedExamples
+from hokical.fitting.likelihood import WeightedExamples
 from hokical.fitting.linear_problem import LinearPoint
-from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import minimize_newton_cg, solve_cg
 from hokical.fitting.simplex import AverageLoss, best_weights
+from hokical.fitting.solution import Solution
 from hokical.fitting.structured import StructuredFit
 from hokical.fitting.structured_blocks import StructuredBlock, make_blocks
 from hokical.fitting.temperature import best_temperature, log_step
@@ -84,7 +84,7 @@ class HeldOut:
 
 
 def hold_out(
-    examples: CountedExamples,
+    examples: WeightedExamples,
     n_examples: float,
     fit: StructuredFit,
     *,
@@ -115,7 +115,9 @@ def hold_out(
     return HeldOut(some.logits, some.labels, some.weights, n_examples * share, found, converged)
 
 
-def _leave_out(whole: LinearPoint, kept: FloatArray, found: Minimum) -> tuple[FloatArray, bool]:
+def _leave_out(
+    whole: LinearPoint, kept: FloatArray, found: Solution[FloatArray]
+) -> tuple[FloatArray, bool]:
     """The coefficients (p,) with weights multiplied by `kept` (n,), and whether they are final."""
     problem = whole.problem
     others = replace(problem, examples=problem.examples.weigh(kept))
@@ -142,7 +144,7 @@ def tighten(tolerance: float, loss: float) -> float:
 
 
 def _sharpen(
-    whole: LinearPoint, floored: CountedExamples, kept: list[FloatArray], temperature: float
+    whole: LinearPoint, floored: WeightedExamples, kept: list[FloatArray], temperature: float
 ) -> FloatArray:
     """What z is to be multiplied with for temperature scaling without each fold, (folds,)."""
     data = whole.problem.examples
@@ -159,14 +161,14 @@ def _sharpen(
                 tol=ROUGH_TOLERANCE,
                 start=temperature,
             )
-            step = np.log(temperature / exact.temperature)
+            step = np.log(temperature / exact.x)
         found.append(step)
     return np.exp(found)
 
 
 def _ask(
     whole: LinearPoint,
-    some: CountedExamples,
+    some: WeightedExamples,
     fold: IntArray,
     coefs: list[FloatArray],
     sharper: FloatArray,

@@ -12,8 +12,9 @@ from hokical.core.blocks import per_row
 from hokical.core.types import BoolArray, FloatArray
 from hokical.fitting.impossible import report_left_out
 from hokical.fitting.likelihood import leave_out_impossible
-from hokical.fitting.newton import Evaluation, Minimum, minimize_convex
+from hokical.fitting.newton import Evaluation, minimize_dense
 from hokical.fitting.partitions import Partition
+from hokical.fitting.solution import Solution
 from hokical.rules.binary import LARGEST_KEY, log_odds
 
 #: Most Newton steps; a handful is enough as a rule.
@@ -59,7 +60,7 @@ def read_binary(examples: Partition, who: str) -> BinaryExamples:
 
 def fit_logistic(
     examples: BinaryExamples, features: Sequence[FloatArray], *, rising: bool = False
-) -> tuple[FloatArray, Minimum]:
+) -> tuple[FloatArray, Solution[FloatArray]]:
     """Coefficients of the features (n,) and, last, the intercept, by least log loss on the targets.
 
     With `rising` none is negative: of the best fits with some of the features, the best one that
@@ -77,7 +78,7 @@ def fit_logistic(
         if spread > max(_LEAST_SPREAD, _ROUNDING_SPREAD * sizes[k])
     ]
     columns = {k: (features[k] - centres[k]) / spreads[k] for k in useful}
-    best: tuple[FloatArray, Minimum] | None = None
+    best: tuple[FloatArray, Solution[FloatArray]] | None = None
     for size in range(len(useful), -1, -1):
         for chosen in combinations(useful, size):
             found = _minimize(examples, [columns[k] for k in chosen])
@@ -94,7 +95,7 @@ def fit_logistic(
     return best
 
 
-def _minimize(examples: BinaryExamples, columns: list[FloatArray]) -> Minimum:
+def _minimize(examples: BinaryExamples, columns: list[FloatArray]) -> Solution[FloatArray]:
     from scipy.special import expit
 
     table = np.stack([*columns, np.ones(examples.scores.size)], axis=1)
@@ -109,7 +110,7 @@ def _minimize(examples: BinaryExamples, columns: list[FloatArray]) -> Minimum:
         hessian = (table * curvature[:, None]).T @ table + _RIDGE * np.eye(x.size)
         return float(value), gradient, hessian
 
-    return minimize_convex(evaluate, np.zeros(table.shape[1]), MAX_ITER)
+    return minimize_dense(evaluate, np.zeros(table.shape[1]), MAX_ITER)
 
 
 def fit_venn_abers(examples: BinaryExamples) -> tuple[FloatArray, FloatArray, FloatArray]:

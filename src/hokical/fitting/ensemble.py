@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Literal
 
 import numpy as np
 
@@ -20,14 +21,16 @@ from hokical.core.blocks import by_blocks, per_row
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
 from hokical.fitting import likelihood
-from hokical.fitting.likelihood import CountedExamples, ExampleSet, Moments, Parts
-from hokical.fitting.simplex import Bowl
+from hokical.fitting.likelihood import ExampleSet, Moments, WeightedExamples
+from hokical.fitting.simplex import QuadraticModel
+
+Loss = Literal["mse", "log"]
 
 _TINY = 1e-300  # keeps the log of an impossible truth finite
 
 
 @dataclass(frozen=True, eq=False)
-class Quadratic(Bowl):
+class JointModel(QuadraticModel):
     """A loss around weights w: by w alone, and by s = log beta."""
 
     slope: float
@@ -35,94 +38,51 @@ class Quadratic(Bowl):
     mixed: FloatArray  # (3,), derivative of the gradient by s
 
 
-@dataclass(frozen=True, eq=False)
-class LogSlice:
-    """Mean log loss, summed over the examples for all weights anew."""
+def mixture_loss(
+    examples: ExampleSet, loss: Loss, beta: float
+) -> Callable[[FloatArray], JointModel]:
+    """The loss at one temperature, as a function of the weights (3,).
 
-    parts: Parts[MixturePart]
-    beta: float
-
-    def around(self, weights: FloatArray) -> Quadratic:
-        sums = self.parts.total(lambda part: part.log_rows(self.beta).sums(weights))
-        value, slope, curvature = sums[:3].tolist()
-        return Quadratic(value, sums[3:6], sums[9:].reshape(3, 3), slope, curvature, sums[6:9])
-
-
-@dataclass(frozen=True, eq=False)
-class LogRows:
-    """Per example: `parts` (3, n), the true class's probability under each part of the mixture."""
-
-    parts: FloatArray
-    first: FloatArray  # (n,), derivative of parts[0] by s
-    second: FloatArray  # (n,)
-    counts: FloatArray  # (n,), weights of the examples
-
-    def sums(self, weights: FloatArray) -> FloatArray:
-        """The loss's value, slope, curvature, gradient, mixed derivative and Hessian, (18,)."""
-        p = np.maximum(weights @ self.parts, _TINY)
-        relative = self.parts / p
-        first = weights[0] * self.first / p
-        counted = relative * self.counts
-        mixed = counted @ first
-        mixed[0] -= np.sum(self.counts * self.first / p)
-        value = -np.sum(self.counts * np.log(p))
-        slope = -np.sum(self.counts * first)
-        curvature = np.sum(self.counts * (first**2 - weights[0] * self.second / p))
-        gradient, hessian = -counted.sum(axis=1), counted @ relative.T
-        return np.concatenate([[value, slope, curvature], gradient, mixed, hessian.ravel()])
+    One pass over the logits for the squared distance; for the log loss one for all weights while
+    the examples are in memory, else one for each.
+    """
+    if loss == "log":
+        return partial(_log_model, examples, beta)
+    sums = examples.total(lambda part: part.keep(MixturePart).square_sums(beta))
+    gram, true = np.zeros((3, 3, 3)), np.zeros((3, 3))
+    gram[:, 0, 0], gram[:, 0, 1], true[:, 0] = sums[:9].reshape(3, 3)
+    gram[:, 1, 0] = gram[:, 0, 1]
+    gram[0, 1, 1], with_uniform, true[0, 1] = sums[9:]
+    # Any distribution over the possible classes has this product with the uniform one.
+    gram[0, 2, :] = gram[0, :, 2] = true[0, 2] = with_uniform
+    return partial(_square_model, gram, true)
 
 
-@dataclass(frozen=True, eq=False)
-class SquareSlice:
+def _log_model(examples: ExampleSet, beta: float, weights: FloatArray) -> JointModel:
+    """Mean log loss around the weights."""
+    sums = examples.total(lambda part: part.keep(MixturePart).log_sums(beta, weights))
+    value, slope, curvature = sums[:3].tolist()
+    return JointModel(value, sums[3:6], sums[9:].reshape(3, 3), slope, curvature, sums[6:9])
+
+
+def _square_model(gram: FloatArray, true: FloatArray, weights: FloatArray) -> JointModel:
     """Mean squared distance to the one-hot truth: w' gram w - 2 true' w + 1.
 
     `gram` (3, 3, 3) and `true` (3, 3) hold the value and the two derivatives by s along their
     first axis.
     """
-
-    gram: FloatArray
-    true: FloatArray
-
-    def around(self, weights: FloatArray) -> Quadratic:
-        pull = self.gram @ weights  # (3 derivatives, 3)
-        value, slope, curvature = ((pull - 2.0 * self.true) @ weights).tolist()
-        gradient, mixed, _ = 2.0 * (pull - self.true)
-        return Quadratic(1.0 + value, gradient, 2.0 * self.gram[0], slope, curvature, mixed)
-
-
-#: A loss at one temperature, as a function of the weights.
-Slice = LogSlice | SquareSlice
-
-
-class Mixture:
-    """The losses of all examples, at any temperature."""
-
-    def __init__(self, examples: ExampleSet) -> None:
-        self.examples = examples
-        self._parts = examples.prepare(MixturePart)
-
-    def log_slice(self, beta: float) -> LogSlice:
-        """A pass over the logits, for as many weights as needed while in memory."""
-        return LogSlice(self._parts, beta)
-
-    def square_slice(self, beta: float) -> SquareSlice:
-        """One pass over the logits."""
-        sums = self._parts.total(lambda part: part.square_sums(beta))
-        gram, true = np.zeros((3, 3, 3)), np.zeros((3, 3))
-        gram[:, 0, 0], gram[:, 0, 1], true[:, 0] = sums[:9].reshape(3, 3)
-        gram[:, 1, 0] = gram[:, 0, 1]
-        gram[0, 1, 1], with_uniform, true[0, 1] = sums[9:]
-        # Any distribution over the possible classes has this product with the uniform one.
-        gram[0, 2, :] = gram[0, :, 2] = true[0, 2] = with_uniform
-        return SquareSlice(gram, true)
+    product = gram @ weights  # (3 derivatives, 3)
+    value, slope, curvature = ((product - 2.0 * true) @ weights).tolist()
+    gradient, mixed, _ = 2.0 * (product - true)
+    return JointModel(1.0 + value, gradient, 2.0 * gram[0], slope, curvature, mixed)
 
 
 class MixturePart:
     """Examples in memory, and what does not depend on the temperature."""
 
-    def __init__(self, examples: CountedExamples) -> None:
+    def __init__(self, examples: WeightedExamples) -> None:
         self.examples = examples
-        self._latest: tuple[float, LogRows] | None = None
+        self._latest: tuple[float, Moments] | None = None
         self._plain_terms: dict[int, Array] = {}
 
     @cached_property
@@ -142,19 +102,35 @@ class MixturePart:
         once, twice = by_blocks(_plain_sums, logits)
         return logits.on_host(once), logits.on_host(twice)
 
-    def log_rows(self, beta: float) -> LogRows:
-        """One pass over the logits; the latest is kept, as weights are tried on it in turn."""
-        if self._latest is None or self._latest[0] != beta:
-            self._latest = (beta, self._new_log_rows(beta))
-        return self._latest[1]
+    def log_sums(self, beta: float, weights: FloatArray) -> FloatArray:
+        """The log loss's value, slope, curvature, gradient, mixed derivative and Hessian, (18,)."""
+        counts = self.examples.weights
+        parts, own_first, own_second = self._true_parts(beta)
+        p = np.maximum(weights @ parts, _TINY)
+        relative = parts / p
+        first = weights[0] * own_first / p
+        counted = relative * counts
+        mixed = counted @ first
+        mixed[0] -= np.sum(counts * own_first / p)
+        value = -np.sum(counts * np.log(p))
+        slope = -np.sum(counts * first)
+        curvature = np.sum(counts * (first**2 - weights[0] * own_second / p))
+        gradient, hessian = -counted.sum(axis=1), counted @ relative.T
+        return np.concatenate([[value, slope, curvature], gradient, mixed, hessian.ravel()])
 
-    def _new_log_rows(self, beta: float) -> LogRows:
-        logits = self.examples.logits
-        moments = by_blocks(lambda block: likelihood.moment_sums(block, beta), logits)
-        zeroth, first, second = (logits.on_host(sums) for sums in moments)
-        true = _true_class(self.examples.true_margins, beta, (zeroth, first, second), np)
-        parts = np.stack([true[0], self.plain_true, self.uniform])
-        return LogRows(parts, true[1], true[2], self.examples.weights)
+    def _true_parts(self, beta: float) -> Moments:
+        """The true class's probability under each part (3, n), and derivatives of the first by s.
+
+        One pass over the logits; the latest is kept, as weights are tried on it in turn.
+        """
+        if self._latest is None or self._latest[0] != beta:
+            logits = self.examples.logits
+            moments = by_blocks(lambda block: likelihood.moment_sums(block, beta), logits)
+            zeroth, first, second = (logits.on_host(part) for part in moments)
+            true = _true_class(self.examples.true_margins, beta, (zeroth, first, second), np)
+            parts = np.stack([true[0], self.plain_true, self.uniform])
+            self._latest = (beta, (parts, true[1], true[2]))
+        return self._latest[1]
 
     def square_sums(self, beta: float) -> FloatArray:
         """Sums of a.a, a.q, a_true with their derivatives by s; of q.q, the uniform, q_true; (12,).

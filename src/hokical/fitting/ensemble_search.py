@@ -8,17 +8,19 @@ the examples, and the best are followed to the bottom on all.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from hokical.core.types import FloatArray
-from hokical.fitting.ensemble import Mixture, Quadratic, Slice
+from hokical.fitting.descent import Point, descend
+from hokical.fitting.ensemble import JointModel, Loss, mixture_loss
 from hokical.fitting.likelihood import ExampleSet, typical_spread
-from hokical.fitting.newton import Point, descend
 from hokical.fitting.simplex import GAIN, WEIGHT_STEPS, best_weights
-from hokical.fitting.temperature import best_temperature, ending_message
+from hokical.fitting.solution import Solution
+from hokical.fitting.temperature import best_temperature
 
 #: A search for where the search proper starts is over when its next step promises less than this.
 _ROUGH_GAIN = 1e-8
@@ -37,73 +39,50 @@ _SAME_VALLEY = 0.1
 _ALONE = np.array([1.0, 0.0, 0.0])
 
 
-@dataclass(frozen=True, eq=False)
-class EnsembleFit:
-    """A fitted temperature, the weights (3,), their loss, and how the search ended."""
-
-    temperature: float
-    weights: FloatArray
-    loss: float
-    n_iter: int
-    converged: bool
-    message: str
-
-
 def fit_ensemble(
-    examples: ExampleSet, loss: str, bounds: tuple[float, float], max_iter: int
-) -> EnsembleFit:
-    """Downhill from the best temperature alone, as the authors have it, and from every valley."""
-    if examples.mean_true_margin == 0.0:
-        return _fit_without_mistakes(examples, loss, bounds)
-    ends = (-math.log(bounds[1]), -math.log(bounds[0]))
-    grid = _grid(examples, ends)
+    examples: ExampleSet, loss: Loss, bounds: tuple[float, float], max_iter: int
+) -> Solution[float]:
+    """The best temperature, with the weights (3,) as its `point`.
+
+    Downhill from the best temperature alone, as the authors have it, and from every valley.
+    """
     coarse = examples.coarse()
     if coarse is not None and coarse.mean_true_margin == 0.0:
         coarse = None
     some = examples if coarse is None else coarse
-    rough = _Profile(Mixture(some), loss, gain=_ROUGH_GAIN)
     plain = best_temperature(some, bounds=bounds)
-    start = descend(rough.point_alone, -math.log(plain.temperature), ends, WEIGHT_STEPS).point.at
-
-    profile = _Profile(Mixture(examples), loss)
-    alone = descend(profile.point_alone, start, ends, max_iter)
-    found = profile.fit(alone.point.at, bounds, max_iter)
-    doubt = math.inf if coarse is None else _DOUBT
-    scan = rough if coarse is None else _Profile(Mixture(coarse.every(2)), loss, gain=_ROUGH_GAIN)
-    found = _best_of(profile, found, _valleys(scan, grid, doubt), bounds, max_iter)
-    if found.weights[0] == 0.0 and coarse is not None:
-        # No temperature gained anything; that no other would is only known for some examples.
-        found = _best_of(profile, found, _valleys(profile, grid, math.inf), bounds, max_iter)
+    profile = _Profile(examples, loss, bounds, max_iter)
+    if examples.mean_true_margin == 0.0:  # plain temperature scaling at its bound is best
+        value = mixture_loss(examples, loss, 1.0 / plain.x)(_ALONE).value
+        return replace(plain, value=value, point=_ALONE.copy())
+    rough = _Profile(some, loss, bounds, WEIGHT_STEPS, gain=_ROUGH_GAIN)
+    start = descend(rough.point_alone, plain.x, bounds, WEIGHT_STEPS).x
+    found = profile.fit(descend(profile.point_alone, start, bounds, max_iter).x)
+    grid = _grid(examples, bounds)
+    if coarse is None:
+        found = profile.best_of(found, _valleys(rough, grid, math.inf))
+    else:
+        scan = _Profile(coarse.every(2), loss, bounds, WEIGHT_STEPS, gain=_ROUGH_GAIN)
+        found = profile.best_of(found, _valleys(scan, grid, _DOUBT))
+        if found.point[0] == 0.0:
+            # No temperature gained anything; that no other would is only known for some examples.
+            found = profile.best_of(found, _valleys(profile, grid, math.inf))
     return replace(found, n_iter=profile.n_passes)
 
 
-def _best_of(
-    profile: _Profile,
-    found: EnsembleFit,
-    starts: list[float],
-    bounds: tuple[float, float],
-    max_iter: int,
-) -> EnsembleFit:
-    """The best of a fit and those from other starts, as log(1/temperature)."""
-    for start in starts:
-        if abs(start + math.log(found.temperature)) > _SAME_VALLEY or found.weights[0] == 0.0:
-            other = profile.fit(start, bounds, max_iter)
-            found = other if other.loss < found.loss else found
-    return found
-
-
-def _grid(examples: ExampleSet, ends: tuple[float, float]) -> list[float]:
+def _grid(examples: ExampleSet, bounds: tuple[float, float]) -> list[float]:
     """Values of log(1/temperature), ascending, from softmaxes that are flat to ones that are sharp.
 
     Some lie around the plain softmax, where a mixture of both acts like a temperature in between.
     """
     spread = math.log(typical_spread(examples))
     steps = np.linspace(_FLAT - spread, _SHARP - spread, _GRID).tolist()
-    return sorted({min(max(at, ends[0]), ends[1]) for at in [*steps, *_NEAR_PLAIN]})
+    low, high = -math.log(bounds[1]), -math.log(bounds[0])
+    return sorted({min(max(at, low), high) for at in [*steps, *_NEAR_PLAIN]})
 
 
 def _valleys(profile: _Profile, grid: list[float], doubt: float) -> list[float]:
-    """Where on the grid to start: next to each local minimum, the best few, the best first.
+    """Temperatures of the grid to start at: next to each minimum, the best few, the best first.
 
     The slopes tell where a minimum lies between two points; they are 0 where no temperature has a
     weight.
@@ -117,16 +96,8 @@ def _valleys(profile: _Profile, grid: list[float], doubt: float) -> list[float]:
         if left.slope <= 0.0 <= right.slope and left.slope < right.slope
     ]
     ranked = sorted([*low, *between, *high], key=lambda point: point.value)
-    return [point.at for point in ranked[:_VALLEYS] if point.value <= ranked[0].value + doubt]
-
-
-def _fit_without_mistakes(
-    examples: ExampleSet, loss: str, bounds: tuple[float, float]
-) -> EnsembleFit:
-    """Every label has the top logit: plain temperature scaling at its bound is best."""
-    plain = best_temperature(examples, bounds=bounds)
-    value = _slice(Mixture(examples), loss, 1.0 / plain.temperature).around(_ALONE).value
-    return EnsembleFit(plain.temperature, _ALONE.copy(), value, 2, False, plain.message)
+    best = [point for point in ranked[:_VALLEYS] if point.value <= ranked[0].value + doubt]
+    return [math.exp(-point.at) for point in best]
 
 
 class _Profile:
@@ -136,58 +107,65 @@ class _Profile:
     takes into account how the weights follow, within the face of the simplex they lie on.
     """
 
-    def __init__(self, mixture: Mixture, loss: str, *, gain: float = GAIN) -> None:
-        self.mixture = mixture
-        self.gain = gain
-        self.loss = loss
+    def __init__(
+        self,
+        examples: ExampleSet,
+        loss: Loss,
+        bounds: tuple[float, float],
+        max_iter: int,
+        *,
+        gain: float = GAIN,
+    ) -> None:
+        self.examples, self.loss, self.gain = examples, loss, gain
+        self.bounds, self.max_iter = bounds, max_iter
         self.weights = _ALONE  # the latest best ones, and how they go on with s
         self.drift = np.zeros(3)
         self.n_passes = 0
-        self._latest: tuple[float, Slice] | None = None
+        self._latest: tuple[float, Callable[[FloatArray], JointModel]] | None = None
 
     def point(self, log_beta: float) -> Point:
         """The loss at the best weights."""
-        at = self._slice(log_beta)
-        self.weights = best_weights(at, self.weights, gain=self.gain)
-        here = at.around(self.weights)
+        loss = self._loss_at(log_beta)
+        self.weights = best_weights(loss, self.weights, gain=self.gain)
+        here = loss(self.weights)
         self.drift = _weights_drift(here, self.weights)
         curvature = here.curvature + float(here.mixed @ self.drift)
         return _newton_point(log_beta, here, curvature, self.gain)
 
-    def fit(self, start: float, bounds: tuple[float, float], max_iter: int) -> EnsembleFit:
-        """Downhill from a temperature, with the weights following."""
-        ends = (-math.log(bounds[1]), -math.log(bounds[0]))
-        found = descend(self.point, start, ends, max_iter)
-        converged = found.ending == "converged"
-        message = "converged" if converged else ending_message(found.ending, bounds, max_iter)
-        if not converged:
-            self.point(found.point.at)  # the weights there, as other points may have followed
-        # The last step is too short to need another look, so the weights go with it unseen.
-        last = found.point.step if converged else 0.0
-        weights = np.maximum(self.weights + last * self.drift, 0.0)
-        return EnsembleFit(
-            min(max(math.exp(-found.point.at - last), bounds[0]), bounds[1]),
-            weights / weights.sum(),
-            found.point.value,
-            found.n_iter,
-            converged,
-            message,
-        )
-
     def point_alone(self, log_beta: float) -> Point:
         """The loss without a mixture: all weight on the scaled softmax."""
-        here = self._slice(log_beta).around(_ALONE)
+        here = self._loss_at(log_beta)(_ALONE)
         return _newton_point(log_beta, here, here.curvature, _ROUGH_GAIN)
 
-    def _slice(self, log_beta: float) -> Slice:
+    def fit(self, start: float) -> Solution[float]:
+        """Downhill from a temperature, with the weights following."""
+        found = descend(self.point, start, self.bounds, self.max_iter)
+        if not found.converged:
+            self.point(found.point.at)  # the weights there, as other points may have followed
+        # The last step is too short to need another look, so the weights go with it unseen.
+        last = found.point.step if found.converged else 0.0
+        weights = np.maximum(self.weights + last * self.drift, 0.0)
+        temperature = min(max(math.exp(-found.point.at - last), self.bounds[0]), self.bounds[1])
+        return replace(found, x=temperature, point=weights / weights.sum())
+
+    def best_of(self, found: Solution[float], starts: list[float]) -> Solution[float]:
+        """The best of a fit and those from other temperatures."""
+        for start in starts:
+            if abs(math.log(start / found.x)) > _SAME_VALLEY or found.point[0] == 0.0:
+                other = self.fit(start)
+                found = other if other.value < found.value else found
+        return found
+
+    def _loss_at(self, log_beta: float) -> Callable[[FloatArray], JointModel]:
         """The loss at a temperature; the last one is kept, as the second search starts there."""
         if self._latest is None or self._latest[0] != log_beta:
             self.n_passes += 1
-            self._latest = (log_beta, _slice(self.mixture, self.loss, math.exp(log_beta)))
+            beta = math.exp(log_beta)
+            self._latest = (log_beta, mixture_loss(self.examples, self.loss, beta))
         return self._latest[1]
 
 
-def _newton_point(log_beta: float, here: Quadratic, curvature: float, gain: float) -> Point:
+def _newton_point(log_beta: float, here: JointModel, curvature: float, gain: float) -> Point:
     if here.slope == 0.0:  # as where the temperature has no weight
         return Point(log_beta, here.value, 0.0, curvature, 0.0, True)
     step = -here.slope / curvature if curvature > 0.0 else -math.copysign(1.0, here.slope)
@@ -196,11 +174,7 @@ def _newton_point(log_beta: float, here: Quadratic, curvature: float, gain: floa
     return Point(log_beta, here.value, here.slope, curvature, step, done)
 
 
-def _slice(mixture: Mixture, loss: str, beta: float) -> Slice:
-    return mixture.log_slice(beta) if loss == "log" else mixture.square_slice(beta)
-
-
-def _weights_drift(here: Quadratic, weights: FloatArray) -> FloatArray:
+def _weights_drift(here: JointModel, weights: FloatArray) -> FloatArray:
     """dw/ds of the best weights, (3,), as long as they stay on the face they lie on."""
     active = np.flatnonzero(weights > 0.0)
     # Directions within the face: every other active weight against the first one.

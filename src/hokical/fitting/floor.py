@@ -12,10 +12,11 @@ from hokical.core.arrays import Array
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray, IntArray
-from hokical.fitting.likelihood import CountedExamples, count_block, typical_spread
-from hokical.fitting.partitions import Block, Combine, Partition, State, Work
-from hokical.fitting.scored import ZEROS_BELOW, ScoredPartition
-from hokical.fitting.temperature import TemperatureFit, best_temperature
+from hokical.fitting.example_stats import ZEROS_BELOW
+from hokical.fitting.likelihood import WeightedExamples, count_block, typical_spread
+from hokical.fitting.partitions import Block, Partition, State
+from hokical.fitting.solution import Solution, StopReason
+from hokical.fitting.temperature import best_temperature
 from hokical.rules.checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 from hokical.rules.floored import add_floor
 from hokical.rules.probabilities import log_probabilities
@@ -34,65 +35,19 @@ ROUGH_TOLERANCE = 1e-3
 REACH = (1e-5, 1e5)
 
 
-class FlooredPartition(Partition):
-    """The same examples, their logits log(p + floor) where probabilities of 0 are among them.
-
-    `floor` is chosen when the examples are first asked for, and stays 0 where they have no zeros
-    and where a 0 is as good as any floor. If they are not in memory, that is after a first pass,
-    which is made again if there is a floor; it is chosen on a sample.
-    """
-
-    def __init__(self, partition: ScoredPartition) -> None:
-        self.partition = partition
-        self.n_classes, self.in_memory = partition.n_classes, partition.in_memory
-        self.floor = 0.0
-        self._known = False
-        self._block: Block | None = None
-
-    def gather(self, who: str) -> Block:
-        if self._block is None:
-            block = self.partition.gather(who)
-            if self.partition.census.n_with_zeros:
-                self.floor = choose_floor(count_block(block))
-            self._block = _floor_block(block, self.floor)
-        return self._block
-
-    def reduce(self, work: Work, combine: Combine) -> State:
-        if self.in_memory:
-            return work(self.gather(""))
-        if not self._known:
-            found = self.partition.reduce(work, combine)
-            self._choose_in_passes()
-            if self.floor == 0.0:
-                return found
-        return self.partition.reduce(partial(_on_floored, work=work, floor=self.floor), combine)
-
-    def collect(self, work: Work, row_bytes: int, who: str) -> State:
-        if self.in_memory:
-            return work(self.gather(who))
-        floored = partial(_on_floored, work=work, floor=self.floor)
-        return self.partition.collect(floored, row_bytes, who)
-
-    def require_passes(self, who: str) -> None:
-        self.partition.require_passes(who)
-
-    def _choose_in_passes(self) -> None:
-        self._known = True
-        if self.partition.census.n_with_zeros:
-            step = max(_sample_step(self.partition.census.n_rows, self.n_classes), 1)
-            values, labels, counts = self.partition.collect(
-                partial(_sample_block, step=step), 8 * self.n_classes // step, "A floor"
-            )
-            logits = Logits(values, values.max(axis=1))
-            self.floor = _floor_of_sample(count_block(Block(logits, labels, counts)))
-
-
-def _floor_block(block: Block, floor: float) -> Block:
+def floor_block(block: Block, floor: float) -> Block:
+    """The block with log(p + floor) for logits; itself where the floor is 0."""
     return replace(block, logits=floor_all(block.logits, floor)) if floor > 0.0 else block
 
 
-def _on_floored(block: Block, work: Work, floor: float) -> State:
-    return work(_floor_block(block, floor))
+def choose_floor_in_passes(examples: Partition, n_rows: int) -> float:
+    """`choose_floor` for examples that are not in memory."""
+    step = max(_sample_step(n_rows, examples.n_classes), 1)
+    values, labels, counts = examples.collect(
+        partial(_sample_block, step=step), 8 * examples.n_classes // step, "A floor"
+    )
+    logits = Logits(values, values.max(axis=1))
+    return _floor_of_sample(count_block(Block(logits, labels, counts)))
 
 
 def _sample_block(block: Block, step: int) -> State:
@@ -104,12 +59,12 @@ def _sample_block(block: Block, step: int) -> State:
     return values, block.labels[rows], block.counts[rows] * factors
 
 
-def choose_floor(examples: CountedExamples) -> float:
+def choose_floor(examples: WeightedExamples) -> float:
     """The floor of least log loss with its own temperature; 0 if no label is below the top."""
     return _floor_of_sample(_sample(examples))
 
 
-def _floor_of_sample(some: CountedExamples) -> float:
+def _floor_of_sample(some: WeightedExamples) -> float:
     return _choose_floor(some, _find_bounds(some)[1:])[0] if some.mean_true_margin > 0.0 else 0.0
 
 
@@ -127,7 +82,7 @@ def floored_values(logits: Logits, floor: float) -> Array:
     return add_floor(logits, floor).values
 
 
-def choose_base(examples: CountedExamples) -> tuple[float, TemperatureFit, CountedExamples]:
+def choose_base(examples: WeightedExamples) -> tuple[float, Solution[float], WeightedExamples]:
     """The floor and its temperature of least log loss, and the examples with that floor.
 
     Where the log loss falls down to temperature 0, as when every label has the top logit, the
@@ -140,20 +95,20 @@ def choose_base(examples: CountedExamples) -> tuple[float, TemperatureFit, Count
         floor, start = _choose_floor(some, (low, high))
     floored = with_floor(examples, floor)
     found = best_temperature(floored, bounds=(low, high), start=start)
-    if found.converged or found.temperature == high:
-        return floor, replace(found, converged=True), floored
+    if found.converged or found.x == high:
+        return floor, replace(found, reason=StopReason.CONVERGED), floored
     neutral = min(max(1.0, spread / 1e3), spread * 1e3)
-    return floor, replace(found, temperature=min(max(neutral, low), high)), floored
+    return floor, replace(found, x=min(max(neutral, low), high)), floored
 
 
-def _find_bounds(examples: CountedExamples) -> tuple[float, float, float]:
+def _find_bounds(examples: WeightedExamples) -> tuple[float, float, float]:
     """The spread of the logits, and the least and the greatest temperature."""
     spread = typical_spread(examples)
     low, high = REACH[0] * min(spread, 1.0), REACH[1] * max(spread, 1.0)
     return spread, max(low, LEAST_TEMPERATURE), min(high, LARGEST_TEMPERATURE)
 
 
-def _choose_floor(some: CountedExamples, bounds: tuple[float, float]) -> tuple[float, float]:
+def _choose_floor(some: WeightedExamples, bounds: tuple[float, float]) -> tuple[float, float]:
     """The floor, and about its temperature; each temperature is sought from the one before.
 
     0 and every other floor are tried, as long as they change something, and those beside the best.
@@ -170,8 +125,8 @@ def _choose_floor(some: CountedExamples, bounds: tuple[float, float]) -> tuple[f
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
         found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
-        losses[place], temperatures[place] = found.log_loss, found.temperature
-        start = found.temperature
+        losses[place], start = found.value, found.x
+        temperatures[place] = start
 
     def find_best() -> int:
         return int(np.flatnonzero(losses <= losses.min() + AS_GOOD)[0])
@@ -192,7 +147,7 @@ def _choose_floor(some: CountedExamples, bounds: tuple[float, float]) -> tuple[f
     return FLOORS[best], float(temperatures[best])
 
 
-def _sample(examples: CountedExamples) -> CountedExamples:
+def _sample(examples: WeightedExamples) -> WeightedExamples:
     """Evenly spaced rows, and all whose true class has a probability of 0: those are dear."""
     step = _sample_step(examples.logits.n_rows, examples.n_classes)
     if step < 2:
@@ -214,8 +169,8 @@ def _choose_rows(margins: FloatArray, step: int, first_row: int) -> tuple[IntArr
     return rows, np.where(dear[rows], 1.0, float(step))
 
 
-def with_floor(examples: CountedExamples, floor: float) -> CountedExamples:
+def with_floor(examples: WeightedExamples, floor: float) -> WeightedExamples:
     """The same examples with log(p + floor) for logits; themselves where the floor is 0."""
     if floor == 0.0:
         return examples
-    return CountedExamples(floor_all(examples.logits, floor), examples.labels, examples.weights)
+    return WeightedExamples(floor_all(examples.logits, floor), examples.labels, examples.weights)

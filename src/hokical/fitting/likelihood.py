@@ -2,7 +2,7 @@
 
 Every block's sum is kept apart and the blocks are added in order, so that the number of threads
 changes no result. A fit sees an `ExampleSet`, of which it asks for sums; whether the examples are
-in memory (`CountedExamples`), in files or on other machines is the set's business. Sums over
+in memory (`WeightedExamples`), in files or on other machines is the set's business. Sums over
 classes are written once, for arrays of any library, and stay on the device of the logits; labels,
 weights and what is kept per example are on the host.
 """
@@ -12,17 +12,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol, TypeVar
+from functools import cached_property, partial
+from typing import Any, TypeVar, cast
+from weakref import proxy
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
 from hokical.core.blocks import per_row, sum_over_blocks
 from hokical.core.logits import FARTHEST, Logits
-from hokical.core.types import FloatArray, IntArray
+from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.fitting.impossible import find_impossible, report_left_out
 from hokical.fitting.partitions import SUMMED_ON_HOST, Block
 
@@ -35,15 +35,8 @@ KEEP_BELOW = 1_000_000
 #: Large fits start from the answer for evenly spaced rows, at least this many rows and logits.
 COARSE_ROWS, COARSE_SIZE = 500, 10_000
 
-Made = TypeVar("Made", covariant=True)
+Made = TypeVar("Made")
 Moments = tuple[Array, Array, Array]
-
-
-class Parts(Protocol[Made]):
-    """Something made of every part of the examples, to be summed over as often as needed."""
-
-    def total(self, work: Callable[[Made], FloatArray]) -> FloatArray:
-        """The sum of `work` over the parts."""
 
 
 class ExampleSet(ABC):
@@ -60,34 +53,20 @@ class ExampleSet(ABC):
         """How far the true class lies below the top, on average."""
 
     @abstractmethod
-    def prepare(self, make: Callable[[CountedExamples], Made]) -> Parts[Made]:
-        """Parts that know what `make` makes of them: kept in memory, or made anew in a pass."""
+    def total(self, work: Callable[[WeightedExamples], FloatArray]) -> FloatArray:
+        """The sum of `work` over the examples' parts: one pass."""
 
     @abstractmethod
-    def coarse(self) -> CountedExamples | None:
+    def coarse(self) -> WeightedExamples | None:
         """Evenly spaced examples for a cheap first answer, or None where they save little."""
 
     @abstractmethod
-    def positive_median(self, values: Callable[[CountedExamples], FloatArray]) -> float:
+    def positive_median(self, values: Callable[[WeightedExamples], FloatArray]) -> float:
         """Weighted median of the values (n,) that are above 0, or 1 if none is."""
 
-    def total(self, work: Callable[[CountedExamples], FloatArray]) -> FloatArray:
-        """The sum of `work` over the examples' parts."""
-        return self.prepare(lambda examples: examples).total(work)
-
 
 @dataclass(frozen=True, eq=False)
-class WholePart(Parts[Made]):
-    """All examples in one part."""
-
-    made: Made
-
-    def total(self, work: Callable[[Made], FloatArray]) -> FloatArray:
-        return work(self.made)
-
-
-@dataclass(frozen=True, eq=False)
-class CountedExamples(ExampleSet):
+class WeightedExamples(ExampleSet):
     """Examples in memory: logits, possible true labels (n,), and weights (n,) that sum to 1."""
 
     logits: Logits
@@ -114,14 +93,24 @@ class CountedExamples(ExampleSet):
     def mean_true_margin(self) -> float:
         return float(np.sum(self.weights * self.true_margins))
 
-    def prepare(self, make: Callable[[CountedExamples], Made]) -> Parts[Made]:
-        return WholePart(make(self))
+    def total(self, work: Callable[[WeightedExamples], FloatArray]) -> FloatArray:
+        return work(self)
 
-    def coarse(self) -> CountedExamples | None:
+    def keep(self, make: Callable[..., Made], *given: Any) -> Made:
+        """`make(self, *given)`, made once for all passes (in a stream, for one).
+
+        It sees these examples by a weak reference: a circle would outlive the fit, or the block.
+        """
+        key = (make, *given)
+        if key not in self._kept:
+            self._kept[key] = make(proxy(self), *given)
+        return cast(Made, self._kept[key])
+
+    def coarse(self) -> WeightedExamples | None:
         step = min(self.labels.size // COARSE_ROWS, self.logits.size // COARSE_SIZE)
         return self.every(step) if step >= 4 else None
 
-    def positive_median(self, values: Callable[[CountedExamples], FloatArray]) -> float:
+    def positive_median(self, values: Callable[[WeightedExamples], FloatArray]) -> float:
         found = values(self)
         rows = np.flatnonzero((found > 0.0) & (self.weights > 0.0))
         if rows.size == 0:
@@ -131,22 +120,22 @@ class CountedExamples(ExampleSet):
         middle = int(np.searchsorted(reached, BARELY_HALF * reached[-1]))
         return float(found[rows[middle]])
 
-    def every(self, step: int) -> CountedExamples:
+    def every(self, step: int) -> WeightedExamples:
         """Every `step`-th example, with weights that sum to 1 again (or 0 if none counts)."""
         rows = slice(None, None, step)
         weights = self.weights[rows]
         total = weights.sum()
-        return CountedExamples(
+        return WeightedExamples(
             self.logits.every(step), self.labels[rows], weights / (total if total else 1.0)
         )
 
-    def take(self, rows: IntArray) -> CountedExamples:
+    def take(self, rows: IntArray) -> WeightedExamples:
         """Some of the examples, which must have all the weight."""
-        return CountedExamples(self.logits.take(rows), self.labels[rows], self.weights[rows])
+        return WeightedExamples(self.logits.take(rows), self.labels[rows], self.weights[rows])
 
     def sum_over_blocks(self, work: Callable[[slice, Logits], Array]) -> FloatArray:
         """The sum of `work(rows, block)` over blocks of rows, on the host."""
-        return sum_over_blocks(self.logits, lambda rows, _: work(rows, self.block(rows)))
+        return sum_over_blocks(self.logits, work, self.block)
 
     def block(self, rows: slice) -> Logits:
         """Consecutive rows; kept, with their margins, where that costs little memory."""
@@ -155,9 +144,9 @@ class CountedExamples(ExampleSet):
         if not self.keeps_blocks:
             return self.logits.part(rows)
         key = (rows.start, rows.stop)
-        if key not in self._blocks:
-            self._blocks[key] = self.logits.part(rows)
-        return self._blocks[key]
+        if key not in self._kept:
+            self._kept[key] = self.logits.part(rows)
+        return cast(Logits, self._kept[key])
 
     @property
     def keeps_blocks(self) -> bool:
@@ -165,11 +154,11 @@ class CountedExamples(ExampleSet):
         return self.logits.size < KEEP_BELOW
 
     @cached_property
-    def _blocks(self) -> dict[tuple[int, int], Logits]:
+    def _kept(self) -> dict[tuple[Any, ...], Any]:
         return {}
 
 
-def count_block(block: Block) -> CountedExamples:
+def count_block(block: Block) -> WeightedExamples:
     """Examples in memory that a log-loss fit can learn from, with a warning about the others."""
     weights, impossible = leave_out_impossible(block)
     total = float(weights.sum())
@@ -177,13 +166,13 @@ def count_block(block: Block) -> CountedExamples:
     return scale_weights(block, weights, total)
 
 
-def leave_out_impossible(block: Block) -> tuple[FloatArray, NDArray[np.bool_]]:
+def leave_out_impossible(block: Block) -> tuple[FloatArray, BoolArray]:
     """Weights (n,) that are 0 where the true class is impossible, and those rows that counted."""
     impossible = find_impossible(block)
     return np.where(impossible, 0.0, block.counts) if impossible.any() else block.counts, impossible
 
 
-def scale_weights(block: Block, weights: FloatArray, total: float) -> CountedExamples:
+def scale_weights(block: Block, weights: FloatArray, total: float) -> WeightedExamples:
     """A block's examples with weights (n,) divided by a total.
 
     Where weight and true class are gone, the label that the classifier gave keeps sums finite.
@@ -192,7 +181,12 @@ def scale_weights(block: Block, weights: FloatArray, total: float) -> CountedExa
     if not weights.all():
         own = block.logits.on_host(block.logits.labels)
         labels = np.where(weights > 0.0, labels, own)
-    return CountedExamples(block.logits, labels, weights / total)
+    return WeightedExamples(block.logits, labels, weights / total)
+
+
+def absent_classes(labels: IntArray, n_classes: int) -> BoolArray:
+    """Which classes (classes,) have no example."""
+    return np.asarray(np.bincount(labels, minlength=n_classes) == 0)
 
 
 def effective_size(weights: FloatArray) -> float:
@@ -208,7 +202,7 @@ def typical_spread(examples: ExampleSet) -> float:
     return examples.positive_median(mean_margins)
 
 
-def mean_margins(examples: CountedExamples) -> FloatArray:
+def mean_margins(examples: WeightedExamples) -> FloatArray:
     """Mean margin of the possible classes that have a column, of each example, (n,)."""
 
     def work(block: Logits) -> Array:
@@ -225,11 +219,11 @@ def softmax_moments(examples: ExampleSet, beta: float) -> tuple[float, float, fl
     With scaled margins x_i = beta (top - z_i): the log of sum_i exp(-x_i), and the mean and the
     variance of x under the softmax.
     """
-    log_sum, mean, variance = examples.total(lambda part: _mean_moments(part, beta)).tolist()
+    log_sum, mean, variance = examples.total(partial(_mean_moments, beta=beta)).tolist()
     return log_sum, mean, variance
 
 
-def _mean_moments(examples: CountedExamples, beta: float) -> FloatArray:
+def _mean_moments(examples: WeightedExamples, beta: float) -> FloatArray:
     def work(rows: slice, block: Logits) -> Array:
         xp, on_host = block.xp, block.n_rows <= SUMMED_ON_HOST
         zeroth, first, second = moment_sums(block, beta)

@@ -9,8 +9,8 @@ import numpy as np
 
 from hokical.core.arrays import Array
 from hokical.core.types import FloatArray
+from hokical.fitting.linear_examples import LinearExamples
 from hokical.fitting.newton_cg import OuterProducts, Product
-from hokical.fitting.odir_sums import LinearExamples
 
 
 @dataclass(frozen=True, eq=False)

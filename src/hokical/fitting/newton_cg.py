@@ -1,39 +1,28 @@
-"""Newton's method for convex functions of many numbers, whose Hessian is only ever multiplied.
+"""Newton's method by conjugate gradients, for functions whose Hessian is only ever multiplied.
 
-Each Newton step is solved by conjugate gradients, roughly at first and more exactly as the slope
-falls, and shortened until the value falls enough.
+Steps are solved roughly at first and more exactly as the slope falls.
 """
 
 from collections.abc import Callable
-from operator import attrgetter
-from typing import Protocol
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from hokical.core.types import FloatArray
-from hokical.fitting.newton import Minimum, search_line
+from hokical.fitting.newton import Slope, minimize_newton
+from hokical.fitting.solution import Solution
 
 #: Most conjugate-gradient steps for one Newton step.
 MAX_CG_STEPS = 1000
 #: A preconditioner is used for the next Newton step too, unless it took more products than this.
 STALE = 10
-#: What rounding may add, relative, when there is hardly anything left to gain.
-_SLACK = 1e-14
-
 
 Product = Callable[[FloatArray], FloatArray]
 
 
-class SmoothPoint(Protocol):
-    """A function at one place x, an array of any shape, with what the solver may ask there."""
-
-    @property
-    def value(self) -> float:
-        """The function's value."""
-
-    @property
-    def gradient(self) -> FloatArray:
-        """Its slope, of the shape of x."""
+class SmoothPoint(Slope, Protocol):
+    """A function at one place, with what conjugate gradients ask for."""
 
     def curvature_along(self, direction: FloatArray) -> FloatArray:
         """The Hessian times a direction."""
@@ -43,40 +32,36 @@ class SmoothPoint(Protocol):
         """About the inverse Hessian, to be multiplied with: symmetric and positive."""
 
 
+Smooth = TypeVar("Smooth", bound=SmoothPoint)
+
+
 def minimize_newton_cg(
-    evaluate: Callable[[FloatArray], SmoothPoint],
+    evaluate: Callable[[FloatArray], Smooth],
     start: FloatArray,
     *,
     tol: float,
     max_iter: int,
     precondition: Product | None = None,
     rough_start: bool = False,
-) -> Minimum:
-    """The minimum from `start`, by Newton steps with a line search.
+) -> Solution[FloatArray]:
+    """Minimise a function whose Hessian is multiplied with.
 
-    Converged means that a Newton step, solved to its accuracy, promised a drop of at most `tol`
-    (that step is still taken), or the preconditioner a hundredth of it. Otherwise `converged` is
-    False: after `max_iter` steps, or where no step lowers the value. A `precondition` from
-    elsewhere replaces the start's; that of a `rough_start` is used for the first step alone.
+    It has also converged where, by the preconditioner, there is less than a hundredth of `tol` to
+    gain. A `precondition` from elsewhere replaces the start's; that of a `rough_start` is used for
+    the first step alone.
     """
-    x, point = start, evaluate(start)
-    precondition = precondition or point.precondition
-    for step in range(1, max_iter + 1):
-        direction, products = newton_direction(point, precondition, tol)
-        if products == 0:  # by the preconditioner there is nothing left to gain
-            return Minimum(x, point.value, step, True, point, precondition)
-        promise = -0.5 * float(np.vdot(point.gradient, direction))
-        slack = _SLACK * max(1.0, abs(point.value))
-        enough = (point.value + slack, promise)
-        found = search_line(evaluate, attrgetter("value"), x, direction, enough)
-        if found is None:
-            return Minimum(x, point.value, step, False, point, precondition)
-        x, point = found
-        if products <= MAX_CG_STEPS and promise <= tol:
-            return Minimum(x, point.value, step, True, point, precondition)
-        if products > STALE or (rough_start and step == 1):
+    stale = False
+
+    def newton_step(point: Smooth) -> tuple[FloatArray, bool]:
+        nonlocal precondition, stale, rough_start
+        if precondition is None or stale:
             precondition = point.precondition
-    return Minimum(x, point.value, max_iter, False, point, precondition)
+        direction, products = newton_direction(point, precondition, tol)
+        stale, rough_start = products > STALE or rough_start, False
+        return direction, products <= MAX_CG_STEPS
+
+    found = minimize_newton(evaluate, start, newton_step, tol=tol, max_iter=max_iter)
+    return replace(found, precondition=precondition)
 
 
 def newton_direction(

@@ -7,17 +7,21 @@ sigma_hat is a smooth function of the width.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from hokical.core.blocks import per_row
+from hokical.core.logits import Logits
 from hokical.core.portable import uniform_draws
 from hokical.core.progress import progress_bar
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.noise_trials import Evaluator, NoiseSelection, Trial
-from hokical.fitting.partitions import Block, InMemory
-from hokical.stability.noise import NARROWEST, WIDEST, Noise
+from hokical.fitting.partitions import Block, Partition, State, join_states
+from hokical.stability.noise import NARROWEST, WIDEST, Gaussian, Noise, Uniform
 
+#: The families that are considered unless others are asked for.
+KINDS: tuple[type[Noise], ...] = (Gaussian, Uniform)
 #: The width is chosen on so many rows, or logits if that is fewer rows; with up to twice as many
 #: rows, on all. sigma_hat is flat around its maximum: on all rows it is within 1 % of the best.
 _SAMPLE_ROWS, _SAMPLE_LOGITS = 8192, 1 << 23
@@ -36,15 +40,43 @@ _USUAL_TRIALS = 17  # per family, for the progress bar
 _CLEARLY_BEHIND = 0.99
 
 
-def search_in_memory(
-    block: Block, kinds: Sequence[type[Noise]], progress: bool | None
+def choose_noise(
+    examples: Partition,
+    kinds: Sequence[type[Noise]] = KINDS,
+    progress: bool | None = None,
 ) -> NoiseSelection:
-    """Find the noise for examples that are in memory."""
-    counts = block.counts
-    n_counting = int(np.count_nonzero(counts))
-    places = sample_places(n_counting, float(np.sum(counts)), block.logits.n_columns)
-    sample = block.without_weightless() if places is None else take_places(block, places, 0.0)
-    return search_widths(sample, kinds, progress)
+    """Find the noise; the same for rows in memory and for a stream, by at most two passes."""
+    if examples.in_memory:
+        block = examples.gather("")
+        n_counting, total = int(np.count_nonzero(block.counts)), float(np.sum(block.counts))
+        places = sample_places(n_counting, total, block.logits.n_columns)
+        return search_widths(take_places(block, places, 0.0), kinds, progress)
+    first_rows, counting, weights = examples.reduce(_count, _join)
+    starts = np.cumsum(weights) - weights
+    before = dict(zip(first_rows.tolist(), starts.tolist(), strict=True))
+    places = sample_places(int(counting.sum()), float(weights.sum()), examples.n_classes)
+    values, top, labels, counts = examples.reduce(
+        partial(_take, places=places, before=before), _join
+    )
+    given = None if (counts == 1.0).all() else counts
+    return search_widths(Block(Logits(values, top), labels, given), kinds, progress)
+
+
+def _count(block: Block) -> State:
+    """First row, number of rows that count, and sum of their weights, of each block."""
+    numbers = (block.first_row, np.count_nonzero(block.counting), np.sum(block.counts))
+    return tuple(np.array([number]) for number in numbers)
+
+
+def _take(block: Block, places: FloatArray | None, before: dict[int, float]) -> State:
+    """The rows of a block at some places, on the host."""
+    taken = take_places(block, places, before[block.first_row])
+    logits = taken.logits
+    return logits.on_host(logits.values), logits.on_host(logits.top), taken.labels, taken.counts
+
+
+def _join(left: State, right: State) -> State:
+    return join_states([left, right])
 
 
 def search_widths(
@@ -55,12 +87,12 @@ def search_widths(
         scouts = sample
         if sample.n_rows > 2 * _SCOUT_ROWS:
             scouts = sample.take(_spread(sample.n_rows, _SCOUT_ROWS))
-        scout = Evaluator(InMemory(scouts), advance)
-        final = scout if scouts is sample else Evaluator(InMemory(sample), advance)
+        scout = Evaluator(scouts, advance)
+        final = scout if scouts is sample else Evaluator(sample, advance)
         rough = scout
         if scouts.n_rows >= _SCOUT_ROWS:
             few = scouts.take(np.arange(0, scouts.n_rows, _LOCATE_ON_EVERY))
-            rough = Evaluator(InMemory(few), advance)
+            rough = Evaluator(few, advance)
         found: list[Trial] = []
         for kind in kinds:
             grid = _matched_grid(kind, found[0].noise) if found else _width_grid(scouts)
@@ -88,8 +120,13 @@ def sample_places(n_counting: int, total: float, n_columns: int) -> FloatArray |
     return np.asarray((np.arange(most) + uniform_draws(0, (1, most))[0]) * (total / most))
 
 
-def take_places(block: Block, places: FloatArray, before: float) -> Block:
-    """The rows at some places, with a weight of 1 each; blocks before have the weight `before`."""
+def take_places(block: Block, places: FloatArray | None, before: float) -> Block:
+    """The rows at some places, with a weight of 1 each, or all that count.
+
+    Blocks before have the weight `before`.
+    """
+    if places is None:
+        return block.without_weightless()
     ends = before + np.cumsum(block.counts)
     inside = places[(places >= before) & (places < ends[-1])]
     return replace(block.take(np.searchsorted(ends, inside, side="right")), weights=None)

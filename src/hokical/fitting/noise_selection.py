@@ -3,22 +3,21 @@
 The paper searches a grid of 1640 settings; the default here refines the width of each family.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from hokical.core.arrays import float64_scope
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import as_logits
 from hokical.core.progress import track
-from hokical.fitting.noise_in_passes import DEFAULT_FAMILIES
-from hokical.fitting.noise_search import search_in_memory
+from hokical.fitting.noise_search import KINDS, choose_noise
 from hokical.fitting.noise_trials import Evaluator, NoiseSelection, Trial, one_bin_trial
 from hokical.fitting.partitions import Block, InMemory
 from hokical.stability.api import check_draw_count, draw_seed
 from hokical.stability.noise import Gaussian, Noise, Uniform, family_named
 from hokical.stability.sampled import Draws
+
+DEFAULT_FAMILIES = tuple(kind.family for kind in KINDS)
 
 __all__ = ["NoiseSelection", "Trial", "one_bin_trial", "paper_grid", "select_noise"]
 
@@ -79,7 +78,7 @@ def select_noise(
         truth = as_labels(labels, data.n_rows, data.n_classes)
         block = Block(data, truth, as_weights(sample_weight, data.n_rows))
         if search == "exact":
-            return search_in_memory(block, kinds, progress)
+            return choose_noise(InMemory(block), kinds, progress)
         return _paper_search(block, kinds, draws, random_state, progress)
 
 
@@ -102,16 +101,14 @@ def _paper_search(
     progress: bool | None,
 ) -> NoiseSelection:
     settings = [noise for kind in kinds for noise in paper_grid(kind)]
-    evaluate = Evaluator(InMemory(block))
-    if draws is None:
-        attempt = _once_per_width(evaluate)
-    else:
-        n_classes = block.logits.n_classes
-        attempt = _with_fresh_draws(
-            evaluate, n_classes, check_draw_count(draws), draw_seed(random_state)
-        )
+    evaluate = Evaluator(block)
     bar = track(settings, "The paper's grid", len(settings), progress)
-    trials = [attempt(noise) for noise in bar]
+    if draws is None:
+        trials = [evaluate(noise) for noise in bar]
+    else:  # every setting has draws of its own
+        shape = check_draw_count(draws), block.logits.n_classes
+        first = draw_seed(random_state)
+        trials = [evaluate(noise, Draws(noise, first + k, *shape)) for k, noise in enumerate(bar)]
     return NoiseSelection.from_trials(trials, trials)
 
 
@@ -125,24 +122,3 @@ def paper_grid(kind: type[Noise]) -> Iterator[Noise]:
         for low in range(-20, 20):
             for high in range(low + 1, 21):
                 yield Uniform(low, high)
-
-
-def _once_per_width(evaluate: Evaluator) -> Callable[[Noise], Trial]:
-    """Settings of one family that differ only in their mean share one computation."""
-    known: dict[tuple[str, float], Trial] = {}
-
-    def attempt(noise: Noise) -> Trial:
-        key = (noise.family, noise.width)
-        if key not in known:
-            known[key] = evaluate(noise)
-        return replace(known[key], noise=noise)
-
-    return attempt
-
-
-def _with_fresh_draws(
-    evaluate: Evaluator, n_classes: int, n_draws: int, seed: int
-) -> Callable[[Noise], Trial]:
-    """As the paper does: every setting has draws of its own."""
-    seeds = itertools.count(seed)
-    return lambda noise: evaluate(noise, Draws(noise, next(seeds), n_draws, n_classes))

@@ -2,23 +2,21 @@
 
 With all examples in one bin, alpha and beta give the confidence alpha gamma + beta (1 - gamma),
 whose standard deviation over the validation set is sigma_hat = |alpha - beta| std(gamma). Six sums
-over the examples are all that is needed; they are made where the logits are, and sums of blocks add
-up, so one evaluator serves arrays of every library, streams and clusters.
+over the examples are all that is needed; they are made where the logits are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, Namespace
 from hokical.core.types import FloatArray
-from hokical.fitting.partitions import SUMMED_ON_HOST, Block, Partition, State
+from hokical.fitting.partitions import SUMMED_ON_HOST, Block
 from hokical.fitting.recursion import survival_rates
 from hokical.stability.noise import Noise
 from hokical.stability.sampled import Draws, survivals
@@ -73,21 +71,22 @@ class NoiseSelection:
 class Evaluator:
     """Tries settings on examples, and remembers every one."""
 
-    def __init__(self, examples: Partition, after_each: Callable[[], None] = lambda: None) -> None:
-        self.examples, self.after_each = examples, after_each
+    def __init__(self, block: Block, after_each: Callable[[], None] = lambda: None) -> None:
+        self.block, self.after_each = block, after_each
         self.trials: list[Trial] = []
-        self._known: dict[Noise, Trial] = {}
+        self._known: dict[tuple[str, float], Trial] = {}
 
     def __call__(self, noise: Noise, draws: Draws | None = None) -> Trial:
-        """A pass over the examples, with exact stability unless there are draws."""
-        if draws is None and noise in self._known:
-            return self._known[noise]
-        sums, count = self.examples.reduce(
-            partial(_sums_of_block, noise=noise, draws=draws), _add_sums
-        )
-        trial = _trial(noise, sums, int(count[0]))
+        """A pass over the examples, with exact stability unless there are draws.
+
+        Settings of one family that differ in their mean alone share one pass, as it moves no label.
+        """
+        key = (noise.family, noise.width)
+        if draws is None and key in self._known:
+            return replace(self._known[key], noise=noise)
+        trial = _trial(noise, _sums_of_block(self.block, noise, draws), self.block.n_rows)
         self.trials.append(trial)
-        self._known[noise] = trial
+        self._known[key] = trial
         self.after_each()
         return trial
 
@@ -98,7 +97,7 @@ def one_bin_trial(noise: Noise, stability: FloatArray, correct: NDArray[np.bool_
     return _trial(noise, sums, stability.shape[0])
 
 
-def _sums_of_block(block: Block, noise: Noise, draws: Draws | None) -> State:
+def _sums_of_block(block: Block, noise: Noise, draws: Draws | None) -> FloatArray:
     logits, xp = block.logits, block.logits.xp
     if draws is None:
         stability = noise.stability(logits)
@@ -106,11 +105,9 @@ def _sums_of_block(block: Block, noise: Noise, draws: Draws | None) -> State:
         stability = xp.astype(survivals(logits, draws), xp.float64) / float(draws.n_draws)
     if block.n_rows <= SUMMED_ON_HOST:
         hits = block.counts * block.correct
-        sums = _one_bin_sums(logits.on_host(stability), block.counts, hits, np)
-    else:
-        there = _one_bin_sums(stability, block.counts_beside, block.hits_beside, xp)
-        sums = np.asarray(logits.on_host(there))
-    return sums, np.array([block.n_rows])
+        return np.asarray(_one_bin_sums(logits.on_host(stability), block.counts, hits, np))
+    there = _one_bin_sums(stability, block.counts_beside, block.hits_beside, xp)
+    return np.asarray(logits.on_host(there))
 
 
 def _one_bin_sums(stability: Array, weight: Array, right: Array, xp: Namespace) -> Array:
@@ -120,20 +117,8 @@ def _one_bin_sums(stability: Array, weight: Array, right: Array, xp: Namespace) 
     switched = 1.0 - stability
     parts = [weight, weight * stability, weight * switched, right * stability, right * switched]
     sums = xp.sum(xp.stack(parts), axis=1)
-    total = sums[:1]  # of a block of a stream in which nothing counts it is 0
-    mean = sums[1:2] / xp.where(total > 0.0, total, xp.ones_like(total))
-    squares = xp.sum(weight * (stability - mean) ** 2)
+    squares = xp.sum(weight * (stability - sums[1] / sums[0]) ** 2)
     return xp.concat([sums, xp.reshape(squares, (1,))])
-
-
-def _add_sums(left: State, right: State) -> State:
-    """Sums add; squared deviations from two means also gain what the means differ."""
-    one, other = left[0], right[0]
-    total = one + other
-    w, v = one[0], other[0]
-    if w > 0.0 and v > 0.0:
-        total[-1] += (one[1] / w - other[1] / v) ** 2 * w * v / (w + v)
-    return total, left[1] + right[1]
 
 
 def _trial(noise: Noise, sums: FloatArray, n_examples: int) -> Trial:

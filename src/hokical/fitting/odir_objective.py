@@ -21,10 +21,10 @@ it exist and be unique:
 import numpy as np
 
 from hokical.core.types import BoolArray, FloatArray, IntArray
+from hokical.fitting.linear_examples import LinearExamples
 from hokical.fitting.linear_problem import LinearProblem
-from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import minimize_newton_cg
-from hokical.fitting.odir_sums import LinearExamples
+from hokical.fitting.solution import Solution
 
 #: Weight of mean((W_kk / t - 1)^2).
 DIAGONAL_RIDGE = 1e-10
@@ -61,7 +61,7 @@ def penalty_matrix(absent: BoolArray, strength: tuple[float, float], scale: floa
 
 def minimize_penalised(
     examples: LinearExamples, penalty: FloatArray, start: FloatArray, *, tol: float, max_iter: int
-) -> Minimum:
+) -> Solution[FloatArray]:
     """The `coef` (classes, classes + 1) of least penalised log loss, from `start`."""
     problem = LinearProblem(examples, penalty, identity(examples.n_classes))
     return minimize_newton_cg(problem.evaluate, start, tol=tol, max_iter=max_iter)
@@ -74,7 +74,9 @@ def held_by_ridge(coef: FloatArray) -> IntArray:
     return np.flatnonzero(price > 0.1 * total) if total > RIDGE_TO_REPORT else np.empty(0, np.int64)
 
 
-def describe_problem(examples: LinearExamples, fit: Minimum, max_iter: int) -> str | None:
+def describe_problem(
+    examples: LinearExamples, fit: Solution[FloatArray], max_iter: int
+) -> str | None:
     """Why the fit is not the minimum that it should be, and the remedy; None where it is."""
     if examples.all_right(np.diag(fit.x)):  # only DIAGONAL_RIDGE holds the fit
         return (

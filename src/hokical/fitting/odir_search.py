@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hokical.core.types import FloatArray
 from hokical.fitting.folds import FoldSplit
+from hokical.fitting.linear_examples import LinearExamples
 from hokical.fitting.odir_objective import identity, minimize_penalised, penalty_matrix
-from hokical.fitting.odir_sums import LinearExamples
 
 #: The grids that have a name.
 GRIDS = ("quick", "paper")
@@ -46,6 +46,8 @@ class PenaltySearch:
     `trials` holds what was tried, in order; `best` is the first of those with the least log loss.
     """
 
+    best: PenaltyTrial
+
     def __init__(
         self, examples: LinearExamples, splits: list[FoldSplit], scale: float, max_iter: int
     ) -> None:
@@ -54,7 +56,6 @@ class PenaltySearch:
         self.scale = scale
         self.max_iter = max_iter
         self.trials: list[PenaltyTrial] = []
-        self.best: PenaltyTrial | None = None
 
     def find_best(
         self, lambdas: list[float], mus: list[float] | None, *, quick: bool
@@ -63,14 +64,15 @@ class PenaltySearch:
 
         Without `mus` each lambda is its own.
         """
-        if mus is not None:
-            if quick:
-                return self.try_coarse_to_fine(lambdas, mus)
-            return self._follow(lambdas, mus, lambda trial, least: False)
-        last = None
-        for strength in lambdas:
-            last = self._try((strength, strength), last)
-        return self._best_so_far()
+        if mus is None:
+            last = None
+            for strength in lambdas:
+                last = self._try((strength, strength), last)
+        elif quick:
+            self.try_coarse_to_fine(lambdas, mus)
+        else:
+            self._follow(lambdas, mus, lambda trial, least: False)
+        return self.best
 
     def try_coarse_to_fine(self, lambdas: Sequence[float], mus: Sequence[float]) -> PenaltyTrial:
         """Try every second lambda with every second mu, then what lies around the best."""
@@ -80,21 +82,20 @@ class PenaltySearch:
         def ends(trial: PenaltyTrial, least: float) -> bool:
             return many and trial.log_loss > least + max(share * least, least_rise)
 
-        best = self._follow(lambdas[::2], mus[::2], ends)
-        while True:
-            for strength in self._untried_around(best, lambdas, mus):
+        self._follow(lambdas[::2], mus[::2], ends)
+        while around := self._untried_around(self.best, lambdas, mus):
+            best = self.best
+            for strength in around:
                 self._try(strength, best)
-            if self._best_so_far() is best:
-                return best
-            best = self._best_so_far()
+        return self.best
 
     def _follow(
         self,
         lambdas: Sequence[float],
         mus: Sequence[float],
         ends: Callable[[PenaltyTrial, float], bool],
-    ) -> PenaltyTrial:
-        """Try falling lambdas for each of the falling mus until one `ends` them; the best.
+    ) -> None:
+        """Try falling lambdas for each of the falling mus until one `ends` them.
 
         Each starts from the same lambda at the mu before, for mu changes less; a lambda that ended
         them there is not tried again.
@@ -108,7 +109,6 @@ class PenaltySearch:
                 if ends(last, least):
                     break
                 path[strength], least = last, min(least, last.log_loss)
-        return self._best_so_far()
 
     def _untried_around(
         self, best: PenaltyTrial, lambdas: Sequence[float], mus: Sequence[float]
@@ -119,10 +119,6 @@ class PenaltySearch:
         around = [(near, mu) for near in _neighbours(lambdas, lambda_)]
         around += [(lambda_, near) for near in _neighbours(mus, mu)]
         return [strength for strength in around if strength not in tried]
-
-    def _best_so_far(self) -> PenaltyTrial:
-        assert self.best is not None
-        return self.best
 
     def _try(self, strength: tuple[float, float], near: PenaltyTrial | None) -> PenaltyTrial:
         total, counted, converged = 0.0, 0.0, True
@@ -143,7 +139,7 @@ class PenaltySearch:
             counted += weight
         trial = PenaltyTrial(strength, total / counted, converged, coefs)
         self.trials.append(replace(trial, coefs=[]))
-        if self.best is None or trial.log_loss < self.best.log_loss:
+        if len(self.trials) == 1 or trial.log_loss < self.best.log_loss:
             self.best = trial
         return trial
 

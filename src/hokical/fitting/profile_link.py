@@ -21,7 +21,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from hokical.core.types import BoolArray, FloatArray
-from hokical.fitting.newton import minimize_convex
+from hokical.fitting.newton import minimize_dense
 
 #: In units of one example's information about a standardised column: from none left to hardly any.
 PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
@@ -29,8 +29,8 @@ PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
 _FEW_MISTAKES = 20.0
 #: Columns that vary by less than this share of their size hold rounding, not information.
 _FLAT = 1e-9
-#: Twice the drop that the last step of a search promises.
-_TOLERANCE = 1e-9
+#: The drop that the last step of a search promises.
+_TOLERANCE = 5e-10
 #: Products of this many examples run on one thread, whatever BLAS does with more.
 _SMALL = 2048
 
@@ -196,7 +196,7 @@ def _candidates(
     for penalty in penalties:
         if penalty < np.inf:
             evaluate = partial(problem.evaluate, penalty=penalty)
-            best = minimize_convex(evaluate, coef, max_iter, tol=_TOLERANCE)
+            best = minimize_dense(evaluate, coef, max_iter, tol=_TOLERANCE)
             coef = best.x
             losses = problem.leave_one_out(coef, penalty)
             found.append(LinkCandidate(penalty, coef, losses, best.converged, best.n_iter))

@@ -87,48 +87,25 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedul
     parts = _survival_parts(table.levels, cells)
     # Weights that are no counts are relative; there are at least as many examples as cells.
     amount = cells.weight if can_be_counts(cells.weight) else np.ones_like(cells.weight)
-    runs = _Runs.of(bins)
     steps: list[_Step] = []
     seen: dict[bytes, int] = {}
     while len(steps) < max_iter:
-        seen[runs.fingerprint()] = len(steps)
-        alpha, beta = survival_rates(*runs.sums(parts, n_bins))
-        count = runs.sums(amount[None], n_bins)[0]
+        seen[_fingerprint(bins)] = len(steps)
+        alpha, beta = survival_rates(*(sum_by(bins, part, n_bins) for part in parts))
+        count = sum_by(bins, amount, n_bins)
         confidence = _step(alpha, beta, stability, confidence, bins)
         bins = bin_index(confidence, n_bins)
-        runs = _Runs.of(bins)
-        gaps = runs.sums((cells.weight * confidence - cells.correct)[None], n_bins)
+        gaps = sum_by(bins, cells.weight * confidence - cells.correct, n_bins)
         steps.append(_Step(alpha, beta, count, float(np.abs(gaps).sum() / cells.weight.sum())))
-        first_seen = seen.get(runs.fingerprint())
+        first_seen = seen.get(_fingerprint(bins))
         if first_seen is not None:
             return _end_of_cycle(steps, first_seen)
     return _schedule(steps, "limit")
 
 
-@dataclass(frozen=True, eq=False)
-class _Runs:
-    """Cells next to each other that share a bin: where each run begins, and its bin.
-
-    Neighbours in stability mostly stay together, so there are few runs for many cells.
-    """
-
-    start: IntArray
-    bin: IntArray
-
-    @classmethod
-    def of(cls, bins: IntArray) -> _Runs:
-        start = np.concatenate([[0], np.flatnonzero(bins[1:] != bins[:-1]) + 1])
-        return cls(start, bins[start])
-
-    def sums(self, values: FloatArray, n_bins: int) -> FloatArray:
-        """Sums of each row of `values` (k, cells) in every bin, (k, n_bins)."""
-        by_run = np.add.reduceat(values, self.start, axis=1)
-        return np.stack([sum_by(self.bin, row, n_bins) for row in by_run])
-
-    def fingerprint(self) -> bytes:
-        """The same for the same bins."""
-        data = self.start.tobytes() + self.bin.tobytes()
-        return hashlib.blake2b(data, digest_size=16).digest()
+def _fingerprint(bins: IntArray) -> bytes:
+    """The same for the same bins; short, as there is one for every step."""
+    return hashlib.blake2b(bins.astype(np.int32).tobytes(), digest_size=16).digest()
 
 
 class _Step(NamedTuple):

@@ -1,7 +1,7 @@
 """The best weights of a mixture of three parts: convex losses on the simplex."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ WEIGHT_STEPS = 50
 
 
 @dataclass(frozen=True, eq=False)
-class Bowl:
+class QuadraticModel:
     """A convex loss around weights (3,)."""
 
     value: float
@@ -22,10 +22,8 @@ class Bowl:
     hessian: FloatArray  # (3, 3)
 
 
-class MixtureLoss(Protocol):
-    """A convex loss of the weights of a mixture."""
-
-    def around(self, weights: FloatArray) -> Bowl: ...
+#: A convex loss of the weights of a mixture.
+MixtureLoss = Callable[[FloatArray], QuadraticModel]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,22 +33,22 @@ class AverageLoss:
     chances: FloatArray
     counts: FloatArray
 
-    def around(self, weights: FloatArray) -> Bowl:
+    def __call__(self, weights: FloatArray) -> QuadraticModel:
         mixed = self.chances @ weights
         relative = self.chances / mixed[:, None]
         counted = relative * self.counts[:, None]
         value = -float(np.sum(self.counts * np.log(mixed)))
-        return Bowl(value, -counted.sum(axis=0), counted.T @ relative)
+        return QuadraticModel(value, -counted.sum(axis=0), counted.T @ relative)
 
 
-def best_weights(at: MixtureLoss, start: FloatArray, *, gain: float = GAIN) -> FloatArray:
+def best_weights(loss: MixtureLoss, start: FloatArray, *, gain: float = GAIN) -> FloatArray:
     """The weights of least loss at one temperature: Newton steps on the simplex.
 
     They start inside: where a weight is 0 and all else fails an example, the log loss is so steep
     that Newton's method only doubles the weight in a step.
     """
     weights = 0.9 * start + 0.1 / 3.0
-    here = at.around(weights)
+    here = loss(weights)
     for _ in range(WEIGHT_STEPS):
         target = least_on_simplex(here.gradient - here.hessian @ weights, here.hessian)
         step = target - weights
@@ -58,10 +56,10 @@ def best_weights(at: MixtureLoss, start: FloatArray, *, gain: float = GAIN) -> F
         if promise <= gain:
             return target
         length = 1.0
-        trial = at.around(target)
+        trial = loss(target)
         while trial.value > here.value - 1e-4 * length * promise and length > 1e-9:
             length *= 0.5
-            trial = at.around(weights + length * step)
+            trial = loss(weights + length * step)
         weights, here = (target if length == 1.0 else weights + length * step), trial
     return weights
 

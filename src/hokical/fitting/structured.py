@@ -20,11 +20,11 @@ import numpy as np
 from hokical.core.arrays import Array
 from hokical.core.types import FloatArray
 from hokical.fitting.blas import one_blas_thread
-from hokical.fitting.likelihood import CountedExamples, count_block, effective_size
+from hokical.fitting.likelihood import WeightedExamples, count_block, effective_size
 from hokical.fitting.linear_problem import LinearPoint, LinearProblem
-from hokical.fitting.newton import Minimum
 from hokical.fitting.newton_cg import OuterProducts, Product, minimize_newton_cg
 from hokical.fitting.partitions import Block
+from hokical.fitting.solution import Solution
 from hokical.fitting.structured_blocks import StructuredBlock, make_blocks
 from hokical.rules.structured import StructuredRule
 
@@ -47,7 +47,7 @@ class StructuredProblem(LinearProblem):
 
     @classmethod
     def of(
-        cls, examples: CountedExamples, temperature: float, *, crossed: bool, strength: float
+        cls, examples: WeightedExamples, temperature: float, *, crossed: bool, strength: float
     ) -> StructuredProblem:
         """Of examples with the floor in their logits."""
         size = examples.n_classes
@@ -124,12 +124,12 @@ class StructuredFit:
     """The rule, its `examples` with the floor in their logits, its mean log loss, and the end."""
 
     rule: StructuredRule
-    examples: CountedExamples
+    examples: WeightedExamples
     log_loss: float
-    minimum: Minimum
+    minimum: Solution[FloatArray]
 
 
-def count_possible(block: Block) -> tuple[CountedExamples, float]:
+def count_possible(block: Block) -> tuple[WeightedExamples, float]:
     """The examples that count and whose true class is possible, and their effective number."""
     counted = count_block(block)
     keep = np.flatnonzero(counted.weights)
@@ -138,7 +138,7 @@ def count_possible(block: Block) -> tuple[CountedExamples, float]:
 
 
 def fit_structured(
-    examples: CountedExamples,
+    examples: WeightedExamples,
     n_examples: float,
     floor: float,
     temperature: float,

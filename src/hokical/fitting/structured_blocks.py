@@ -14,8 +14,8 @@ from hokical.core.logits import Logits
 from hokical.core.parallel import map_slices
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting import structured_kernels as kernels
-from hokical.fitting.likelihood import CountedExamples, row_dots
-from hokical.fitting.odir_sums import LinearBlock, LinearExamples, block_rows
+from hokical.fitting.likelihood import WeightedExamples, row_dots
+from hokical.fitting.linear_examples import LinearBlock, LinearExamples, block_rows
 from hokical.rules.structured import shape_features
 
 #: Numbers per block without M, in NumPy and compiled; with it there are few blocks, for each has a
@@ -152,7 +152,7 @@ def _split(coef: FloatArray) -> kernels.Coef:
     return coef[:3], np.ascontiguousarray(coef[3:].reshape(-1, 2).T)
 
 
-def make_blocks(examples: CountedExamples, temperature: float, crossed: bool) -> LinearExamples:
+def make_blocks(examples: WeightedExamples, temperature: float, crossed: bool) -> LinearExamples:
     """Examples with the floor in their logits, cut into blocks."""
     logits = examples.logits
     n_rows, size = logits.n_rows, logits.n_classes

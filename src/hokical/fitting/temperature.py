@@ -7,7 +7,8 @@ sides as a function of log beta, which is close to a straight line.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from hokical.core.arrays import Array
 from hokical.core.blocks import per_row
 from hokical.core.logits import FARTHEST, Logits
 from hokical.core.types import FloatArray
-from hokical.fitting.likelihood import CountedExamples, ExampleSet, softmax_moments
-from hokical.fitting.newton import Point, descend
+from hokical.fitting.descent import Point, descend
+from hokical.fitting.likelihood import ExampleSet, WeightedExamples, softmax_moments
+from hokical.fitting.solution import Solution, StopReason
 from hokical.rules.checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 
 #: Temperatures are sought between these two unless others are given.
@@ -30,17 +32,6 @@ TOLERANCE = 1e-6
 _LONGEST_STEP = 4.0
 
 
-@dataclass(frozen=True)
-class TemperatureFit:
-    """A fitted temperature, its mean log loss in nats, and how the search ended."""
-
-    temperature: float
-    log_loss: float
-    n_iter: int
-    converged: bool
-    message: str
-
-
 def best_temperature(
     examples: ExampleSet,
     *,
@@ -48,8 +39,8 @@ def best_temperature(
     max_iter: int = MAX_ITER,
     tol: float = TOLERANCE,
     start: float | None = None,
-) -> TemperatureFit:
-    """The temperature of least log loss; a fit that did not converge is returned as such.
+) -> Solution[float]:
+    """The temperature of least log loss (nats); a search that did not converge is returned as such.
 
     The last step is at most `tol` long, relative to the temperature; as Newton's method squares
     the error, about a tenth of its square is left. The search begins at the temperature `start`;
@@ -60,7 +51,7 @@ def best_temperature(
     if start is None:
         start, coarse = 1.0, examples.coarse()
         if coarse is not None and coarse.mean_true_margin > 0.0:
-            start = _search(coarse, start, bounds, max_iter, tol).temperature
+            start = _search(coarse, start, bounds, max_iter, tol).x
     return _search(examples, start, bounds, max_iter, tol)
 
 
@@ -71,8 +62,8 @@ def base_temperature(examples: ExampleSet, spread: float, reach: tuple[float, fl
     """
     low, high = reach[0] * spread, min(reach[1] * spread, LARGEST_TEMPERATURE)
     found = best_temperature(examples, bounds=(low, high))
-    if found.converged or found.temperature == high:
-        return found.temperature
+    if found.converged or found.x == high:
+        return found.x
     return min(max(1.0, spread / 1e3), spread * 1e3)
 
 
@@ -90,42 +81,18 @@ def check_bounds(bounds: Any) -> tuple[float, float]:
     return low, high
 
 
-def ending_message(ending: str, bounds: tuple[float, float], n_iter: int) -> str:
-    """Why a search over log(1/temperature) did not converge, and what to do."""
-    if ending == "low":
-        return (
-            f"the loss still falls at the largest temperature allowed, {bounds[1]:g}: the "
-            "labels are hardly better than chance, or the logits are very large. Check that "
-            "`labels` index the columns of `logits`, or raise the upper of the `bounds`."
-        )
-    if ending == "high":
-        return (
-            f"the loss still falls at the smallest temperature allowed, {bounds[0]:g}: mistakes "
-            "have tiny margins, or the logits are very small. Lower the lower of the `bounds`."
-        )
-    return f"no answer in {n_iter} iterations. Raise `max_iter`."
-
-
 def _search(
     examples: ExampleSet, start: float, bounds: tuple[float, float], max_iter: int, tol: float
-) -> TemperatureFit:
-    low, high = bounds
-    found = descend(
-        lambda log_beta: _evaluate(examples, log_beta, tol),
-        -math.log(start),
-        (-math.log(high), -math.log(low)),
-        max_iter,
-    )
-    point, count = found.point, found.n_iter
-    if found.ending == "converged":
-        temperature = min(max(math.exp(-point.at - point.step), low), high)
-        return TemperatureFit(temperature, point.value_after_step, count, True, "converged")
-    temperature = {"low": high, "high": low, "limit": math.exp(-point.at)}[found.ending]
-    message = ending_message(found.ending, bounds, count)
-    return TemperatureFit(temperature, point.value, count, False, message)
+) -> Solution[float]:
+    found = descend(partial(_evaluate, examples, tol), start, bounds, max_iter)
+    if not found.converged:
+        return found
+    point = found.point
+    temperature = min(max(math.exp(-point.at - point.step), bounds[0]), bounds[1])
+    return replace(found, x=temperature, value=point.value_after_step)
 
 
-def _evaluate(examples: ExampleSet, log_beta: float, tol: float) -> Point:
+def _evaluate(examples: ExampleSet, tol: float, log_beta: float) -> Point:
     """The log loss at log beta, and the step towards equal margins."""
     beta = math.exp(log_beta)
     log_sum, expected, variance = softmax_moments(examples, beta)
@@ -148,25 +115,15 @@ def log_step(expected: float, observed: float, variance: float) -> float:
     return min(max(ahead * (expected / variance), -_LONGEST_STEP), _LONGEST_STEP)
 
 
-def _fit_without_mistakes(examples: ExampleSet, bounds: tuple[float, float]) -> TemperatureFit:
+def _fit_without_mistakes(examples: ExampleSet, bounds: tuple[float, float]) -> Solution[float]:
     """Every label has the top logit: no temperature above 0 is best."""
+    temperature, reason = bounds[0], StopReason.NO_MISTAKES
     if not examples.total(_differing_rows).any():
-        loss = softmax_moments(examples, 1.0)[0]
-        message = (
-            "the possible classes of each example have equal logits, so every temperature fits "
-            "equally well and 1 was taken. Use examples on which the logits differ."
-        )
-        return TemperatureFit(min(max(1.0, bounds[0]), bounds[1]), loss, 2, False, message)
-    loss = softmax_moments(examples, 1.0 / bounds[0])[0]
-    message = (
-        "every validation label has the top logit, so the log loss falls all the way to "
-        f"temperature 0; the smallest allowed, {bounds[0]:g}, was taken. Use more validation "
-        "examples, some of which are wrong, or raise the lower of the `bounds`."
-    )
-    return TemperatureFit(bounds[0], loss, 2, False, message)
+        temperature, reason = min(max(1.0, bounds[0]), bounds[1]), StopReason.EQUAL_LOGITS
+    return Solution(temperature, softmax_moments(examples, 1.0 / temperature)[0], 2, reason)
 
 
-def _differing_rows(examples: CountedExamples) -> FloatArray:
+def _differing_rows(examples: WeightedExamples) -> FloatArray:
     """1 if two possible classes of an example that counts have different logits, else 0, (1,)."""
 
     def differ(logits: Logits) -> Array:

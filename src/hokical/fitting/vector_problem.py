@@ -1,16 +1,18 @@
 """The penalised log loss of vector scaling, its units, and its minimum."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.blas import one_blas_thread
-from hokical.fitting.likelihood import ExampleSet, Parts, typical_spread
-from hokical.fitting.newton import Evaluation, Minimum, minimize_convex
+from hokical.fitting.likelihood import ExampleSet, typical_spread
+from hokical.fitting.newton import Evaluation, minimize_dense
+from hokical.fitting.solution import Solution, StopReason
 from hokical.fitting.temperature import base_temperature
-from hokical.fitting.vector_sums import VectorPart, VectorSums
+from hokical.fitting.vector_sums import VectorPart
 
 #: Above this many classes the Hessian costs more than the iterations it saves.
 DENSE_CLASSES = 1000
@@ -34,32 +36,28 @@ class VectorProblem:
     temperature: float
     unit: float
 
-    def solve(self, max_iter: int) -> Minimum:
+    def solve(self, max_iter: int) -> Solution[FloatArray]:
         start = np.zeros(2 * self.examples.n_classes)
         with one_blas_thread():
             if self.examples.n_classes <= DENSE_CLASSES:
-                return minimize_convex(self.evaluate, start, max_iter)
+                return minimize_dense(self.evaluate, start, max_iter)
             from scipy.optimize import minimize
 
             options = {"maxiter": max_iter, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-8}
             found = minimize(
                 self.value_and_gradient, start, jac=True, method="L-BFGS-B", options=options
             )
-        return Minimum(found.x, float(found.fun), int(found.nit), bool(found.success))
+        reasons = (StopReason.CONVERGED, StopReason.MAX_ITER, StopReason.ROUNDING)
+        return Solution(found.x, float(found.fun), int(found.nit), reasons[found.status])
 
     def scale(self, theta: FloatArray) -> FloatArray:
         """What multiplies the log-probabilities, (classes,)."""
         return np.asarray(1.0 / self.temperature + theta[: theta.size // 2] / self.unit)
 
     @cached_property
-    def parts(self) -> Parts[VectorPart]:
-        part = partial(VectorPart, temperature=self.temperature, unit=self.unit)
-        return self.examples.prepare(part)
-
-    @cached_property
     def observed(self) -> FloatArray:
         """Weighted sums of the true classes' features, and of the classes, (2 classes,)."""
-        return self.parts.total(lambda part: part.observe())
+        return self._total(lambda part: part.observe())
 
     @property
     def class_weights(self) -> FloatArray:
@@ -67,21 +65,27 @@ class VectorProblem:
         return self.observed[self.examples.n_classes :]
 
     def evaluate(self, theta: FloatArray) -> Evaluation:
-        """Value, gradient (p,) and Hessian (p, p), p = 2 classes."""
-        flat = self.parts.total(lambda part: part.second_sums(theta))
-        total = VectorSums.from_flat(flat, theta.size // 2)
-        value, gradient = self._value_and_gradient(theta, total.firsts)
-        return value, gradient, self._hessian(total)
+        """Value, gradient (p,) and Hessian (p, p), p = 2 classes.
+
+        The Hessian is the mean of diag(p) - p p' with features multiplied in, plus the ridge.
+        """
+        flat, size = self._total(lambda part: part.second_sums(theta)), theta.size
+        firsts, squares, products = np.split(flat, [1 + size, 1 + size + size // 2])
+        scale, bias = np.arange(size // 2), np.arange(size // 2, size)
+        hessian = -products.reshape(size, size)
+        hessian[scale, scale] += squares + self.ridge
+        hessian[bias, bias] += firsts[1 + bias] + self.ridge
+        hessian[scale, bias] += firsts[1 + scale]
+        hessian[bias, scale] += firsts[1 + scale]
+        return *self._penalise(theta, firsts), hessian
 
     def value_and_gradient(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """The same without the Hessian, for very many classes."""
-        return self._value_and_gradient(
-            theta, self.parts.total(lambda part: part.first_sums(theta))
-        )
+        return self._penalise(theta, self._total(lambda part: part.first_sums(theta)))
 
     def losses(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """The mean log loss, and each class's against all others, (classes,)."""
-        total = self.parts.total(lambda part: part.class_losses(theta))
+        total = self._total(lambda part: part.class_losses(theta))
         return float(total[-1]), total[:-1]
 
     def separated_classes(self, theta: FloatArray, class_losses: FloatArray) -> IntArray:
@@ -89,21 +93,14 @@ class VectorProblem:
         penalty = 0.5 * self.ridge * (theta.reshape(2, -1) ** 2).sum(axis=0)
         return np.flatnonzero((penalty >= class_losses) & (self.class_weights > 0.0))
 
-    def _value_and_gradient(self, theta: FloatArray, sums: FloatArray) -> tuple[float, FloatArray]:
-        """From the sums of [p x, p] and of the log losses."""
-        value = float(sums[-1]) + 0.5 * self.ridge * float(theta @ theta)
-        return value, sums[:-1] - self.observed + self.ridge * theta
+    def _penalise(self, theta: FloatArray, sums: FloatArray) -> tuple[float, FloatArray]:
+        """Value and gradient from the sums of the log losses and of [p x, p]."""
+        value = float(sums[0]) + 0.5 * self.ridge * float(theta @ theta)
+        return value, sums[1:] - self.observed + self.ridge * theta
 
-    def _hessian(self, total: VectorSums) -> FloatArray:
-        """Mean of diag(p) - p p' with features multiplied in, plus the ridge."""
-        count = total.squares.size
-        hessian: FloatArray = -total.products
-        scale, bias = np.arange(count), np.arange(count, 2 * count)
-        hessian[scale, scale] += total.squares + self.ridge
-        hessian[bias, bias] += total.firsts[bias] + self.ridge
-        hessian[scale, bias] += total.firsts[scale]
-        hessian[bias, scale] += total.firsts[scale]
-        return hessian
+    def _total(self, work: Callable[[VectorPart], FloatArray]) -> FloatArray:
+        units = self.temperature, self.unit
+        return self.examples.total(lambda part: work(part.keep(VectorPart, *units)))
 
 
 def choose_units(examples: ExampleSet) -> tuple[float, float]:

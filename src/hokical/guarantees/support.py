@@ -38,12 +38,12 @@ class Support:
                 raise ValueError(f"`{name}` must be two numbers, the smaller one first.")
 
     @classmethod
-    def from_lows(cls, lows: FloatArray) -> Self:
-        """The inverse of `lows`."""
-        return cls(*(np.array([low, -high]) for low, high in (lows[:2], lows[2:])))
+    def from_minima(cls, minima: FloatArray) -> Self:
+        """The inverse of `minima`."""
+        return cls(*(np.array([low, -high]) for low, high in (minima[:2], minima[2:])))
 
     @property
-    def lows(self) -> FloatArray:
+    def minima(self) -> FloatArray:
         """Least log-odds, minus the greatest, and the same of the top logit, (4,).
 
         The elementwise minimum of two of them belongs to the examples of both.
@@ -51,7 +51,7 @@ class Support:
         return np.array([self.log_odds[0], -self.log_odds[1], self.top[0], -self.top[1]])
 
     def __or__(self, other: Self) -> Self:
-        return self.from_lows(np.minimum(self.lows, other.lows))
+        return self.from_minima(np.minimum(self.minima, other.minima))
 
     def holds(self, logits: Logits) -> Array:
         """Which rows (n,) lie within both ranges."""
@@ -68,11 +68,11 @@ class Support:
     def is_of(self, logits: Logits) -> bool:
         """Whether all rows together have exactly this support, as the examples of the fit do."""
         log_odds = logits.on_host(label_log_odds(logits))
-        return bool((find_lows(log_odds, logits.on_host(logits.top)) == self.lows).all())
+        return bool((support_minima(log_odds, logits.on_host(logits.top)) == self.minima).all())
 
 
-def find_lows(log_odds: FloatArray, top: FloatArray) -> FloatArray:
-    """`Support.lows` of rows with these log-odds and top logits, (n,) each; inf of none."""
+def support_minima(log_odds: FloatArray, top: FloatArray) -> FloatArray:
+    """`Support.minima` of rows with these log-odds and top logits, (n,) each; inf of none."""
     ranges = (log_odds, -log_odds, top, -top)
     return np.array([np.min(values, initial=np.inf) for values in ranges])
 

@@ -131,4 +131,4 @@ class ReCal(BaseCalibrator):
         )
         report = {"ece": np.array(recursion.ece), "ending": ending}
         n_steps, message = len(recursion.transformations), _ENDINGS[ending].format(**vars(self))
-        return Fit(rule, report | self._tell_ending(n_steps, ending != "limit", message))
+        return Fit(rule, report | self._convergence_report(n_steps, ending != "limit", message))

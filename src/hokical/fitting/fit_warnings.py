@@ -3,27 +3,27 @@
 from collections.abc import Iterator
 
 from hokical.core.warn import FitDataWarning, warn_user
-from hokical.fitting.scored import Census
+from hokical.fitting.example_stats import ExampleStats
 from hokical.rules.base import Rule
 
-#: Fewer examples than this are a handful.
+#: Fewer examples than this are a handful, from which nothing can be learned.
 FEWEST_EXAMPLES = 20
 
 
-def warn_about_examples(method: str, census: Census, rule: Rule) -> None:
+def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
     """Warn of what a user should know about the examples that a method fitted the rule on."""
-    for problem in _find_problems(method, census, rule):
+    for problem in _find_problems(method, stats, rule):
         warn_user(problem, FitDataWarning)
 
 
-def _find_problems(method: str, census: Census, rule: Rule) -> Iterator[str]:
+def _find_problems(method: str, stats: ExampleStats, rule: Rule) -> Iterator[str]:
     """What is wrong, each with its remedy."""
-    if census.like_probabilities:
+    if stats.like_probabilities:
         yield (
             "`logits` look like probabilities: all rows lie in [0, 1] and sum to 1. Convert them "
             "with `hokical.from_probabilities` (--probabilities), or pass the logits."
         )
-    n, wrong = census.n_examples, census.n_wrong
+    n, wrong = stats.n_examples, stats.n_wrong
     if method == "uncalibrated":  # which learns nothing
         return
     if n < FEWEST_EXAMPLES:

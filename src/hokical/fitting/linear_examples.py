@@ -1,4 +1,6 @@
-"""The examples that `ms_odir` and `dir_odir` are fitted on, in blocks of rows, and sums over them.
+"""Examples of scores that are linear in their coefficients, in blocks of rows, and sums over them.
+
+Structured scaling, `ms_odir` and `dir_odir` are fitted on these.
 
 Features, scores and probabilities stay in the library and on the device of the logits. What has
 (classes, classes + 1) numbers comes to the host. NumPy's blocks run on our threads, and are added
@@ -20,7 +22,7 @@ from hokical.core.arrays import Array, Backend, Namespace
 from hokical.core.logits import Logits
 from hokical.core.parallel import map_slices
 from hokical.core.types import BoolArray, FloatArray, IntArray
-from hokical.fitting.likelihood import exp_in_place, row_dots, row_sums
+from hokical.fitting.likelihood import absent_classes, exp_in_place, row_dots, row_sums
 
 Found = TypeVar("Found")
 
@@ -70,21 +72,15 @@ class LinearBlock:
     def take(self, rows: IntArray) -> Self:
         """Rows by number."""
         where = self.backend.from_host(rows, self.inputs)
-        names = (
-            "inputs",
-            "labels",
-            "weights",
-            *(["possible"] if self.possible is not None else []),
-        )
-        return replace(
-            self, **{name: self.xp.take(getattr(self, name), where, axis=0) for name in names}
-        )
+        columns = (self.inputs, self.labels, self.weights)
+        inputs, labels, weights = (self.xp.take(column, where, axis=0) for column in columns)
+        possible = None if self.possible is None else self.xp.take(self.possible, where, axis=0)
+        return replace(self, inputs=inputs, possible=possible, labels=labels, weights=weights)
 
     def mask(self, scores: Array) -> Array:
         """Scores (rows, classes), -inf where the class is impossible."""
-        return (
-            scores if self.possible is None else self.xp.where(self.possible, scores, -self.xp.inf)
-        )
+        every = self.possible is None
+        return scores if every else self.xp.where(self.possible, scores, -self.xp.inf)
 
     def scores(self, coef: Array) -> Array:
         """Scores (rows, classes) by coefficients (classes, classes + 1)."""
@@ -189,8 +185,7 @@ class LinearExamples:
 
     @property
     def absent(self) -> BoolArray:
-        """Which classes (classes,) have no example."""
-        return np.asarray(np.bincount(self.labels, minlength=self.n_classes) == 0)
+        return absent_classes(self.labels, self.n_classes)
 
     def take(self, rows: BoolArray) -> LinearExamples:
         """Some of the rows (n,), with weights that sum to 1 again."""
