@@ -193,8 +193,9 @@ class Logits:
 
     def take(self, rows: AnyArray | slice) -> Self:
         """Rows selected by number or by a mask (host arrays), or by a slice."""
-        by_mask = not isinstance(rows, slice) and rows.dtype == np.bool_
-        return self._take(np.flatnonzero(rows) if by_mask else rows)
+        if not isinstance(rows, slice) and rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        return self._take(rows)
 
     def _take(self, rows: Any) -> Self:
         """Rows by a slice or by their numbers on the host."""

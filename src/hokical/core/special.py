@@ -133,7 +133,7 @@ def _erfcx_polynomial(t: FloatArray) -> FloatArray:
         powers[1:, : t.size] = t.ravel()
         np.multiply.accumulate(powers, axis=0, out=powers)
         powers *= _ERFCX_RISING
-        return np.add.reduce(powers, axis=0)[: t.size].reshape(t.shape)
+        return np.asarray(np.add.reduce(powers, axis=0)[: t.size].reshape(t.shape))
     if t.size > _CACHED:
         parts = np.array_split(t.ravel(), -(-t.size // _CACHED))
         return np.concatenate([_erfcx_polynomial(part) for part in parts]).reshape(t.shape)
