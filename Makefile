@@ -11,11 +11,14 @@ PEERS := .venv/.peers
 BENCH := .venv/.bench
 ARRAYS := .venv/.arrays
 PACKAGE := .venv/.package
+DOCS := .venv/.docs
 # Nothing is compiled to bytecode ahead: most modules of the libraries are never imported.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # uv where it is there; `make UV= ...` does without.
 UV ?= $(shell command -v uv 2>/dev/null)
 INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(PIP))
+# Neighbouring tests go to one worker, as they share what was fitted and compiled for them.
+TEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test test-all soak coverage lint bench bench-peers bench-gpu docs test-peers package \
 	wheel-test lowest clean
@@ -24,12 +27,12 @@ demo: $(DEMO)  ## calibrate the shipped network with every method
 	@$(BIN)/hokical demo
 
 test: $(READY)  ## the tests; those of libraries that are not installed are skipped
-	$(BIN)/python -m pytest -n auto -m "not cluster and not slow"
+	$(TEST) -m "not cluster and not slow"
 	@for name in torch jax lightning; do $(BIN)/python -c "import $$name" 2>/dev/null \
 		|| echo "Tests that need $$name were skipped; make test-all installs it and runs them."; done
 
 test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX and Lightning, the slow ones, a cluster's
-	$(BIN)/python -m pytest -n auto -m "not cluster"
+	$(TEST) -m "not cluster"
 	$(BIN)/python -m pytest -m cluster tests
 
 soak: $(READY)  ## attack the library for ten minutes; SECONDS=60 for less
@@ -37,7 +40,7 @@ soak: $(READY)  ## attack the library for ten minutes; SECONDS=60 for less
 
 # Two tests are left out: files of the measurement disturb a full disk and a forked child.
 coverage: $(READY)  ## which lines the tests reach, and which not
-	$(BIN)/python -m pytest -n auto -m "not cluster" --cov --cov-report=term-missing:skip-covered \
+	$(TEST) -m "not cluster" --cov --cov-report=term-missing:skip-covered \
 		--deselect "tests/soak/test_soak.py::test_a_few_rounds[full disk]" \
 		--deselect tests/core/test_parallel.py::test_a_forked_child_has_threads_of_its_own
 
@@ -57,11 +60,11 @@ bench-peers: $(BENCH)  ## beside other libraries: writes docs/bench.md and docs/
 bench-gpu: $(READY)  ## kernels, fits and predictions on a CUDA GPU; needs PyTorch
 	$(BIN)/python benchmarks/bench_gpu.py
 
-docs: $(READY)  ## build the site into site/VERSION/, with the notebooks
+docs: $(DOCS)  ## build the site into site/VERSION/, with the notebooks
 	$(BIN)/python tools/make_site.py
 
 test-peers: $(PEERS)  ## compare with other libraries
-	$(BIN)/python -m pytest -n auto -m peer
+	$(TEST) -m peer
 
 package: $(PACKAGE)  ## both distributions, into dist/ and dist-paper/, checked as an index does
 	rm -rf dist dist-paper
@@ -92,8 +95,12 @@ $(LINT): $(READY)
 	$(INSTALL) -e '.[lint]'
 	@touch $@
 
+$(DOCS): $(READY)
+	$(INSTALL) -e '.[docs]'
+	@touch $@
+
 # With pip and a version that is pinned, which keeps a CPU build that is there already.
-$(ARRAYS): $(READY)
+$(ARRAYS): $(DOCS)
 	$(PIP) torch==2.13.0 jax lightning onnxscript
 	@touch $@
 

@@ -140,6 +140,7 @@ class TestEveryMethod:
             np.testing.assert_array_equal(values, expected[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=5)
 @given(seed=seeds)
