@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hokical.calibrators import make, methods_from_logits
-from tests.conftest import synthetic_logits
+from tests.conftest import QUICK, synthetic_logits
 
 HEAVY = ("sklearn", "scipy", "numba", "typer", "rich", "pandas", "torch", "matplotlib")
 #: Answers with one file after the other, and says what was loaded by then.
@@ -34,7 +34,7 @@ def test_saved_calibrators_answer_without_heavy_libraries(tmp_path: Path) -> Non
     """Every method, one after the other in one fresh process."""
     expected = {}
     for name in (*methods_from_logits(), "auto"):
-        cal = make(name)
+        cal = make(name, **QUICK.get(name, {}))
         logits, labels = synthetic_logits(300, 4, seed=2)
         if cal.binary_only:
             logits, labels = logits[:, :2], labels % 2
