@@ -3,36 +3,48 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
+# What is installed by now, one step upon the other: the demo needs the least.
+DEMO := .venv/.demo
 READY := .venv/.ready
+LINT := .venv/.lint
 PEERS := .venv/.peers
 BENCH := .venv/.bench
 ARRAYS := .venv/.arrays
 PACKAGE := .venv/.package
+DOCS := .venv/.docs
+# Nothing is compiled to bytecode ahead: most modules of the libraries are never imported.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# uv where it is there; `make UV= ...` does without.
+UV ?= $(shell command -v uv 2>/dev/null)
+INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(PIP))
+# Neighbouring tests go to one worker, as they share what was fitted and compiled for them.
+TEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test test-all soak coverage lint bench bench-peers bench-gpu docs test-peers package \
 	wheel-test lowest clean
 
-demo: $(READY)  ## calibrate the shipped network with every method
+demo: $(DEMO)  ## calibrate the shipped network with every method
 	@$(BIN)/hokical demo
 
-test: $(READY)  ## run all tests; those of libraries that are not installed are skipped
-	$(BIN)/python -m pytest -n auto -m "not cluster"
-	$(BIN)/python -m pytest -m cluster tests
+test: $(READY)  ## the tests; those of libraries that are not installed are skipped
+	$(TEST) -m "not cluster and not slow"
 	@for name in torch jax lightning; do $(BIN)/python -c "import $$name" 2>/dev/null \
 		|| echo "Tests that need $$name were skipped; make test-all installs it and runs them."; done
 
-test-all: $(ARRAYS) test  ## the same with PyTorch, JAX and Lightning
+test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX and Lightning, the slow ones, a cluster's
+	$(TEST) -m "not cluster"
+	$(BIN)/python -m pytest -m cluster tests
 
 soak: $(READY)  ## attack the library for ten minutes; SECONDS=60 for less
 	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),600)
 
 # Two tests are left out: files of the measurement disturb a full disk and a forked child.
 coverage: $(READY)  ## which lines the tests reach, and which not
-	$(BIN)/python -m pytest -n auto -m "not cluster" --cov --cov-report=term-missing:skip-covered \
+	$(TEST) -m "not cluster" --cov --cov-report=term-missing:skip-covered \
 		--deselect "tests/soak/test_soak.py::test_a_few_rounds[full disk]" \
 		--deselect tests/core/test_parallel.py::test_a_forked_child_has_threads_of_its_own
 
-lint: $(READY)  ## style, types and the direction of imports
+lint: $(LINT)  ## style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -48,11 +60,11 @@ bench-peers: $(BENCH)  ## beside other libraries: writes docs/bench.md and docs/
 bench-gpu: $(READY)  ## kernels, fits and predictions on a CUDA GPU; needs PyTorch
 	$(BIN)/python benchmarks/bench_gpu.py
 
-docs: $(READY)  ## build the site into site/VERSION/, with the notebooks
+docs: $(DOCS)  ## build the site into site/VERSION/, with the notebooks
 	$(BIN)/python tools/make_site.py
 
 test-peers: $(PEERS)  ## compare with other libraries
-	$(BIN)/python -m pytest -n auto -m peer
+	$(TEST) -m peer
 
 package: $(PACKAGE)  ## both distributions, into dist/ and dist-paper/, checked as an index does
 	rm -rf dist dist-paper
@@ -66,30 +78,43 @@ wheel-test: $(PACKAGE)  ## use the wheel in clean environments, one for each sup
 lowest: $(PACKAGE)  ## the same with the oldest dependencies that are allowed
 	$(BIN)/python tools/smoke_wheel.py --lowest
 
-$(READY): pyproject.toml paper/pyproject.toml
-	@test -n "$(PYTHON)" || { echo "hokical needs Python 3.11 or newer with the venv module" \
+$(BIN)/python:
+	@test -n "$(PYTHON)$(UV)" || { echo "hokical needs Python 3.11 or newer with the venv module" \
 		"(on Debian: apt-get install python3-venv), or set PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-e '.[test,lint]' -e './paper[plot]'
+	$(if $(UV),$(UV) venv --quiet --seed --python $(or $(PYTHON),3.13) .venv,$(PYTHON) -m venv .venv)
+
+$(DEMO): pyproject.toml | $(BIN)/python
+	$(INSTALL) -e .
 	@touch $@
 
-# A version that is pinned, so that pip keeps a CPU build that is there already.
-$(ARRAYS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 jax lightning onnxscript
+$(READY): pyproject.toml paper/pyproject.toml | $(BIN)/python
+	$(INSTALL) -e '.[test]' -e './paper[plot]'
+	@touch $(DEMO) $@
+
+$(LINT): $(READY)
+	$(INSTALL) -e '.[lint]'
+	@touch $@
+
+$(DOCS): $(READY)
+	$(INSTALL) -e '.[docs]'
+	@touch $@
+
+# With pip and a version that is pinned, which keeps a CPU build that is there already.
+$(ARRAYS): $(DOCS)
+	$(PIP) torch==2.13.0 jax lightning onnxscript
 	@touch $@
 
 $(PEERS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[peers]'
+	$(PIP) -e '.[peers]'
 	@touch $@
 
 # The pinned version keeps a CPU build of PyTorch that is there already.
 $(BENCH): $(PEERS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -e '.[bench]'
+	$(PIP) torch==2.13.0 -e '.[bench]'
 	@touch $@
 
 $(PACKAGE): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[package]'
+	$(INSTALL) -e '.[package]'
 	@touch $@
 
 clean:

@@ -16,6 +16,8 @@ settings.load_profile("steady")
 
 #: Logits of networks that we trained; they come with the repository.
 SUITE = Path(__file__).resolve().parents[1] / "suite"
+#: Options by method for tests of other things than the search over penalties, which takes long.
+QUICK = {name: {"lambdas": [1e-2], "mus": [1e-2]} for name in ("ms_odir", "dir_odir")}
 
 
 @pytest.fixture(scope="session")

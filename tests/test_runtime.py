@@ -9,42 +9,50 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from hokical import Gaussian, calibration_bound
 from hokical.calibrators import make, methods_from_logits
-from tests.conftest import synthetic_logits
+from tests.conftest import QUICK, synthetic_logits
 
 HEAVY = ("sklearn", "scipy", "numba", "typer", "rich", "pandas", "torch", "matplotlib")
+#: Answers with one file after the other, and says what was loaded by then.
 PROGRAM = """
 import json, sys
+from pathlib import Path
 import numpy as np
 import hokical
-cal = hokical.load(sys.argv[1])
-logits = np.load(sys.argv[2])
-answers = [cal.predict(logits), cal.predict_confidence(logits), cal.predict_proba(logits)]
-loaded = sorted({name.partition(".")[0] for name in sys.modules})
-print(json.dumps({"loaded": loaded, "sums": [float(np.sum(a)) for a in answers]}))
+found = {}
+for path in sorted(Path(sys.argv[1]).glob("*.json")):
+    cal, logits = hokical.load(path), np.load(path.with_suffix(".npy"))
+    answers = [cal.predict(logits), cal.predict_confidence(logits), cal.predict_proba(logits)]
+    loaded = sorted({name.partition(".")[0] for name in sys.modules})
+    found[path.stem] = {"loaded": loaded, "sums": [float(np.sum(a)) for a in answers]}
+print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("name", [*methods_from_logits(), "auto"])
-def test_a_saved_calibrator_answers_without_heavy_libraries(name: str, tmp_path: Path) -> None:
-    logits, labels = synthetic_logits(300, 4, seed=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cal = make(name)
+def test_saved_calibrators_answer_without_heavy_libraries(tmp_path: Path) -> None:
+    """Every method, one after the other in one fresh process."""
+    expected = {}
+    for name in (*methods_from_logits(), "auto"):
+        cal = make(name, **QUICK.get(name, {}))
+        logits, labels = synthetic_logits(300, 4, seed=2)
         if cal.binary_only:
             logits, labels = logits[:, :2], labels % 2
-        cal.fit(logits, labels)
-    cal.save(tmp_path / "cal.json")
-    np.save(tmp_path / "logits.npy", logits)
-    command = [sys.executable, "-c", PROGRAM, tmp_path / "cal.json", tmp_path / "logits.npy"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            cal.fit(logits, labels)
+        cal.save(tmp_path / f"{name}.json")
+        np.save(tmp_path / f"{name}.npy", logits)
+        answers = (cal.predict(logits), cal.predict_confidence(logits), cal.predict_proba(logits))
+        expected[name] = [float(np.sum(a)) for a in answers]
+    command = [sys.executable, "-c", PROGRAM, tmp_path]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found = json.loads(run.stdout)
-    assert not set(found["loaded"]) & set(HEAVY)
-    answers = (cal.predict(logits), cal.predict_confidence(logits), cal.predict_proba(logits))
-    np.testing.assert_allclose(found["sums"], [float(np.sum(a)) for a in answers], rtol=1e-12)
+    heavy = {name: sorted(set(HEAVY) & set(got["loaded"])) for name, got in found.items()}
+    assert heavy == {name: [] for name in expected}
+    for name, sums in expected.items():
+        np.testing.assert_allclose(found[name]["sums"], sums, rtol=1e-12, err_msg=name)
 
 
 LIGHT = """

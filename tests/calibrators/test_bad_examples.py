@@ -9,9 +9,8 @@ import pytest
 
 from hokical import make
 from hokical.calibrators import methods_from_logits
-from tests.conftest import synthetic_logits
+from tests.conftest import QUICK, synthetic_logits
 
-OPTIONS = {name: {"lambdas": [1e-2], "mus": [1e-2]} for name in ("ms_odir", "dir_odir")}
 CASES = {
     "one class seen": lambda logits, labels: (logits, np.ones_like(labels), None),
     "a class absent": lambda logits, labels: (
@@ -35,7 +34,7 @@ CASES = {
 @pytest.mark.parametrize("case", list(CASES))
 @pytest.mark.parametrize("name", [*methods_from_logits(), "auto"])
 def test_bad_examples_give_no_nan(name: str, case: str) -> None:
-    calibrator = make(name, **OPTIONS.get(name, {}))
+    calibrator = make(name, **QUICK.get(name, {}))
     test, truth = synthetic_logits(60, 2 if calibrator.binary_only else 4, seed=5)
     logits, labels, weights = CASES[case](test, truth)
     with warnings.catch_warnings():

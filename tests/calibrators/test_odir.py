@@ -555,7 +555,14 @@ def plateau_first(seed):
 
 
 @both
-@pytest.mark.parametrize("kind", ["large", "middle", "small", "plateau", "rare"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "middle",
+        "rare",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("large", "small", "plateau")),
+    ],
+)
 def test_quick_is_as_good_as_trying_everything(method, kind):
     logits, labels = {
         "large": lambda: scale_per_class(0),
@@ -629,7 +636,7 @@ def test_quick_and_paper_grids(method):
     assert len(search.paper_grid(100)[0]) * len(search.paper_grid(100)[1]) == 243
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        paper = method(lambdas="paper", cv=2).fit(logits, labels)
+        paper = method(lambdas="paper", cv=2, max_iter=1).fit(logits, labels)
     lambdas, mus = search.paper_grid(3)
     assert paper.cv_results_["log_loss"].size == len(lambdas) * len(mus) == 432
 

@@ -17,7 +17,7 @@ from hokical.calibrators import methods_from_logits
 from hokical.io import Wanted, read_examples
 from hokical.rules import FlooredRule
 from hokical.streams import fit as fit_stream
-from tests.conftest import synthetic_logits
+from tests.conftest import QUICK, synthetic_logits
 
 CASES = [(name, 4) for name in methods_from_logits(4)]
 CASES += [(name, 2) for name in methods_from_logits(2) if (name, 4) not in CASES] + [("auto", 4)]
@@ -49,7 +49,7 @@ def test_no_method_takes_a_zero_for_certain(name: str, n_classes: int, tmp_path:
     proba, labels = votes(n_classes)
     logits = from_probabilities(proba)
     assert (proba[np.arange(300, 600), labels[300:]] == 0.0).any()
-    options = {"lambdas": [1e-2], "mus": [1e-2]} if name.endswith("_odir") else {}
+    options = QUICK.get(name, {})
     cal = make(name, **options).fit(logits[:300], labels[:300])
     found = cal.predict_proba(logits[300:])
     assert found.min() > 0.0
@@ -108,7 +108,7 @@ def test_a_zero_that_was_not_in_the_fit_is_not_certain() -> None:
 def test_streams_that_are_gathered_have_the_floor_too(name: str) -> None:
     proba, labels = votes(4, 300)
     logits = from_probabilities(proba)
-    options = {"lambdas": [1e-2], "mus": [1e-2]} if name.endswith("_odir") else {}
+    options = QUICK.get(name, {})
     whole = make(name, **options).fit(logits, labels)
     chunks = [(logits[a : a + 77], labels[a : a + 77]) for a in range(0, 300, 77)]
     streamed = fit_stream(make(name, **options), chunks)

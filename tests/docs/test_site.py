@@ -15,6 +15,7 @@ import pytest
 
 import hokical
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))

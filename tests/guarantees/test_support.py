@@ -15,11 +15,11 @@ from hokical.calibrators import methods_from_logits
 from hokical.core.logits import as_logits
 from hokical.guarantees.support import Support
 from hokical.streams import fit as fit_stream
-from tests.conftest import synthetic_logits
+from tests.conftest import QUICK, synthetic_logits
 
 
 def fitted(name: str, n: int = 300) -> tuple[Any, np.ndarray]:
-    calibrator = make(name)
+    calibrator = make(name, **QUICK.get(name, {}))
     logits, labels = synthetic_logits(n, 3, seed=1)
     if getattr(calibrator, "binary_only", False):
         logits, labels = logits[:, :2], labels % 2

@@ -12,7 +12,7 @@ from hokical import CalibrationMonitor, Gaussian, Hoki
 from hokical.calibrators import make, methods_from_logits
 from hokical.monitoring import Reference
 from hokical.monitoring.watching import Stamp
-from tests.conftest import synthetic_logits
+from tests.conftest import QUICK, synthetic_logits
 from tests.monitoring.streams import exact_state, reference
 
 LOGITS, LABELS = synthetic_logits(600, 4, seed=1)
@@ -25,7 +25,7 @@ def hoki(width: float = 4.0, rows: int = 600) -> Hoki:
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", methods_from_logits())
 def test_saving_keeps_the_stamp_of_every_method(name: str, tmp_path: Path) -> None:
-    made = make(name)
+    made = make(name, **QUICK.get(name, {}))
     pair = slice(2) if made.rule_kind.binary_only else slice(None)
     rows = LOGITS[:, pair].shape[1] > LABELS
     cal = made.fit(LOGITS[rows, pair], LABELS[rows])

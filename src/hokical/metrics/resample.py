@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from hokical.core.bins import bin_index, sum_by
 from hokical.core.types import FloatArray, IntArray
@@ -40,8 +41,8 @@ class Resampler:
     block: IntArray
     n_blocks: int
     centre: FloatArray
-    weights: FloatArray
-    errors: FloatArray
+    weights: FloatArray | csr_array
+    errors: FloatArray | csr_array
 
     @classmethod
     def from_examples(cls, examples: Examples, random_state: int = 0, n_bins: int = 1) -> Self:
@@ -63,7 +64,7 @@ class Resampler:
             sum_by(cells, values, n_blocks * starts.shape[0]).reshape(shape)
             for values in (weight, weight * ~examples.correct[order])
         )
-        return cls(order, block, n_blocks, centre, *tables)
+        return cls(order, block, n_blocks, centre, *(_sparse_if_mostly_zero(t) for t in tables))
 
     def sums(self, values: FloatArray) -> FloatArray:
         """Sum of values (n,), in the given order of rows, by block, (blocks,)."""
@@ -91,7 +92,14 @@ class Resampler:
 
     def rank(self, counts: FloatArray) -> RankedExamples:
         """Resamples from the counts (batch, blocks) of blocks."""
-        return RankedExamples(self.centre, counts @ self.weights, counts @ self.errors)
+        # A product with a sparse table comes by columns; the sums that follow run along rows.
+        weights, errors = (np.ascontiguousarray(counts @ t) for t in (self.weights, self.errors))
+        return RankedExamples(self.centre, weights, errors)
+
+
+def _sparse_if_mostly_zero(table: FloatArray) -> FloatArray | csr_array:
+    """Blocks of few rows reach few cells: products with those alone take far less."""
+    return csr_array(table) if 20 * np.count_nonzero(table) < table.size else table
 
 
 def _cell_starts(confidence: FloatArray, n_bins: int) -> IntArray:
@@ -162,15 +170,16 @@ def _mass_errors(ranked: RankedExamples, n_bins: int) -> FloatArray:
     """ECE over equal-mass bins of each resample: differences of a running sum at the cuts."""
     # Twice the weight above the middle of each group.
     above = n_bins * (2.0 * ranked.weight_above - ranked.weight)
-    errors = np.empty(above.shape[0])
-    rows = zip(ranked.gap_upto, above, ranked.total, strict=True)
-    for row, (sums, twice, whole) in enumerate(rows):
-        # A group is below cut j if 2 n_bins whole - twice < 2 whole j, as in `mass_index`.
-        wanted = 2.0 * whole * np.arange(n_bins - 1, 0, -1)
-        cuts = above.shape[1] - np.searchsorted(twice[::-1], wanted, side="right")
-        at_cuts = np.where(cuts > 0, sums[cuts - 1], 0.0)
-        errors[row] = np.abs(np.diff(at_cuts, prepend=0.0, append=sums[-1])).sum() / whole
-    return errors
+    # A group is below cut j if 2 n_bins whole - twice < 2 whole j, as in `mass_index`.
+    wanted = np.multiply.outer(2.0 * ranked.total, np.arange(n_bins - 1, 0, -1))
+    rows = zip(above[:, ::-1], wanted, strict=True)
+    kept = np.stack([np.searchsorted(twice, cut, side="right") for twice, cut in rows])
+    cuts = above.shape[1] - kept
+    at_cuts = np.take_along_axis(ranked.gap_upto, np.maximum(cuts - 1, 0), axis=-1)
+    at_cuts = np.where(cuts > 0, at_cuts, 0.0)
+    ends = (np.zeros((len(cuts), 1)), at_cuts, ranked.gap_upto[:, -1:])
+    gaps = np.diff(np.concatenate(ends, axis=-1), axis=-1)
+    return np.asarray(np.abs(gaps).sum(axis=-1) / ranked.total)
 
 
 def _variances(ranked: RankedExamples) -> FloatArray:

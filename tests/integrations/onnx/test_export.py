@@ -140,6 +140,7 @@ class TestEveryMethod:
             np.testing.assert_array_equal(values, expected[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=5)
 @given(seed=seeds)
@@ -219,7 +220,8 @@ def test_metadata():
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 
-def test_written_whole_and_the_same_every_time(tmp_path):
+def test_written_whole_and_the_same_every_time(tmp_path, monkeypatch, recorded_anew):
+    monkeypatch.setattr("hokical.integrations.onnx.tracing.record", recorded_anew)
     path = tmp_path / "cal.onnx"
     model = export(fitted("hoki", 2), path)
     assert [item.name for item in tmp_path.iterdir()] == ["cal.onnx"]

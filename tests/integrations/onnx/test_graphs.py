@@ -128,7 +128,8 @@ def test_branches_of_other_rules_are_kept():
     assert "If" in kinds_of(graph)
     x = np.random.default_rng(0).normal(size=(4, 3))
     expected = x.max(axis=1, keepdims=True) + 2.0 * x @ matrix
-    np.testing.assert_allclose(evaluate(graph, x), expected, rtol=1e-14)
+    # Products may be fused with sums, so what is left of a cancellation differs.
+    np.testing.assert_allclose(evaluate(graph, x), expected, rtol=1e-14, atol=1e-14)
 
 
 def test_an_operator_that_an_opset_lacks():

@@ -72,7 +72,8 @@ def test_matmul_and_take(n):
     rng = np.random.default_rng(0)
     x, matrix = rng.normal(size=(n, 3)), rng.normal(size=(3, 5))
     found, model = traced(lambda xp, x: xp.matmul(x, matrix), x)
-    np.testing.assert_allclose(found, x @ matrix, rtol=1e-14)
+    # Products may be fused with sums, so what is left of a cancellation differs.
+    np.testing.assert_allclose(found, x @ matrix, rtol=1e-14, atol=1e-14)
     assert "If" not in {node.op_type for node in model.graph.node}
     found, _ = traced(lambda xp, x: xp.take(matrix, xp.argmax(x, axis=1), axis=0), x)
     np.testing.assert_array_equal(found, matrix[x.argmax(axis=1)])

@@ -13,13 +13,15 @@ from tests.conftest import read_pair, real_logits  # noqa: E402
 from tests.integrations.onnx.helpers import METHODS, differences, fit, run  # noqa: E402
 
 SETS = {"cifar10_resnet110": 10, "cifar100_wrn28_10": 100, "imagenet_efficientnet_lite0_val": 1000}
+#: The fewest and the most classes first.
+NAMES = [pytest.param(name, marks=pytest.mark.slow if SETS[name] == 100 else ()) for name in SETS]
 #: Fits that take long with more classes than this.
 MOST_CLASSES = {"ms_odir": 20, "dir_odir": 20, "irova_ts": 200, "vecs": 200, "auto": 20}
 #: Uniform noise that reaches hundreds of classes: a row can move by one of Hoki's 65,536 levels.
 ONE_LEVEL = 2e-5
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("method", METHODS)
 def test_parity(name, method):
     if SETS[name] > MOST_CLASSES.get(method, 1000):

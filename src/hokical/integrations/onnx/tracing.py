@@ -155,6 +155,16 @@ class ScoresLayout:
 
 def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
     """A graph from `logits` to the plan's outputs."""
+    graph = record(plan, layout)
+    if plan.precision == np.float32:
+        use_float32(graph)
+    use_opset(graph, plan.opset)
+    simplify(graph)
+    return graph
+
+
+def record(plan: ExportPlan, layout: ScoresLayout) -> Graph:
+    """The graph as it was recorded, in float64 and the tracer's opset."""
     ndx = onnx_module("ndonnx")
     future = onnx_module("spox._future")
     # Constants are evaluated in Python: a session of onnxruntime for each takes far longer.
@@ -162,10 +172,6 @@ def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
         scores = ndx.argument(shape=layout.shape, dtype=plan.input_dtype.name)
         graph = Graph.from_model(ndx.build({"logits": scores}, _answers(plan, layout, scores)))
     fold_constants(graph)
-    if plan.precision == np.float32:
-        use_float32(graph)
-    use_opset(graph, plan.opset)
-    simplify(graph)
     return graph
 
 
