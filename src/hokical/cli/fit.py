@@ -61,7 +61,7 @@ def fit(
         arrays, part = data.load_dense(val, split, labels)
         with data.check_arrays(val):
             seconds = _time(lambda: model.fit(**arrays))
-        model.save(output, beside=about | {"data": data.sketch(val, part)})
+        model.save(output, metadata=about | {"data": data.sketch(val, part)})
         counts = {"examples": model.n_positions_, "accuracy": model.accuracy_}
         counts["fit_seconds"] = seconds
         _show(model.calibrator_, counts, output, as_json, "positions")
@@ -90,7 +90,7 @@ def fit(
         names, part = examples.classes, examples.part
     known = {name: value for name, value in counts.items() if value is not None}
     beside = {**known, **about, "classes": list(names), "data": data.sketch(val, part)}
-    calibrator.save(output, beside=beside)
+    calibrator.save(output, metadata=beside)
     _show(calibrator, counts | {"fit_seconds": seconds}, output, as_json, "examples", names)
 
 

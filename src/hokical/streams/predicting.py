@@ -18,12 +18,12 @@ from hokical.io.checkpoint import CheckpointError, WitnessedSource, hold, source
 from hokical.io.opening import as_source
 from hokical.io.sources import ChunkSource, check_row_count
 from hokical.io.writing import check_output
-from hokical.rules.answering import What
+from hokical.rules.answering import Output
 from hokical.streams.partition import report_files, report_rows
 
 
 def predict(
-    calibrator: Calibrator, source: Any, *, what: What = "confidence"
+    calibrator: Calibrator, source: Any, *, what: Output = "confidence"
 ) -> Iterator[AnyArray]:
     """What a calibrator predicts for a source: an array for every chunk, in order.
 
@@ -44,7 +44,7 @@ def predict(
 
 
 def predict_chunks(
-    calibrator: Calibrator, source: ChunkSource, what: What, start: int = 0
+    calibrator: Calibrator, source: ChunkSource, what: Output, start: int = 0
 ) -> Iterator[AnyArray]:
     """`predict` for the chunks of a source from row `start` on."""
     for chunk in source.chunks(start):
@@ -56,7 +56,7 @@ def predict_chunks(
 
 
 def predict_to(
-    calibrator: Calibrator, source: Any, path: str | os.PathLike[str], *, what: What = "confidence"
+    calibrator: Calibrator, source: Any, path: str | os.PathLike[str], *, what: Output = "confidence"
 ) -> int:
     """Write predictions for all rows of a source to a `.npy` file, in order; return their number.
 
@@ -81,16 +81,16 @@ def predict_to(
         return _Writer(calibrator, as_source(source), target, what).run()
 
 
-def _check_what(what: What) -> None:
-    if what not in get_args(What):
-        raise ValueError(f"`what` must be one of {list(get_args(What))}; got {what!r}.")
+def _check_what(what: Output) -> None:
+    if what not in get_args(Output):
+        raise ValueError(f"`what` must be one of {list(get_args(Output))}; got {what!r}.")
 
 
 class _Writer:
     """Appends to a file, whose header is completed at the end, when the rows have been counted."""
 
     def __init__(
-        self, calibrator: Calibrator, source: ChunkSource, target: Path, what: What
+        self, calibrator: Calibrator, source: ChunkSource, target: Path, what: Output
     ) -> None:
         self.calibrator, self.source, self.target, self.what = calibrator, source, target, what
         self.part, self.note, self.hashes = (
