@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, Hoki, select_noise
-from hokical.core.bins import bin_index
+from hokical._core.bins import bin_index
 from hokical.metrics import summary
 from hokical.plots import (
     ErrorAgainstVariance,
@@ -20,9 +20,9 @@ from hokical.plots import (
     draw_variance,
     error_against_variance,
     noise_widths,
-    reliability,
     stability_curve,
 )
+from hokical.plots import _reliability as reliability
 
 Data = tuple[np.ndarray, np.ndarray]
 

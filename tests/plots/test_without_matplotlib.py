@@ -8,7 +8,8 @@ import sys
 import matplotlib.pyplot as plt
 import pytest
 
-from hokical.plots import draw_reliability, reliability
+from hokical.plots import _reliability as reliability
+from hokical.plots import draw_reliability
 
 
 def test_computing_does_not_import_matplotlib() -> None:

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hokical import Gaussian, Hoki, TopK, Uniform, make, select_noise
 from hokical.metrics import ece, summary
-from hokical.plots import reliability
+from hokical.plots import _reliability as reliability
 from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
 from hokical_paper.methods import EXACT, INPUT, MIXED, RECAL, SAMPLED
 from hokical_paper.noise_grid import select_on_grid
@@ -27,8 +27,8 @@ from hokical_paper.suite import Pair
 from hokical_paper.theory import bound_facts, sufficiency_facts
 
 if TYPE_CHECKING:
-    from hokical.fitting.noise_selection import NoiseSelection
-    from hokical.stability.noise import Noise
+    from hokical._fitting.noise_selection import NoiseSelection
+    from hokical.stability._noise import Noise
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

@@ -10,10 +10,10 @@ import numpy as np
 import typer
 
 import hokical
+from hokical._core.progress import track
 from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.show import DASH, check_options, show_result, spinner
-from hokical.core.progress import track
 
 #: Logits that are worked on between two steps of the progress bar.
 _PART_SIZE = 1 << 21
@@ -79,7 +79,7 @@ def apply(
         task = hokical.streams.PartTask(fitted, proba=proba, **options)
         _apply_to_parts(task, logits, output, scheduler, as_json)
         return
-    suffix = ".npz" if dense else (".npz", *hokical.io.writing.TABLES)
+    suffix = ".npz" if dense else (".npz", *hokical.io._writing.TABLES)
     hokical.io.check_output(output, suffix=suffix)
     model: hokical.Calibrator | hokical.Dense = fitted
     if dense is None:

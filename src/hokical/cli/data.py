@@ -10,10 +10,10 @@ from typing import Any
 import typer
 
 import hokical
+from hokical._core.conversion import look_like_probabilities
+from hokical._core.logits import Logits
 from hokical.cli.options import Part, Zero
 from hokical.cli.show import say, spinner, warn
-from hokical.core.conversion import look_like_probabilities
-from hokical.core.logits import Logits
 
 #: What `fit` stores beside a calibrator, each where it is known.
 _BESIDE = {
@@ -130,12 +130,12 @@ def _dense_error(path: Path, part: Part) -> hokical.io.DataFileError | None:
 
 def open_parts(
     path: Path, part: Part, labels: Path | None, classes: tuple[str, ...] = ()
-) -> tuple[hokical.streams.ChunkSource, hokical.io.names.FileSplit | None]:
+) -> tuple[hokical.streams.ChunkSource, hokical.io._names.FileSplit | None]:
     """A source that is read in parts, with a message about weights; which part of a table it is."""
     source = hokical.streams.open_source(path, split=part.literal, labels=labels, classes=classes)
-    with hokical.io.errors.report_file(path):  # without rows, for instance
+    with hokical.io._errors.report_file(path):  # without rows, for instance
         first = source.first_chunk()
-        source.classes = hokical.io.names.check_classes(classes, first.n_classes) or source.classes
+        source.classes = hokical.io._names.check_classes(classes, first.n_classes) or source.classes
     if source.classes and not classes:
         _say_set_aside(source.set_aside)
     if first.weights is not None:
@@ -184,8 +184,8 @@ def load_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
 
 def sketch(path: Path, part: str | None) -> str:
     """A hash by which a file or folder, or a part of it, is known again without reading it all."""
-    files = [path] if path.is_file() else hokical.io.opening.files_read(path)
-    return hokical.io.identities.sketch_files(files, str(part))
+    files = [path] if path.is_file() else hokical.io._opening.files_read(path)
+    return hokical.io._identities.sketch_files(files, str(part))
 
 
 def warn_of_probabilities(logits: Logits, path: Path, wanted: hokical.io.Wanted) -> None:
@@ -219,14 +219,14 @@ def warn_of_own_examples(
 def check_method(name: str) -> str:
     """The name, if the method needs only logits and labels."""
     known = [*hokical.calibrators.methods_from_logits(), "auto"]
-    name = hokical.calibrators.catalog.find_method(name)
+    name = hokical.calibrators._catalog.find_method(name)
     if name in known:
         return name
     if name in hokical.calibrators.method_names():
         raise typer.BadParameter(
             f"{name} needs more than logits, which cannot be given here; fit it in Python."
         )
-    hint = hokical.calibrators.catalog.suggest(name)
+    hint = hokical.calibrators._catalog.suggest(name)
     raise typer.BadParameter(f"no method {name!r}; there are {', '.join(known)}.{hint}")
 
 
@@ -265,7 +265,7 @@ def dense_options(
 
 def load_dense(
     path: Path, split: Part, labels: Path | None = None, *, need_labels: bool = True
-) -> tuple[dict[str, Any], hokical.io.names.FileSplit | None]:
+) -> tuple[dict[str, Any], hokical.io._names.FileSplit | None]:
     """The arrays of a file, left on disk, as the keyword arguments of `Dense.fit`; the part."""
     arrays, part = hokical.dense.open_part(path, split.literal, labels)
     if part is not None:
