@@ -9,7 +9,7 @@ _NEEDED_BY = {
         "src/hokical/integrations/lightning.py",
         "paper/src/hokical_paper/making/*",
     ],
-    "triton": ["src/hokical/integrations/torch/kernels/triton_*"],
+    "triton": ["src/hokical/integrations/torch/kernels/_triton_*"],
     "onnx": ["src/hokical/integrations/onnx/*"],
 }
 

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_guarantees.py
 
-Scores are drawn whose probability of error is known, so the true risk of every threshold is. Shown per
-setting: mean coverage as a share of what knowing all risks would accept, and how often the risk was
-exceeded, which must stay below delta = 0.1. `docs/guarantees.md` has the tables.
+Scores are drawn whose probability of error is known, so the true risk of every threshold is. Shown
+per setting: mean coverage as a share of what knowing all risks would accept, and how often the risk
+was exceeded, which must stay below delta = 0.1. `docs/guarantees.md` has the tables.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def current_version() -> str:
     text = (ROOT / "src" / "hokical" / "core" / "version.py").read_text(encoding="utf-8")
     found = re.search(r'"(\d+\.\d+\.\d+[^"]*)"', text)
     if found is None:
-        raise ValueError(f"src/hokical/core/version.py must hold a version; got {text!r}.")
+        raise ValueError(f"src/hokical/_core/version.py must hold a version; got {text!r}.")
     return found[1]
 
 

@@ -262,7 +262,7 @@ def shared_by(make_noise: Callable[[float], Any]) -> Method:
 
 
 def one_against_rest(val: Data, test: Data) -> Scores:
-    """Every class its own log-odds from its own switch probabilities, one link for all, normalised."""
+    """Every class its log-odds from its own switch probabilities, one link for all, normalised."""
     begun = time.process_time()
     temperature = fit_temperature(as_logits(val[0]), val[1])
 

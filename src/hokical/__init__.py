@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hokical._core.conversion import from_probabilities as from_probabilities
     from hokical._core.parallel import threads as threads
     from hokical._core.topk import TopK as TopK
+    from hokical._core.warn import FitDataWarning as FitDataWarning
     from hokical._fitting.noise_selection import select_noise as select_noise
     from hokical.calibrators import AutoCalibrator as AutoCalibrator
     from hokical.calibrators import Calibrator as Calibrator
@@ -56,13 +57,13 @@ _HOMES = {
     "CalibrationMonitor": "monitoring", "Calibrator": "calibrators",
     "CalibratorFileError": "calibrators", "Dense": "dense", "Gaussian": "stability",
     "Gumbel": "stability", "Hoki": "calibrators", "StabilityProfile": "calibrators",
-    "TemperatureScaling": "calibrators", "TopK": "core.topk", "Uniform": "stability",
-    "auto": "calibrators", "calibration_bound": "guarantees",
-    "compare": "report.comparison", "from_binary_scores": "core.conversion",
-    "from_probabilities": "core.conversion", "label_distribution": "stability",
+    "TemperatureScaling": "calibrators", "TopK": "_core.topk", "Uniform": "stability",
+    "FitDataWarning": "_core.warn", "auto": "calibrators", "calibration_bound": "guarantees",
+    "compare": "report._comparison", "from_binary_scores": "_core.conversion",
+    "from_probabilities": "_core.conversion", "label_distribution": "stability",
     "label_stability": "stability", "load": "calibrators", "make": "calibrators",
-    "select_noise": "fitting.noise_selection", "stability_bounds": "stability",
-    "threads": "core.parallel",
+    "select_noise": "_fitting.noise_selection", "stability_bounds": "stability",
+    "threads": "_core.parallel",
 }  # fmt: skip
 
 __all__ = list(_HOMES)

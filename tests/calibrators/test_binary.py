@@ -1,4 +1,4 @@
-"""Platt scaling, beta calibration and Venn-Abers prediction, against reference implementations and peers."""
+"""Platt scaling, beta calibration and Venn-Abers prediction, against references and peers."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_show_of_no_calibrator(tmp_path: Path) -> None:
 def test_plan_is_that_of_the_library() -> None:
     options = ("--risk", 0.1, "--accuracy", 0.85, "--simulations", 2, "--json")
     found = hokical_command("plan", *options).json
-    twin = hokical.guarantees._plan(0.1, 0.85, n_simulations=2)
+    twin = hokical.guarantees.plan(0.1, 0.85, n_simulations=2)
     assert found["coverage"] == pytest.approx(twin.coverage)
     assert found["needed"] == twin.needed
     assert "0 and 1" in one_line(hokical_command("plan", "--risk", 2))

@@ -96,7 +96,7 @@ def test_zeros_of_probabilities(tmp_path: Path) -> None:
         with np.load(out) as arrays:
             found[word] = arrays["probabilities"][:2, 2]
     assert (found["impossible"] == 0.0).all()
-    assert hokical.load(tmp_path / "impossible.json").beside["zeros"] == "impossible"
+    assert hokical.load(tmp_path / "impossible.json").metadata["zeros"] == "impossible"
     alone = hokical_command("fit", *data, cal, "--zeros", "impossible")
     assert "only goes with --probabilities" in one_line(alone)
 
@@ -259,7 +259,7 @@ def test_a_fit_takes_no_column_of_ids_for_a_class(tmp_path: Path) -> None:
     cal = tmp_path / "cal.json"
     said = hokical_command("fit", tmp_path / "a.csv", "-o", cal, "--method", "temps")
     assert "Not taken for a class: id." in said.err
-    assert hokical.load(cal).beside["classes"] == ["cat", "dog"]
+    assert hokical.load(cal).metadata["classes"] == ["cat", "dog"]
     select = ("select", tmp_path / "a.csv", "--search", "paper")
     assert "Not taken for a class: id." in hokical_command(*select).err
     assert "-o cal.json --classes dog,cat" in hokical_command(*select, "--classes", "dog,cat").out
@@ -317,7 +317,7 @@ def test_columns_of_a_folder_are_set_aside_or_named(tmp_path: Path) -> None:
     hokical.io.write_table(folder / "a.parquet", columns)
     fit = ("fit", folder, "-o", cal, "--method", "temps")
     assert "Not taken for a class: id." in hokical_command(*fit).err
-    assert hokical.load(cal).beside["classes"] == ["cat", "dog"]
+    assert hokical.load(cal).metadata["classes"] == ["cat", "dog"]
     hokical.io.write_table(folder / "a.parquet", columns | {"epoch": labels})
     assert "--classes cat,dog" in one_line(hokical_command(*fit))
     done = hokical_command(*fit, "--classes", "dog,id")

@@ -1,4 +1,4 @@
-"""Guarantees: exact against reference implementations, valid by simulation, kept through files and merges."""
+"""Guarantees: exact against references, valid by simulation, kept through files and merges."""
 
 from __future__ import annotations
 

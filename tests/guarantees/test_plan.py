@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hokical import make
-from hokical.guarantees import _plan as plan
+from hokical.guarantees import plan
 
 
 def test_more_examples_accept_more_and_never_more_than_the_best() -> None:

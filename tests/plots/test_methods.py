@@ -20,9 +20,9 @@ from hokical.plots import (
     draw_variance,
     error_against_variance,
     noise_widths,
+    reliability,
     stability_curve,
 )
-from hokical.plots import _reliability as reliability
 
 Data = tuple[np.ndarray, np.ndarray]
 

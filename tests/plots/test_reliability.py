@@ -9,8 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from hokical.metrics import ece
-from hokical.plots import _reliability as reliability
-from hokical.plots import confidence_histogram, draw_histogram, draw_reliability
+from hokical.plots import confidence_histogram, draw_histogram, draw_reliability, reliability
 
 Answers = tuple[np.ndarray, np.ndarray]
 

@@ -8,8 +8,7 @@ import sys
 import matplotlib.pyplot as plt
 import pytest
 
-from hokical.plots import _reliability as reliability
-from hokical.plots import draw_reliability
+from hokical.plots import draw_reliability, reliability
 
 
 def test_computing_does_not_import_matplotlib() -> None:

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hokical import Gaussian, Hoki, TopK, Uniform, make, select_noise
 from hokical.metrics import ece, summary
-from hokical.plots import _reliability as reliability
+from hokical.plots import reliability
 from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
 from hokical_paper.methods import EXACT, INPUT, MIXED, RECAL, SAMPLED
 from hokical_paper.noise_grid import select_on_grid

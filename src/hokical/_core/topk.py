@@ -269,8 +269,8 @@ class TopK(Logits):
 
     def with_every_class(self, caller: str, remedy: str) -> Logits:
         raise ValueError(
-            f"`{caller}` needs the logit of every class; the input has the best {self.n_columns} of "
-            f"{self.n_classes}. {remedy}, or fill in the rest yourself with "
+            f"`{caller}` needs the logit of every class; the input has the best "
+            f"{self.n_columns} of {self.n_classes}. {remedy}, or fill in the rest yourself with "
             "`TopK.to_dense(fill=...)`."
         )
 

@@ -1,4 +1,4 @@
-"""Compiled sums over classes for NumPy arrays; the portable functions are their reference implementations."""
+"""Compiled sums over classes for NumPy arrays; the portable functions are their reference."""
 
 from collections.abc import Callable
 from typing import Any

@@ -151,8 +151,8 @@ class MixturePart:
     @cached_property
     def _beside(self) -> tuple[Array, Array, Array]:
         """Weights, true margins and sums of exp(-d), (n,), in the library of the logits."""
-        beside = self.examples.logits.from_host
-        true_margins, plain_sum = beside(self.examples.true_margins), beside(self._plain_sums[0])
+        move = self.examples.logits.from_host
+        true_margins, plain_sum = move(self.examples.true_margins), move(self._plain_sums[0])
         return self.examples.weights_beside, true_margins, plain_sum
 
     @cached_property

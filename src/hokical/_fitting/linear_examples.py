@@ -209,14 +209,14 @@ class LinearExamples:
         """The same with weights multiplied by factors (n,); they no longer sum to 1."""
 
         def work(block: LinearBlock, rows: slice) -> LinearBlock:
-            return replace(block, weights=block.weights * self._beside(factors[rows, None]))
+            return replace(block, weights=block.weights * self._on_device(factors[rows, None]))
 
         return replace(self, blocks=self.map(work, self.rows), weights=self.weights * factors)
 
     def probabilities(self, coef: FloatArray) -> tuple[list[Array], float]:
         """Probabilities (rows, classes) by blocks, and the mean log loss."""
-        beside = self._beside(coef)
-        found = self.map(lambda block: block.probabilities(beside))
+        there = self._on_device(coef)
+        found = self.map(lambda block: block.probabilities(there))
         return [proba for proba, _ in found], sum(float(loss) for _, loss in found)
 
     def slope(self, proba: list[Array]) -> FloatArray:
@@ -225,8 +225,8 @@ class LinearExamples:
 
     def curvature(self, proba: list[Array], direction: FloatArray) -> FloatArray:
         """Its Hessian times `direction`."""
-        beside = self._beside(direction)
-        return self.total(lambda block, part: block.curvature(part, beside), proba)
+        there = self._on_device(direction)
+        return self.total(lambda block, part: block.curvature(part, there), proba)
 
     def moments(self, proba: list[Array]) -> FloatArray:
         """Sums of each class's variance times inputs, and times their squares, (2, ...)."""
@@ -234,10 +234,10 @@ class LinearExamples:
 
     def all_right(self, diagonal: FloatArray) -> bool:
         """Whether a scale per class (classes,) alone gets every example right."""
-        beside, present = self._beside(diagonal), self._beside(~self.absent)
-        return all(bool(right) for right in self.map(lambda b: b.all_right(beside, present)))
+        there, present = self._on_device(diagonal), self._on_device(~self.absent)
+        return all(bool(right) for right in self.map(lambda b: b.all_right(there, present)))
 
-    def _beside(self, array: NDArray[Any]) -> Array:
+    def _on_device(self, array: NDArray[Any]) -> Array:
         first = self.blocks[0]
         return first.backend.from_host(array, first.inputs)
 

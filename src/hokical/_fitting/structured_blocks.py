@@ -125,7 +125,7 @@ class StructuredBlock(LinearBlock):
 
 
 class CompiledBlock(StructuredBlock):
-    """The same without M, for NumPy and where every class is possible; the reference implementation is above."""
+    """The same without M, for NumPy and where every class is possible; its reference is above."""
 
     def probabilities(self, coef: FloatArray) -> tuple[FloatArray, float]:
         out = np.empty_like(self.inputs)

@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
         return import_moved(name, "hokical_paper.recal", "hokical-paper")
     if name not in _HOMES:
         raise AttributeError(f"module 'hokical.calibrators' has no attribute {name!r}")
-    return getattr(import_module(f"hokical.calibrators.{_HOMES[name]}"), name)
+    return getattr(import_module(f"hokical.calibrators._{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,7 @@ from hokical._core.storage import fingerprint, write_document
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.version import VERSION
+from hokical._core.warn import warn_user
 from hokical.guarantees import _scores as scores
 from hokical.guarantees import _selective as selective
 from hokical.guarantees._binomial import check_chance
@@ -57,11 +58,11 @@ class Calibrator:
         `TopK`; the answer has the same library and device. Files, chunks and iterators go through
         `hokical.streams`.
         """
-        return self.answer("labels", logits)
+        return self.output("labels", logits)
 
     def predict_confidence(self, logits: Any) -> Array:
         """The probability (n,) that each predicted label is right."""
-        return self.answer("confidence", logits)
+        return self.output("confidence", logits)
 
     def predict_proba(self, logits: Any) -> Array:
         """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
@@ -70,7 +71,7 @@ class Calibrator:
         `TopK` share their rest evenly. Where the confidence is low, another class can end up above
         the label; `predict` is still the label.
         """
-        return self.answer("proba", logits)
+        return self.output("proba", logits)
 
     def predict_support(self, logits: Any) -> Array:
         """Which rows (n,) are like the calibration examples: False where it has seen no such row.
@@ -89,7 +90,7 @@ class Calibrator:
         >>> bool(cal.predict_support(20 * test_logits).mean() < 0.5)
         True
         """
-        return self.answer("support", logits)
+        return self.output("support", logits)
 
     def confidence_bounds(self, logits: Any) -> tuple[Array, Array]:
         """The least and the greatest confidence (n,) that the hidden classes of a `TopK` allow.
@@ -201,17 +202,27 @@ class Calibrator:
         self.check_fitted()
         return fingerprint({"n_classes": self.n_classes_, "rule": self.rule_})
 
-    def save(self, path: str | os.PathLike[str], *, beside: dict[str, Any] | None = None) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        metadata: dict[str, Any] | None = None,
+        beside: dict[str, Any] | None = None,
+    ) -> None:
         """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it.
 
-        `beside` holds plain values to store in the file for the caller's own use.
+        `metadata` holds plain values to store in the file for the caller's own use; `beside` is its
+        old name.
         """
         self.check_fitted()
-        own = {} if beside is None else {"beside": beside}
+        if beside is not None:
+            warn_user("`beside` is now called `metadata`.", FutureWarning)
+            metadata = beside
+        own = {} if metadata is None else {"beside": metadata}
         write_document(path, {"library_version": VERSION, **self._document(), **own})
 
     def _document(self) -> dict[str, Any]:
-        """The contents of a file."""
+        """The contents of a file, in which the metadata have been called `beside` since 0.2."""
         stored = {name: getattr(self, f"{name}_") for name in STORED}
         return {"method": self.name, **stored, "beside": {}}
 
@@ -228,8 +239,8 @@ class Calibrator:
     def check_fitted(self) -> None:
         """Raise if the calibrator is not fitted."""
 
-    def answer(self, what: Output | Literal["support"], logits: Any) -> Array:
-        """The answer of a `predict` method by name: "labels", "confidence", "proba", "support"."""
+    def output(self, what: Output | Literal["support"], logits: Any) -> Array:
+        """The output of a `predict` method by name: "labels", "confidence", "proba", "support"."""
         self.check_fitted()
         backend = backend_of(logits)
         lazy = None if backend is None else backend.predict_lazily(self, what, logits)

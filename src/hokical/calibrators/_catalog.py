@@ -87,7 +87,7 @@ def load_estimator_class(name: Any, argument: str = "name") -> type[Any]:
         name = find_method(name)
         if name in BUILT_IN or name in AUTOMATIC:
             module, kind = (BUILT_IN | AUTOMATIC)[name]
-            found: type[Any] = getattr(import_module(f"hokical.calibrators.{module}"), kind)
+            found: type[Any] = getattr(import_module(f"hokical.calibrators._{module}"), kind)
             return found
         if name not in _registered:
             _find_entry_points()

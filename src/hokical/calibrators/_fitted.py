@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from hokical._core.storage import CalibratorFileError, read_document
+from hokical._core.warn import warn_user
 from hokical.calibrators._calibrator import STORED, Calibrator
 from hokical.calibrators._catalog import find_rule, load_estimator_class
 from hokical.guarantees._score_table import NeighbourTable, ScoreTable
@@ -35,14 +36,20 @@ class FittedCalibrator(Calibrator):
         return str(self._body.get("library_version", "unknown"))
 
     @property
-    def beside(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Values stored in the file in addition to the calibrator."""
         return dict(self._body["beside"])
 
     @property
+    def beside(self) -> dict[str, Any]:
+        """The old name of `metadata`."""
+        warn_user("`beside` is now called `metadata`.", FutureWarning)
+        return self.metadata
+
+    @property
     def scores(self) -> str | None:
         """What `hokical fit` was given, "logits" or "probabilities"; None if it is not known."""
-        return self.beside.get("scores")
+        return self.metadata.get("scores")
 
     def estimator(self) -> Any:
         """The fitted scikit-learn estimator, which can be cloned and fitted further."""
@@ -60,7 +67,7 @@ class FittedCalibrator(Calibrator):
             **super()._document(),
             "parameters": self._body["parameters"],
             "report": self._body["report"],
-            "beside": self.beside,
+            "beside": self.metadata,
         }
 
     def __getattr__(self, name: str) -> Any:

@@ -16,7 +16,7 @@ from hokical.cli.options import Part, Zero
 from hokical.cli.show import say, spinner, warn
 
 #: What `fit` stores beside a calibrator, each where it is known.
-_BESIDE = {
+_METADATA = {
     "examples": int, "accuracy": float, "classes": list, "scores": str, "binary_score": str,
     "zeros": str, "data": str,
 }  # fmt: skip
@@ -166,11 +166,11 @@ def read_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
         raise hokical.io.DataFileError(
             path, f"expected a calibrator file; cannot be read: {error.strerror}.", "See `fit`."
         ) from error
-    beside = found.metadata
-    usable = all(isinstance(value, _BESIDE.get(name, object)) for name, value in beside.items())
-    usable &= beside.get("scores", "logits") in ("logits", "probabilities")
-    usable &= beside.get("zeros", "unlikely") in tuple(Zero)
-    if not usable or not all(isinstance(name, str) for name in beside.get("classes", ())):
+    metadata = found.metadata
+    usable = all(isinstance(value, _METADATA.get(name, object)) for name, value in metadata.items())
+    usable &= metadata.get("scores", "logits") in ("logits", "probabilities")
+    usable &= metadata.get("zeros", "unlikely") in tuple(Zero)
+    if not usable or not all(isinstance(name, str) for name in metadata.get("classes", ())):
         raise hokical.CalibratorFileError(f"{path} has unusable facts about its fit. Fit again.")
     return found
 

@@ -89,8 +89,8 @@ def fit(
         counts = {"examples": examples.logits.n_rows, "accuracy": right}
         names, part = examples.classes, examples.part
     known = {name: value for name, value in counts.items() if value is not None}
-    beside = {**known, **about, "classes": list(names), "data": data.sketch(val, part)}
-    calibrator.save(output, metadata=beside)
+    metadata = {**known, **about, "classes": list(names), "data": data.sketch(val, part)}
+    calibrator.save(output, metadata=metadata)
     _show(calibrator, counts | {"fit_seconds": seconds}, output, as_json, "examples", names)
 
 

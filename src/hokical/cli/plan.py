@@ -30,7 +30,7 @@ def plan(
     is the share of new examples whose labels are accepted.
     """
     with check_options():
-        found = hokical.guarantees._plan(
+        found = hokical.guarantees.plan(
             risk, accuracy, delta=delta, auroc=auroc, n_simulations=simulations, random_state=seed
         )
     if as_json:

@@ -119,7 +119,7 @@ class Dense(Estimator):
         return self._predict("labels", logits, mask, fill, whole=True)
 
     def predict_confidence(self, logits: Any, *, mask: Any = None, fill: float = np.nan) -> Any:
-        """The probability (n, ...) that each predicted label is right; `fill` where the mask is False.
+        """The probability (n, ...) that each label is right; `fill` where the mask is False.
 
         Positions whose label is ignored in a fit are predicted like all others: labels are not
         known here.
@@ -219,11 +219,11 @@ class Dense(Estimator):
         promise = rule(np.zeros((1, calibrator.n_classes_)))  # the same whatever the logits
         return self._each(logits, mask, lambda batch: select_batch(batch, rule, promise))
 
-    def save(self, path: str | os.PathLike[str], *, beside: dict[str, Any] | None = None) -> None:
+    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
         """Write the fitted calibrator and the options of this wrapper to a JSON file, atomically.
 
         `Dense.load` gives both back. For `hokical.load`, the command line or an export it is an
-        ordinary calibrator's file. `beside` is as in `Calibrator.save`.
+        ordinary calibrator's file. `metadata` is as in `Calibrator.save`.
         """
         options = self._options(self.max_positions_per_item)
         stored = {
@@ -232,7 +232,7 @@ class Dense(Estimator):
             "max_positions_per_item": options.per_item,
             "random_state": options.seed,
         }
-        about = {**(beside or {}), "dense": stored}
+        about = {**(metadata or {}), "dense": stored}
         sources.without_witnesses(self.fitted_calibrator()).save(path, metadata=about)
 
     @classmethod
@@ -276,10 +276,10 @@ class Dense(Estimator):
         )
 
     def _predict(self, what: Output, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
-        answer, asked = self.fitted_calibrator().answer, AnswerKind(fill, **kind)
+        calibrator, asked = self.fitted_calibrator(), AnswerKind(fill, **kind)
 
         def predict_one(batch: DenseBatch) -> Any:
-            return predict_batch(batch, lambda rows: [predict_blocks(what, rows)], asked)[0]
+            return predict_batch(batch, lambda rows: [calibrator.output(what, rows)], asked)[0]
 
         return self._each(logits, mask, predict_one)
 

@@ -93,9 +93,9 @@ def make_source(
     logits: Any, labels: Any, mask: Any, weights: Any, options: DenseOptions
 ) -> ChunkSource:
     """`from_dense`, with options that have been checked."""
-    beside = any(part is not None for part in (labels, mask, weights))
+    with_others = any(part is not None for part in (labels, mask, weights))
     if isinstance(logits, ChunkSource):
-        if beside or options.per_item is not None:
+        if with_others or options.per_item is not None:
             raise TypeError(
                 "a source has its rows already: labels, masks, weights and "
                 "`max_positions_per_item` go to `from_dense`, which makes one."
@@ -103,7 +103,7 @@ def make_source(
         return logits
     if not holds_batches(logits, labels):
         return DenseSource(make_batch(logits, labels, mask, weights, options))
-    if beside:
+    if with_others:
         raise TypeError(
             "labels, masks and weights come with the batches, as (logits, labels, sample_weight) "
             "or a mapping; they cannot be given beside them."

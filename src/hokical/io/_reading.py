@@ -173,14 +173,14 @@ class FileArrays:
         They are in the file that the user names; else, beside an array without a name, in a file
         of a matching name; else in the same file.
         """
-        beside = labels_beside(self.path)
+        other = labels_beside(self.path)
         if self.labels_file is not None:
-            beside = Path(self.labels_file)
-        elif self.names.logits != spelling.NAMELESS or beside == self.path or not beside.exists():
+            other = Path(self.labels_file)
+        elif self.names.logits != spelling.NAMELESS or other == self.path or not other.exists():
             name = self.names.labels
             return self.path, None if name is None else self.arrays[name]
-        others = self.open_labels(beside)
-        return beside, others[spelling.choose_labels(beside, others, self.split)]
+        others = self.open_labels(other)
+        return other, others[spelling.choose_labels(other, others, self.split)]
 
 
 def labels_beside(path: Path) -> Path:
@@ -209,9 +209,9 @@ def _read_top_k(path: Path, arrays: Arrays, name: str) -> TopK:
     word = next(word for word in spelling.TOP_K if word in own)
     known = {spelling.normalize(given): given for given in arrays}
     others = []
-    for beside in ("topk_indices", "n_classes"):
-        expected = own.replace(word, beside)
-        names = (expected, beside) if beside == "n_classes" else (expected,)
+    for word_beside in ("topk_indices", "n_classes"):
+        expected = own.replace(word, word_beside)
+        names = (expected, word_beside) if word_beside == "n_classes" else (expected,)
         other = spelling.first_known(known, names)
         if other is None:
             raise DataFileError(

@@ -151,8 +151,8 @@ def summary(
     """
     limits: dict[str, Any] = {"n_bins": check_count(n_bins), "clip": check_clip(clip)}
     if is_chunked(confidence):
-        beside = {"proba": proba, "labels": labels, "predicted": predicted}
-        _refuse_for_chunks(n_resamples, random_state=random_state, **beside)
+        about = {"proba": proba, "labels": labels, "predicted": predicted}
+        _refuse_for_chunks(n_resamples, random_state=random_state, **about)
         total = add_chunks(MetricSums.from_examples, confidence, correct, sample_weight, **limits)
         return summarize_sums(total, coverage=coverage, clip=clip, delta=delta)
     n_resamples = 1000 if n_resamples is None else n_resamples

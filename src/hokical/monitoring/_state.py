@@ -130,8 +130,8 @@ class MonitorState:
 
         def count_rows(rows: BoolArray) -> IntArray:
             asked = np.zeros(0, np.bool_) if known is None else known[rows]
-            beside = np.array([np.count_nonzero(~asked), asked.size])
-            return np.concatenate([np.bincount(bins[rows], minlength=n_bins), beside])
+            others = np.array([np.count_nonzero(~asked), asked.size])
+            return np.concatenate([np.bincount(bins[rows], minlength=n_bins), others])
 
         self.inputs.add(panes, count_rows)
         self.n_observed += n

@@ -3,6 +3,7 @@
 All rules are imported here, so that any of them can be read from a file.
 """
 
+from hokical._core.logits import Logits
 from hokical.rules._auto import AutoRule
 from hokical.rules._base import Rule
 from hokical.rules._binary import BetaRule, PlattRule, VennAbersRule
@@ -18,7 +19,7 @@ from hokical.rules._vector import VectorRule
 
 __all__ = [
     "AutoRule", "BetaRule", "ClasswiseIsotonicRule", "DirichletRule", "EnsembleRule",
-    "FlooredRule", "HokiRule", "MatrixRule", "PlattRule", "PooledIsotonicRule", "ProfileRule",
-    "Rule", "StructuredRule", "TemperatureRule", "UncalibratedRule", "VectorRule",
+    "FlooredRule", "HokiRule", "Logits", "MatrixRule", "PlattRule", "PooledIsotonicRule",
+    "ProfileRule", "Rule", "StructuredRule", "TemperatureRule", "UncalibratedRule", "VectorRule",
     "VennAbersRule",
 ]  # fmt: skip

@@ -33,7 +33,7 @@ _ROUNDING = 1e-12
 class Steps:
     """The recursion's alpha and beta (steps, bins), NaN in bins that leave a confidence as it is.
 
-    Below the least stability that was `seen` (2,), confidence falls towards `probability`, that of a
+    Below the least stability that was `seen` (2,), confidence falls towards `chance`, that of a
     guess; above the greatest it stays. Algorithm 2 as printed has [0, 1] for it.
     """
 
@@ -133,7 +133,7 @@ class Curve:
         """The same at the levels that were `seen` (k,), and between them where they leave a gap.
 
         In a gap it stays within the range of the two ends, and above the greatest level seen it
-        stays as it is there. Below the least it falls on a line to (probability, probability), as flat logits
+        stays as it is there. Below the least it falls on a line to (chance, chance), as flat logits
         have that stability; or, if confidence is below stability there already, it stays until
         stability is below it, and follows that.
         """

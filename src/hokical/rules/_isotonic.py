@@ -38,7 +38,7 @@ def as_key(log_proba: Array, xp: Namespace) -> Array:
 class PooledIsotonicRule(Rule):
     """One function for all classes: `values` (k,) at the log-probabilities `knots` (k,).
 
-    Rows are scaled to sum 1 if `normalize`; otherwise each entry is the fitted probability of its class.
+    Rows are scaled to sum 1 if `normalize`; otherwise entries are the fitted probabilities.
     """
 
     name: ClassVar[str] = "irm"

@@ -13,7 +13,7 @@ _LEAST_SHARE = 1e-290
 def distribute_remainder(logits: Logits, confidence: Array, shares: Array, width: Array) -> Array:
     """Probabilities (n, classes): the confidence (n,) for the label, the rest as in `shares`.
 
-    `shares` (n, classes) are the probabilities of each class under noise of that `width`. A row in which
+    `shares` (n, classes) are those of each class under noise of that `width`. A row in which
     one class alone is possible gives it 1, whatever the confidence. Where no other class is within
     reach of the noise, they share as a softmax of that width would. NumPy's `shares` are
     overwritten.

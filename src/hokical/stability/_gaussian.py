@@ -52,7 +52,7 @@ def distribution(logits: Logits, scale: Array) -> Array:
 
     pi_k = G(d_k) with G(d) = integral P(u) phi(u + d)/Phi(u + d) du and P the product over *all*
     classes. log G is smooth, so each row interpolates it in d and evaluates it at its margins.
-    Beyond REACH it goes on like the probability Phi(-d/sqrt 2) that one far class overtakes one other,
+    Beyond REACH it goes on like the probability Phi(-d/sqrt 2) that a far class overtakes another,
     which is right to a percent or so unless several classes lead together.
     """
     rule = tables.gaussian_quadrature(-TAIL_LIMIT, node_step(logits.n_classes))

@@ -7,10 +7,10 @@ computed for itself. Under Gaussian noise, with margins d_i in units of its scal
 
 where the integrand lives around u = -d/2, d the gap to the runner-up: farther right the true
 value is less than the error of the series in `gaussian`, so those nodes are left out. Beyond a gap
-of 7.5 scales the sum of the probabilities Phi(-d_i / sqrt 2) that each class overtakes the label takes
-over, less what rivals do at once, as if they were equal ones. All in all log(1 - gamma) is off by
-at most 4e-4 where 1 - gamma > 1e-3; and below that by 0.01 with ten classes, 0.25 with 1000 and
-0.3 with 20,000, where many rivals lie just behind the first.
+of 7.5 scales the sum of the probabilities Phi(-d_i / sqrt 2) that a class overtakes the label
+takes over, less what rivals do at once, as if they were equal ones. All in all log(1 - gamma) is
+off by at most 4e-4 where 1 - gamma > 1e-3; and below that by 0.01 with ten classes, 0.25 with 1000
+and 0.3 with 20,000, where many rivals lie just behind the first.
 
 Under Gumbel noise both probabilities have closed forms, and their ratio is exact.
 
@@ -145,7 +145,7 @@ def _sum_rival_chances(xp: Namespace, margins: Array, scale: Array, gap: Array) 
 
 
 def _overtaken_by_any(sums: Array, gap: Array, xp: Namespace) -> Array:
-    """1 - gamma from the sum of the probabilities of the rivals, which counts twice what two do at once.
+    """1 - gamma from the sum of the rivals' probabilities, which counts twice what two do at once.
 
     The rivals are taken for `count` equal ones at the gap, with the same sum: exact where they are
     equal, and where there is one. Where the label's own noise is down they overtake it together,
@@ -157,7 +157,7 @@ def _overtaken_by_any(sums: Array, gap: Array, xp: Namespace) -> Array:
 
 
 def overtaken_together(sums: Array, one: Array, gap: Array, xp: Namespace) -> Array:
-    """1 - gamma (...,) from the sum of the rivals' probabilities, that of one of them, and the gap."""
+    """1 - gamma (...,) from the sum of the rivals' probabilities, one of them, and the gap."""
     count = (sums / xp.clip(one, _TINY, None))[..., None]
     nodes = gap[..., None] * -0.5 + constant(BUMP_NODES, gap)
     survival = count * log_ndtr(nodes + gap[..., None], xp)

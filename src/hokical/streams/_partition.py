@@ -139,7 +139,7 @@ class StreamedPartition(Partition):
     def require_passes(self, caller: str) -> None:
         if not self.source.repeatable:
             raise ValueError(
-                f"{caller} needs several passes over the examples, and an iterator can be used once. "
+                f"{caller} needs several passes over the examples; an iterator can be used once. "
                 "Give a function that returns a new iterator, a list of chunks, arrays or files; "
                 "or use `hokical.streams.fit(..., spool=True)`, which keeps the chunks in a "
                 "temporary file."

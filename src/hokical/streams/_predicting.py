@@ -50,7 +50,7 @@ def predict_chunks(
     for chunk in source.chunks(start):
         if chunk.n_rows:
             with report_files(source), report_rows(start):
-                found = to_host(calibrator.answer(what, chunk.logits))
+                found = to_host(calibrator.output(what, chunk.logits))
             yield found
             start += chunk.n_rows
 

@@ -52,12 +52,12 @@ def _is_installed() -> bool:
     return find_spec("triton") is not None
 
 
-def launch(module: str, function: str, values: Tensor, *beside: Number) -> Tensor | None:
-    """What a kernel makes of logits, and of numbers and tables beside them; None if it cannot."""
+def launch(module: str, function: str, values: Tensor, *numbers: Number) -> Tensor | None:
+    """What a kernel makes of logits, and of numbers and tables; None if it cannot."""
     global _broken
-    if not usable(values, *beside):
+    if not usable(values, *numbers):
         return None
-    given = [x if isinstance(x, Tensor) and x.ndim else on_device(x, values) for x in beside]
+    given = [x if isinstance(x, Tensor) and x.ndim else on_device(x, values) for x in numbers]
     try:
         with _device_of(values):
             return _kernel(module, function)(values, *given)
@@ -76,7 +76,7 @@ def launch(module: str, function: str, values: Tensor, *beside: Number) -> Tenso
 
 @cache
 def _kernel(module: str, function: str) -> Callable[..., Tensor]:
-    found: Callable[..., Tensor] = getattr(import_module(f"{__package__}.{module}"), function)
+    found: Callable[..., Tensor] = getattr(import_module(f"{__package__}._{module}"), function)
     return found
 
 
