@@ -7,8 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hokical.calibrators.base import BaseCalibrator
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.hoki import Hoki
@@ -19,7 +17,6 @@ from hokical.io.chunks import Chunk, skip_rows, split_parts
 from hokical.io.errors import DataFileError
 from hokical.io.identities import array_identity
 from hokical.io.names import LABELS, LOGITS, WEIGHTS, FileSplit, find_name
-from hokical.io.numpy_files import PackedArray
 from hokical.io.opening import map_file
 from hokical.io.reading import FileArrays, Location, is_top_k
 from hokical.io.sources import ChunkSource, from_chunks
@@ -261,9 +258,5 @@ def open_part(
         "mask": None if mask is None else found.arrays[mask],
         "sample_weight": found.weights,
     }
-    given = {  # a compressed array can be sliced by its first axis only
-        name: np.asarray(array[:]) if isinstance(array, PackedArray) else array
-        for name, array in arrays.items()
-        if array is not None
-    }
+    given = {name: array for name, array in arrays.items() if array is not None}
     return given, found.names.part

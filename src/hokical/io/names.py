@@ -32,6 +32,8 @@ _PROBABILITIES = re.compile("p|prob(s|a|as|ability|abilities)?|softmax")
 #: What every format gives: its arrays by name. A file with one array and no name for it uses "".
 Arrays = Mapping[str, AnyArray]
 NAMELESS = ""
+#: Whole numbers up to here are exact in float64.
+_EXACT = 2.0**53
 #: `keep` for every column that is not a score.
 ALL = ("all",)
 
@@ -211,6 +213,16 @@ class Wanted:
 
 
 LOGITS_AND_LABELS, LABELS_ALONE = Wanted(), Wanted(scores=False)
+
+
+def tidy_labels(array: AnyArray) -> AnyArray:
+    """A column (n, 1) as (n,), and whole floats as integers: files hold both, and both are safe."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.dtype.kind != "f":
+        return array
+    whole = np.isfinite(array) & (np.abs(array) < _EXACT) & (np.floor(array) == array)
+    return array.astype(np.int64) if whole.all() else array
 
 
 def has_label(labels: AnyArray) -> BoolArray:

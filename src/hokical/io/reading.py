@@ -32,8 +32,6 @@ _OPENERS: dict[str, Callable[[Path], Arrays]] = {
 #: Tables, whose columns are chosen before they are read.
 _TABLES: dict[str, Callable[[Path, Wanted], Arrays]] = {"csv": open_csv, "parquet": open_parquet}
 _TOP_K_READERS = dict(zip(spelling.TOP_K, (TopK, TopK.from_log_probabilities), strict=True))
-#: Whole numbers up to here are exact in float64.
-_EXACT = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +111,7 @@ def read_examples(
     known = spelling.has_label(truth) if partly else slice(None)
     checked = np.full(logits.n_rows, -1)
     with report_file(labels_path):
-        truth = spelling.encode_labels(tidy_labels(truth[known]), classes, kept)
+        truth = spelling.encode_labels(spelling.tidy_labels(truth[known]), classes, kept)
     with report_file(labels_path, "If the first is a header, call it `label`." if header else ""):
         checked[known] = as_labels(truth, checked[known].shape[0], logits.n_classes)
     return LabelledRows(logits, checked, found.names.part, weights, classes, kept)
@@ -224,13 +222,3 @@ def _read_top_k(path: Path, arrays: Arrays, name: str) -> TopK:
     if count.size != 1 or count.dtype.kind not in "iu":
         raise DataFileError(path, f"expected one whole number in `{others[1]}`.")
     return _TOP_K_READERS[word](arrays[name], indices, int(count.reshape(())))
-
-
-def tidy_labels(array: AnyArray) -> AnyArray:
-    """A column (n, 1) as (n,), and whole floats as integers: files hold both, and both are safe."""
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.dtype.kind != "f":
-        return array
-    whole = np.isfinite(array) & (np.abs(array) < _EXACT) & (np.floor(array) == array)
-    return array.astype(np.int64) if whole.all() else array

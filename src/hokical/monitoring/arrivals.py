@@ -19,8 +19,7 @@ from hokical.core.labels import as_labels
 from hokical.core.reading import to_numpy
 from hokical.core.storage import storable
 from hokical.core.types import AnyArray, BoolArray, FloatArray, IntArray
-from hokical.io.names import has_label
-from hokical.io.reading import tidy_labels
+from hokical.io.names import has_label, tidy_labels
 from hokical.metrics.examples import Examples, as_examples
 
 Sums = TypeVar("Sums")

@@ -19,7 +19,7 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.core.files import replace_file
 from hokical.core.logits import as_logits
 from hokical.io.columns import parquet_library
-from hokical.io.datasets import ParquetSource
+from hokical.io.datasets import TableSource
 from hokical.io.errors import DataFileError, report_file
 from hokical.io.identities import file_identity
 from hokical.io.names import FileSplit
@@ -81,7 +81,7 @@ class PartTask:
     def _batches(self, file: Path, schema: Any) -> Iterator[Any]:
         arrow = import_module("pyarrow")
         first = 0
-        for chunk in ParquetSource([file], split=self.split, classes=self.classes).chunks():
+        for chunk in TableSource.of_files([file], split=self.split, classes=self.classes).chunks():
             if not chunk.n_rows:
                 continue
             with report_file(file), report_rows(first):
