@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -212,32 +212,40 @@ def open_parquet(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
             if "list" not in str(only.type):
                 raise one_score_error(path, only.name)
         table = stored.read(columns=[names[index] for index in layout.all()])
-        rows = table_rows(path, table, layout, names, wanted.array)
+        rows = table_rows(layout, arrow_columns(path, table, names), wanted.array)
         return split_rows(path, *rows, layout.classes)
 
 
 def table_rows(
-    path: Path, table: Any, layout: ColumnLayout, names: list[str], scores: str = "logits"
+    layout: ColumnLayout, column: Callable[[int], AnyArray], scores: str = "logits"
 ) -> tuple[TableRows, Any]:
-    """The rows of a pyarrow table, and their parts."""
-    columns = [table.column(names[index]) for index in layout.logits]
-    if len(columns) == 1 and "list" in str(columns[0].type):
-        logits = _from_lists(path, columns[0])
-    else:
-        parts = [np.asarray(column.to_numpy()) for column in columns]
-        logits = np.stack(parts, axis=1) if parts else np.empty((table.num_rows, 0))
-    labels, weights = (
-        None if index is None else table.column(names[index]).to_numpy()
-        for index in (layout.labels, layout.weights)
+    """The rows of a table, whose columns are known by their index, and their parts."""
+    parts = [column(index) for index in layout.logits]
+    listed = len(parts) == 1 and parts[0].ndim == 2
+    logits = parts[0] if listed else np.stack(parts, axis=1) if parts else np.empty((0, 0))
+    labels, weights, split = (
+        None if index is None else column(index)
+        for index in (layout.labels, layout.weights, layout.split)
     )
-    split = None if layout.split is None else table.column(names[layout.split]).to_pylist()
-    kept = {KEPT + name: _column_array(table.column(name)) for name in layout.kept}
+    kept = {KEPT + name: column(index) for name, index in layout.kept.items()}
     return {scores: logits, "labels": labels, WEIGHT_ARRAY: weights, **kept}, split
 
 
-def _column_array(column: Any) -> AnyArray:
-    """Values (n,); with nulls as objects, so that whole numbers stay whole."""
-    return np.array(column.to_pylist(), object) if column.null_count else column.to_numpy()
+def arrow_columns(path: Path, table: Any, names: Sequence[str]) -> Callable[[int], AnyArray]:
+    """The columns of a pyarrow table by their index: (n,), or (n, classes) of lists.
+
+    With nulls, whole numbers and text are objects, so that they stay what they are.
+    """
+
+    def column(index: int) -> AnyArray:
+        found = table.column(names[index])
+        if "list" in str(found.type):
+            return _from_lists(path, found)
+        if found.null_count and "float" not in str(found.type) and "double" not in str(found.type):
+            return np.array(found.to_pylist(), object)
+        return np.asarray(found.to_numpy())
+
+    return column
 
 
 def _from_lists(path: Path, column: Any) -> AnyArray:

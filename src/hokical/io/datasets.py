@@ -11,7 +11,7 @@ import numpy as np
 
 from hokical.io import names as spelling
 from hokical.io.chunks import Chunk, block_rows, read_ahead, skip_rows
-from hokical.io.columns import KIND, find_columns, parquet_library, table_rows
+from hokical.io.columns import KIND, arrow_columns, find_columns, parquet_library, table_rows
 from hokical.io.errors import DataFileError, report_damage
 from hokical.io.identities import file_identity
 from hokical.io.names import PARTS, WEIGHT_ARRAY, FileSplit, Wanted, normalize
@@ -112,7 +112,7 @@ class TableSource(ChunkSource):
                 yield self._chunk(path, table.from_batches([batch]))
 
     def _chunk(self, path: Path, table: Any) -> Chunk:
-        rows, parts = table_rows(path, table, self._layout, self._names)
+        rows, parts = table_rows(self._layout, arrow_columns(path, table, self._names))
         labels = None if rows["labels"] is None else spelling.tidy_labels(rows["labels"])
         chunk = Chunk(rows["logits"], labels, rows[WEIGHT_ARRAY])
         if parts is None:

@@ -176,6 +176,10 @@ class Wanted:
     scores : False for a file that is read for its labels alone
     unlabelled : rows may have no label, which is then -1
     zeros : what a probability of 0 means, as in `hokical.from_probabilities`
+    label_column : name of the labels' column or array, if it is none of the usual ones
+    score_columns : names of the scores' columns; or a pattern with `{class}`, such as "P({class})"
+    decimal, encoding : of text tables: the decimal sign, and the encoding if not UTF-8
+    missing : "drop" to leave out rows without a score or label, which are errors otherwise
     """
 
     probabilities: bool = False
@@ -185,6 +189,11 @@ class Wanted:
     scores: bool = True
     unlabelled: bool = False
     zeros: Zeros = "unlikely"
+    label_column: str | None = None
+    score_columns: tuple[str, ...] = ()
+    decimal: str = "."
+    encoding: str | None = None
+    missing: Literal["error", "drop"] = "error"
 
     @property
     def array(self) -> str:

@@ -187,7 +187,7 @@ def labels_beside(path: Path) -> Path:
 
 
 def _open(path: Path, wanted: Wanted) -> Arrays:
-    kind = find_format(path)
+    kind = find_format(path, wanted.encoding)
     if kind in _TABLES:
         return _TABLES[kind](path, wanted)
     return (_OPENERS.get(kind) or find_reader(path, kind))(path)
