@@ -4,8 +4,9 @@ import csv
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,45 +24,59 @@ Row = list[str]
 
 def open_csv(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
     """Columns by the header; without a header all of them, nameless."""
-    try:
-        with report_damage(path, _KIND), open_text(path, wanted.encoding) as stream:
-            return _read_table(path, (line for line in stream if line.strip()), wanted)
-    except DataFileError as error:
-        if not isinstance(error.__cause__, UnicodeDecodeError):
-            raise
-        raise DataFileError(
-            path,
-            f"expected {_KIND}; found text that is not {wanted.encoding or 'UTF-8'}.",
-            "Save it as UTF-8, or name what it is: --encoding latin-1.",
-        ) from error
+    with report_damage(path, _KIND):
+        try:
+            with open_text(path, wanted.encoding) as stream:
+                lines = [line for line in stream if line.strip()]
+        except UnicodeDecodeError as error:
+            raise DataFileError(
+                path,
+                f"expected {_KIND}; found text that is not {wanted.encoding or 'UTF-8'}.",
+                "Save it as UTF-8, or name what it is: --encoding latin-1.",
+            ) from error
+        return _read_table(_Text(path, lines, wanted), wanted)
 
 
-def _read_table(path: Path, lines: Iterator[str], wanted: Wanted) -> Arrays:
-    head = next(lines, "")
-    delimiter = max(",;\t".replace(wanted.decimal, ""), key=head.count)
-    rows = csv.reader(chain([head], lines), delimiter=delimiter)
-    first = [name.strip() for name in next(rows, [])]
-    second = next(rows, None)
-    rest = rows if second is None else chain([second], rows)
-    convert = _converter(wanted)
-    if all(_is_number(cell, convert) for cell in first):
-        if not _numbers_columns(first, second or []):
-            rest = chain([first], rest)
-        every = list(range(len(first)))
-        columns = _read_columns(path, rest, first, every, [], convert, named=False)
-        return {NAMELESS: np.stack([columns[k] for k in every], axis=1)}
-    layout = _find_columns(path, first, wanted)
-    words = {*layout.kept.values(), *(k for k in (layout.split, layout.labels) if k is not None)}
+class _Text:
+    """The lines of a table and how to take them apart."""
+
+    def __init__(self, path: Path, lines: list[str], wanted: Wanted) -> None:
+        self.path, self.lines = path, lines
+        self.delimiter = max(",;\t".replace(wanted.decimal, ""), key="".join(lines[:1]).count)
+        self.convert = _converter(wanted)
+
+    def rows(self) -> Iterator[Row]:
+        return csv.reader(self.lines, delimiter=self.delimiter)
+
+    def is_number(self, cell: str) -> bool:
+        try:
+            self.convert(cell)
+        except ValueError:
+            return False
+        return True
+
+
+def _read_table(text: _Text, wanted: Wanted) -> Arrays:
+    rows = text.rows()
+    header, second = [name.strip() for name in next(rows, [])], next(rows, [])
+    if all(map(text.is_number, header)):
+        text.lines = text.lines[int(_numbers_columns(header, second)) :]
+        names = [str(k) for k in range(len(header))]
+        columns = _read_columns(text, names, list(range(len(header))), [])
+        return {NAMELESS: np.stack(list(columns.values()), axis=1)}
+    layout = _find_columns(text.path, header, wanted)
+    words = {*layout.kept.values(), *(() if layout.split is None else (layout.split,))}
     words -= set(layout.logits)  # numbers, also if they are to be kept
-    numbers = [k for k in (*layout.logits, layout.weights) if k is not None]
-    columns = _read_columns(path, rest, first, sorted({*numbers}), sorted(words), convert)
-    if layout.labels in words and not wanted.unlabelled:
-        label = next(filter(str.strip, columns[layout.labels].tolist()), "")
-        if _is_number(label, convert):
-            cells = ([str(cell)] for cell in columns[layout.labels])
-            name = [first[layout.labels]]
-            columns[layout.labels] = _read_columns(path, cells, name, [0], [], convert)[0]
-    return split_rows(path, *table_rows(layout, columns.__getitem__, wanted.array), layout.classes)
+    text.lines = text.lines[1:]
+    if (label := layout.labels) is not None:
+        cells = (row[label] for row in text.rows() if label < len(row) and row[label].strip())
+        if wanted.unlabelled or not text.is_number(next(cells, "0")):
+            words.add(label)
+    given = {*layout.logits, label, layout.weights} - words
+    numbers = sorted(k for k in given if k is not None)
+    columns = _read_columns(text, [f"`{name}`" for name in header], numbers, sorted(words))
+    rows_and_parts = table_rows(layout, columns.__getitem__, wanted.array)
+    return split_rows(text.path, *rows_and_parts, layout.classes)
 
 
 def _find_columns(path: Path, header: Row, wanted: Wanted) -> ColumnLayout:
@@ -74,39 +89,44 @@ def _find_columns(path: Path, header: Row, wanted: Wanted) -> ColumnLayout:
 
 
 def _read_columns(
-    path: Path,
-    rows: Iterator[Row],
-    header: Sequence[str],
-    numbers: list[int],
-    words: list[int],
-    convert: Callable[[str], float],
-    *,
-    named: bool = True,
+    text: _Text, header: Sequence[str], numbers: list[int], words: list[int]
 ) -> dict[int, AnyArray]:
     """The columns that hold numbers and those that hold text, by index."""
-    values, cells, count = array("d"), list[Row](), 0
-    last, width = max([*numbers, *words]), len(header)
-    for count, row in enumerate(rows, 1):
-        if not last < len(row) <= width:
+    if not text.lines:
+        raise DataFileError(text.path, f"expected {_KIND}; found a header and 0 rows.", "Add rows.")
+    found = _read_numbers(text, numbers, whole=len(numbers) == len(header))
+    slowly = numbers if found is None else []
+    values, cells, last = array("d"), list[Row](), max([*numbers, *words])
+    for number, row in enumerate(text.rows() if slowly or words else ()):
+        if not last < len(row) <= len(header):
             raise DataFileError(
-                path,
-                f"expected {width} cells in a row, as in the first; found {len(row)} in row "
-                f"{count - 1}.",
+                text.path,
+                f"expected {len(header)} cells in a row, as in the first; found {len(row)} in row "
+                f"{number}.",
                 "Complete or drop the row; name every column, and write numbers with a decimal "
                 "point, not a comma.",
             )
         try:
-            values.extend([convert(row[k]) for k in numbers])
+            values.extend([text.convert(row[k]) for k in slowly])
         except ValueError as error:
-            bad = next(k for k in numbers if not _is_number(row[k], convert))
-            name = f"`{header[bad]}`" if named else str(bad)
-            raise _bad_cell(path, row[bad], count - 1, name) from error
+            bad = next(k for k in slowly if not text.is_number(row[k]))
+            raise _bad_cell(text.path, row[bad], number, header[bad]) from error
         cells.append([row[k] for k in words])
-    if not count:
-        raise DataFileError(path, f"expected {_KIND}; found a header and 0 rows.", "Add rows.")
-    columns = np.frombuffer(values).reshape(count, len(numbers)).T
+    found = np.frombuffer(values).reshape(len(cells), len(numbers)) if found is None else found
     texts = np.array(cells, np.str_).T
-    return dict(zip(numbers, columns, strict=True)) | dict(zip(words, texts, strict=True))
+    return dict(zip(numbers, found.T, strict=True)) | dict(zip(words, texts, strict=True))
+
+
+def _read_numbers(text: _Text, columns: list[int], *, whole: bool) -> AnyArray | None:
+    """Columns as NumPy reads them, which is fast; None if it cannot, and rows will tell why."""
+    if text.convert is not float or not columns:
+        return None
+    some = None if whole else columns  # of all together, NumPy notices a row that is too long
+    options: Any = {"quotechar": '"', "comments": None, "ndmin": 2}
+    with suppress(ValueError):
+        found = np.loadtxt(text.lines, delimiter=text.delimiter, usecols=some, **options)
+        return found if found.shape[1] == len(columns) else None
+    return None
 
 
 def _bad_cell(path: Path, cell: str, row: int, column: str) -> DataFileError:
@@ -142,11 +162,3 @@ def _numbers_columns(first: Row, second: Row) -> bool:
     if len(first) < 2 or not counted:
         return False
     return len(first) > 2 or not all(re.fullmatch(r"\s*[-+]?\d+\s*", cell) for cell in second)
-
-
-def _is_number(cell: str, convert: Callable[[str], float]) -> bool:
-    try:
-        convert(cell)
-    except ValueError:
-        return False
-    return True
