@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from hokical import Hoki, load
 from hokical.calibrators import CalibratorFileError, make
 from hokical.dense import Dense, from_dense, open_dense
-from hokical.dense.sources import without_witnesses
+from hokical.dense.batches import without_witnesses
 from hokical.io import chunks
 from hokical.stability.noise import Gaussian, Uniform
 from hokical.streams import evaluate, from_arrays

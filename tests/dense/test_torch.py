@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hokical import Hoki
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.dense.sources import without_witnesses
+from hokical.dense.batches import without_witnesses
 from hokical.io import chunks
 from hokical.stability.noise import Gaussian, Gumbel
 from hokical.streams.partition import StreamedPartition

@@ -8,8 +8,8 @@ import numpy as np
 
 from hokical.core.arrays import Array, give_back
 from hokical.dense.arrays import classes_last, fill_array, put_rows
+from hokical.dense.batches import dense_batches, holds_batches
 from hokical.dense.positions import DenseBatch, DenseOptions, make_batch
-from hokical.dense.sources import dense_batches, holds_batches
 from hokical.guarantees.selective import SelectivePrediction
 
 

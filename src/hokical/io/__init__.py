@@ -10,11 +10,11 @@ One module per format. The format is found by a file's first bytes; nothing in a
 2
 """
 
-from hokical.io.answers import Answers, read_lm_eval, read_logprobs
 from hokical.io.errors import DataFileError
+from hokical.io.examples import LabelledRows, read_examples
+from hokical.io.logprobs import Answers, read_lm_eval, read_logprobs
 from hokical.io.names import Wanted
 from hokical.io.opening import is_pattern
-from hokical.io.reading import LabelledRows, read_examples
 from hokical.io.writing import check_output, write_npz, write_table
 
 __all__ = [

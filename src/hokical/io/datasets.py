@@ -112,7 +112,8 @@ class TableSource(ChunkSource):
                 yield self._chunk(path, table.from_batches([batch]))
 
     def _chunk(self, path: Path, table: Any) -> Chunk:
-        rows, parts = table_rows(self._layout, arrow_columns(path, table, self._names))
+        column = arrow_columns(path, table, self._names, self._layout)
+        rows, parts = table_rows(self._layout, column)
         labels = None if rows["labels"] is None else spelling.tidy_labels(rows["labels"])
         chunk = Chunk(rows["logits"], labels, rows[WEIGHT_ARRAY])
         if parts is None:
