@@ -5,7 +5,6 @@ All three are fitted on and measured alike, so that commands need not know which
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -21,41 +20,17 @@ from hokical.cli.show import say, spinner
 _CLASS_AXIS = "the axis of the classes: 1 for (n, classes, h, w), -1 for (n, tokens, classes)"
 
 
-class Data(ABC):
-    """What there is to fit on or to measure.
+class Rows:
+    """Examples in memory, of a `part` of a file if it has parts."""
 
-    `part` is the part of a file that has parts, `classes` are the names of the classes where known,
-    `rows` the logits where they are in memory, `unit` what a prediction is about.
-    """
-
-    part: hokical.io.names.FileSplit | None = None
-    classes: tuple[str, ...] = ()
-    rows: hokical.core.logits.Logits | None = None
     unit = "examples"
-
-    @abstractmethod
-    def fit(self, calibrator: hokical.calibrators.BaseCalibrator) -> tuple[Any, dict[str, Any]]:
-        """A model with `save`, and numbers of examples and of the share that is right."""
-
-    @abstractmethod
-    def without_calibration(self) -> hokical.Calibrator:
-        """The softmax."""
-
-    @abstractmethod
-    def measure(
-        self, judged: hokical.Calibrator, *, n_bins: int, full: bool, resamples: int, seed: int
-    ) -> hokical.metrics.Summary:
-        """All metrics, with intervals where that is possible."""
-
-
-class Rows(Data):
-    """Examples in memory."""
 
     def __init__(self, path: Path, examples: hokical.io.LabelledRows) -> None:
         self.path, self.examples, self.rows = path, examples, examples.logits
         self.part, self.classes = examples.part, examples.classes
 
     def fit(self, calibrator: hokical.calibrators.BaseCalibrator) -> tuple[Any, dict[str, Any]]:
+        """A model with `save`, and numbers of examples and of the share that is right."""
         examples, logits = self.examples, self.examples.logits
         if calibrator.binary_only and logits.n_classes > 2:
             raise typer.BadParameter(
@@ -92,8 +67,10 @@ class Rows(Data):
         )
 
 
-class Stream(Data):
+class Stream:
     """A source that is read in parts, so that it may be larger than memory."""
+
+    unit, rows = "examples", None
 
     def __init__(
         self, path: Path, source: hokical.streams.ChunkSource, part: Any, checkpoint: Path | None
@@ -120,10 +97,10 @@ class Stream(Data):
             return hokical.streams.evaluate(judged, self.source, n_bins=n_bins, full=full)
 
 
-class Maps(Data):
+class Maps:
     """Arrays with a prediction per pixel or token, left on disk; `options` are those of `Dense`."""
 
-    unit = "positions"
+    unit, rows, classes = "positions", None, ()
 
     def __init__(
         self, path: Path, arrays: dict[str, Any], part: Any, options: dict[str, Any]
@@ -156,7 +133,7 @@ def open_data(
     fitted: hokical.calibrators.FittedCalibrator | None = None,
     checkpoint: Path | None = None,
     **dense: Any,
-) -> tuple[Data, hokical.io.Wanted]:
+) -> tuple[Rows | Stream | Maps, hokical.io.Wanted]:
     """The data of a path with labels, opened as the options say, and how it was read."""
     maps = dense_options(path, given, checkpoint=checkpoint, **dense)
     in_parts = maps is None and (checkpoint is not None or in_many_files(path))

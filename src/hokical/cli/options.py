@@ -72,7 +72,7 @@ IgnoreLabel = Annotated[
     text("With --class-axis: a label to ignore, e.g. 255; repeatable.", metavar="<int>"),
 ]
 PositionsPerItem = Annotated[
-    int | None, text("With --class-axis: positions to use per item.", min=1)
+    int | None, text("With --class-axis: positions to use per item.", metavar="<int>")
 ]
 CalibratorFile = Annotated[Path, argument("CALIBRATOR", "File that `fit` saved.")]
 _VALIDATION = "Logits and labels to fit on: .npz, .npy, .csv, .parquet, .safetensors."

@@ -10,7 +10,7 @@ import numpy as np
 from hokical.core.arrays import library_of
 from hokical.io import names as spelling
 from hokical.io.datasets import TableSource
-from hokical.io.errors import DataFileError
+from hokical.io.errors import DataFileError, report_file
 from hokical.io.examples import FileArrays, Location, labels_beside, read_examples
 from hokical.io.names import Arrays, FileSplit, Wanted
 from hokical.io.numpy_files import map_npz, open_npy, open_zarr
@@ -107,7 +107,8 @@ def _map_arrays(path: Path, split: FileSplit, labels: Location | None) -> ChunkS
     truth = found.find_labels()[1]
     if isinstance(truth, np.ndarray) and truth.dtype.kind not in "iub":
         truth = spelling.tidy_labels(truth)
-    return ArraySource(found.logits, truth, found.weights, path=path)
+    with report_file(path, "Check the arrays, or copy the data again."):
+        return ArraySource(found.logits, truth, found.weights, path=path)
 
 
 def _open_folder(path: Path, **options: Any) -> ChunkSource:
