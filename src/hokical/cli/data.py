@@ -189,12 +189,13 @@ def make_method(
             chosen["noise"] = hokical.stability.parse_noise(chosen["noise"])
     with check_options("--set"):
         made = hokical.calibrators.make_seeded(name, seed, **chosen)
-        return made.set_params(**{k: v for k, v in chosen.items() if k == "random_state"})
+        made.set_params(**{k: v for k, v in chosen.items() if k == "random_state"})
+    return made
 
 
 def _read_value(setting: str, text: str, default: Any) -> Any:
     """A number, true, false, none or several of them in brackets; else the text itself."""
-    words = {"true": True, "false": False, "none": None}
+    words: dict[str, Any] = {"true": True, "false": False, "none": None}
     try:
         value = words[text.lower()] if text.lower() in words else ast.literal_eval(text)
     except (SyntaxError, ValueError):

@@ -46,7 +46,7 @@ def fit(
     name = method or ("hoki" if for_hoki else "auto")
     calibrator = make_method(name, seed, settings or [], for_hoki)
     hokical.io.check_output(output)
-    dense = {"per_item": max_positions_per_item, "random_state": seed}
+    dense: dict[str, Any] = {"per_item": max_positions_per_item, "random_state": seed}
     found, wanted = open_data(val, given, checkpoint=checkpoint, **dense)
     start = time.perf_counter()
     model, counts = found.fit(calibrator)

@@ -115,7 +115,9 @@ def reads(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(Input, include_extras=True)
-        defaults = {field.name: field.default for field in fields(Input)} | {"split": split}
+        defaults: dict[str, Any] = {field.name: field.default for field in fields(Input)} | {
+            "split": split
+        }
         names = [name for name in hints if name not in without]
         shared = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hints[name])

@@ -71,6 +71,8 @@ def find_columns(
     taken = (labels, split, weights, *kept.values())
     named = [normalize(name) for name in wanted.classes]
     rest = {name: i for name, i in index.items() if i not in taken or name in named}
+    logits: list[int]
+    called: tuple[str, ...] = ()  # the classes, by a pattern of the columns' names
     if not wanted.scores and (labels is not None or len(names) == 1):
         logits, labels = [], labels or 0
     elif wanted.score_columns:

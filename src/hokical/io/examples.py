@@ -176,7 +176,7 @@ class FileArrays:
         for column in others:
             if column is not None and column.shape[:1] == present.shape:
                 present &= spelling.has_label(column)
-        return present
+        return np.asarray(present)
 
     def find_kept(self, keep: tuple[str, ...] | None, n_rows: int) -> dict[str, AnyArray]:
         """Columns that a table kept, or the arrays (n,) of these names."""
