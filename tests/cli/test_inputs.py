@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hokical import load
 from hokical.io import DataFileError, Wanted, read_examples, write_table
 from tests.cli.test_cli import hokical_command
 
@@ -87,7 +88,7 @@ def test_options_of_any_method(tmp_path: Path) -> None:
     options = (*TABLE, *SCORES, "--set", "n_bins=7", "--set", "noise=gaussian:2.0")
     done = hokical_command("fit", table, "-o", tmp_path / "c", "--method", "hoki", *options)
     assert done.code == 0, done.err
-    assert json.loads((tmp_path / "c").read_text())["rule"]["n_bins"] == 7
+    assert load(tmp_path / "c").estimator().get_params()["n_bins"] == 7
     named = ("--methods", "hoki", "--set", "hoki.n_bins=3", "--set", "hoki.noise=gaussian:2.0")
     done = hokical_command("compare", table, table, *TABLE, *SCORES, *named, "--resamples", 0)
     assert done.code == 0, done.err
@@ -153,5 +154,5 @@ def test_rows_without_values_are_dropped_in_every_format(tmp_path: Path) -> None
 def test_numbers_are_no_formulas(tmp_path: Path) -> None:
     texts = np.array(["-1.5", "+3", "-1e-7", "-x", "@a", "=b", "c", "-inf"])
     assert write_table(tmp_path / "t.csv", {"a": texts, "b": np.arange(8.0) - 4}) == 3
-    rows = list(csv.DictReader((tmp_path / "t.csv").open()))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text())))
     assert [row["a"] for row in rows] == ["-1.5", "+3", "-1e-7", "'-x", "'@a", "'=b", "c", "-inf"]
