@@ -15,8 +15,8 @@ from hokical.dense.positions import MASKS, DenseBatch, DenseOptions, check_optio
 from hokical.fitting.partitions import InMemory, Partition
 from hokical.io.chunks import Chunk, skip_rows, split_parts
 from hokical.io.errors import DataFileError
-from hokical.io.examples import FileArrays, Location, is_top_k
 from hokical.io.identities import array_identity
+from hokical.io.labelled import FileArrays, Location, is_top_k
 from hokical.io.names import LABELS, LOGITS, WEIGHTS, FileSplit, find_name
 from hokical.io.opening import map_file
 from hokical.io.sources import ChunkSource, from_chunks

@@ -11,7 +11,7 @@ One module per format. The format is found by a file's first bytes; nothing in a
 """
 
 from hokical.io.errors import DataFileError
-from hokical.io.examples import LabelledRows, read_examples
+from hokical.io.labelled import LabelledRows, read_examples
 from hokical.io.logprobs import Answers, read_lm_eval, read_logprobs
 from hokical.io.names import Wanted
 from hokical.io.opening import is_pattern

@@ -11,7 +11,7 @@ from hokical.core.arrays import library_of
 from hokical.io import names as spelling
 from hokical.io.datasets import TableSource
 from hokical.io.errors import DataFileError, report_file
-from hokical.io.examples import FileArrays, Location, labels_beside, read_examples
+from hokical.io.labelled import FileArrays, Location, labels_beside, read_examples
 from hokical.io.names import Arrays, FileSplit, Wanted
 from hokical.io.numpy_files import map_npz, open_npy, open_zarr
 from hokical.io.sniff import find_format
