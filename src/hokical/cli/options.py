@@ -52,6 +52,8 @@ Bins = Annotated[int, text("Number of equal-width confidence bins.", min=1)]
 Resamples = Annotated[int, text("Bootstrap resamples for intervals; 0 for no intervals.", min=0)]
 Seed = Annotated[int, text("Seed of everything random.", min=0)]
 Labels = Annotated[Path | None, text("File with the labels, if not next to the logits.")]
+Probabilities = Annotated[bool, text("Scores are probabilities, not logits.", "--probabilities")]
+#: The same where a calibrator may know.
 _SCORES = "What the scores are: as in the fit, else logits."
 Scores = Annotated[bool | None, text(_SCORES, "--probabilities/--logits", show_default=False)]
 #: What a probability of 0 means, see `hokical.from_probabilities`.
@@ -72,7 +74,7 @@ IgnoreLabel = Annotated[
     text("With --class-axis: a label to ignore, e.g. 255; repeatable.", metavar="<int>"),
 ]
 PositionsPerItem = Annotated[
-    int | None, text("With --class-axis: positions to use per item.", metavar="<int>")
+    int | None, text("With --class-axis: positions to use per item.", min=1)
 ]
 CalibratorFile = Annotated[Path, argument("CALIBRATOR", "File that `fit` saved.")]
 _VALIDATION = "Logits and labels to fit on: .npz, .npy, .csv, .parquet, .safetensors."
@@ -115,6 +117,8 @@ def reads(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(Input, include_extras=True)
+        if split is Part.val:  # no calibrator is given, which may know what the scores are
+            hints["probabilities"] = Probabilities
         defaults: dict[str, Any] = {field.name: field.default for field in fields(Input)} | {
             "split": split
         }
