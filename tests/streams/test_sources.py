@@ -343,3 +343,12 @@ def test_labels_of_a_format_that_cannot_be_mapped(tmp_path) -> None:
     (tmp_path / "labels.csv").write_text("label\n0\n1\n2\n")
     with pytest.raises(DataFileError, match=r"labels\.csv: .* Zarr stores; found csv"):
         open_source(tmp_path / "logits.npy", labels=tmp_path / "labels.csv")
+
+
+def test_arrays_of_a_damaged_store_name_it(tmp_path) -> None:
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(str(tmp_path / "v.zarr"), mode="w")
+    group.create_array("logits", data=np.eye(3))
+    group.create_array("labels", data=np.arange(4))
+    with pytest.raises(DataFileError, match=r"v\.zarr: `labels` must have one entry per row"):
+        open_source(tmp_path / "v.zarr")
