@@ -2,7 +2,7 @@
 
     python benchmarks/bench_guarantees.py
 
-Scores are drawn whose chance of error is known, so the true risk of every threshold is. Shown per
+Scores are drawn whose probability of error is known, so the true risk of every threshold is. Shown per
 setting: mean coverage as a share of what knowing all risks would accept, and how often the risk was
 exceeded, which must stay below delta = 0.1. `docs/guarantees.md` has the tables.
 """

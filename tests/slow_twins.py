@@ -36,7 +36,7 @@ def gaussian_stability(values: np.ndarray, scale: float) -> np.ndarray:
 
 
 def gaussian_distribution(values: np.ndarray, scale: float) -> np.ndarray:
-    """The chance of every class to win, each by its own integral."""
+    """The probability of every class to win, each by its own integral."""
     rows = values.astype(np.float64)
     return np.array([[_gaussian_row(r, scale, k) for k in range(r.size)] for r in rows])
 

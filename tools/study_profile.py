@@ -33,7 +33,7 @@ from hokical.fitting.likelihood import count_block
 from hokical.fitting.partitions import Block
 from hokical.fitting.temperature import best_temperature
 from hokical.metrics import brier, classwise_ece, ece, log_loss, log_loss_full, smooth_ece
-from hokical.rules.sharing import share_rest
+from hokical.rules.sharing import distribute_remainder
 from hokical.stability.noise import Gaussian, Gumbel
 from hokical.stability.profile import gumbel_log_odds, log_odds_and_profile, runner_up_gaps
 
@@ -255,14 +255,14 @@ def shared_by(make_noise: Callable[[float], Any]) -> Method:
         logits = as_logits(test[0])
         noise = make_noise(cal.temperature_)
         shares = label_distribution(logits, noise)
-        proba = share_rest(logits, cal.predict_confidence(logits), shares, noise.width)
+        proba = distribute_remainder(logits, cal.predict_confidence(logits), shares, noise.width)
         return full_scores(proba, test[1], begun)
 
     return run
 
 
 def one_against_rest(val: Data, test: Data) -> Scores:
-    """Every class its own log-odds from its own switch chances, one link for all, normalised."""
+    """Every class its own log-odds from its own switch probabilities, one link for all, normalised."""
     begun = time.process_time()
     temperature = fit_temperature(as_logits(val[0]), val[1])
 

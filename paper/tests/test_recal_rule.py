@@ -18,11 +18,11 @@ import hokical
 from hokical.calibrators import Calibrator, load, make, methods_from_logits
 from hokical.core.arrays import to_host
 from hokical.core.logits import Logits, as_logits
-from hokical.rules.answering import What, answer
+from hokical.rules.answering import Output, predict_blocks
 from hokical_paper.recal import ReCal, ReCalRule, Views
 
 N_TRANSFORMS = 3
-ANSWERS: tuple[What, ...] = ("labels", "confidence", "proba")
+ANSWERS: tuple[Output, ...] = ("labels", "confidence", "proba")
 FOLDER = Path(__file__).parent / "golden"
 
 
@@ -54,7 +54,7 @@ def ordinary_rows(seed: int, n_classes: int) -> np.ndarray:
 
 
 def answers(rule: ReCalRule, logits: Logits) -> list[np.ndarray]:
-    return [to_host(answer(rule, what, logits)) for what in ANSWERS]
+    return [to_host(predict_blocks(rule, what, logits)) for what in ANSWERS]
 
 
 def proba_by_hand(rule: ReCalRule, row: np.ndarray, views: np.ndarray) -> np.ndarray:
@@ -156,9 +156,9 @@ def test_recal_says_how_many_transformations_it_needs() -> None:
     rule = ReCalRule(np.array([0]), np.full((1, 4), 2.0), 2)
     rows = np.eye(3)
     with pytest.raises(ValueError, match=r"2 transformations of the fit.*got 1"):
-        answer(rule, "confidence", as_logits(Views(rows, rows[None])))
+        predict_blocks(rule, "confidence", as_logits(Views(rows, rows[None])))
     with pytest.raises(ValueError, match="got none"):
-        answer(rule, "confidence", as_logits(rows))
+        predict_blocks(rule, "confidence", as_logits(rows))
 
 
 def test_recal_ignores_steps_that_were_undone() -> None:
@@ -167,8 +167,8 @@ def test_recal_ignores_steps_that_were_undone() -> None:
     some = ReCalRule(np.array([0, 2]), np.array([[2.0, 3.0, 0.5, 0.7]] * 2), 3)
     more = ReCalRule(np.array([1, 0, 1, 2]), np.insert(some.temperatures, [0, 1], 1.0, axis=0), 3)
     for what in ("confidence", "proba"):
-        expected = answer(some, what, as_logits(views))
-        np.testing.assert_array_equal(answer(more, what, as_logits(views)), expected)
+        expected = predict_blocks(some, what, as_logits(views))
+        np.testing.assert_array_equal(predict_blocks(more, what, as_logits(views)), expected)
 
 
 def test_recal_leaves_rows_of_temperature_1_alone() -> None:
@@ -176,7 +176,7 @@ def test_recal_leaves_rows_of_temperature_1_alone() -> None:
     rule = ReCalRule(np.array([0]), np.array([[1.0, 1.0, 1.0, 2.0]]), 1)
     row = np.array([60.0, 59.0, 0.0])
     risen, fallen = [90.0, 0.0, 0.0], [30.0, 30.0, 0.0]
-    proba = answer(rule, "proba", as_logits(Views([row, row], [[risen, fallen]])))
+    proba = predict_blocks(rule, "proba", as_logits(Views([row, row], [[risen, fallen]])))
     np.testing.assert_allclose(proba[0], softmax(row), rtol=1e-12)
     raised = np.maximum(softmax(row), 1e-16) ** 2
     np.testing.assert_allclose(proba[1], raised / raised.sum(), rtol=1e-12)

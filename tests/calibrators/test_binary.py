@@ -1,4 +1,4 @@
-"""Platt scaling, beta calibration and Venn-Abers prediction, against slow twins and peers."""
+"""Platt scaling, beta calibration and Venn-Abers prediction, against reference implementations and peers."""
 
 from __future__ import annotations
 

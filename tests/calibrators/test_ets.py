@@ -49,7 +49,7 @@ def mixture(logits, temperature, weights):
 
 
 def mean_loss(proba, labels, loss, weights=None):
-    """The plain, slow twin."""
+    """The plain, reference implementation."""
     if loss == "log":
         each = -np.log(proba[np.arange(labels.size), labels])
     else:

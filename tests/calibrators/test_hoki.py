@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from hokical import Gaussian, Gumbel, Hoki, Uniform, label_stability, load
 from hokical.fitting.recursion import learn_schedule
 from hokical.stability.stability_table import EXACT_LEVELS, StabilityTable, stability_levels
-from tests import slow_twins
+from tests import references
 from tests.conftest import synthetic_logits
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -45,11 +45,11 @@ def test_it_is_the_printed_algorithm(
         if init == "accuracy"
         else label_stability(logits, Gumbel(1.0))
     )
-    p, alphas, betas = slow_twins.hoki_confidence(
+    p, alphas, betas = references.hoki_confidence(
         cal.stability(logits), correct, start, n_bins=n_bins, max_iter=cal.n_iter_
     )
     if cal.converged_:  # a round in which all bins fit is no fixed point of the printed one
-        again = slow_twins.hoki_confidence(
+        again = references.hoki_confidence(
             cal.stability(logits), correct, start, n_bins=n_bins, max_iter=100
         )
         assert len(again[1]) == cal.n_iter_
@@ -79,17 +79,17 @@ def test_validation_ece_is_zero_at_a_fixed_point(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         cal = Hoki(noise=noise, n_bins=n_bins, init=init, unseen="as_printed").fit(logits, labels)
-        modest = Hoki(noise=noise, n_bins=n_bins, init=init).fit(logits, labels)
+        smoothed = Hoki(noise=noise, n_bins=n_bins, init=init).fit(logits, labels)
     confidence, correct = cal.predict_confidence(logits), cal.predict(logits) == labels
     assert np.all((confidence >= 0.0) & (confidence <= 1.0))
     gap = cal.sufficiency_gap(logits, labels)
-    assert gap.calibration_error == pytest.approx(slow_twins.ece(confidence, correct, n_bins))
+    assert gap.calibration_error == pytest.approx(references.ece(confidence, correct, n_bins))
     assert cal.validation_ece_ == pytest.approx(gap.calibration_error, abs=1e-12)
     if cal.converged_:
         assert gap.calibration_error < 1e-9
         assert cal.ending_ == "converged"
     # Certainty of a bin is cut by what one more example could do: one in 400, at most, per bin.
-    error = slow_twins.ece(modest.predict_confidence(logits), correct, n_bins)
+    error = references.ece(smoothed.predict_confidence(logits), correct, n_bins)
     assert error <= cal.validation_ece_ + 2.0 * n_bins / 400.0
 
 
@@ -102,7 +102,7 @@ def test_rows_with_one_possible_class_are_examples_like_others() -> None:
     labels[::10] = rng.integers(2, size=100)
     cal = Hoki(noise=Gaussian(2.0)).fit(logits, labels)
     correct = cal.predict(logits) == labels
-    ece = slow_twins.ece(cal.predict_confidence(logits), correct)
+    ece = references.ece(cal.predict_confidence(logits), correct)
     assert ece == pytest.approx(cal.validation_ece_, abs=1e-12)
 
 
@@ -391,11 +391,11 @@ def test_real_logits(resnet110: dict[str, np.ndarray]) -> None:
     cal = Hoki().fit(resnet110["val_logits"], resnet110["val_labels"])
     correct = cal.predict(test) == labels
     before = label_stability(test, Gumbel(1.0))
-    assert slow_twins.ece(before, correct) == pytest.approx(0.0546, abs=5e-4)
-    assert slow_twins.ece(cal.predict_confidence(test), correct) < 0.010
+    assert references.ece(before, correct) == pytest.approx(0.0546, abs=5e-4)
+    assert references.ece(cal.predict_confidence(test), correct) < 0.010
     sampled = Hoki(noise=Gaussian(3.0), draws=1000, random_state=0)
     sampled.fit(resnet110["val_logits"], resnet110["val_labels"])
-    assert slow_twins.ece(sampled.predict_confidence(test), correct) < 0.012
+    assert references.ece(sampled.predict_confidence(test), correct) < 0.012
 
 
 @pytest.mark.parametrize("noise", [Gaussian(1.0), Gumbel(1.5), Uniform(-1.0, 1.0)])

@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from hokical.calibrators import IsotonicMulticlass, load
 from hokical.core.parallel import threads
 from hokical.rules.isotonic import IDENTITY_SHARE
-from tests import slow_twins
+from tests import references
 from tests.conftest import real_logits, synthetic_logits
 
 
@@ -25,7 +25,7 @@ def pooled_twin(
     target = np.eye(logits.shape[1])[labels]
     counted = None if weights is None else np.repeat(weights, logits.shape[1])
     new_log_proba = log_softmax(new.astype(np.float64), axis=1)
-    fitted = slow_twins.isotonic_chance(log_proba.ravel(), target.ravel(), counted, new_log_proba)
+    fitted = references.isotonic_chance(log_proba.ravel(), target.ravel(), counted, new_log_proba)
     return (1.0 - IDENTITY_SHARE) * fitted + IDENTITY_SHARE * np.exp(new_log_proba)
 
 

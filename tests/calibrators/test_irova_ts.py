@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical.calibrators import IsotonicOneVsAllTS, TemperatureScaling, load
 from hokical.core.parallel import threads
 from hokical.rules.isotonic import IDENTITY_SHARE
-from tests import slow_twins
+from tests import references
 from tests.conftest import synthetic_logits
 
 Real = dict[str, np.ndarray]
@@ -33,7 +33,7 @@ def class_by_class_twin(
     new_log_proba = log_softmax(new.astype(np.float64) / temperature, axis=1)
     fitted = np.zeros(new.shape)
     for column in range(logits.shape[1]):
-        fitted[:, column] = slow_twins.isotonic_chance(
+        fitted[:, column] = references.isotonic_chance(
             log_proba[:, column],
             labels == column,
             weights,

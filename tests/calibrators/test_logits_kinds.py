@@ -50,7 +50,7 @@ class TemperedRule(Rule):
 
     def proba(self, logits: Logits) -> Any:
         assert isinstance(logits, Tempered)
-        scaled = logits.values / self.factor / logits.beside(logits.own)[:, None]
+        scaled = logits.values / self.factor / logits.from_host(logits.own)[:, None]
         return gumbel.distribution(Logits(scaled, logits.xp.max(scaled, axis=1), logits.backend), 1)
 
 

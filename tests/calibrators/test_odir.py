@@ -1,4 +1,4 @@
-"""Matrix scaling and Dirichlet calibration against slow twins, limits and real logits."""
+"""Matrix scaling and Dirichlet calibration against reference implementations, limits and real logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stability profile: what it is at its limits, against slow twins, and where it helps."""
+"""The stability profile: what it is at its limits, against reference implementations, and where it helps."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def simulated(seed, n=3000, classes=20, spread=2.0):
 
 
 def mean_log_loss(logits, labels, temperature=1.0, weights=None):
-    """The plain, slow twin."""
+    """The plain, reference implementation."""
     loss = -log_softmax(logits.astype(np.float64) / temperature, axis=1)
     return np.average(loss[np.arange(labels.size), labels], weights=weights)
 

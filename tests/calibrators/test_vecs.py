@@ -43,7 +43,7 @@ def unit_of(logits, temperature):
 
 
 def penalised_loss(theta, logits, labels, ridge, temperature):
-    """The plain, slow twin: theta = (min(T, u) (scale - 1/T), bias)."""
+    """The plain, reference implementation: theta = (min(T, u) (scale - 1/T), bias)."""
     deviation, bias = np.split(theta, 2)
     scale = 1 / temperature + deviation / unit_of(logits, temperature)
     scores = log_softmax(logits, axis=1) * scale + bias

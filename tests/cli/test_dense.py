@@ -1,6 +1,6 @@
 """`--class-axis` and `--ignore-label`: maps and tokens from the command line.
 
-The slow twin is the command on a file of the flattened positions that count.
+The reference implementation is the command on a file of the flattened positions that count.
 """
 
 from __future__ import annotations

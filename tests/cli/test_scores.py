@@ -115,7 +115,7 @@ def test_old_files_know_nothing_of_their_scores(tmp_path: Path) -> None:
 def test_forged_facts_are_refused(tmp_path: Path, about: dict[str, object]) -> None:
     logits, labels = synthetic_logits(120, 3, seed=1)
     path = tmp_path / "cal.json"
-    hokical.make("temps").fit(logits, labels).save(path, beside=about)
+    hokical.make("temps").fit(logits, labels).save(path, metadata=about)
     assert "unusable facts" in one_line(hokical_command("show", path))
 
 

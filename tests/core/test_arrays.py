@@ -12,7 +12,7 @@ from hokical.core.arrays import (
     announce_backend,
     backend_of,
     float64_scope,
-    give_back,
+    to_input_library,
     library_of,
     to_float64,
     to_host,
@@ -47,8 +47,8 @@ def test_answers_are_given_in_kind(name: str, given: str) -> None:
     library = get_library(name)
     with library.scope():
         array = library.make(VALUES.astype(given))
-        answer = give_back(VALUES[:, 0], array)
-        labels = give_back(np.array([1, 0]), array)
+        answer = to_input_library(VALUES[:, 0], array)
+        labels = to_input_library(np.array([1, 0]), array)
         assert library.owns(answer)
         narrow = given == "float32" and name != "numpy"
         assert str(answer.dtype).endswith("float32" if narrow else "float64")
@@ -59,7 +59,7 @@ def test_answers_are_given_in_kind(name: str, given: str) -> None:
 def test_what_is_no_array_gets_numpy_back() -> None:
     answer = np.ones(3)
     assert backend_of([1.0, 2.0]) is None
-    assert give_back(answer, [1.0, 2.0]) is answer
+    assert to_input_library(answer, [1.0, 2.0]) is answer
     assert library_of([]) == "builtins"
     assert library_of(VALUES) == "numpy"
     np.testing.assert_array_equal(to_host([1.0, 2.0]), [1.0, 2.0])

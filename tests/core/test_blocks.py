@@ -38,12 +38,12 @@ def test_results_are_joined_in_order(name: str, monkeypatch: pytest.MonkeyPatch)
         logits = as_logits(library.make(ROWS.copy()))
         monkeypatch.setattr(type(logits.backend), "block_size", 35)  # torch has its own
         margins, top = by_blocks(work, logits)
-        np.testing.assert_array_equal(logits.on_host(top), ROWS.max(axis=1))
-        np.testing.assert_array_equal(logits.on_host(margins), ROWS.max(1, keepdims=True) - ROWS)
+        np.testing.assert_array_equal(logits.to_host(top), ROWS.max(axis=1))
+        np.testing.assert_array_equal(logits.to_host(margins), ROWS.max(1, keepdims=True) - ROWS)
         assert sorted(sizes) == [1] + 20 * [5]
         np.testing.assert_array_equal(per_row(lambda block: block.top, logits), ROWS.max(axis=1))
         halves = by_blocks(lambda block: block.top, logits, 14)
-        np.testing.assert_array_equal(logits.on_host(halves), ROWS.max(axis=1))
+        np.testing.assert_array_equal(logits.to_host(halves), ROWS.max(axis=1))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hokical import Gaussian, Hoki, from_binary_scores, from_probabilities, label_stability
 from hokical.core.conversion import LOG_ZERO
 from hokical.core.labels import as_labels, as_weights
-from hokical.core.logits import FARTHEST, Logits, as_logits
+from hokical.core.logits import MAX_MARGIN, Logits, as_logits
 from hokical.core.reading import to_numpy
 from tests.libraries import NAMES, get_library
 
@@ -83,10 +83,10 @@ def test_what_is_asked_of_rows_is_the_same_in_every_library(name: str) -> None:
     with library.scope():
         logits = as_logits(library.make(rows.copy()))
         found = {
-            what: logits.on_host(getattr(logits, what))
+            what: logits.to_host(getattr(logits, what))
             for what in ("labels", "margins", "possible_counts", "gaps", "is_label", "top")
         }
-        at_label = logits.on_host(logits.at_label(logits.margins))
+        at_label = logits.to_host(logits.at_label(logits.margins))
         chosen = logits.of_class(np.array([1, 0, 1, 2, 0]))
     np.testing.assert_array_equal(found["labels"], [1, 0, 1, 1, 0])
     np.testing.assert_array_equal(found["top"], rows.max(axis=1))
@@ -96,7 +96,7 @@ def test_what_is_asked_of_rows_is_the_same_in_every_library(name: str) -> None:
     np.testing.assert_array_equal(at_label, 0.0)
     np.testing.assert_array_equal(chosen, [3.0, 0.0, 2.0, 1.5, 1e308])
     with np.errstate(over="ignore"):
-        margins = np.minimum(rows.max(axis=1, keepdims=True) - rows, FARTHEST)
+        margins = np.minimum(rows.max(axis=1, keepdims=True) - rows, MAX_MARGIN)
     np.testing.assert_array_equal(found["margins"], margins)
 
 
@@ -112,8 +112,8 @@ def test_some_of_the_rows(name: str) -> None:
             "every": (logits.every(2), rows[::2]),
         }
         for part, expected in parts.values():
-            np.testing.assert_array_equal(part.on_host(part.values), expected)
-            np.testing.assert_array_equal(part.on_host(part.top), expected.max(axis=1))
+            np.testing.assert_array_equal(part.to_host(part.values), expected)
+            np.testing.assert_array_equal(part.to_host(part.top), expected.max(axis=1))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -328,7 +328,7 @@ def test_a_plain_calibrators_file_has_no_options(tmp_path) -> None:
     assert Dense.load(tmp_path / "cal.json", class_axis=1).class_axis == 1
     assert Dense.load(tmp_path / "cal.json").class_axis == -1
     for options in ({"dense": {"colour": 3}}, {"dense": {"class_axis": "left"}}, {"dense": 4}):
-        cal.save(tmp_path / "cal.json", beside=options)
+        cal.save(tmp_path / "cal.json", metadata=options)
         assert load(tmp_path / "cal.json").temperature_ == cal.temperature_
         with pytest.raises(CalibratorFileError, match="unusable options of Dense"):
             Dense.load(tmp_path / "cal.json")

@@ -44,11 +44,11 @@ class Pieces(Partition):
             first = combine(first, other)
         return first
 
-    def gather(self, who: str) -> Block:
+    def gather(self, caller: str) -> Block:
         logits, labels, weights = self.arrays
         return Block(as_logits(logits), labels, weights)
 
-    def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
+    def collect(self, work: Callable[[Block], State], row_bytes: int, caller: str) -> State:
         return join_states([work(block) for block in self.blocks()])
 
 

@@ -1,4 +1,4 @@
-"""The compiled loops of structured scaling, against their portable twins."""
+"""The compiled loops of structured scaling, against their portable reference implementations."""
 
 from __future__ import annotations
 

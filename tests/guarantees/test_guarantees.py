@@ -1,4 +1,4 @@
-"""Guarantees: exact against slow twins, valid by simulation, kept through files and merges."""
+"""Guarantees: exact against reference implementations, valid by simulation, kept through files and merges."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hokical.guarantees.score_table import (
 from hokical.guarantees.scores import (
     LEVELS,
     confidence_log_odds,
-    doubtful_levels,
+    conservative_levels,
     label_log_odds,
     level_log_odds,
     score_levels,
@@ -68,7 +68,7 @@ def test_clopper_pearson_inverts_both_tails(a: int, b: int, delta: float) -> Non
     tail = delta / 2
     if hits == 0:
         assert low == 0.0
-    else:  # at the lower end, so many hits or more have just the chance `tail`
+    else:  # at the lower end, so many hits or more have just the probability `tail`
         assert 1.0 - float(chance_of_so_few(hits - 1, trials, low)) == pytest.approx(tail)
     if hits == trials:
         assert high == 1.0
@@ -277,11 +277,11 @@ class Nature:
         return TEMPERATURE * honest, np.argmax(honest + rng.gumbel(size=honest.shape), axis=1)
 
     def chance(self, labels: np.ndarray) -> np.ndarray:
-        """The true chance that each label is right."""
+        """The true probability that each label is right."""
         return self.proba[np.arange(labels.size), labels]
 
     def best_coverage(self) -> float:
-        """The share that could be accepted if all chances were known."""
+        """The share that could be accepted if all probabilities were known."""
         errors = np.sort(1.0 - self.proba.max(axis=1))
         return float((np.cumsum(errors) <= RISK * np.arange(1, errors.size + 1)).mean())
 
@@ -345,9 +345,9 @@ def test_rounding_does_not_let_a_tied_group_in(certified: bool) -> None:
 
 def test_wrong_examples_count_as_high_as_they_may_come() -> None:
     odds = np.array([level_log_odds(700)] * 2)
-    found = doubtful_levels([odds, odds], np.array([True, False]), np.zeros(2))
+    found = conservative_levels([odds, odds], np.array([True, False]), np.zeros(2))
     np.testing.assert_array_equal(found, [700, 699])
-    far = doubtful_levels([np.array([np.inf, -np.inf])], np.array([False, True]), np.zeros(2))
+    far = conservative_levels([np.array([np.inf, -np.inf])], np.array([False, True]), np.zeros(2))
     np.testing.assert_array_equal(far, [LEVELS - 1, 0])
 
 

@@ -22,7 +22,7 @@ def unpack(data: list[tuple[float, bool, int]]) -> tuple[np.ndarray, np.ndarray,
 
 
 def model(n: int, *, seed: int, power: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
-    """Confidence mostly near 1, and correct with chance confidence^power."""
+    """Confidence mostly near 1, and correct with probability confidence^power."""
     rng = np.random.default_rng(seed)
     confidence = 1.0 - rng.beta(0.7, 4.0, size=n)
     return confidence, rng.uniform(size=n) < confidence**power

@@ -12,7 +12,7 @@ from hokical.monitoring import CalibrationMonitor, Reference
 
 
 def stream(n: int, *, seed: int, gap: float = 0.0, a: float = 6.0) -> tuple[Any, Any]:
-    """`n` examples whose chance of being right is confidence - gap."""
+    """`n` examples whose probability of being right is confidence - gap."""
     rng = np.random.default_rng(seed)
     confidence = rng.beta(a, 1.0, size=n)
     return confidence, rng.uniform(size=n) < np.clip(confidence - gap, 0.0, 1.0)

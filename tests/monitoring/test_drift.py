@@ -1,4 +1,4 @@
-"""The bet against calibration: its guarantee, its power, and a slow twin; the test of inputs."""
+"""The bet against calibration: its guarantee, its power, and a reference implementation; the test of inputs."""
 
 from __future__ import annotations
 

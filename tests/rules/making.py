@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
-from hokical.rules.familiar import Familiar
+from hokical.rules.familiar import Novelty
 from hokical.rules.hoki import Curve, Steps
 from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability.sampled import Draws
@@ -113,7 +113,7 @@ def _profile(rng: Generator, n_classes: int) -> rules.Rule:
     size = 1 + 2 * widths.size
     seen = rng.normal(size=(50, size)) * 5.0
     limits = np.sort(rng.normal(size=2))
-    familiar = Familiar.of(seen, np.ones(50))
+    familiar = Novelty.of(seen, np.ones(50))
     return rules.ProfileRule(
         temperature, widths, float(rng.normal()), rng.normal(size=size), limits, familiar
     )

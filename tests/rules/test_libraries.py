@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hokical.core.arrays import to_host
 from hokical.core.logits import Logits, as_logits
 from hokical.rules import Rule
-from hokical.rules.answering import answer
+from hokical.rules.answering import predict_blocks
 from tests.rules.making import (
     NAMES,
     assert_chances,
@@ -26,7 +26,7 @@ every_rule = pytest.mark.parametrize("name", NAMES)
 
 
 def answers(rule: Rule, logits: Logits) -> list[np.ndarray]:
-    return [to_host(answer(rule, what, logits)) for what in ANSWERS]
+    return [to_host(predict_blocks(rule, what, logits)) for what in ANSWERS]
 
 
 def assert_alike(found: list[np.ndarray], expected: list[np.ndarray], rows: np.ndarray) -> None:
@@ -107,7 +107,7 @@ def test_torch_with_gradients(name: str, seed: int, n_classes: int) -> None:
         given_rows = torch.tensor(rows, requires_grad=True)
         logits = as_logits(given_rows)
         assert not logits.is_numpy
-        answered = answer(rule, what, logits)
+        answered = predict_blocks(rule, what, logits)
         found.append(to_host(answered))
         if answered.requires_grad:
             weights = torch.arange(1.0, answered.numel() + 1.0, dtype=answered.dtype)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hokical.core.arrays import backend_of, to_float64
 from hokical.core.logits import Logits, as_logits
 from hokical.rules import Rule
-from hokical.rules.answering import answer, answer_unchecked
+from hokical.rules.answering import predict_blocks, predict_unchecked
 from tests.rules.making import NAMES, make_case, seeds
 
 ndonnx = pytest.importorskip("ndonnx")
@@ -26,7 +26,7 @@ class Traced:
         with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
             kind = ndonnx.from_numpy_dtype(dtype)
             values = ndonnx.argument(shape=("n", n_classes), dtype=kind)
-            outputs = {what: answer_unchecked(rule, what, unchecked(values)) for what in ANSWERS}
+            outputs = {what: predict_unchecked(rule, what, unchecked(values)) for what in ANSWERS}
             model = ndonnx.build({"logits": values}, outputs)
         self.session = onnxruntime.InferenceSession(model.SerializeToString())
 
@@ -64,9 +64,9 @@ def check_graph(name: str, seed: int) -> None:
     graph = Traced(rule, rows.dtype, rows.shape[1])
     labels, confidence, proba = graph.run(rows)
     logits = as_logits(rows)
-    np.testing.assert_array_equal(labels, answer(rule, "labels", logits))
-    np.testing.assert_allclose(confidence, answer(rule, "confidence", logits), atol=1e-7)
-    np.testing.assert_allclose(proba, answer(rule, "proba", logits), atol=1e-7)
+    np.testing.assert_array_equal(labels, predict_blocks(rule, "labels", logits))
+    np.testing.assert_allclose(confidence, predict_blocks(rule, "confidence", logits), atol=1e-7)
+    np.testing.assert_allclose(proba, predict_blocks(rule, "proba", logits), atol=1e-7)
     bad = rows.copy()
     bad[9, 1], bad[10, -1], bad[11] = np.nan, np.inf, -np.inf
     _, marked, vectors = graph.run(bad)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hokical.core.logits import as_logits
 from hokical.core.storage import CalibratorFileError, read_document, write_document
 from hokical.rules import Rule
-from hokical.rules.answering import answer
+from hokical.rules.answering import predict_blocks
 from tests.rules.making import (
     NAMES,
     assert_chances,
@@ -115,7 +115,7 @@ def assert_sound(rule: Rule, n_classes: int, seed: int) -> None:
     rows = make_rows(seed, n_classes)
     logits = as_logits(rows)
     for what in ("confidence", "proba"):
-        assert_chances(answer(rule, what, logits))
+        assert_chances(predict_blocks(rule, what, logits))
 
 
 def test_numbers_that_no_fit_makes_are_refused() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hokical.core.logits import as_logits
 from hokical.core.topk import TopK
 from hokical.rules import HokiRule, Rule
-from hokical.rules.answering import answer
+from hokical.rules.answering import predict_blocks
 from hokical.rules.hoki import Curve
 from hokical.stability.stability_table import EXACT_LEVELS
 from tests.rules.making import NAMES, assert_chances, make_noise, make_rule, seeds
@@ -43,8 +43,8 @@ def test_bounds_hold_for_what_is_hidden(name: str, keep_rest: bool, seed: int) -
     # Levels are 1.5e-5 apart, and log(1 - gamma) is off by up to 0.01, see `stability.profile`.
     slack = 0.02 if name == "profile" else 3e-5
     for confidence in (
-        answer(rule, "confidence", as_logits(rows)),
-        answer(rule, "confidence", best),
+        predict_blocks(rule, "confidence", as_logits(rows)),
+        predict_blocks(rule, "confidence", best),
     ):
         assert (lower <= confidence + slack).all()
         assert (upper >= confidence - slack).all()
@@ -59,7 +59,7 @@ def test_probabilities_of_all_classes(name: str, keep_rest: bool, seed: int) -> 
     """Rows sum to 1, and the label has its confidence."""
     rows, best = rows_and_best(seed, keep_rest)
     rule = make_top_k_rule(name, seed, rows.shape[1])
-    proba, confidence = answer(rule, "proba", best), answer(rule, "confidence", best)
+    proba, confidence = predict_blocks(rule, "proba", best), predict_blocks(rule, "confidence", best)
     assert proba.shape == rows.shape
     assert_chances(proba)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-9)
@@ -74,5 +74,5 @@ def test_nothing_hidden_is_nothing_lost(name: str, seed: int) -> None:
     rule = make_top_k_rule(name, seed, rows.shape[1])
     whole = as_logits(TopK.from_logits(rows, rows.shape[1]))
     for what in ("labels", "confidence", "proba"):
-        expected = answer(rule, what, as_logits(rows))
-        np.testing.assert_allclose(answer(rule, what, whole), expected, atol=1e-12)
+        expected = predict_blocks(rule, what, as_logits(rows))
+        np.testing.assert_allclose(predict_blocks(rule, what, whole), expected, atol=1e-12)

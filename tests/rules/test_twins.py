@@ -8,9 +8,9 @@ from hypothesis import given, settings
 
 from hokical.core.logits import as_logits
 from hokical.rules import HokiRule, VectorRule
-from hokical.rules.answering import answer
+from hokical.rules.answering import predict_blocks
 from hokical.rules.hoki import Curve, Steps
-from hokical.rules.sharing import share_rest, share_rest_portably
+from hokical.rules.sharing import distribute_remainder, distribute_remainder_portably
 from hokical.stability.stability_table import EXACT_LEVELS
 from tests.rules import twins
 from tests.rules.making import (
@@ -37,7 +37,7 @@ def test_probabilities_and_confidence(name: str, seed: int, n_classes: int) -> N
     rule = make_rule(name, seed, n_classes)
     rows = ordinary_rows(seed, rule.n_classes or n_classes)
     logits = as_logits(rows)
-    proba, confidence = answer(rule, "proba", logits), answer(rule, "confidence", logits)
+    proba, confidence = predict_blocks(rule, "proba", logits), predict_blocks(rule, "confidence", logits)
     # Keys are float32: where the two round to neighbours, they differ by a slope times 6e-8.
     tolerance = 1e-5 if name in ("irm", "irova_ts", "floored") else 1e-10
     for i, row in enumerate(rows):
@@ -52,7 +52,7 @@ def test_hoki_is_its_link_at_the_stability(seed: int, n_classes: int) -> None:
     """The stability itself is compared with its twins elsewhere; draws are counted here."""
     rule, rows = make_rule("hoki", seed, n_classes), ordinary_rows(seed, n_classes)
     logits = as_logits(rows)
-    confidence, proba = answer(rule, "confidence", logits), answer(rule, "proba", logits)
+    confidence, proba = predict_blocks(rule, "confidence", logits), predict_blocks(rule, "proba", logits)
     exact = rule.noise.stability(logits)
     for i, row in enumerate(rows):
         stability = None if rule.draws is not None else float(exact[i])
@@ -69,7 +69,7 @@ def test_hoki_shares_what_is_left_by_switches(seed: int, n_classes: int) -> None
     if rule.noise.family == "uniform":
         return
     logits = as_logits(rows)
-    proba, switches = answer(rule, "proba", logits), rule.noise.distribution(logits)
+    proba, switches = predict_blocks(rule, "proba", logits), rule.noise.distribution(logits)
     others = (np.arange(n_classes)[None] != logits.labels[:, None]) & (switches > 1e-250)
     for i in np.flatnonzero(others.any(axis=1)):
         mine, theirs = proba[i, others[i]], switches[i, others[i]]
@@ -83,8 +83,8 @@ def test_profile(seed: int, n_classes: int) -> None:
     rule = make_rule("profile", seed, n_classes)
     rows = np.random.default_rng(seed).normal(size=(4, n_classes)) * rule.temperature
     logits = as_logits(rows)
-    features, confidence = rule.features(logits), answer(rule, "confidence", logits)
-    proba = answer(rule, "proba", logits)
+    features, confidence = rule.features(logits), predict_blocks(rule, "confidence", logits)
+    proba = predict_blocks(rule, "proba", logits)
     for i, row in enumerate(rows):
         np.testing.assert_allclose(features[i], twins.profile_features(rule, row), atol=5e-3)
         np.testing.assert_allclose(confidence[i], twins.profile_confidence(rule, row), atol=1e-2)
@@ -114,15 +114,15 @@ def test_answers_do_not_depend_on_a_constant(seed: int, n_classes: int) -> None:
     for name in NAMES:
         rule = make_rule(name, seed, n_classes)
         if rule.n_classes in (None, n_classes):
-            shifted = answer(rule, "proba", as_logits(rows + 1024.0))
-            np.testing.assert_array_equal(shifted, answer(rule, "proba", as_logits(rows)))
+            shifted = predict_blocks(rule, "proba", as_logits(rows + 1024.0))
+            np.testing.assert_array_equal(shifted, predict_blocks(rule, "proba", as_logits(rows)))
 
 
 def test_vector_scaling_by_hand() -> None:
     """Two classes of probability 1/2: log-odds are the difference of scale * log(1/2) + bias."""
     rule = VectorRule(np.array([1.0, 3.0]), np.array([0.0, 1.0]))
     odds = np.exp((1.0 - 3.0) * np.log(0.5) - 1.0)
-    proba = answer(rule, "proba", as_logits(np.zeros((1, 2))))
+    proba = predict_blocks(rule, "proba", as_logits(np.zeros((1, 2))))
     np.testing.assert_allclose(proba, [[odds / (1 + odds), 1 / (1 + odds)]])
 
 
@@ -135,7 +135,7 @@ def test_hoki_levels_are_what_neighbours_are_counted_by(seed: int) -> None:
     logits = as_logits(ordinary_rows(seed, 5))
     level = rule.neighbour_levels(logits)
     np.testing.assert_array_equal(level, np.rint(level))
-    np.testing.assert_array_equal(answer(rule, "confidence", logits), level / EXACT_LEVELS)
+    np.testing.assert_array_equal(predict_blocks(rule, "confidence", logits), level / EXACT_LEVELS)
 
 
 @given(seed=seeds, n_classes=class_counts)
@@ -147,5 +147,5 @@ def test_sharing_in_place(seed: int, n_classes: int) -> None:
     shares = rng.dirichlet(np.ones(n_classes), logits.n_rows) * logits.possible
     shares[0] *= 1e-299 if seed % 2 else 1.0
     confidence = rng.uniform(size=logits.n_rows)
-    slow = share_rest_portably(logits, confidence, shares, 0.7)
-    np.testing.assert_allclose(share_rest(logits, confidence, shares, 0.7), slow, rtol=1e-12)
+    slow = distribute_remainder_portably(logits, confidence, shares, 0.7)
+    np.testing.assert_allclose(distribute_remainder(logits, confidence, shares, 0.7), slow, rtol=1e-12)

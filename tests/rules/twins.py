@@ -9,7 +9,7 @@ from scipy.special import expit, log_softmax, softmax
 
 from hokical import rules
 from hokical.rules.hoki import Steps
-from tests.slow_twins import gaussian_distribution, gaussian_stability, uniform_stability
+from tests.references import gaussian_distribution, gaussian_stability, uniform_stability
 
 Row = np.ndarray
 
@@ -211,7 +211,7 @@ def profile_confidence(rule: rules.ProfileRule, row: Row) -> float:
 
 
 def profile_features(rule: rules.ProfileRule, row: Row) -> Row:
-    """Log-odds, then log gamma and log(1 - gamma) from the chances of all classes."""
+    """Log-odds, then log gamma and log(1 - gamma) from the probabilities of all classes."""
     label, others = row.argmax(), np.arange(row.size) != row.argmax()
     logs = log_softmax(row / rule.temperature)
     with np.errstate(divide="ignore"):

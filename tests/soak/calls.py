@@ -24,7 +24,7 @@ from hokical.monitoring import CalibrationMonitor, prometheus_text
 from hokical.report.page import json_for_script
 from hokical.stability.noise import Gaussian, Gumbel, Uniform
 from tests.conftest import synthetic_logits
-from tests.slow_twins import gaussian_stability, uniform_stability
+from tests.references import gaussian_stability, uniform_stability
 
 Generator = np.random.Generator
 PACKAGES = (

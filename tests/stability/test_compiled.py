@@ -103,7 +103,7 @@ def test_chances_of_every_class(c: int, spread: float, seed: int, dtype: str) ->
     logits = rows(c, spread, seed, dtype)
     falling = np.exp(-np.arange(25.0))
     series = np.random.default_rng(seed).normal(size=(logits.n_rows, 25)) * falling
-    series[:, :2] -= [14.0, 4.0]  # logarithms of chances
+    series[:, :2] -= [14.0, 4.0]  # logarithms of probabilities
     powers = series @ series_to_powers()
     slow = gaussian.chances_from_powers.portable(logits, 0.7, powers)
     fast = compiled._chances_from_powers(logits, 0.7, powers)

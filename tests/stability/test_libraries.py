@@ -59,7 +59,7 @@ SOLVERS = sorted(solvers(1.0, 2))
 
 
 def assert_log_chances(found: np.ndarray, expected: np.ndarray) -> None:
-    """Chances to 1e-12, and their logarithms to what that leaves of chances of 1e-7."""
+    """Chances to 1e-12, and their logarithms to what that leaves of probabilities of 1e-7."""
     np.testing.assert_allclose(np.exp(found), np.exp(expected), rtol=0, atol=1e-12)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
 
@@ -92,10 +92,10 @@ def assert_agreement(name: str, solver: str, rows: np.ndarray, width: float) -> 
         if solver == "profile":
             found = log_odds_and_profile(logits, 1.0, SCALES)[1]
             expected = log_odds_and_profile(as_logits(rows), 1.0, SCALES)[1]
-            assert_log_chances(logits.on_host(found), expected)
+            assert_log_chances(logits.to_host(found), expected)
             return
         work, error = solvers(width, rows.shape[1])[solver]
-        found = logits.on_host(work(logits))
+        found = logits.to_host(work(logits))
     np.testing.assert_allclose(found, work(as_logits(rows)), rtol=0, atol=error)
 
 
@@ -168,7 +168,7 @@ def test_many_rows_are_cut_into_blocks(
     library, rows = get_library(name), np.tile(make_rows(70, seed=2), (5, 1))
     monkeypatch.setattr(Backend, "block_size", 12_000)
     logits = as_logits(library.make(rows))
-    found = logits.on_host(label_stability(logits, noise))
+    found = logits.to_host(label_stability(logits, noise))
     np.testing.assert_allclose(found, label_stability(rows, noise), atol=1e-6)
     np.testing.assert_allclose(found, np.tile(found[:9], 5), rtol=0, atol=1e-13)
 

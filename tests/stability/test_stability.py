@@ -14,7 +14,7 @@ from hokical import label_distribution, label_stability
 from hokical.core.parallel import threads
 from hokical.stability import gaussian, uniform
 from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
-from tests import slow_twins
+from tests import references
 from tests.conftest import random_rows
 
 NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]
@@ -28,7 +28,7 @@ seeds = st.integers(0, 10**6)
 @given(n_classes, scales, spreads, seeds)
 def test_gaussian_agrees_with_quadrature(c: int, scale: float, spread: float, seed: int) -> None:
     logits = random_rows(c, spread, seed, n=4)
-    expected = slow_twins.gaussian_stability(logits.values, scale)
+    expected = references.gaussian_stability(logits.values, scale)
     np.testing.assert_allclose(gaussian.stability(logits, scale), expected, atol=5e-7)
 
 
@@ -48,7 +48,7 @@ def test_gaussian_with_all_classes_at_one_margin(c: int, error: float) -> None:
 @given(st.sampled_from([2, 3, 5, 17, 60]), scales, spreads, seeds)
 def test_uniform_agrees_with_quadrature(c: int, width: float, spread: float, seed: int) -> None:
     logits = random_rows(c, spread, seed, n=4)
-    expected = slow_twins.uniform_stability(logits.values, width)
+    expected = references.uniform_stability(logits.values, width)
     np.testing.assert_allclose(uniform.stability.portable(logits, width), expected, atol=2e-6)
 
 
@@ -97,7 +97,7 @@ def test_uniform_with_thousands_of_near_ties() -> None:
 def test_uniform_with_many_near_classes() -> None:
     logits = random_rows(1000, 1.0, seed=3, n=4)
     for width in (0.5, 3.0, 40.0):
-        expected = slow_twins.uniform_stability(logits.values, width)
+        expected = references.uniform_stability(logits.values, width)
         for solve in (uniform.stability, uniform.stability.portable):
             np.testing.assert_allclose(solve(logits, width), expected, atol=1e-6)
 
@@ -123,8 +123,8 @@ def test_tied_classes_share_evenly(noise: Noise, c: int) -> None:
 @pytest.mark.parametrize(
     ("noise", "twin"),
     [
-        (Gaussian(1.3), slow_twins.gaussian_distribution),
-        (Uniform(0.0, 3.0), slow_twins.uniform_distribution),
+        (Gaussian(1.3), references.gaussian_distribution),
+        (Uniform(0.0, 3.0), references.uniform_distribution),
     ],
     ids=["gaussian", "uniform"],
 )

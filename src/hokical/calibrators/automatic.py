@@ -19,7 +19,7 @@ from hokical.fitting.floor import choose_base, choose_floor
 from hokical.fitting.likelihood import WeightedExamples, effective_size
 from hokical.fitting.partitions import Block, InMemory, Partition
 from hokical.fitting.structured import MOST_CROSSED, count_possible, fit_structured
-from hokical.rules.answering import answer
+from hokical.rules.answering import predict_blocks
 from hokical.rules.auto import PARTS, AutoRule
 from hokical.rules.base import Rule
 from hokical.rules.floored import FlooredRule
@@ -27,7 +27,7 @@ from hokical.rules.profile import ProfileRule
 from hokical.rules.softmax import UncalibratedRule
 
 #: The classifier's own probabilities are kept unless the mean gain is this many standard errors.
-CLEARLY = 0.7
+MIN_GAIN_SE = 0.7
 #: The whole fit ends with a Newton step that promises no more than this in mean log loss (less
 #: where that is small); about a hundredth of it is left.
 TOLERANCE, MAX_ITER = 1e-4, 200
@@ -116,7 +116,7 @@ class AutoCalibrator(BaseCalibrator):
         if isinstance(block.logits, TopK):
             return self._fit_best_classes(block)
         counted, n_examples = count_possible(block)
-        own = counted.logits.on_host(counted.logits.labels)
+        own = counted.logits.to_host(counted.logits.labels)
         hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
         if hopeless:
             return _keep_own(counted, hopeless)
@@ -137,7 +137,7 @@ class AutoCalibrator(BaseCalibrator):
         losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
         losses["average"] = float(-held.weights @ np.log(mixed))
         gain, error = _mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
-        if gain <= CLEARLY * error:
+        if gain <= MIN_GAIN_SE * error:
             return _keep_own(
                 counted,
                 f"an average of calibrated ones was not clearly better on held-out examples (log "
@@ -163,7 +163,7 @@ class AutoCalibrator(BaseCalibrator):
         own = _chance_of(UncalibratedRule(), block, truth)
         found = _chance_of(rule, block, truth)
         gain, error = _mean_and_error(np.log(found / own), share)
-        if gain <= CLEARLY * error:
+        if gain <= MIN_GAIN_SE * error:
             return _keep_own(None, "a stability profile was not clearly better")
         reason = "a stability profile was fitted, as not every class has a logit."
         return Fit(rule, _report("profile", reason, {"profile": 1.0}, converged=converged))
@@ -269,6 +269,6 @@ def _fit_profile(block: Block) -> tuple[ProfileRule, bool]:
 
 
 def _chance_of(rule: Any, block: Block, truth: Any) -> FloatArray:
-    """The chance (n,) given to what happened: the label is right, or it is not."""
-    confidence = block.logits.on_host(answer(rule, "confidence", block.logits))
+    """The probability (n,) given to what happened: the label is right, or it is not."""
+    confidence = block.logits.to_host(predict_blocks(rule, "confidence", block.logits))
     return np.clip(np.where(truth, confidence, 1.0 - confidence), 1e-12, 1.0)

@@ -1,6 +1,6 @@
 """Methods for two classes: Platt scaling, beta calibration and Venn-Abers prediction.
 
-They take 1-D scores of class 1 (log-odds, or any score that rises with the chance of class 1), or
+They take 1-D scores of class 1 (log-odds, or any score that rises with the probability of class 1), or
 logits (n, 2). Probabilities go through `hokical.from_probabilities`, 1-D or two columns.
 """
 

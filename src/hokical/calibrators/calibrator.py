@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.core.arrays import Array, backend_of, float64_scope, give_back
+from hokical.core.arrays import Array, backend_of, float64_scope, to_input_library
 from hokical.core.conversion import as_two_columns
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import Logits, as_logits
@@ -24,7 +24,7 @@ from hokical.guarantees.binomial import check_chance
 from hokical.guarantees.score_table import NeighbourTable, ScoreTable, accuracy_intervals
 from hokical.guarantees.selective import Evidence, SelectivePrediction
 from hokical.guarantees.support import Support
-from hokical.rules.answering import What, answer
+from hokical.rules.answering import Output, predict_blocks
 from hokical.rules.base import Rule
 from hokical.stability.noise import Noise
 
@@ -40,13 +40,13 @@ class Calibrator:
     #: The fitted rule, and the number of classes.
     rule_: Rule
     n_classes_: int
-    #: Counts by the classifier's own score on the examples of the fit; None if not available.
+    #: Counts by the classifier's own score on the calibration examples; None if not available.
     fit_scores_: ScoreTable | None = None
     #: Counts by the calibrated confidence on the examples passed to `certify`.
     held_out_scores_: ScoreTable | None = None
-    #: Right and wrong examples of the fit by the rule's own levels, if it has them.
+    #: Right and wrong calibration examples by the rule's own levels, if it has them.
     neighbours_: NeighbourTable | None = None
-    #: What the examples of the fit were like; None if it was not stored.
+    #: What the calibration examples were like; None if it was not stored.
     support_: Support | None = None
 
     def predict(self, logits: Any) -> Array:
@@ -72,11 +72,11 @@ class Calibrator:
         return self.answer("proba", logits)
 
     def predict_support(self, logits: Any) -> Array:
-        """Which rows (n,) are like the examples of the fit: False where it has seen no such row.
+        """Which rows (n,) are like the calibration examples: False where it has seen no such row.
 
         A row is outside if the classifier's own certainty (the softmax log-odds of its label) or
         its top logit lies beyond all those of the fit. Confidence is an extrapolation there, and
-        modest at best. Of n examples of the fit and one more of the same kind, the last is outside
+        modest at best. Of n calibration examples and one more of the same kind, the last is outside
         with probability at most 4 / (n + 1); many such rows mean that the data are of another kind.
 
         >>> from hokical import Hoki
@@ -108,7 +108,7 @@ class Calibrator:
         data = self._check_logits(logits)
         truth = as_labels(labels, data.n_rows, data.n_classes)
         weights = as_weights(sample_weight, data.n_rows)
-        error = self._on_host("confidence", data) - (self._on_host("labels", data) == truth)
+        error = self._output_on_host("confidence", data) - (self._output_on_host("labels", data) == truth)
         return -float(np.average(error**2, weights=weights))
 
     def certify(self, logits: Any, labels: Any) -> Self:
@@ -121,9 +121,9 @@ class Calibrator:
         data = self._check_logits(logits)
         truth = as_labels(labels, data.n_rows, data.n_classes)
         forms = _serving_forms(data)
-        odds = [scores.confidence_log_odds(self._on_host("confidence", form)) for form in forms]
-        wrong = np.any([self._on_host("labels", form) != truth for form in forms], axis=0)
-        level = scores.doubtful_levels(odds, wrong, data.on_host(data.top))
+        odds = [scores.confidence_log_odds(self._output_on_host("confidence", form)) for form in forms]
+        wrong = np.any([self._output_on_host("labels", form) != truth for form in forms], axis=0)
+        level = scores.conservative_levels(odds, wrong, data.to_host(data.top))
         self.held_out_scores_ = ScoreTable.from_examples(level, wrong)
         return self
 
@@ -148,17 +148,17 @@ class Calibrator:
         risk, delta = check_chance("risk", risk), check_chance("delta", delta)
         data = self._check_logits(logits)
         source, table = self._evidence("predict_or_abstain")
-        confidence = self._on_host("confidence", data)
-        labels, levels = self._on_host("labels", data), _levels(source, data, confidence)
+        confidence = self._output_on_host("confidence", data)
+        labels, levels = self._output_on_host("labels", data), _levels(source, data, confidence)
         found = selective.selective_prediction(
             labels, confidence, levels, table, risk=risk, delta=delta, certified_on=source
         )
-        return found.map_arrays(lambda array: give_back(array, logits))
+        return found.map_arrays(lambda array: to_input_library(array, logits))
 
     def predict_interval(self, logits: Any, *, delta: float = 0.05) -> Array:
         """A confidence interval (n, 2) for the accuracy of labels with a similar score.
 
-        The examples of the fit, or of `certify`, are divided into groups of neighbouring scores;
+        The calibration examples, or of `certify`, are divided into groups of neighbouring scores;
         the interval misses the true accuracy of the example's group with probability at most
         `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside, the
         interval is extended to it. Venn-Abers prediction has an interval of its own for the label's
@@ -174,21 +174,21 @@ class Calibrator:
         data = self._check_logits(logits)
         own = None
         if self.held_out_scores_ is None:
-            own = self.rule_.beside(data).label_interval(data)
+            own = self.rule_.on_device_of(data).label_interval(data)
         if own is not None:
-            return give_back(np.stack([data.on_host(end) for end in own], axis=1), logits)
+            return to_input_library(np.stack([data.to_host(end) for end in own], axis=1), logits)
         source, table = self._evidence("predict_interval")
-        confidence = self._on_host("confidence", data)
+        confidence = self._output_on_host("confidence", data)
         if source == "fit" and self.neighbours_ is not None:
-            wanted = self.rule_.beside(data).neighbour_levels(data)
-            wanted = data.on_host(wanted).astype(np.int64)
+            wanted = self.rule_.on_device_of(data).neighbour_levels(data)
+            wanted = data.to_host(wanted).astype(np.int64)
             found = accuracy_intervals(self.neighbours_, wanted, delta)
         else:
             wanted = _levels(source, data, confidence)
             # One level of doubt, as examples were counted (`doubtful_levels`).
             found = accuracy_intervals(table, wanted, delta, doubt=1)
         ends = [np.minimum(found[:, 0], confidence), np.maximum(found[:, 1], confidence)]
-        return give_back(np.stack(ends, axis=1), logits)
+        return to_input_library(np.stack(ends, axis=1), logits)
 
     @property
     def stamp(self) -> str:
@@ -223,19 +223,19 @@ class Calibrator:
     def check_fitted(self) -> None:
         """Raise if the calibrator is not fitted."""
 
-    def answer(self, what: What | Literal["support"], logits: Any) -> Array:
+    def answer(self, what: Output | Literal["support"], logits: Any) -> Array:
         """The answer of a `predict` method by name: "labels", "confidence", "proba", "support"."""
         self.check_fitted()
         backend = backend_of(logits)
-        lazy = None if backend is None else backend.answer_lazily(self, what, logits)
+        lazy = None if backend is None else backend.predict_lazily(self, what, logits)
         if lazy is not None:
             return lazy
         given = logits.given if isinstance(logits, Logits) else logits
         with float64_scope(given):
             data = self._check_logits(logits)
             if what == "support":
-                return give_back(self.known_support.holds(data), given)
-            return give_back(answer(self.rule_, what, data), given)
+                return to_input_library(self.known_support.holds(data), given)
+            return to_input_library(predict_blocks(self.rule_, what, data), given)
 
     @property
     def known_support(self) -> Support:
@@ -248,10 +248,10 @@ class Calibrator:
             )
         return self.support_
 
-    def _on_host(self, what: What, data: Logits) -> NDArray[Any]:
+    def _output_on_host(self, what: Output, data: Logits) -> NDArray[Any]:
         """An answer in full precision, on the host."""
         with data.backend.in_float64():
-            return data.on_host(answer(self.rule_, what, data))
+            return data.to_host(predict_blocks(self.rule_, what, data))
 
     def _check_logits(self, logits: Any) -> Logits:
         self.check_fitted()
@@ -314,4 +314,4 @@ def _levels(source: Evidence, logits: Logits, confidence: FloatArray) -> IntArra
     """The level (n,) of each example's score."""
     if source == "held-out":
         return scores.score_levels(scores.confidence_log_odds(confidence))
-    return scores.score_levels(logits.on_host(scores.label_log_odds(logits)))
+    return scores.score_levels(logits.to_host(scores.label_log_odds(logits)))

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from hokical.calibrators.base import BaseCalibrator, Fit
-from hokical.core.arrays import Array, float64_scope, give_back
+from hokical.core.arrays import Array, float64_scope, to_input_library
 from hokical.core.bins import check_count
 from hokical.core.blocks import by_blocks, per_row
 from hokical.core.warn import ConvergenceWarning, warn_user
@@ -179,8 +179,8 @@ class Hoki(BaseCalibrator):
         """Label stability (n,) under the fitted noise, rounded to the levels of the rule."""
         with float64_scope(logits):
             data = self._check_logits(logits)
-            level = by_blocks(self.rule_.beside(data).level, data)
-            return give_back(level / float(self.rule_.levels), logits)
+            level = by_blocks(self.rule_.on_device_of(data).level, data)
+            return to_input_library(level / float(self.rule_.levels), logits)
 
     def sufficiency_gap(
         self, logits: Any, labels: Any, sample_weight: Any = None
@@ -188,9 +188,9 @@ class Hoki(BaseCalibrator):
         """Both sides of Theorem 1 per bin, on given data."""
         with float64_scope(logits):
             block = self._check_block(self._check_logits(logits), labels, sample_weight)
-            level = per_row(self.rule_.beside(block.logits).level, block.logits)
+            level = per_row(self.rule_.on_device_of(block.logits).level, block.logits)
         return measure_sufficiency(
-            self._on_host("confidence", block.logits),
+            self._output_on_host("confidence", block.logits),
             level / self.rule_.levels,
             block.correct,
             n_bins=self.n_bins_,
@@ -272,7 +272,7 @@ class Hoki(BaseCalibrator):
             return Curve.from_steps(steps, levels, table.accuracy) if together else steps
         seen = np.flatnonzero(table.weight.any(axis=0))
         ends = seen[[0, -1]] / levels
-        steps = Steps(*schedule.modest(), ends, 1.0 / n_classes)
+        steps = Steps(*schedule.smoothed(), ends, 1.0 / n_classes)
         if not together:
             return steps
         return Curve.from_steps(steps, levels, table.accuracy).held_by(seen, levels, steps.chance)

@@ -16,7 +16,7 @@ from hokical.fitting.profile_link import PENALTIES, LinkFit, fit_link
 from hokical.fitting.solution import Solution
 from hokical.fitting.streamed_examples import count_examples
 from hokical.fitting.temperature import best_temperature
-from hokical.rules.familiar import Familiar
+from hokical.rules.familiar import Novelty
 from hokical.rules.profile import ProfileRule, profile_features
 
 #: Noise widths, as multiples of the temperature.
@@ -102,8 +102,8 @@ class StabilityProfile(BaseCalibrator):
 
     def _fit(self, examples: Partition) -> Fit:
         """Fit the temperature in passes, then the link on features held in memory."""
-        who = type(self).__name__
-        found = best_temperature(count_examples(examples, who), tol=_TOLERANCE)
+        caller = type(self).__name__
+        found = best_temperature(count_examples(examples, caller), tol=_TOLERANCE)
         (mistakes,) = examples.total(
             lambda block: (np.array([np.count_nonzero(block.counting & ~block.correct)]),)
         )
@@ -113,7 +113,7 @@ class StabilityProfile(BaseCalibrator):
         features, correct, counts = examples.collect(
             partial(_features_of_block, temperature=temperature, widths=widths),
             _BYTES_PER_FEATURE * (1 + 2 * widths.size),
-            who,
+            caller,
         )
         link = fit_link(
             features,
@@ -131,7 +131,7 @@ class StabilityProfile(BaseCalibrator):
             intercept=link.intercept,
             coef=link.coef,
             range=np.array([corrections.min(), corrections.max()]),
-            familiar=Familiar.of(features, counts),
+            familiar=Novelty.of(features, counts),
         )
         change = np.abs(rule.confidence_from(counted, np) - expit(counted[:, 0], np)).mean()
         message = _message(temperature, link, found, float(change))
@@ -176,7 +176,7 @@ def check_penalty(penalty: Any) -> None:
 
 def _features_of_block(block: Block, temperature: float, widths: FloatArray) -> State:
     """Features (n, 1 + 2 W), whether the label is right, and the weight of each row."""
-    here = block.logits.beside(widths)
+    here = block.logits.from_host(widths)
     features = per_row(lambda part: profile_features(part, temperature, here), block.logits)
     return features, block.correct, block.counts
 

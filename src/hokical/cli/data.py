@@ -35,7 +35,7 @@ def choose_scores(
         raise typer.BadParameter(
             f"must name 2 classes with --binary-score; got {len(names)}.", param_hint="--classes"
         )
-    known = {} if fitted is None else fitted.beside
+    known = {} if fitted is None else fitted.metadata
     said = None
     if given.probabilities is not None:
         said = "probabilities" if given.probabilities else "logits"
@@ -106,7 +106,7 @@ def read_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
         raise hokical.io.DataFileError(
             path, f"expected a calibrator file; cannot be read: {error.strerror}.", "See `fit`."
         ) from error
-    beside = found.beside
+    beside = found.metadata
     usable = all(isinstance(value, _BESIDE.get(name, object)) for name, value in beside.items())
     usable &= beside.get("scores", "logits") in ("logits", "probabilities")
     usable &= beside.get("zeros", "unlikely") in tuple(Zero)
@@ -130,7 +130,7 @@ def sketch(path: Path, part: str | None) -> str:
 
 def warn_of_probabilities(logits: Logits, path: Path, wanted: hokical.io.Wanted) -> None:
     """Tell if scores that are taken for logits look like a softmax's output."""
-    if not wanted.probabilities and look_like_probabilities(logits, logits.on_host(logits.top)):
+    if not wanted.probabilities and look_like_probabilities(logits, logits.to_host(logits.top)):
         warn(
             f"{path.name} seems to hold probabilities: all rows lie in [0, 1] and sum to 1, but "
             "the calibrator takes logits. Add --probabilities, or pass the logits."
@@ -144,7 +144,7 @@ def warn_of_own_examples(
     logits: Logits | None = None,
 ) -> None:
     """Tell if a file, or its rows, are those that the calibrator was fitted on."""
-    own = calibrator.beside.get("data") == sketch(path, part)
+    own = calibrator.metadata.get("data") == sketch(path, part)
     support, table = calibrator.support_, calibrator.fit_scores_
     if not own and logits is not None and support is not None:
         as_many = table is None or table.total == logits.n_rows

@@ -57,7 +57,7 @@ def curve_rows(counts: hokical.guarantees.score_table.ScoreTable) -> list[tuple[
 def _facts(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
     """What is inside as values, None where it is not known."""
     info = hokical.calibrators.catalog.load_estimator_class(fitted.name)
-    counts, known = fitted.fit_scores_, fitted.beside
+    counts, known = fitted.fit_scores_, fitted.metadata
     if counts is not None:
         known |= {"examples": counts.total, "accuracy": counts.accuracy}
     stored = ("classes", "scores", "binary_score", "zeros", "examples", "accuracy")

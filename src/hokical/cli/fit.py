@@ -58,7 +58,7 @@ def fit(
     if model is calibrator:
         known = {name: value for name, value in counts.items() if value is not None}
         about = known | about | {"classes": list(found.classes)}
-    model.save(output, beside=about | {"data": sketch(val, found.part)})
+    model.save(output, metadata=about | {"data": sketch(val, found.part)})
     fitted = getattr(model, "calibrator_", model)
     _show(fitted, counts | {"fit_seconds": seconds}, output, as_json, found.unit, found.classes)
 

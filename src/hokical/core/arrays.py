@@ -82,7 +82,7 @@ class Backend:
         """A partition of lazy examples, for a fit; None for arrays in memory."""
         return None
 
-    def answer_lazily(self, calibrator: Any, method: str, array: Array) -> Any:
+    def predict_lazily(self, calibrator: Any, method: str, array: Array) -> Any:
         """A calibrator's lazy answer for a lazy array; None for arrays in memory."""
         return None
 
@@ -172,7 +172,7 @@ def ignore_overflow(xp: Namespace = np) -> AbstractContextManager[Any]:
     return np.errstate(over="ignore", divide="ignore", invalid="ignore")
 
 
-def give_back(found: Array, given: Any) -> Array:
+def to_input_library(found: Array, given: Any) -> Array:
     """Convert an answer to the library, device and precision of the input.
 
     Floats are float64 for NumPy arrays and array-likes; for other libraries float32, unless the

@@ -19,7 +19,7 @@ from hokical.core.reading import to_numpy
 from hokical.core.types import AnyArray, FloatArray, IntArray
 
 #: Margins are clipped here: practically infinite, but products with 0 and gradients stay finite.
-FARTHEST = 1e150
+MAX_MARGIN = 1e150
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class Logits:
     @cached_property
     def columns(self) -> Array:
         """0, 1, ... (columns,), on the device of the values."""
-        return self.beside(np.arange(self.n_columns))
+        return self.from_host(np.arange(self.n_columns))
 
     @cached_property
     def margins(self) -> Array:
@@ -120,9 +120,9 @@ class Logits:
         with ignore_overflow(xp):  # 1e308 above -1e308 overflows: practically impossible
             if self.is_numpy:
                 below = np.subtract(self.top[:, None], self.values, dtype=np.float64, order="C")
-                return np.minimum(below, FARTHEST, out=below)
+                return np.minimum(below, MAX_MARGIN, out=below)
             below = self.top[:, None] - to_float64(self.values, xp)
-        return xp.clip(below, None, FARTHEST)
+        return xp.clip(below, None, MAX_MARGIN)
 
     @cached_property
     def possible(self) -> Array:
@@ -166,15 +166,15 @@ class Logits:
         """The logit of one class per row, (n,) float64 on the host."""
         if self.is_numpy:
             return np.asarray(self.values[np.arange(self.n_rows), classes], np.float64)
-        column = self.beside(classes)[:, None]
+        column = self.from_host(classes)[:, None]
         found = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
-        return self.on_host(to_float64(found, self.xp))
+        return self.to_host(to_float64(found, self.xp))
 
-    def beside(self, array: AnyArray) -> Array:
+    def from_host(self, array: AnyArray) -> Array:
         """A NumPy array in the library and on the device of the logits."""
         return self.backend.from_host(array, self.values)
 
-    def on_host(self, array: Array) -> AnyArray:
+    def to_host(self, array: Array) -> AnyArray:
         """An array of this library as a NumPy array."""
         return self.backend.to_host(array)
 
@@ -202,7 +202,7 @@ class Logits:
         if isinstance(rows, slice) or self.is_numpy:
             values, top = self.values[rows, ...], self.top[rows]
         else:
-            xp, where = self.xp, self.beside(rows)
+            xp, where = self.xp, self.from_host(rows)
             values, top = (xp.take(array, where, axis=0) for array in (self.values, self.top))
         return type(self)(values, top, self.backend)
 
@@ -217,7 +217,7 @@ class Logits:
         """Logits with one column per class if all classes are known, else itself."""
         return self
 
-    def with_every_class(self, who: str, remedy: str) -> Logits:
+    def with_every_class(self, caller: str, remedy: str) -> Logits:
         """Itself, or an error if some class has no column, which `who` needs."""
         return self
 

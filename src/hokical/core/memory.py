@@ -6,12 +6,12 @@ from pathlib import Path
 _GROUP = Path("/sys/fs/cgroup")
 
 
-def check_memory(needed: int, who: str, what: str = "all logits") -> None:
+def check_memory(needed: int, caller: str, what: str = "all logits") -> None:
     """Raise MemoryError with advice if the memory is insufficient."""
     free = available_memory()
     if free is not None and needed > free:
         raise MemoryError(
-            f"{who} needs {what} in memory, about {needed / 1e9:.1f} GB more, and "
+            f"{caller} needs {what} in memory, about {needed / 1e9:.1f} GB more, and "
             f"{free / 1e9:.1f} GB are free. Give fewer rows, or use a method that streams: hoki, "
             "temps, vecs, ets."
         )

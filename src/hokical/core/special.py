@@ -102,7 +102,7 @@ def expit(x: Array, xp: Namespace) -> Array:
     return xp.where(x < 0.0, small, xp.ones_like(small)) / (1.0 + small)
 
 
-def log_or_never(chance: Array, xp: Namespace) -> Array:
+def safe_log(chance: Array, xp: Namespace) -> Array:
     """log; -inf at 0 or below, without a warning and with gradient 0."""
     happens = chance > 0.0
     if xp is np:

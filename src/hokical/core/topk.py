@@ -159,7 +159,7 @@ class TopK(Logits):
         """
         if isinstance(logits, Logits):
             given = logits.with_every_class("from_logits", "Give it all logits")
-            logits = given.on_host(given.values)
+            logits = given.to_host(given.values)
         dense = as_logits(to_numpy(logits, "logits"))
         k = min(check_count(k, name="k"), dense.n_classes)
         indices = np.empty((dense.n_rows, k), np.int64)
@@ -267,9 +267,9 @@ class TopK(Logits):
         """Plain logits if no class is hidden, else itself."""
         return self if self.hidden.any() else self.fill()
 
-    def with_every_class(self, who: str, remedy: str) -> Logits:
+    def with_every_class(self, caller: str, remedy: str) -> Logits:
         raise ValueError(
-            f"`{who}` needs the logit of every class; the input has the best {self.n_columns} of "
+            f"`{caller}` needs the logit of every class; the input has the best {self.n_columns} of "
             f"{self.n_classes}. {remedy}, or fill in the rest yourself with "
             "`TopK.to_dense(fill=...)`."
         )

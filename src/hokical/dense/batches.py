@@ -210,8 +210,8 @@ def partition_for(calibrator: BaseCalibrator, source: ChunkSource) -> Partition:
     logits, or need many passes; what they see is gathered, on the device.
     """
     streamed = StreamedPartition(source)
-    on_host = backend_of(source.first_chunk().logits) in (None, NUMPY)
-    if on_host or (isinstance(calibrator, Hoki) and calibrator.noise != "auto"):
+    to_host = backend_of(source.first_chunk().logits) in (None, NUMPY)
+    if to_host or (isinstance(calibrator, Hoki) and calibrator.noise != "auto"):
         return streamed
     return InMemory(streamed.gather(type(calibrator).__name__))
 

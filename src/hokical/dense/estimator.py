@@ -20,7 +20,7 @@ from hokical.dense.positions import DenseBatch, DenseOptions, check_options
 from hokical.dense.predicting import AnswerKind, map_batches, predict_batch, select_batch
 from hokical.io.sources import ChunkSource
 from hokical.metrics.summaries import Summary
-from hokical.rules.answering import What
+from hokical.rules.answering import Output
 from hokical.streams.evaluation import evaluate
 
 
@@ -119,7 +119,7 @@ class Dense(Estimator):
         return self._predict("labels", logits, mask, fill, whole=True)
 
     def predict_confidence(self, logits: Any, *, mask: Any = None, fill: float = np.nan) -> Any:
-        """The chance (n, ...) that each predicted label is right; `fill` where the mask is False.
+        """The probability (n, ...) that each predicted label is right; `fill` where the mask is False.
 
         Positions whose label is ignored in a fit are predicted like all others: labels are not
         known here.
@@ -233,14 +233,14 @@ class Dense(Estimator):
             "random_state": options.seed,
         }
         about = {**(beside or {}), "dense": stored}
-        batches.without_witnesses(self.fitted_calibrator()).save(path, beside=about)
+        batches.without_witnesses(self.fitted_calibrator()).save(path, metadata=about)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """A fitted `Dense` from a file; options given here replace those in the file."""
         calibrator = load(path)
         try:
-            dense = cls(calibrator, **calibrator.beside.get("dense", {}))
+            dense = cls(calibrator, **calibrator.metadata.get("dense", {}))
             dense._options(dense.max_positions_per_item)
         except (TypeError, ValueError) as error:
             raise CalibratorFileError(f"{path} has unusable options of Dense: {error}") from error
@@ -275,11 +275,11 @@ class Dense(Estimator):
             batches.make_source(logits, labels, mask, weights, self._options(per_item))
         )
 
-    def _predict(self, what: What, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
+    def _predict(self, what: Output, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
         answer, asked = self.fitted_calibrator().answer, AnswerKind(fill, **kind)
 
         def predict_one(batch: DenseBatch) -> Any:
-            return predict_batch(batch, lambda rows: [answer(what, rows)], asked)[0]
+            return predict_batch(batch, lambda rows: [predict_blocks(what, rows)], asked)[0]
 
         return self._each(logits, mask, predict_one)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hokical.core.arrays import Array, give_back
+from hokical.core.arrays import Array, to_input_library
 from hokical.dense.arrays import classes_last, fill_array, put_rows
 from hokical.dense.batches import dense_batches, holds_batches
 from hokical.dense.positions import DenseBatch, DenseOptions, make_batch
@@ -61,7 +61,7 @@ def predict_batch(
         for kind, answer, found in zip(kinds, answers, work(rows), strict=True):
             part = answer[layout.with_classes(index) if kind.of_classes else index]
             put_rows(classes_last(part, layout.axis) if kind.of_classes else part, keep, found)
-    return [give_back(answer, logits) for answer in answers]
+    return [to_input_library(answer, logits) for answer in answers]
 
 
 def select_batch(

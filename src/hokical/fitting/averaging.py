@@ -48,7 +48,7 @@ class HeldOut:
     """Examples, with what candidates say who have not seen them.
 
     `weights` (n,) sum to 1, and are those of `n_examples`; `probabilities` (n, classes) are those
-    by each of `PARTS`, and `chances` (n, 3) those of the true class.
+    by each of `PARTS`, and `probabilities` (n, 3) those of the true class.
     """
 
     logits: Logits
@@ -60,9 +60,9 @@ class HeldOut:
 
     @cached_property
     def chances(self) -> FloatArray:
-        truth = self.logits.beside(self.labels)[:, None]
+        truth = self.logits.from_host(self.labels)[:, None]
         take = self.logits.xp.take_along_axis
-        own = [self.logits.on_host(take(part, truth, axis=1)) for part in self.probabilities]
+        own = [self.logits.to_host(take(part, truth, axis=1)) for part in self.probabilities]
         return np.asarray(np.maximum(np.concatenate(own, axis=1), LEAST))
 
     @property
@@ -79,7 +79,7 @@ class HeldOut:
 
     def average(self, weights: FloatArray) -> Logits:
         """The average's log-probabilities of all examples, as logits."""
-        mixed = average(self.probabilities, self.logits.beside(weights), self.logits)
+        mixed = average(self.probabilities, self.logits.from_host(weights), self.logits)
         return as_log_proba(mixed, self.logits)
 
 
@@ -110,7 +110,7 @@ def hold_out(
         fits = [_leave_out(whole, part, fit.minimum) for part in kept]
         sharper = _sharpen(whole, floored, kept, fit.rule.temperature)
         counts = np.array([n_examples * float(some.weights @ part) for part in kept])
-        found = _ask(whole, some, fold, [x for x, _ in fits], sharper, 1.0 / (counts + 1.0))
+        found = _evaluate(whole, some, fold, [x for x, _ in fits], sharper, 1.0 / (counts + 1.0))
     converged = all(ended for _, ended in fits)
     return HeldOut(some.logits, some.labels, some.weights, n_examples * share, found, converged)
 
@@ -148,7 +148,7 @@ def _sharpen(
 ) -> FloatArray:
     """What z is to be multiplied with for temperature scaling without each fold, (folds,)."""
     data = whole.problem.examples
-    by_block = [floored.logits.on_host(part) for part in data.map(StructuredBlock.margin_moments)]
+    by_block = [floored.logits.to_host(part) for part in data.map(StructuredBlock.margin_moments)]
     moments = floored.weights * np.concatenate(by_block, axis=1)
     found = []
     for part in kept:
@@ -166,7 +166,7 @@ def _sharpen(
     return np.exp(found)
 
 
-def _ask(
+def _evaluate(
     whole: LinearPoint,
     some: WeightedExamples,
     fold: IntArray,
@@ -182,13 +182,13 @@ def _ask(
         order = np.argsort(which, kind="stable")
         ends = np.searchsorted(which[order], np.arange(1, len(coefs)))
         parts = [
-            block.take(own).scores(logits.beside(coef))
+            block.take(own).scores(logits.from_host(coef))
             for own, coef in zip(np.split(order, ends), coefs, strict=True)
         ]
-        back = logits.beside(np.argsort(order))
+        back = logits.from_host(np.argsort(order))
         scores = xp.take(xp.concat(parts, axis=0), back, axis=0)
-        scaled = block.z * logits.beside(sharper[which])[:, None]
-        uniform = logits.beside(even[which])[:, None]
+        scaled = block.z * logits.from_host(sharper[which])[:, None]
+        uniform = logits.from_host(even[which])[:, None]
         own, scaled = softmax(-logits.margins, logits), softmax(scaled, logits)
         return own, scaled, mix_evenly(softmax(scores, logits), uniform, logits)
 

@@ -42,12 +42,12 @@ class BinaryExamples:
         return np.where(self.hits, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
 
 
-def read_binary(examples: Partition, who: str) -> BinaryExamples:
+def read_binary(examples: Partition, caller: str) -> BinaryExamples:
     """The examples that count and for which both classes are possible."""
-    block = examples.gather(who)
+    block = examples.gather(caller)
     weights, impossible = leave_out_impossible(block)
     report_left_out(int(impossible.sum()), block.n_rows, weight_left=float(weights.sum()))
-    single = block.logits.on_host(block.logits.single_choice)
+    single = block.logits.to_host(block.logits.single_choice)
     keep = np.flatnonzero(np.where(single, 0.0, weights))
     if not keep.size:
         raise ValueError(

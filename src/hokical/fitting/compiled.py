@@ -1,4 +1,4 @@
-"""Compiled sums over classes for NumPy arrays; the portable functions are their slow twins."""
+"""Compiled sums over classes for NumPy arrays; the portable functions are their reference implementations."""
 
 from collections.abc import Callable
 from typing import Any

@@ -100,7 +100,7 @@ class MixturePart:
         """sum_i exp(-d_i) and sum_i exp(-2 d_i), (n,) each."""
         logits = self.examples.logits
         once, twice = by_blocks(_plain_sums, logits)
-        return logits.on_host(once), logits.on_host(twice)
+        return logits.to_host(once), logits.to_host(twice)
 
     def log_sums(self, beta: float, weights: FloatArray) -> FloatArray:
         """The log loss's value, slope, curvature, gradient, mixed derivative and Hessian, (18,)."""
@@ -126,7 +126,7 @@ class MixturePart:
         if self._latest is None or self._latest[0] != beta:
             logits = self.examples.logits
             moments = by_blocks(lambda block: likelihood.moment_sums(block, beta), logits)
-            zeroth, first, second = (logits.on_host(part) for part in moments)
+            zeroth, first, second = (logits.to_host(part) for part in moments)
             true = _true_class(self.examples.true_margins, beta, (zeroth, first, second), np)
             parts = np.stack([true[0], self.plain_true, self.uniform])
             self._latest = (beta, (parts, true[1], true[2]))
@@ -151,7 +151,7 @@ class MixturePart:
     @cached_property
     def _beside(self) -> tuple[Array, Array, Array]:
         """Weights, true margins and sums of exp(-d), (n,), in the library of the logits."""
-        beside = self.examples.logits.beside
+        beside = self.examples.logits.from_host
         true_margins, plain_sum = beside(self.examples.true_margins), beside(self._plain_sums[0])
         return self.examples.weights_beside, true_margins, plain_sum
 

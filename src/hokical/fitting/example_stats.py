@@ -13,7 +13,7 @@ from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
 from hokical.fitting.partitions import Block, State, add_states
 from hokical.guarantees.score_table import ScoreTable, can_be_counts
-from hokical.guarantees.scores import doubtful_levels, label_log_odds
+from hokical.guarantees.scores import conservative_levels, label_log_odds
 from hokical.guarantees.support import Support, support_minima
 
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
@@ -54,8 +54,8 @@ class ExampleStats:
 
 def block_stats(block: Block, keeps_labels: bool) -> State:
     """Sums (5,): blocks whose scores cannot be counted, and numbers; counts; minima (5,)."""
-    log_odds = block.logits.on_host(label_log_odds(block.logits))
-    top, counting = block.logits.on_host(block.logits.top), block.counting
+    log_odds = block.logits.to_host(label_log_odds(block.logits))
+    top, counting = block.logits.to_host(block.logits.top), block.counting
     counted = keeps_labels and can_be_counts(block.weights)
     counts = _count_scores(block, log_odds, top) if counted else (np.zeros(1, np.int64),) * 2
     right = (block.correct & counting).sum()
@@ -66,7 +66,7 @@ def block_stats(block: Block, keeps_labels: bool) -> State:
 
 
 def _count_scores(block: Block, log_odds: FloatArray, top: FloatArray) -> State:
-    level = doubtful_levels([log_odds], ~block.correct, top)
+    level = conservative_levels([log_odds], ~block.correct, top)
     table = ScoreTable.from_examples(level, ~block.correct, block.weights)
     return table.count, table.wrong
 

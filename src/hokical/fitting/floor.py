@@ -24,7 +24,7 @@ from hokical.rules.probabilities import log_probabilities
 #: What may be added to every probability, largest first; 0 leaves them as they are.
 FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
 #: The largest floor within this of the least log loss is taken, as zeros may still turn up.
-AS_GOOD = 1e-9
+LOSS_TOLERANCE = 1e-9
 #: A floor that changes the log loss by no more than this is as good as any below it.
 UNCHANGED = 1e-11
 #: Floors are compared on evenly spaced rows, at least this many rows and logits.
@@ -53,9 +53,9 @@ def choose_floor_in_passes(examples: Partition, n_rows: int) -> float:
 def _sample_block(block: Block, step: int) -> State:
     """Logits (rows, classes), labels and counts of the rows that `_sample` would take."""
     logits = block.logits
-    margins = logits.on_host(logits.top) - logits.of_class(block.labels)
+    margins = logits.to_host(logits.top) - logits.of_class(block.labels)
     rows, factors = _choose_rows(margins, step, block.first_row)
-    values = logits.on_host(logits.take(rows).values).astype(np.float64)
+    values = logits.to_host(logits.take(rows).values).astype(np.float64)
     return values, block.labels[rows], block.counts[rows] * factors
 
 
@@ -129,7 +129,7 @@ def _choose_floor(some: WeightedExamples, bounds: tuple[float, float]) -> tuple[
         temperatures[place] = start
 
     def find_best() -> int:
-        return int(np.flatnonzero(losses <= losses.min() + AS_GOOD)[0])
+        return int(np.flatnonzero(losses <= losses.min() + LOSS_TOLERANCE)[0])
 
     last = len(FLOORS) - 1
     compare(last)
@@ -163,10 +163,10 @@ def _sample_step(n_rows: int, n_classes: int) -> int:
 
 def _choose_rows(margins: FloatArray, step: int, first_row: int) -> tuple[IntArray, FloatArray]:
     """Which rows are sampled, and how many each stands for, by the margin (n,) of the truth."""
-    dear = margins >= ZEROS_BELOW[0]
-    spaced = (first_row + np.arange(dear.size)) % step == 0
-    rows = np.flatnonzero(dear | spaced)
-    return rows, np.where(dear[rows], 1.0, float(step))
+    costly = margins >= ZEROS_BELOW[0]
+    spaced = (first_row + np.arange(costly.size)) % step == 0
+    rows = np.flatnonzero(costly | spaced)
+    return rows, np.where(costly[rows], 1.0, float(step))
 
 
 def with_floor(examples: WeightedExamples, floor: float) -> WeightedExamples:

@@ -52,7 +52,7 @@ def number_examples(logits: Logits, labels: IntArray) -> IntArray:
 
     def project(block: Logits) -> Array:
         xp = block.xp
-        return xp.log(xp.clip(block.margins, _LEAST_MARGIN, None)) @ block.beside(vectors)
+        return xp.log(xp.clip(block.margins, _LEAST_MARGIN, None)) @ block.from_host(vectors)
 
     group = np.asarray(labels)
     for column in per_row(project, logits).T:

@@ -9,7 +9,7 @@ of those that agree to 6e-8 of their size. That is what lets rows that differ on
 after a shift of their logits, count as the ties they are.
 
 Where all targets are 0 or all are 1, the regression says so; but of m entries that came out alike,
-the next could be different, with a chance of 1 / (m + 2) by the rule of succession. The lowest
+the next could be different, with a probability of 1 / (m + 2) by the rule of succession. The lowest
 values are kept that far from 0 and the highest from 1 (or at their neighbour's, if that is nearer),
 and nothing else is changed. Functions of single classes share one such example: of n, each keeps
 1 / (n + 2) / classes from 0, so that classes without a hit stay equal to each other.
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from hokical.core.arrays import Array, ignore_overflow
 from hokical.core.blocks import by_blocks, row_slices, rows_per_block
-from hokical.core.logits import FARTHEST, Logits
+from hokical.core.logits import MAX_MARGIN, Logits
 from hokical.core.parallel import map_slices
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.partitions import Block
@@ -135,7 +135,7 @@ def fit_pooled(block: Block) -> StepCurve:
 
     def work(rows: slice) -> EdgeTally:
         keys = logits.xp.reshape(examples.keys(rows, slice(None)), (1, -1))
-        each = None if units is None else logits.beside(np.repeat(units[rows], logits.n_columns))
+        each = None if units is None else logits.from_host(np.repeat(units[rows], logits.n_columns))
         return tally_rows(keys, each, [edges], logits)[0]
 
     size = _SORT_AT_ONCE if logits.is_numpy else logits.backend.block_size
@@ -153,7 +153,7 @@ def fit_classwise(block: Block, temperature: float) -> list[StepCurve]:
     logits, labels, xp = examples.block.logits, examples.block.labels, examples.block.logits.xp
     by_class = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels[by_class], np.arange(logits.n_classes + 1))
-    units = None if examples.units is None else logits.beside(examples.units)
+    units = None if examples.units is None else logits.from_host(examples.units)
     total = logits.n_rows if examples.units is None else int(examples.units.sum())
     least = 1.0 / ((total * examples.examples_per_unit + 2.0) * logits.n_classes)
 
@@ -177,8 +177,8 @@ def fit_classwise(block: Block, temperature: float) -> list[StepCurve]:
 def _take_pairs(keys: Array, row: IntArray, column: IntArray, logits: Logits) -> KeyArray:
     """keys[row, column] of host indices (m,), on the host."""
     flat = logits.xp.reshape(keys, (-1,))
-    index = logits.beside(row * keys.shape[1] + column)
-    return np.asarray(logits.on_host(logits.xp.take(flat, index)))
+    index = logits.from_host(row * keys.shape[1] + column)
+    return np.asarray(logits.to_host(logits.xp.take(flat, index)))
 
 
 def _true_keys(examples: KeyedExamples) -> KeyArray:
@@ -188,8 +188,8 @@ def _true_keys(examples: KeyedExamples) -> KeyArray:
     """
     logits = examples.block.logits
     with ignore_overflow():
-        margins = logits.on_host(logits.top) - logits.of_class(examples.block.labels)
-    log_proba = -(np.minimum(margins, FARTHEST) + logits.on_host(examples.norm))
+        margins = logits.to_host(logits.top) - logits.of_class(examples.block.labels)
+    log_proba = -(np.minimum(margins, MAX_MARGIN) + logits.to_host(examples.norm))
     return np.asarray(as_key(log_proba, np))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
 from hokical.core.blocks import per_row, sum_over_blocks
-from hokical.core.logits import FARTHEST, Logits
+from hokical.core.logits import MAX_MARGIN, Logits
 from hokical.core.types import BoolArray, FloatArray, IntArray
 from hokical.fitting.impossible import find_impossible, report_left_out
 from hokical.fitting.partitions import SUMMED_ON_HOST, Block
@@ -77,13 +77,13 @@ class WeightedExamples(ExampleSet):
     def true_margins(self) -> FloatArray:
         """How far the true class lies below the row's top, (n,), 0 to FARTHEST."""
         with np.errstate(over="ignore"):
-            margins = self.logits.on_host(self.logits.top) - self.logits.of_class(self.labels)
-        return np.asarray(np.minimum(margins, FARTHEST))
+            margins = self.logits.to_host(self.logits.top) - self.logits.of_class(self.labels)
+        return np.asarray(np.minimum(margins, MAX_MARGIN))
 
     @cached_property
     def weights_beside(self) -> Array:
         """The weights (n,) in the library and on the device of the logits."""
-        return self.logits.beside(self.weights)
+        return self.logits.from_host(self.weights)
 
     @property
     def n_classes(self) -> int:
@@ -179,7 +179,7 @@ def scale_weights(block: Block, weights: FloatArray, total: float) -> WeightedEx
     """
     labels = block.labels
     if not weights.all():
-        own = block.logits.on_host(block.logits.labels)
+        own = block.logits.to_host(block.logits.labels)
         labels = np.where(weights > 0.0, labels, own)
     return WeightedExamples(block.logits, labels, weights / total)
 
@@ -225,14 +225,14 @@ def softmax_moments(examples: ExampleSet, beta: float) -> tuple[float, float, fl
 
 def _mean_moments(examples: WeightedExamples, beta: float) -> FloatArray:
     def work(rows: slice, block: Logits) -> Array:
-        xp, on_host = block.xp, block.n_rows <= SUMMED_ON_HOST
+        xp, to_host = block.xp, block.n_rows <= SUMMED_ON_HOST
         zeroth, first, second = moment_sums(block, beta)
-        if on_host and not block.is_numpy:
-            zeroth, first, second = block.on_host(xp.stack([zeroth, first, second]))
+        if to_host and not block.is_numpy:
+            zeroth, first, second = block.to_host(xp.stack([zeroth, first, second]))
             xp = np
         mean = first / zeroth
         three = xp.stack([xp.log(zeroth), mean, second / zeroth - mean * mean], axis=0)
-        weights = examples.weights if on_host else examples.weights_beside
+        weights = examples.weights if to_host else examples.weights_beside
         return xp.sum(three * weights[rows], axis=1)
 
     return examples.sum_over_blocks(work)

@@ -175,8 +175,8 @@ class LinearExamples:
             return LinearBlock(
                 inputs,
                 None if every else block.possible,
-                block.beside(labels[rows]),
-                block.beside(weights[rows])[:, None],
+                block.from_host(labels[rows]),
+                block.from_host(weights[rows])[:, None],
                 block.backend,
             )
 

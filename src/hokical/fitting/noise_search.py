@@ -72,7 +72,7 @@ def _take(block: Block, places: FloatArray | None, before: dict[int, float]) -> 
     """The rows of a block at some places, on the host."""
     taken = take_places(block, places, before[block.first_row])
     logits = taken.logits
-    return logits.on_host(logits.values), logits.on_host(logits.top), taken.labels, taken.counts
+    return logits.to_host(logits.values), logits.to_host(logits.top), taken.labels, taken.counts
 
 
 def _join(left: State, right: State) -> State:

@@ -105,9 +105,9 @@ def _sums_of_block(block: Block, noise: Noise, draws: Draws | None) -> FloatArra
         stability = xp.astype(survivals(logits, draws), xp.float64) / float(draws.n_draws)
     if block.n_rows <= SUMMED_ON_HOST:
         hits = block.counts * block.correct
-        return np.asarray(_one_bin_sums(logits.on_host(stability), block.counts, hits, np))
+        return np.asarray(_one_bin_sums(logits.to_host(stability), block.counts, hits, np))
     there = _one_bin_sums(stability, block.counts_beside, block.hits_beside, xp)
-    return np.asarray(logits.on_host(there))
+    return np.asarray(logits.to_host(there))
 
 
 def _one_bin_sums(stability: Array, weight: Array, right: Array, xp: Namespace) -> Array:

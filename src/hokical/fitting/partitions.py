@@ -43,7 +43,7 @@ class Block:
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
         """Whether the classifier's own label is right, (n,)."""
-        return np.asarray(self.logits.on_host(self.logits.labels) == self.labels)
+        return np.asarray(self.logits.to_host(self.logits.labels) == self.labels)
 
     @property
     def counting(self) -> NDArray[np.bool_]:
@@ -58,12 +58,12 @@ class Block:
     @cached_property
     def counts_beside(self) -> Array:
         """`counts` (n,) in the library and on the device of the logits."""
-        return self.logits.beside(self.counts)
+        return self.logits.from_host(self.counts)
 
     @cached_property
     def hits_beside(self) -> Array:
         """The same, 0 where the label is wrong, (n,)."""
-        return self.logits.beside(self.counts * self.correct)
+        return self.logits.from_host(self.counts * self.correct)
 
     def take(self, rows: NDArray[Any]) -> Block:
         """Some of the rows, by number or by a mask."""
@@ -94,17 +94,17 @@ class Partition(ABC):
         """`work` of every block, combined in order."""
 
     @abstractmethod
-    def gather(self, who: str) -> Block:
+    def gather(self, caller: str) -> Block:
         """All examples in memory, for a method `who` that needs them there."""
 
     @abstractmethod
-    def collect(self, work: Work, row_bytes: int, who: str) -> State:
+    def collect(self, work: Work, row_bytes: int, caller: str) -> State:
         """`work` of every block, (rows, ...) arrays, joined: a few numbers per row.
 
         `row_bytes` is what a row will take in the fit of `who`, to see whether memory is enough.
         """
 
-    def require_passes(self, who: str) -> None:  # noqa: B027  (most can be gone through again)
+    def require_passes(self, caller: str) -> None:  # noqa: B027  (most can be gone through again)
         """Raise if the examples cannot be gone through more than once."""
 
     def total(self, work: Work) -> State:
@@ -124,10 +124,10 @@ class InMemory(Partition):
     def reduce(self, work: Work, combine: Combine) -> State:
         return work(self.block)
 
-    def gather(self, who: str) -> Block:
+    def gather(self, caller: str) -> Block:
         return self.block
 
-    def collect(self, work: Work, row_bytes: int, who: str) -> State:
+    def collect(self, work: Work, row_bytes: int, caller: str) -> State:
         return work(self.block)
 
 

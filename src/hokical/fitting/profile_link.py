@@ -168,7 +168,7 @@ class _Problem:
 
 @dataclass(frozen=True, eq=False)
 class _LinkPoint:
-    """Log-odds (n,), the chance of what happened (n,), and sums of log losses without penalty."""
+    """Log-odds (n,), the probability of what happened (n,), and sums of log losses without penalty."""
 
     log_odds: FloatArray
     likely: FloatArray
@@ -178,7 +178,7 @@ class _LinkPoint:
 
 
 def log_losses(log_odds: FloatArray, signs: FloatArray) -> FloatArray:
-    """-log of the chance given to what happened, (n,); signs are 1 for right and -1 for wrong."""
+    """-log of the probability given to what happened, (n,); signs are 1 for right and -1 for wrong."""
     from scipy.special import log_expit
 
     return np.asarray(-log_expit(signs * log_odds))

@@ -27,9 +27,9 @@ class RecordingPartition(Partition):
         self.partition, self.keeps_labels, self.fits_floor = partition, keeps_labels, fits_floor
         self.n_classes, self.in_memory = partition.n_classes, partition.in_memory
 
-    def gather(self, who: str) -> Block:
+    def gather(self, caller: str) -> Block:
         if self._block is None:
-            block = self.partition.gather(who)
+            block = self.partition.gather(caller)
             if self._record(block_stats(block, self.keeps_labels)):
                 self.floor = choose_floor(count_block(block))
             self._block = floor_block(block, self.floor)
@@ -49,13 +49,13 @@ class RecordingPartition(Partition):
                 return state[N_STATS:]
         return self.partition.reduce(self._floored(work), combine)
 
-    def collect(self, work: Work, row_bytes: int, who: str) -> State:
+    def collect(self, work: Work, row_bytes: int, caller: str) -> State:
         if self.in_memory:
-            return work(self.gather(who))
-        return self.partition.collect(self._floored(work), row_bytes, who)
+            return work(self.gather(caller))
+        return self.partition.collect(self._floored(work), row_bytes, caller)
 
-    def require_passes(self, who: str) -> None:
-        self.partition.require_passes(who)
+    def require_passes(self, caller: str) -> None:
+        self.partition.require_passes(caller)
 
     def _record(self, stats: State) -> bool:
         """Keep the statistics; whether a floor is to be chosen."""

@@ -52,7 +52,7 @@ class Schedule:
         """Which bins held validation examples at each step, (steps, bins)."""
         return ~np.isnan(self.alpha)
 
-    def modest(self) -> tuple[FloatArray, FloatArray]:
+    def smoothed(self) -> tuple[FloatArray, FloatArray]:
         """Alpha and beta for more than was seen: no bin is left alone, and none is certain.
 
         A bin without examples takes the numbers of the nearest one with some. Of n examples in a

@@ -28,7 +28,7 @@ MixtureLoss = Callable[[FloatArray], QuadraticModel]
 
 @dataclass(frozen=True, eq=False)
 class AverageLoss:
-    """Mean log loss of an average: each part's chance of the truth (n, 3), and weights (n,)."""
+    """Mean log loss of an average: each part's probability of the truth (n, 3), and weights (n,)."""
 
     chances: FloatArray
     counts: FloatArray

@@ -32,9 +32,9 @@ def find_neighbours(table: StabilityTable) -> NeighbourTable | None:
 def _count_block(block: Block, rule: HokiRule, n_starts: int) -> State:
     logits, start = block.logits, None
     if n_starts > 1:
-        start = bin_index(logits.on_host(gumbel.stability(logits, 1.0)), n_starts)
+        start = bin_index(logits.to_host(gumbel.stability(logits, 1.0)), n_starts)
     table = StabilityTable.from_examples(
-        per_row(rule.beside(logits).level, logits).astype(np.int64),
+        per_row(rule.on_device_of(logits).level, logits).astype(np.int64),
         block.correct,
         levels=rule.levels,
         sample_weight=block.weights,

@@ -22,10 +22,10 @@ _DIGIT = 20
 _LEFT = 63 - 2 * _DIGIT
 
 
-def count_examples(examples: Partition, who: str) -> ExampleSet:
+def count_examples(examples: Partition, caller: str) -> ExampleSet:
     """The examples that a log-loss fit of `who` can learn from, with a warning about the others."""
     if examples.in_memory:
-        return likelihood.count_block(examples.gather(who))
+        return likelihood.count_block(examples.gather(caller))
     return StreamedExamples(examples)
 
 
@@ -92,7 +92,7 @@ def _survey(block: Block, keep: int) -> State:
     rows = block.first_row + np.arange(block.n_rows)
     stride = _find_stride(rows, 1, keep)
     kept = np.flatnonzero(rows % stride == 0)  # before anything leaves the device of the logits
-    values = block.logits.on_host(block.logits.take(kept).values)
+    values = block.logits.to_host(block.logits.take(kept).values)
     sample = (np.array([stride]), rows[kept], values, part.labels[kept], weights[kept])
     return (counts, np.array([weights.sum()]), *sample)
 

@@ -125,7 +125,7 @@ class StructuredBlock(LinearBlock):
 
 
 class CompiledBlock(StructuredBlock):
-    """The same without M, for NumPy and where every class is possible; the slow twin is above."""
+    """The same without M, for NumPy and where every class is possible; the reference implementation is above."""
 
     def probabilities(self, coef: FloatArray) -> tuple[FloatArray, float]:
         out = np.empty_like(self.inputs)
@@ -172,8 +172,8 @@ def make_blocks(examples: WeightedExamples, temperature: float, crossed: bool) -
         return (CompiledBlock if quick and every else StructuredBlock)(
             xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if crossed else z,
             None if every else part.possible,
-            part.beside(examples.labels[rows]),
-            part.beside(examples.weights[rows, None]),
+            part.from_host(examples.labels[rows]),
+            part.from_host(examples.weights[rows, None]),
             part.backend,
             shapes,
             crossed,

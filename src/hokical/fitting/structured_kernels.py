@@ -11,7 +11,7 @@ import numpy as np
 from hokical.core.fast_exp import exp_minus, log_of
 from hokical.core.jit import kernel, max_kernel
 from hokical.core.types import AnyArray, FloatArray, IntArray
-from hokical.rules.structured import FARTHEST_BELOW, LEAST_REST
+from hokical.rules.structured import MAX_LOG_RATIO, LEAST_REST
 
 Data = tuple[FloatArray, FloatArray, IntArray, FloatArray]
 Coef = tuple[FloatArray, FloatArray]
@@ -30,8 +30,8 @@ def shape_rows(
         sharp, soft = shapes[1, n], shapes[2, n]
         for i in range(row.shape[0]):
             below = (highest - row[i]) * step
-            odds = exp_minus(min(below, FARTHEST_BELOW / 3.0))
-            z[n, i] = min(3.0 * below, FARTHEST_BELOW)
+            odds = exp_minus(min(below, MAX_LOG_RATIO / 3.0))
+            z[n, i] = min(3.0 * below, MAX_LOG_RATIO)
             soft[i] = odds
             sharp[i] = odds * odds * odds
         soft[label] = sharp[label] = 0.0
@@ -82,7 +82,7 @@ def probability_rows(data: Data, coef: Coef, out: FloatArray) -> float:
         below = highest - proba[data[2][n]]
         total = 0.0
         for i in range(proba.shape[0]):
-            proba[i] = exp_minus(min(highest - proba[i], FARTHEST_BELOW))
+            proba[i] = exp_minus(min(highest - proba[i], MAX_LOG_RATIO))
             total += proba[i]
         share = 1.0 / total
         for i in range(proba.shape[0]):

@@ -44,9 +44,9 @@ def tally_rows(
     sizes = [part.size for part in closed]
     first = np.repeat(np.arange(len(closed)) * keys.shape[1], sizes)
     found = _below_edges(
-        keys, units, logits.beside(first), logits.beside(np.concatenate(closed)), logits.xp
+        keys, units, logits.from_host(first), logits.from_host(np.concatenate(closed)), logits.xp
     )
-    place, weight, largest = (np.split(logits.on_host(part), np.cumsum(sizes)) for part in found)
+    place, weight, largest = (np.split(logits.to_host(part), np.cumsum(sizes)) for part in found)
     return [_between(*parts) for parts in zip(place[:-1], weight[:-1], largest[:-1], strict=True)]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from hokical.core.arrays import Array
 from hokical.core.blocks import per_row
-from hokical.core.logits import FARTHEST, Logits
+from hokical.core.logits import MAX_MARGIN, Logits
 from hokical.core.types import FloatArray
 from hokical.fitting.descent import Point, descend
 from hokical.fitting.likelihood import ExampleSet, WeightedExamples, softmax_moments
@@ -128,7 +128,7 @@ def _differing_rows(examples: WeightedExamples) -> FloatArray:
 
     def differ(logits: Logits) -> Array:
         margins = logits.margins
-        return logits.xp.any((margins > 0.0) & (margins < FARTHEST), axis=1)
+        return logits.xp.any((margins > 0.0) & (margins < MAX_MARGIN), axis=1)
 
     rows = per_row(differ, examples.logits)
     return np.array([float((rows & (examples.weights > 0.0)).any())])

@@ -28,11 +28,11 @@ class VectorPart:
         #: Minus the log-probability of every row's label, (n,). Margins plus this are minus the
         #: log-probabilities; logits themselves may lie far from 0, where sums lose their digits.
         self._offset = by_blocks(lambda block: block.xp.log(moment_sums(block, 1.0)[0]), logits)
-        self._labels = logits.beside(examples.labels)
+        self._labels = logits.from_host(examples.labels)
         self.true_features = np.asarray(
-            (examples.true_margins + logits.on_host(self._offset)) / -unit
+            (examples.true_margins + logits.to_host(self._offset)) / -unit
         )
-        self._true = logits.beside(self.true_features)
+        self._true = logits.from_host(self.true_features)
         #: Whether any class is masked. To ask a GPU for every block would stop it each time.
         self._masked = not (logits.is_numpy or bool(logits.xp.all(logits.possible)))
 
@@ -99,7 +99,7 @@ class VectorPart:
                 continue
             total[0] += sums
             total[1] += products
-        return np.asarray(logits.on_host(xp.concat([xp.reshape(sums, (-1,)) for sums in total])))
+        return np.asarray(logits.to_host(xp.concat([xp.reshape(sums, (-1,)) for sums in total])))
 
     def _sum_block(
         self, theta: FloatArray, rows: slice, block: Logits, room: FloatArray | None
@@ -118,7 +118,7 @@ class VectorPart:
     def _score(self, theta: FloatArray, rows: slice, block: Logits) -> tuple[Array, Array, Array]:
         """Features x and probabilities p (rows, classes), and log losses (rows,) of a block."""
         xp, unit, labels = block.xp, self.unit, self._labels[rows]
-        there, half = block.beside(theta), self.examples.n_classes
+        there, half = block.from_host(theta), self.examples.n_classes
         slope, bias = unit / self.temperature + there[:half], there[half:]
         features = block.margins + self._offset[rows][:, None]
         features /= -unit

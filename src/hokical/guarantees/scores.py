@@ -16,7 +16,7 @@ from hokical.core.blocks import by_blocks
 from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import has_kernels, kernel
 from hokical.core.logits import Logits
-from hokical.core.special import log_or_never
+from hokical.core.special import safe_log
 from hokical.core.types import AnyArray, BoolArray, FloatArray, IntArray
 
 _PER_UNIT = 256
@@ -35,7 +35,7 @@ def score_levels(log_odds: Any) -> IntArray:
     return np.asarray(np.clip(place, 0, LEVELS - 1), np.int64)
 
 
-def doubtful_levels(log_odds: Sequence[FloatArray], wrong: BoolArray, top: FloatArray) -> IntArray:
+def conservative_levels(log_odds: Sequence[FloatArray], wrong: BoolArray, top: FloatArray) -> IntArray:
     """The level (n,) at which to count each example, whatever rounding does to it when served.
 
     In float32, or on another device, a score comes out a little different, and may fall on another
@@ -73,7 +73,7 @@ def label_log_odds(logits: Logits) -> Array:
         xp, rest = block.xp, rest_sums(block)
         if block.tail is not None:
             rest = rest + block.tail.count * xp.exp(-block.tail.margin)
-        return -log_or_never(rest, xp)
+        return -safe_log(rest, xp)
 
     return by_blocks(work, logits)
 

@@ -69,8 +69,8 @@ def starting_levels(risk: float, source: Evidence) -> IntArray:
     """
     if source == "held-out":
         return score_levels(np.log1p(-risk * _SHARES) - np.log(risk * _SHARES))
-    modest = min(risk, 0.5)
-    return score_levels(_TEMPERATURES * math.log((1.0 - modest) / modest))
+    smoothed = min(risk, 0.5)
+    return score_levels(_TEMPERATURES * math.log((1.0 - smoothed) / smoothed))
 
 
 @lru_cache(maxsize=16)  # a service asks with the same table, `risk` and `delta` again and again

@@ -66,9 +66,9 @@ class Support:
         return found
 
     def is_of(self, logits: Logits) -> bool:
-        """Whether all rows together have exactly this support, as the examples of the fit do."""
-        log_odds = logits.on_host(label_log_odds(logits))
-        return bool((support_minima(log_odds, logits.on_host(logits.top)) == self.minima).all())
+        """Whether all rows together have exactly this support, as the calibration examples do."""
+        log_odds = logits.to_host(label_log_odds(logits))
+        return bool((support_minima(log_odds, logits.to_host(logits.top)) == self.minima).all())
 
 
 def support_minima(log_odds: FloatArray, top: FloatArray) -> FloatArray:

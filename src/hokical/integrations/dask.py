@@ -25,7 +25,7 @@ from hokical.core.optional import import_optional
 from hokical.core.parallel import threads
 from hokical.fitting.partitions import Block, Partition, State, join_states
 from hokical.io.chunks import Chunk
-from hokical.rules.answering import What
+from hokical.rules.answering import Output
 from hokical.streams.partition import check_block, gather_blocks
 
 #: How many results are combined in a task. Partial results never all meet in one place.
@@ -42,7 +42,7 @@ class DaskBackend(NumpyBackend):
     def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Partition:
         return DaskPartition(logits, labels, sample_weight)
 
-    def answer_lazily(self, calibrator: Any, what: Any, array: Array) -> Array:
+    def predict_lazily(self, calibrator: Any, what: Any, array: Array) -> Array:
         """An answer as a Dask array, computed block by block when asked for."""
         _check_matrix(array)
         as_logits(np.zeros((1, int(array.shape[1]))), fitted_by=calibrator)  # number of classes
@@ -91,20 +91,20 @@ class DaskPartition(Partition):
     ) -> State:
         return tuple(np.asarray(array) for array in _reduce_tree(self._results(work), combine))
 
-    def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
-        check_memory(sum(self.lengths) * row_bytes, who, f"{row_bytes} bytes of every row")
+    def collect(self, work: Callable[[Block], State], row_bytes: int, caller: str) -> State:
+        check_memory(sum(self.lengths) * row_bytes, caller, f"{row_bytes} bytes of every row")
         return join_states(import_dask("dask").compute(*self._results(work)))
 
-    def gather(self, who: str) -> Block:
+    def gather(self, caller: str) -> Block:
         n_rows = sum(self.lengths)
-        check_memory(n_rows * (8 * self.n_classes + 24), who)
+        check_memory(n_rows * (8 * self.n_classes + 24), caller)
         parts = import_dask("dask").compute(*self.parts)
         blocks = (
             check_block(Chunk(*part), first, self.n_classes)
             for part, first in zip(parts, self.first_rows, strict=True)
             if len(part[0])
         )
-        return gather_blocks(blocks, n_rows, who)
+        return gather_blocks(blocks, n_rows, caller)
 
     def _results(self, work: Callable[[Block], State]) -> list[Any]:
         """Delayed `work` of every block that has rows."""
@@ -176,13 +176,13 @@ def _work_on(
     return work(check_block(Chunk(*part), first_row, n_classes))
 
 
-def _predict(block: NDArray[Any], calibrator: Calibrator, what: What) -> NDArray[Any]:
+def _predict(block: NDArray[Any], calibrator: Calibrator, what: Output) -> NDArray[Any]:
     if not len(block):
         return _empty_answer(calibrator, what)
     return np.asarray(_call(calibrator.answer, what, block))
 
 
-def _empty_answer(calibrator: Calibrator, what: What) -> NDArray[Any]:
+def _empty_answer(calibrator: Calibrator, what: Output) -> NDArray[Any]:
     """An answer for no rows."""
     columns = (calibrator.n_classes_,) if what == "proba" else ()
     kinds = {"labels": np.int64, "support": np.bool_}

@@ -24,7 +24,7 @@ MATERIAL_GAP = 0.05
 class ClassRow:
     """The `n` rows that got a label: mean confidence and accuracy.
 
-    `p_value` bounds the chance of this if the class were off by no more than the table's margin;
+    `p_value` bounds the probability of this if the class were off by no more than the table's margin;
     it is `flagged` if that is ruled out, allowing for the number of classes.
     """
 
@@ -132,7 +132,7 @@ def class_table(
 
     `confidence` (n,) is the probability that each predicted label is right; `predicted` and
     `labels` (n,) are the labels that were given and the true ones, as column indices. `delta` is
-    the chance that any class is flagged if all are calibrated. A class is flagged if it is
+    the probability that any class is flagged if all are calibrated. A class is flagged if it is
     certainly off by more than 5 points, and by more than twice the top-label ECE.
 
     A model trained on balanced classes, used where few are positive:
@@ -156,7 +156,7 @@ def class_table(
 def gap_p_values(
     n: FloatArray, says: FloatArray, right: FloatArray, margin: float = 0.0
 ) -> FloatArray:
-    """Bounds on the chance of such shares if the true ones are within `margin` of what is said.
+    """Bounds on the probability of such shares if the true ones are within `margin` of what is said.
 
     Chernoff's bound, which holds for rows of different confidence and any n (Hoeffding, 1963,
     doi:10.1080/01621459.1963.10500830).

@@ -33,7 +33,7 @@ class Metric:
     """What a metric is called, which way is better, and how it is computed.
 
     `detail` tells it from others of the same title; `upper` is its largest value, the least is 0.
-    It is `biased` if chance makes it larger, as it does norms of noisy gaps; `ranking` if reports
+    It is `biased` if probability makes it larger, as it does norms of noisy gaps; `ranking` if reports
     rank methods by it; of `all_classes` if it needs the probabilities of all. `function` is None
     where the value is among the `scores`.
 

@@ -173,7 +173,7 @@ class WatchedStream:
                 f"got {stamp}. Pass that one, or make a new monitor for the new calibrator."
             )
         self._calibrator, self._dense, self._stamp = calibrator, dense, stamp
-        known = getattr(calibrator, "beside", {}).get("classes")
+        known = getattr(calibrator, "metadata", {}).get("classes")
         self.class_names = tuple(map(str, known or ())) or self.class_names
 
     def _check_mergeable(self, other: object) -> None:

@@ -54,7 +54,7 @@ class Tables:
 
         `metric` is "log_loss_full", "brier_full", "log_loss", "brier" or "ece"; None: the log loss
         of all classes, or of the label if only that is known. `against` None is the subject.
-        `delta` is the chance that an interval misses, and the level of the verdicts, which allow
+        `delta` is the probability that an interval misses, and the level of the verdicts, which allow
         for the number of methods (Holm).
         """
         base = self[against or self.subject]

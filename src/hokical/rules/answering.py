@@ -8,16 +8,16 @@ from hokical.core.logits import Logits
 from hokical.core.topk import TopK
 from hokical.rules.base import Rule
 from hokical.rules.probabilities import keep_above_zero
-from hokical.rules.sharing import share_rest
+from hokical.rules.sharing import distribute_remainder
 
-What = Literal["labels", "confidence", "proba"]
+Output = Literal["labels", "confidence", "proba"]
 
 
-def answer(rule: Rule, what: What, logits: Logits) -> Array:
+def predict_blocks(rule: Rule, what: Output, logits: Logits) -> Array:
     """Labels (n,), confidence (n,) or probabilities (n, classes), float64 where they are floats."""
     if what == "labels" and rule.preserves_labels:
         return logits.labels
-    here = rule.beside(logits)
+    here = rule.on_device_of(logits)
     if what == "proba" and isinstance(logits, TopK):
         return by_blocks(lambda block: _proba_of_best(here, block), logits, logits.n_classes)
     if what == "proba":
@@ -25,9 +25,9 @@ def answer(rule: Rule, what: What, logits: Logits) -> Array:
     return by_blocks(getattr(here, what), logits)
 
 
-def answer_unchecked(rule: Rule, what: What, logits: Logits) -> Array:
+def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:
     """`answer` for logits of which nothing is known: NaN for rows that `as_logits` would refuse."""
-    found = answer(rule, what, logits)
+    found = predict_blocks(rule, what, logits)
     if what == "labels":
         return found
     xp = logits.xp
@@ -41,5 +41,5 @@ def _proba_of_best(rule: Rule, logits: TopK) -> Array:
     The label's share among these need not be its confidence, the midpoint of two bounds for some.
     """
     dense = logits.fill()
-    shared = share_rest(dense, rule.confidence(logits), rule.proba(dense), 1.0)
+    shared = distribute_remainder(dense, rule.confidence(logits), rule.proba(dense), 1.0)
     return keep_above_zero(shared, dense)

@@ -59,7 +59,7 @@ class Rule:
         return logits.xp.argmax(self.proba(logits), axis=1)
 
     def confidence(self, logits: Logits) -> Array:
-        """The chance that each predicted label is right, (n,) float64."""
+        """The probability that each predicted label is right, (n,) float64."""
         proba = self.proba(logits)
         return logits.at_label(proba) if self.preserves_labels else logits.xp.max(proba, axis=1)
 
@@ -106,9 +106,9 @@ class Rule:
         twin: Self = _replace_numbers(self, numbers, check)
         return twin
 
-    def beside(self, logits: Logits) -> Self:
+    def on_device_of(self, logits: Logits) -> Self:
         """The same rule with its arrays in the library and on the device of the logits."""
-        return self if logits.is_numpy else _move_arrays(self, logits.beside)
+        return self if logits.is_numpy else _move_arrays(self, logits.from_host)
 
 
 def _move_arrays(record: Any, move: Callable[[Any], Any]) -> Any:

@@ -23,7 +23,7 @@ _RIDGE = 1e-6
 
 @storable("profile-familiar")
 @dataclass(frozen=True, eq=False)
-class Familiar:
+class Novelty:
     """Mean (p,), inverse covariance (p, p), and the largest squared distance seen."""
 
     centre: FloatArray
@@ -36,7 +36,7 @@ class Familiar:
         store_float(self, "reach", 0.0, LARGEST_COEFFICIENT)
 
     @classmethod
-    def of(cls, features: FloatArray, weights: FloatArray) -> Familiar:
+    def of(cls, features: FloatArray, weights: FloatArray) -> Novelty:
         """From the features (n, p) of the validation set, and what each example counts."""
         share = weights / weights.sum()
         centre = np.einsum("n,np->p", share, features)

@@ -17,7 +17,7 @@ from hokical.core.topk import TopK
 from hokical.core.types import FloatArray, IntArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import MOST_STEPS, check_array, check_rising, store_count, store_float
-from hokical.rules.sharing import share_rest
+from hokical.rules.sharing import distribute_remainder
 from hokical.stability import gumbel
 from hokical.stability.noise import Gumbel, Noise
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
@@ -33,7 +33,7 @@ _ROUNDING = 1e-12
 class Steps:
     """The recursion's alpha and beta (steps, bins), NaN in bins that leave a confidence as it is.
 
-    Below the least stability that was `seen` (2,), confidence falls towards `chance`, that of a
+    Below the least stability that was `seen` (2,), confidence falls towards `probability`, that of a
     guess; above the greatest it stays. Algorithm 2 as printed has [0, 1] for it.
     """
 
@@ -65,7 +65,7 @@ class Steps:
         xp, confidence = logits.xp, start
         least, given = self.seen[:1], stability
         stability = xp.minimum(xp.maximum(stability, least), self.seen[1:])
-        inner = logits.beside(bin_edges(self.alpha.shape[1])[1:-1])
+        inner = logits.from_host(bin_edges(self.alpha.shape[1])[1:-1])
         for step in range(self.alpha.shape[0]):
             where = logits.backend.without_gradient(confidence)
             bins = xp.searchsorted(inner, where, side="right")
@@ -133,7 +133,7 @@ class Curve:
         """The same at the levels that were `seen` (k,), and between them where they leave a gap.
 
         In a gap it stays within the range of the two ends, and above the greatest level seen it
-        stays as it is there. Below the least it falls on a line to (chance, chance), as flat logits
+        stays as it is there. Below the least it falls on a line to (probability, probability), as flat logits
         have that stability; or, if confidence is below stability there already, it stays until
         stability is below it, and follows that.
         """
@@ -259,7 +259,7 @@ class HokiRule(Rule):
             level = self._level_of(stability, logits)
         else:
             shares, level = noise.distribution(logits), self.level(logits)
-        return share_rest(logits, self._confidence_of(level, logits), shares, noise.width)
+        return distribute_remainder(logits, self._confidence_of(level, logits), shares, noise.width)
 
     def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
         """Least and greatest confidence between the levels of the least and greatest stability."""

@@ -38,7 +38,7 @@ def as_key(log_proba: Array, xp: Namespace) -> Array:
 class PooledIsotonicRule(Rule):
     """One function for all classes: `values` (k,) at the log-probabilities `knots` (k,).
 
-    Rows are scaled to sum 1 if `normalize`; otherwise each entry is the fitted chance of its class.
+    Rows are scaled to sum 1 if `normalize`; otherwise each entry is the fitted probability of its class.
     """
 
     name: ClassVar[str] = "irm"
@@ -119,7 +119,7 @@ class ClasswiseIsotonicRule(Rule):
         ends = np.diff(self.offsets)
         none = xp.zeros_like(keys, dtype=xp.int64)
         first, size = (
-            xp.reshape(none + logits.beside(row)[None, :], (-1,))
+            xp.reshape(none + logits.from_host(row)[None, :], (-1,))
             for row in (self.offsets[:-1], ends)
         )
         x = xp.reshape(to_float64(keys, xp), (-1,))

@@ -15,8 +15,8 @@ from hokical.core.topk import TopK
 from hokical.core.types import FloatArray
 from hokical.rules import checks
 from hokical.rules.base import Rule
-from hokical.rules.familiar import Familiar
-from hokical.rules.sharing import share_rest
+from hokical.rules.familiar import Novelty
+from hokical.rules.sharing import distribute_remainder
 from hokical.stability import gumbel
 from hokical.stability.hidden_classes import gaussian_bounds, gumbel_bounds
 from hokical.stability.profile import log_odds_and_profile
@@ -27,7 +27,7 @@ LEAST_LOG = -25.0
 LARGEST_LOG_ODDS = 34.0
 #: Every width is a pass over the logits.
 MOST_WIDTHS = 1000
-#: What the chances behind the bounds may be off by.
+#: What the probabilities behind the bounds may be off by.
 _ERROR = 1e-6
 Ranges = tuple[FloatArray, FloatArray]
 
@@ -61,7 +61,7 @@ class ProfileRule(Rule):
     intercept: float
     coef: FloatArray
     range: FloatArray
-    familiar: Familiar
+    familiar: Novelty
 
     def __post_init__(self) -> None:
         checks.store_temperature(self)
@@ -77,7 +77,7 @@ class ProfileRule(Rule):
         checks.check_array("range", self.range, (2,))
         if self.range[0] > self.range[1]:
             raise ValueError(f"`range` must be the smaller number first; got {self.range}.")
-        if not isinstance(self.familiar, Familiar) or self.familiar.centre.size != self.coef.size:
+        if not isinstance(self.familiar, Novelty) or self.familiar.centre.size != self.coef.size:
             raise ValueError(f"`familiar` must have {self.coef.size} features.")
 
     def features(self, logits: Logits) -> Array:
@@ -95,7 +95,7 @@ class ProfileRule(Rule):
 
     def proba(self, logits: Logits) -> Array:
         shares = gumbel.distribution(logits, self.temperature)
-        return share_rest(logits, self.confidence(logits), shares, self.temperature)
+        return distribute_remainder(logits, self.confidence(logits), shares, self.temperature)
 
     def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
         """With every feature at that end of its range which lowers or raises the correction."""
@@ -115,7 +115,7 @@ class ProfileRule(Rule):
 
 
 def _guess(logits: Logits) -> Array:
-    """The chance (n,) of a guess among the possible classes, if there are several."""
+    """The probability (n,) of a guess among the possible classes, if there are several."""
     return 1.0 / clip(logits.possible_counts, 2.0, np.inf, logits.xp)
 
 

@@ -10,17 +10,17 @@ from hokical.core.types import FloatArray
 _LEAST_SHARE = 1e-290
 
 
-def share_rest(logits: Logits, confidence: Array, shares: Array, width: Array) -> Array:
+def distribute_remainder(logits: Logits, confidence: Array, shares: Array, width: Array) -> Array:
     """Probabilities (n, classes): the confidence (n,) for the label, the rest as in `shares`.
 
-    `shares` (n, classes) are the chances of each class under noise of that `width`. A row in which
+    `shares` (n, classes) are the probabilities of each class under noise of that `width`. A row in which
     one class alone is possible gives it 1, whatever the confidence. Where no other class is within
     reach of the noise, they share as a softmax of that width would. NumPy's `shares` are
     overwritten.
     """
     if logits.is_numpy:
         return _share_on_host(logits, confidence, shares, width)
-    return share_rest_portably(logits, confidence, shares, width)
+    return distribute_remainder_portably(logits, confidence, shares, width)
 
 
 def _share_on_host(
@@ -33,7 +33,7 @@ def _share_on_host(
     total = shares.sum(axis=1)
     lost = np.flatnonzero((total < _LEAST_SHARE * logits.n_columns) & ~alone)
     if lost.size:
-        few = share_rest_portably(logits.take(lost), confidence[lost], shares[lost], width)
+        few = distribute_remainder_portably(logits.take(lost), confidence[lost], shares[lost], width)
     total[alone] = total[lost] = 1.0
     own = np.where(alone, 1.0, confidence)
     shares *= ((1.0 - own) / total)[:, None]
@@ -43,7 +43,7 @@ def _share_on_host(
     return shares
 
 
-def share_rest_portably(logits: Logits, confidence: Array, shares: Array, width: Array) -> Array:
+def distribute_remainder_portably(logits: Logits, confidence: Array, shares: Array, width: Array) -> Array:
     """`share_rest` for arrays of any library."""
     xp, is_label = logits.xp, logits.is_label
     alone = logits.single_choice[:, None]

@@ -24,8 +24,8 @@ from hokical.rules.probabilities import log_probabilities, smooth, softmax
 from hokical.stability.gaussian import contract
 
 #: Log-probabilities end about here below the label's: exp(-FARTHEST_BELOW) is still above 0.
-FARTHEST_BELOW = 700.0
-#: Least chance of another class that the shape terms can tell from 0.
+MAX_LOG_RATIO = 700.0
+#: Least probability of another class that the shape terms can tell from 0.
 LEAST_REST = 1e-12
 #: The third shape term is taken at this many temperatures.
 SOFTER = 3.0
@@ -106,8 +106,8 @@ def shape_features(
     xp, possible = logits.xp, logits.possible
     below = xp.where(possible, below, xp.zeros_like(below))
     below = xp.where(possible, below, xp.max(below, axis=1, keepdims=True))
-    margins = xp.clip(below / temperature, None, FARTHEST_BELOW)
-    softer = xp.clip(below / (SOFTER * temperature), None, FARTHEST_BELOW)
+    margins = xp.clip(below / temperature, None, MAX_LOG_RATIO)
+    softer = xp.clip(below / (SOFTER * temperature), None, MAX_LOG_RATIO)
     rivals = xp.astype(possible & ~logits.is_label, xp.float64)
     p, norm, miss = _softmax_parts(margins, rivals, logits)
     return -(margins + norm), miss, p, _softmax_parts(softer, rivals, logits)[2]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical.core.arrays import Array, float64_scope, give_back
+from hokical.core.arrays import Array, float64_scope, to_input_library
 from hokical.core.logits import as_logits
 from hokical.stability.noise import Noise
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
@@ -13,7 +13,7 @@ from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
 def label_stability(
     logits: Any, noise: Noise, *, draws: int | None = None, random_state: Any = None
 ) -> Array:
-    """The chance that noise added to the logits leaves each row's label unchanged.
+    """The probability that noise added to the logits leaves each row's label unchanged.
 
     Parameters
     ----------
@@ -45,11 +45,11 @@ def label_stability(
     with float64_scope(logits):
         checked = as_logits(logits)
         if draws is None:
-            return give_back(noise.stability(checked), logits)
+            return to_input_library(noise.stability(checked), logits)
         m = check_draw_count(draws)
         shared = Draws(noise, draw_seed(random_state), m, checked.n_classes)
         counts = checked.xp.astype(survivals(checked, shared), checked.xp.float64)
-        return give_back(counts / float(m), logits)
+        return to_input_library(counts / float(m), logits)
 
 
 def stability_bounds(logits: Any, noise: Noise) -> tuple[Array, Array]:
@@ -68,11 +68,11 @@ def stability_bounds(logits: Any, noise: Noise) -> tuple[Array, Array]:
     check_noise(noise)
     with float64_scope(logits):
         lower, upper = noise.bounds(as_logits(logits))
-        return give_back(lower, logits), give_back(upper, logits)
+        return to_input_library(lower, logits), to_input_library(upper, logits)
 
 
 def label_distribution(logits: Any, noise: Noise) -> Array:
-    """The chance of every class to be the label once noise is added to the logits.
+    """The probability of every class to be the label once noise is added to the logits.
 
     Rows (n, classes) sum to 1; the entry of the row's own label is its stability. Entries are off
     by at most about 1e-6, which says nothing about smaller ones: they can be off by factors. The
@@ -85,7 +85,7 @@ def label_distribution(logits: Any, noise: Noise) -> Array:
     """
     check_noise(noise)
     with float64_scope(logits):
-        return give_back(noise.distribution(as_logits(logits)), logits)
+        return to_input_library(noise.distribution(as_logits(logits)), logits)
 
 
 def check_noise(noise: Any) -> Noise:

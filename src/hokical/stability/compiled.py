@@ -1,4 +1,4 @@
-"""Compiled forms for NumPy arrays; the portable functions are their slow twins."""
+"""Compiled forms for NumPy arrays; the portable functions are their reference implementations."""
 
 from typing import Any
 from weakref import WeakKeyDictionary

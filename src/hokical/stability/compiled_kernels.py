@@ -95,7 +95,7 @@ def chances_of_powers(
     """out[n, i] = exp(sum_j T_j(t) P_j(T_4(t))), divided by its sum over i.
 
     t carries margins in [0, reach] to [-1, 1], and `powers` (rows, 25) holds the coefficients of
-    P_0 (7), P_1, P_2 and P_3 (6 each). Beyond `reach` (in scales) chances fall like that of one far
+    P_0 (7), P_1, P_2 and P_3 (6 each). Beyond `reach` (in scales) probabilities fall like that of one far
     class to overtake one other.
     """
     step = 2.0 / (reach * scale)
@@ -267,7 +267,7 @@ def uniform_stability(block: Block, top: FloatArray, inverse_width: float, out: 
 
 @kernel
 def uniform_shares(margins: FloatArray) -> FloatArray:
-    """The chance of every class to win under uniform noise, (rows, classes).
+    """The probability of every class to win under uniform noise, (rows, classes).
 
     Margins in units of the width, in rising order, the top's 0 first, cut at 1.
     """

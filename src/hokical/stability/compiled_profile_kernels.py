@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hokical.core.fast_exp import exp_minus
 from hokical.core.jit import kernel, max_kernel
-from hokical.core.logits import FARTHEST
+from hokical.core.logits import MAX_MARGIN
 from hokical.core.types import FloatArray
 from hokical.stability import profile
 from hokical.stability.compiled_kernels import CHUNK, chebyshev_moments, sum_series
@@ -19,7 +19,7 @@ Rule = tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]
 
 #: exp(-FAR) is nothing beside 1, so larger numbers are cut here.
 _FAR = 700.0
-#: Rivals whose chance is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
+#: Rivals whose probability is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
 _NEGLIGIBLE = 160.0
 _BUMP_NODES = tuple(profile.BUMP_NODES.tolist())
 _BUMP_WEIGHT = profile.BUMP_STEP / math.sqrt(2.0 * math.pi)
@@ -84,7 +84,7 @@ def _near_loss(moments: FloatArray, gap: float, rule: Rule, products: FloatArray
 
 @kernel
 def far_loss(row: Block, top: float, gap: float, inverse_scale: float) -> float:
-    """The sum of the rivals' chances to overtake, less what they do at once; see `profile`.
+    """The sum of the rivals' probabilities to overtake, less what they do at once; see `profile`.
 
     The label is told from the others by half the gap; classes too far to count are skipped.
     """
@@ -126,7 +126,7 @@ def profile_rows(
         row, highest = block[n], top[n]
         gap = runner_up(row, highest)
         log_odds[n] = np.inf
-        if gap < FARTHEST:
+        if gap < MAX_MARGIN:
             total = _rest_sum(row, highest - gap, 1.0 / temperature)
             log_odds[n] = gap / temperature - math.log(total)
         for w in range(out.shape[1]):

@@ -30,7 +30,7 @@ _ROOT_HALF = math.sqrt(0.5)
 _ARRAYS_AT_ONCE = 4
 #: Rows that BLAS sees at once.
 LANES = 8
-#: Margins, in scales, beyond which the chance to win is 0 in float64.
+#: Margins, in scales, beyond which the probability to win is 0 in float64.
 _NO_CHANCE = 1e3
 #: Up to so many classes NumPy adds class by class, all rows at once: rows are short loops.
 _SHORT_ROWS = 128
@@ -48,11 +48,11 @@ def stability(logits: Logits, scale: Array) -> Array:
 
 
 def distribution(logits: Logits, scale: Array) -> Array:
-    """pi of every row and class, (n, classes): the chance that the class is the noisy argmax.
+    """pi of every row and class, (n, classes): the probability that the class is the noisy argmax.
 
     pi_k = G(d_k) with G(d) = integral P(u) phi(u + d)/Phi(u + d) du and P the product over *all*
     classes. log G is smooth, so each row interpolates it in d and evaluates it at its margins.
-    Beyond REACH it goes on like the chance Phi(-d/sqrt 2) that one far class overtakes one other,
+    Beyond REACH it goes on like the probability Phi(-d/sqrt 2) that one far class overtakes one other,
     which is right to a percent or so unless several classes lead together.
     """
     rule = tables.gaussian_quadrature(-TAIL_LIMIT, node_step(logits.n_classes))

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from hokical.core.blocks import by_blocks
-from hokical.core.logits import FARTHEST
+from hokical.core.logits import MAX_MARGIN
 from hokical.core.special import log_ndtr
 from hokical.core.topk import TopK
 from hokical.core.types import FloatArray
@@ -101,7 +101,7 @@ def _gaussian_sums(logits: TopK, scale: float) -> Bounds:
 def _in_units(margin: FloatArray, width: float) -> FloatArray:
     """Margins in units of the noise, so large at most that their squares are finite."""
     with np.errstate(over="ignore"):
-        return np.asarray(np.minimum(margin / width, FARTHEST))
+        return np.asarray(np.minimum(margin / width, MAX_MARGIN))
 
 
 def highest_mean(ceiling: FloatArray, equal: FloatArray, scale: float) -> FloatArray:

@@ -1,4 +1,4 @@
-"""How surely does a label survive? Log-chances of survival and of loss, precise at both ends.
+"""How surely does a label survive? Log-probabilities of survival and of loss, precise at both ends.
 
 Most labels of a good classifier are so stable that 1 - gamma cannot be had from gamma: it must be
 computed for itself. Under Gaussian noise, with margins d_i in units of its scale,
@@ -7,12 +7,12 @@ computed for itself. Under Gaussian noise, with margins d_i in units of its scal
 
 where the integrand lives around u = -d/2, d the gap to the runner-up: farther right the true
 value is less than the error of the series in `gaussian`, so those nodes are left out. Beyond a gap
-of 7.5 scales the sum of the chances Phi(-d_i / sqrt 2) that each class overtakes the label takes
+of 7.5 scales the sum of the probabilities Phi(-d_i / sqrt 2) that each class overtakes the label takes
 over, less what rivals do at once, as if they were equal ones. All in all log(1 - gamma) is off by
 at most 4e-4 where 1 - gamma > 1e-3; and below that by 0.01 with ten classes, 0.25 with 1000 and
 0.3 with 20,000, where many rivals lie just behind the first.
 
-Under Gumbel noise both chances have closed forms, and their ratio is exact.
+Under Gumbel noise both probabilities have closed forms, and their ratio is exact.
 
 Written here for arrays of any library; `profile_host` does the same for NumPy in fewer and quicker
 calls, and `compiled_profile_kernels` in a compiled loop.
@@ -26,8 +26,8 @@ import numpy as np
 from hokical.core.accelerate import accelerated
 from hokical.core.arrays import Array, Namespace
 from hokical.core.blocks import by_blocks
-from hokical.core.logits import FARTHEST, Logits
-from hokical.core.special import clip, constant, log_ndtr, log_or_never, ndtr
+from hokical.core.logits import MAX_MARGIN, Logits
+from hokical.core.special import clip, constant, log_ndtr, safe_log, ndtr
 from hokical.stability.gaussian import contract, log_products, traced_moments
 from hokical.stability.tables import REACH, Quadrature, tail_quadrature
 
@@ -39,7 +39,7 @@ BUMP = 3.0
 BUMP_STEP = 0.5
 BUMP_NODES = np.arange(-5.0, 5.0 + BUMP_STEP / 2, BUMP_STEP)
 CROWDED_UP_TO = 14.0
-#: Rivals meet if the sum of their chances is so many times that of the first.
+#: Rivals meet if the sum of their probabilities is so many times that of the first.
 CROWDED = 1.001
 #: A class so many scales below has no chance in float64.
 NO_CHANCE = 1e3
@@ -56,7 +56,7 @@ def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tup
     (n, 2 W) is log gamma, log(1 - gamma) at the first scale, ...
     """
     given = hasattr(scales, "shape") and not isinstance(scales, np.ndarray)
-    widths = scales if given else logits.beside(np.asarray(scales, np.float64))
+    widths = scales if given else logits.from_host(np.asarray(scales, np.float64))
     nodes = tail_quadrature(logits.n_classes).nodes.size
     found: tuple[Array, Array] = by_blocks(
         lambda block: rows_profile(block, temperature, widths), logits, max(logits.n_columns, nodes)
@@ -68,7 +68,7 @@ def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tup
 def rows_profile(logits: Logits, temperature: Array, scales: Array) -> tuple[Array, Array]:
     """The two results of `log_odds_and_profile` for a block of rows and scales (W,)."""
     xp = logits.xp
-    gaps = xp.clip(logits.gaps, None, FARTHEST)
+    gaps = xp.clip(logits.gaps, None, MAX_MARGIN)
     gap = xp.clip(gaps[:, None] / scales, None, NO_CHANCE)
     sums = _sum_rival_chances(xp, logits.margins[:, None, :], scales[None, :], gap)
     far, near = _overtaken_by_any(sums, gap, xp), _near_losses(logits, gap, scales)
@@ -88,7 +88,7 @@ def as_logs(
     outside = (lost >= 0.5) & (gap <= CUT_FROM)
     missing = xp.where(outside, lost + tail_quadrature(k).outside, lost)
     kept = xp.log1p(-clip(missing, 0.0, 1.0 - 1.0 / k, xp))
-    pairs = xp.concat([kept[:, :, None], log_or_never(lost, xp)[:, :, None]], axis=2)
+    pairs = xp.concat([kept[:, :, None], safe_log(lost, xp)[:, :, None]], axis=2)
     profile = xp.reshape(pairs, (-1, 2 * gap.shape[1]))
     return _gumbel_log_odds(logits, gaps, temperature), profile
 
@@ -99,13 +99,13 @@ def _gumbel_log_odds(logits: Logits, gaps: Array, temperature: Array) -> Array:
     The label's own term is cut to exp(0) and taken off; the runner-up's is exp(0) too, so nothing
     cancels.
     """
-    xp, alone, tail = logits.xp, gaps >= FARTHEST, logits.tail
+    xp, alone, tail = logits.xp, gaps >= MAX_MARGIN, logits.tail
     base = xp.where(alone, 0.0, gaps)
-    beyond = clip(logits.margins - base[:, None], 0.0, FARTHEST, xp)
+    beyond = clip(logits.margins - base[:, None], 0.0, MAX_MARGIN, xp)
     total = xp.sum(xp.exp(beyond / -temperature), axis=1) - 1.0
     if tail is not None:
         total = total + tail.count * np.exp(np.maximum(tail.margin - base, 0.0) / -temperature)
-    return xp.where(alone, xp.inf, base / temperature - log_or_never(total, xp))
+    return xp.where(alone, xp.inf, base / temperature - safe_log(total, xp))
 
 
 def _near_losses(logits: Logits, gap: Array, scales: Array) -> Array:
@@ -145,7 +145,7 @@ def _sum_rival_chances(xp: Namespace, margins: Array, scale: Array, gap: Array) 
 
 
 def _overtaken_by_any(sums: Array, gap: Array, xp: Namespace) -> Array:
-    """1 - gamma from the sum of the chances of the rivals, which counts twice what two do at once.
+    """1 - gamma from the sum of the probabilities of the rivals, which counts twice what two do at once.
 
     The rivals are taken for `count` equal ones at the gap, with the same sum: exact where they are
     equal, and where there is one. Where the label's own noise is down they overtake it together,
@@ -157,7 +157,7 @@ def _overtaken_by_any(sums: Array, gap: Array, xp: Namespace) -> Array:
 
 
 def overtaken_together(sums: Array, one: Array, gap: Array, xp: Namespace) -> Array:
-    """1 - gamma (...,) from the sum of the rivals' chances, that of one of them, and the gap."""
+    """1 - gamma (...,) from the sum of the rivals' probabilities, that of one of them, and the gap."""
     count = (sums / xp.clip(one, _TINY, None))[..., None]
     nodes = gap[..., None] * -0.5 + constant(BUMP_NODES, gap)
     survival = count * log_ndtr(nodes + gap[..., None], xp)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.blocks import row_slices
-from hokical.core.logits import FARTHEST, Logits
+from hokical.core.logits import MAX_MARGIN, Logits
 from hokical.core.special import log_ndtr, ndtr
 from hokical.core.types import FloatArray
 from hokical.stability import profile
@@ -40,7 +40,7 @@ def _runner_up_gaps(logits: Logits) -> FloatArray:
     if logits.n_columns > 1:
         gaps = np.partition(logits.margins, 1, axis=1)[:, 1]
     else:
-        gaps = np.full(logits.n_rows, FARTHEST)
+        gaps = np.full(logits.n_rows, MAX_MARGIN)
     return gaps if logits.tail is None else np.minimum(gaps, logits.tail.margin)
 
 

@@ -83,7 +83,7 @@ def survivals(logits: Logits, draws: Draws) -> Array:
     """
     logits = logits.with_every_class("draws", "Use exact stability, `draws=None`")
     values = draws.values
-    noise = logits.beside(values) if isinstance(values, np.ndarray) else values
+    noise = logits.from_host(values) if isinstance(values, np.ndarray) else values
 
     def work(block: Logits) -> Array:
         xp, below = block.xp, below_top(block)

@@ -58,7 +58,7 @@ def stability(logits: Logits, width: Array) -> Array:
 
 @accelerated
 def distribution(logits: Logits, width: Array) -> Array:
-    """pi of every row and class, (n, classes), the classes without a chance at exactly 0.
+    """pi of every row and class, (n, classes), the classes without a probability at exactly 0.
 
     pi_k = integral over [0, 1 - d_k] of P(u)/(u + d_k) du, P the product over all classes.
     """
@@ -95,7 +95,7 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
     across = _turn(near, xp)  # (m, n): rows innermost, for long loops
     high = 1.0 - across
     end = high[count - 1 :, :] if _is_crowded(logits) else xp.zeros_like(high[:1, :])
-    active = logits.beside(np.arange(1.0, count + 1.0))[:, None]
+    active = logits.from_host(np.arange(1.0, count + 1.0))[:, None]
     low = xp.maximum(xp.concat([high[1:, :], end], axis=0), high - CUT_OFF / active)
     x, w = (constant(table, near) for table in unit_rule(min(_ORDER, count // 2 + 1), 1))
     length = (high - low)[:, None, :]
@@ -135,13 +135,13 @@ def _crowded_part(logits: Logits, width: Array, near: Array) -> Array:
         return _last_integral(logits, width, near)
     left = xp.prod(1.0 - near[:, NEAREST - 1 :] + near, axis=1)
     left = xp.where(near[:, NEAREST - 1] < 1.0, left, xp.zeros_like(left))
-    counts = logits.on_host(left > NEGLIGIBLE)
+    counts = logits.to_host(left > NEGLIGIBLE)
     if not counts.any():
         return xp.zeros_like(left)
-    rows = logits.beside(np.flatnonzero(counts))
+    rows = logits.from_host(np.flatnonzero(counts))
     some = _last_integral(logits.take(counts), width, xp.take(near, rows, axis=0))
     # Row i finds its number at its place among the rows that count, the others at the end.
-    place = logits.beside(np.where(counts, np.cumsum(counts) - 1, np.count_nonzero(counts)))
+    place = logits.from_host(np.where(counts, np.cumsum(counts) - 1, np.count_nonzero(counts)))
     return xp.take(xp.concat([some, xp.zeros_like(some[:1])], axis=0), place, axis=0)
 
 

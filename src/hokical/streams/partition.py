@@ -86,7 +86,7 @@ def _check_rows(source: ChunkSource, n_classes: int) -> None:
         first += chunk.n_rows
 
 
-def gather_blocks(blocks: Iterable[Block], n_rows: int | None, who: str) -> Block:
+def gather_blocks(blocks: Iterable[Block], n_rows: int | None, caller: str) -> Block:
     """All blocks as one, if memory allows.
 
     Where the number of rows is known, logits are there once; else twice while they are joined.
@@ -100,7 +100,7 @@ def gather_blocks(blocks: Iterable[Block], n_rows: int | None, who: str) -> Bloc
         if logits.is_numpy and (n_rows is None or not held):
             row_bytes = logits.n_classes * logits.values.dtype.itemsize + _BYTES_BESIDE
             joined = rows if held else 2 * rows  # what is held takes its room once more
-            check_memory((n_rows or joined) * row_bytes, who)
+            check_memory((n_rows or joined) * row_bytes, caller)
         if n_rows is None or not is_writeable_array(logits.values):
             parts.append(logits.values)
         elif rows <= n_rows:
@@ -136,10 +136,10 @@ class StreamedPartition(Partition):
         self._journal, self._index = journal, 0
         self._n_rows: int | None = source.n_rows
 
-    def require_passes(self, who: str) -> None:
+    def require_passes(self, caller: str) -> None:
         if not self.source.repeatable:
             raise ValueError(
-                f"{who} needs several passes over the examples, and an iterator can be used once. "
+                f"{caller} needs several passes over the examples, and an iterator can be used once. "
                 "Give a function that returns a new iterator, a list of chunks, arrays or files; "
                 "or use `hokical.streams.fit(..., spool=True)`, which keeps the chunks in a "
                 "temporary file."
@@ -169,15 +169,15 @@ class StreamedPartition(Partition):
             journal.note(index, state, rows, finished=True)
         return state
 
-    def gather(self, who: str) -> Block:
+    def gather(self, caller: str) -> Block:
         count = self.source.count_rows() if self._n_rows is None else self._n_rows
-        return gather_blocks(self._blocks(), count, who)
+        return gather_blocks(self._blocks(), count, caller)
 
-    def collect(self, work: Callable[[Block], State], row_bytes: int, who: str) -> State:
+    def collect(self, work: Callable[[Block], State], row_bytes: int, caller: str) -> State:
         parts: list[State] = []
         for block in self._blocks():
             needed = (self._n_rows or block.n_rows) * row_bytes if not parts else 0
-            check_memory(needed, who, f"{row_bytes} bytes of every row")
+            check_memory(needed, caller, f"{row_bytes} bytes of every row")
             parts.append(work(block))
         return join_states(parts)
 

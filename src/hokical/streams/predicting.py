@@ -20,7 +20,7 @@ from hokical.io.chunks import Chunk
 from hokical.io.opening import as_source
 from hokical.io.sources import ChunkSource, check_row_count
 from hokical.io.writing import check_output
-from hokical.rules.answering import What
+from hokical.rules.answering import Output
 from hokical.streams.partition import report_files, report_rows
 
 #: The results in the folder of a journal.
@@ -28,7 +28,7 @@ _VALUES = "values.npy"
 
 
 def predict(
-    calibrator: Calibrator, source: Any, *, what: What = "confidence"
+    calibrator: Calibrator, source: Any, *, what: Output = "confidence"
 ) -> Iterator[AnyArray]:
     """What a calibrator predicts for a source: an array for every chunk, in order.
 
@@ -52,7 +52,7 @@ def predict(
 def _predict_chunks(
     calibrator: Calibrator,
     source: ChunkSource,
-    what: What,
+    what: Output,
     chunks: Iterable[Chunk],
     first_row: int = 0,
 ) -> Iterator[AnyArray]:
@@ -66,7 +66,7 @@ def _predict_chunks(
 
 
 def predict_to(
-    calibrator: Calibrator, source: Any, path: str | os.PathLike[str], *, what: What = "confidence"
+    calibrator: Calibrator, source: Any, path: str | os.PathLike[str], *, what: Output = "confidence"
 ) -> int:
     """Write predictions for all rows of a source to a `.npy` file, in order; return their number.
 
@@ -96,12 +96,12 @@ def predict_to(
     return done
 
 
-def _check_what(what: What) -> None:
-    if what not in get_args(What):
-        raise ValueError(f"`what` must be one of {list(get_args(What))}; got {what!r}.")
+def _check_what(what: Output) -> None:
+    if what not in get_args(Output):
+        raise ValueError(f"`what` must be one of {list(get_args(Output))}; got {what!r}.")
 
 
-def _write(calibrator: Calibrator, journal: Journal, what: What) -> int:
+def _write(calibrator: Calibrator, journal: Journal, what: Output) -> int:
     """Append to a file, whose header is completed at the end, when the rows have been counted."""
     path, source = journal.folder / _VALUES, journal.source
     dtype = np.dtype(np.int64 if what == "labels" else np.float64)

@@ -138,7 +138,7 @@ def test_every_method(method: str, hard: tuple[np.ndarray, np.ndarray]) -> None:
 
 
 def test_is_the_pooled_held_out_logits_and_one_refit() -> None:
-    """The slow twin, by hand."""
+    """The reference implementation, by hand."""
     X, y = load_wine(return_X_y=True)
     inner = make_pipeline(StandardScaler(), LogisticRegression(C=0.01))
     model = CalibratedClassifier(inner, method="temps", cv=3).fit(X, y)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical.core.arrays import NUMPY, backend_of, give_back, to_host
+from hokical.core.arrays import NUMPY, backend_of, to_input_library, to_host
 from hokical.core.labels import as_labels, as_weights
 from hokical.core.logits import as_logits
 
@@ -139,10 +139,10 @@ def test_labels_and_weights_come_to_the_host() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_answers_have_the_precision_of_what_was_given(dtype: torch.dtype) -> None:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    answer = give_back(np.array([0.5]), torch.zeros(1, 2, dtype=dtype))
+    answer = to_input_library(np.array([0.5]), torch.zeros(1, 2, dtype=dtype))
     assert answer.dtype == wide
-    assert give_back(np.array([1]), torch.zeros(1, 2, dtype=dtype)).dtype == torch.int64
-    assert give_back(np.array([0.5]), torch.zeros(1, 2, dtype=torch.int32)).dtype == torch.float64
+    assert to_input_library(np.array([1]), torch.zeros(1, 2, dtype=dtype)).dtype == torch.int64
+    assert to_input_library(np.array([0.5]), torch.zeros(1, 2, dtype=torch.int32)).dtype == torch.float64
 
 
 @given(

@@ -85,7 +85,7 @@ def test_profile(pair: tuple[Logits, Logits]) -> None:
         log_odds_and_profile(logits, 1.5, [0.5, 1.0, 3.0]) for logits in pair
     )
     assert off(log_odds, there) < 1e-12
-    # Beyond exp(-700) float64 has no more digits, and the last nodes of a chance of 1e-9 few.
+    # Beyond exp(-700) float64 has no more digits, and the last nodes of a probability of 1e-9 few.
     assert off(np.maximum(chances, -700.0), found.clamp(min=-700.0)) < 2e-6
 
 

@@ -32,7 +32,7 @@ def test_smooth_methods_pass_gradcheck(name: str) -> None:
 def test_gradient_of_hoki_is_the_slope_of_its_step(name: str) -> None:
     """Central differences wide enough to cross many levels, on rows that stay on their step.
 
-    Without the short steps that fill gaps between the examples of the fit.
+    Without the short steps that fill gaps between the calibration examples.
     """
     calibrator = MAKERS[name]().set_params(unseen="as_printed")
     module = as_module(calibrator.fit(*synthetic_logits(800, 5, seed=0)))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical.core.bins import bin_index, sum_by
-from hokical.core.logits import FARTHEST
+from hokical.core.logits import MAX_MARGIN
 from hokical.core.types import FloatArray, IntArray
 from hokical.fitting.partitions import Block
 from hokical_paper.recal.rule import N_GROUPS, TEMPERATURES, ScaledLogits, reaction_groups
@@ -95,11 +95,11 @@ class Recursion:
 
 def _apply(scaled: ScaledLogits, temperatures: FloatArray, group: IntArray) -> ScaledLogits:
     """The logits after a step with these temperatures (4,)."""
-    return scaled.times(scaled.logits.beside(temperatures[group]))
+    return scaled.times(scaled.logits.from_host(temperatures[group]))
 
 
 def _to_host(scaled: ScaledLogits, array: Any) -> NDArray[Any]:
-    return scaled.logits.on_host(array)
+    return scaled.logits.to_host(array)
 
 
 def _fit_groups(
@@ -113,13 +113,13 @@ def _fit_groups(
     every evaluation narrows.
     """
     clamped = scaled.clamp()
-    margin = _to_host(scaled, clamped.margin_of(scaled.logits.beside(labels)))
-    counts = np.where(margin < FARTHEST, weights, 0.0)  # an impossible truth teaches nothing
+    margin = _to_host(scaled, clamped.margin_of(scaled.logits.from_host(labels)))
+    counts = np.where(margin < MAX_MARGIN, weights, 0.0)  # an impossible truth teaches nothing
     observed = sum_by(group, counts * margin, N_GROUPS)
     at, done = np.zeros(N_GROUPS), np.zeros(N_GROUPS, np.bool_)
     low, high = np.full(N_GROUPS, -np.inf), np.full(N_GROUPS, np.inf)
     for _ in range(_MOST_PASSES):
-        stretched = clamped.stretch(scaled.logits.beside(np.exp(at)[group]))
+        stretched = clamped.stretch(scaled.logits.from_host(np.exp(at)[group]))
         mean, variance = (_to_host(scaled, part) for part in stretched.moments())
         expected = sum_by(group, counts * mean, N_GROUPS)
         step = _newton_steps(

@@ -11,7 +11,7 @@ import numpy as np
 
 from hokical.core.arrays import Array, Namespace, to_float64
 from hokical.core.blocks import by_blocks
-from hokical.core.logits import FARTHEST, Logits
+from hokical.core.logits import MAX_MARGIN, Logits
 from hokical.core.types import FloatArray, IntArray
 from hokical.rules.base import Rule
 from hokical.rules.checks import MOST_STEPS, check_array, store_count
@@ -48,7 +48,7 @@ class ScaledLogits:
     @classmethod
     def start(cls, logits: Logits) -> ScaledLogits:
         one = logits.xp.ones_like(logits.top)
-        return cls(logits, one, one * FARTHEST)
+        return cls(logits, one, one * MAX_MARGIN)
 
     def times(self, temperature: Array) -> ScaledLogits:
         """One step: clamp, then multiply the log-probabilities of each row by its temperature (n,).
@@ -64,7 +64,7 @@ class ScaledLogits:
 
     def stretch(self, factor: Array) -> ScaledLogits:
         """Log-probabilities multiplied."""
-        scale = self.xp.clip(self.scale * factor, None, FARTHEST)
+        scale = self.xp.clip(self.scale * factor, None, MAX_MARGIN)
         return ScaledLogits(self.logits, scale, self.cap * factor)
 
     @property
@@ -81,8 +81,8 @@ class ScaledLogits:
         xp, logits = self.xp, self.logits
         value = to_float64(xp.take_along_axis(logits.values, classes[:, None], axis=1)[:, 0], xp)
         possible = value > -xp.inf
-        raw = xp.clip(logits.top - xp.where(possible, value, logits.top), None, FARTHEST)
-        return xp.where(possible, xp.minimum(raw * self.scale, self.cap), FARTHEST)
+        raw = xp.clip(logits.top - xp.where(possible, value, logits.top), None, MAX_MARGIN)
+        return xp.where(possible, xp.minimum(raw * self.scale, self.cap), MAX_MARGIN)
 
     @cached_property
     def log_norm(self) -> Array:
@@ -162,14 +162,14 @@ class ReCalRule(Rule):
             current, others[chosen] = current.times(per_row), other.times(per_row)
         return current
 
-    def beside(self, logits: Logits) -> Self:
+    def on_device_of(self, logits: Logits) -> Self:
         """The same, without steps that were undone in the fit, if the numbers are on the host."""
         some = self
         if isinstance(self.temperatures, np.ndarray):
             moving = (self.temperatures != 1.0).any(axis=1)
             arrays = {name: getattr(self, name) for name in ("transformations", "temperatures")}
             some = self.with_numbers({name: array[moving] for name, array in arrays.items()})
-        return super(ReCalRule, some).beside(logits)
+        return super(ReCalRule, some).on_device_of(logits)
 
 
 def reaction_groups(current: ScaledLogits, other: ScaledLogits) -> Array:

@@ -90,5 +90,5 @@ def _in_library_of(logits: Logits, view: Logits) -> Logits:
     """The view itself, or where one of the two has a gradient to keep, moved to the other's."""
     if view.backend is logits.backend:
         return view
-    values, top = (logits.beside(view.on_host(array)) for array in (view.values, view.top))
+    values, top = (logits.from_host(view.to_host(array)) for array in (view.values, view.top))
     return Logits(values, top, logits.backend)

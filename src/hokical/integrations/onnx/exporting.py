@@ -36,7 +36,7 @@ def export(
     `input_dtype` that of the logits; `precision` what is computed with: float32 is for runtimes
     without float64, and the page on ONNX says what it costs. `probabilities=None` gives them where
     they are cheap: always, but for Hoki with Gaussian or uniform noise. `support=True` adds
-    `support` (batch,) bool: which rows are like the examples of the fit
+    `support` (batch,) bool: which rows are like the calibration examples
     (`Calibrator.predict_support`).
 
     >>> import numpy as np

@@ -15,7 +15,7 @@ from hokical.guarantees.support import Support
 from hokical.integrations.onnx.backend import BACKEND, onnx_module
 from hokical.integrations.onnx.graphs import Graph
 from hokical.integrations.onnx.rewriting import fold_constants, simplify, use_float32, use_opset
-from hokical.rules.answering import What, answer_unchecked
+from hokical.rules.answering import Output, predict_unchecked
 from hokical.rules.base import Rule
 
 Precision = Literal["float64", "float32"]
@@ -27,7 +27,7 @@ DEFAULT_OPSET, OLDEST_OPSET = 17, 13
 #: Most numbers of noise (draws times classes) that are stored: 128 MB in float64.
 MOST_NUMBERS = 1 << 24
 #: The outputs of a graph, and what of a rule they are.
-_ANSWERS: dict[str, What] = {
+_ANSWERS: dict[str, Output] = {
     "labels": "labels",
     "confidence": "confidence",
     "probabilities": "proba",
@@ -192,7 +192,7 @@ def _answers(plan: ExportPlan, layout: ScoresLayout, scores: Array) -> dict[str,
         if name == "support" and plan.support is not None:
             answer = plan.support.holds(logits)
         else:
-            answer = answer_unchecked(plan.rule, _ANSWERS[name], logits)
+            answer = predict_unchecked(plan.rule, _ANSWERS[name], logits)
             answer = xp.astype(answer, getattr(xp, plan.dtype_of(name).name))
         if not layout.is_flat:
             shape = last.dynamic_shape

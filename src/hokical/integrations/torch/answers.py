@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree
 
-from hokical.core.arrays import Array, give_back
+from hokical.core.arrays import Array, to_input_library
 from hokical.core.blocks import by_blocks
 from hokical.core.logits import Logits
 from hokical.core.types import FloatArray
 from hokical.guarantees.support import is_within
 from hokical.integrations.torch.backend import BACKEND
 from hokical.integrations.torch.kernels.tracing import is_wrapped
-from hokical.rules.answering import What, answer_unchecked
+from hokical.rules.answering import Output, predict_unchecked
 from hokical.rules.base import Rule
 
 Answers = Callable[..., tuple[Tensor, ...]]
-Wanted = What | Literal["support"]
+Wanted = Output | Literal["support"]
 
 
-class Frame:
+class RuleSpec:
     """A rule for so many classes. Graphs take it for a constant, so it is never changed.
 
     >>> from hokical.rules.softmax import TemperatureRule
@@ -80,7 +80,7 @@ class Frame:
 
 
 if hasattr(_pytree, "register_constant"):  # from torch 2.7 on
-    _pytree.register_constant(Frame)
+    _pytree.register_constant(RuleSpec)
 
 
 def _legal(name: str) -> str:
@@ -100,7 +100,7 @@ def _structure(record: Any, prefix: str = "") -> Iterator[str]:
 
 
 def answers(
-    frame: Frame, wanted: Sequence[Wanted], numbers: Sequence[Tensor], logits: Tensor
+    frame: RuleSpec, wanted: Sequence[Wanted], numbers: Sequence[Tensor], logits: Tensor
 ) -> tuple[Tensor, ...]:
     """Each answer that is wanted, with the leading shape of the logits (..., classes).
 
@@ -115,9 +115,9 @@ def answers(
 
     def one(what: Wanted, block: Logits) -> Array:
         within = what == "support"
-        found = is_within(block, edges) if within else answer_unchecked(rule, what, block)  # type: ignore[arg-type]
+        found = is_within(block, edges) if within else predict_unchecked(rule, what, block)  # type: ignore[arg-type]
         if host is None:
-            return give_back(found, logits)
+            return to_input_library(found, logits)
         return _narrow(found) if narrow and found.dtype == np.float64 else found
 
     def work(block: Logits) -> tuple[Array, ...]:
@@ -136,7 +136,7 @@ def answers(
 
 
 def _as_host(
-    frame: Frame, logits: Tensor, numbers: Sequence[Tensor]
+    frame: RuleSpec, logits: Tensor, numbers: Sequence[Tensor]
 ) -> tuple[Logits, list[Any]] | None:
     """Logits and numbers for NumPy, whose kernels are the fastest; None if torch must do it.
 
@@ -184,14 +184,14 @@ def __getattr__(name: str) -> Answers:
     return found
 
 
-def _as_logits(frame: Frame, logits: Tensor) -> Logits:
+def _as_logits(frame: RuleSpec, logits: Tensor) -> Logits:
     """Rows (n, classes) of which the shape alone is known."""
     values = logits.reshape(-1, frame.n_classes)
     wide = values if values.is_floating_point() else values.double()
     return Logits(wide, wide.amax(dim=1).double(), BACKEND)
 
 
-def check_shape(frame: Frame, logits: Any) -> None:
+def check_shape(frame: RuleSpec, logits: Any) -> None:
     """Raise where a tensor of another shape is wanted."""
     if not isinstance(logits, Tensor):
         raise TypeError(

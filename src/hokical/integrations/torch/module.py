@@ -9,7 +9,7 @@ from torch.utils._pytree import _register_namedtuple
 
 from hokical.calibrators.calibrator import Calibrator, check_plain_logits
 from hokical.integrations.torch import answers as _answers
-from hokical.integrations.torch.answers import Frame, Wanted, answers, check_shape
+from hokical.integrations.torch.answers import RuleSpec, Wanted, answers, check_shape
 from hokical.integrations.torch.backend import BACKEND
 
 
@@ -46,8 +46,8 @@ class CalibratorModule(nn.Module):
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
         self.fitted: Calibrator | None = calibrator
-        self._frame = Frame(calibrator.rule_, int(calibrator.n_classes_))
-        for name, array in self._frame.arrays().items():
+        self._spec = RuleSpec(calibrator.rule_, int(calibrator.n_classes_))
+        for name, array in self._spec.arrays().items():
             self.register_buffer(name, torch.tensor(array))
         known = calibrator.support_
         edges = [-torch.inf, torch.inf] * 2 if known is None else known.edges
@@ -55,33 +55,33 @@ class CalibratorModule(nn.Module):
 
     @property
     def n_classes(self) -> int:
-        return self._frame.n_classes
+        return self._spec.n_classes
 
     def forward(self, logits: Tensor) -> Prediction:
         """Labels and confidence of logits (..., classes), both of the leading shape.
 
         Confidence is float32, and float64 where the logits are.
         """
-        return Prediction(*self._ask(("labels", "confidence"), logits))
+        return Prediction(*self._evaluate(("labels", "confidence"), logits))
 
     def proba(self, logits: Tensor) -> Tensor:
         """Probabilities of logits (..., classes), of the same shape."""
-        return self._ask(("proba",), logits)[0]
+        return self._evaluate(("proba",), logits)[0]
 
     def labels(self, logits: Tensor) -> Tensor:
         """Labels of logits (..., classes): the classifier's own where the method keeps them."""
-        return self._ask(("labels",), logits)[0]
+        return self._evaluate(("labels",), logits)[0]
 
     def support(self, logits: Tensor) -> Tensor:
-        """Which rows of logits (..., classes) are like the examples of the fit, bool."""
-        return self._ask(("support",), logits)[0]
+        """Which rows of logits (..., classes) are like the calibration examples, bool."""
+        return self._evaluate(("support",), logits)[0]
 
-    def _ask(self, wanted: tuple[Wanted, ...], logits: Tensor) -> tuple[Tensor, ...]:
-        check_shape(self._frame, logits)
-        numbers = [self._buffers[name] for name in (*self._frame.numbers.values(), "support_edges")]
+    def _evaluate(self, wanted: tuple[Wanted, ...], logits: Tensor) -> tuple[Tensor, ...]:
+        check_shape(self._spec, logits)
+        numbers = [self._buffers[name] for name in (*self._spec.numbers.values(), "support_edges")]
         if torch.compiler.is_dynamo_compiling():
-            return _answers.compiled_answers(self._frame, wanted, numbers, logits)
-        return answers(self._frame, wanted, numbers, logits)  # type: ignore[arg-type]
+            return _answers.compiled_answers(self._spec, wanted, numbers, logits)
+        return answers(self._spec, wanted, numbers, logits)  # type: ignore[arg-type]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow to other devices, and never to another dtype."""
@@ -102,7 +102,7 @@ class CalibratorModule(nn.Module):
             if isinstance(state_dict.get(prefix + name), Tensor)
         }
         try:
-            frame = self._frame_with(given)
+            frame = self._spec_with(given)
         except ValueError as error:
             errors.append(str(error))
             return
@@ -112,19 +112,19 @@ class CalibratorModule(nn.Module):
         own = {prefix + name: value for name, value in given.items()}
         super()._load_from_state_dict({**state_dict, **own}, prefix, *args, **options)
         if given:  # and not the network's numbers alone
-            self.fitted, self._frame = None, frame
+            self.fitted, self._spec = None, frame
 
-    def _frame_with(self, given: dict[str, Tensor]) -> Frame:
+    def _spec_with(self, given: dict[str, Tensor]) -> RuleSpec:
         """The same with other numbers; ValueError if these cannot be this module's."""
         found = dict(self.named_buffers()) | given
         if not given or any(tensor.is_meta for tensor in found.values()):
-            return self._frame  # there is nothing to check
-        return self._frame.with_arrays(
+            return self._spec  # there is nothing to check
+        return self._spec.with_arrays(
             {name: BACKEND.to_host(tensor).copy() for name, tensor in found.items()}
         )
 
     def extra_repr(self) -> str:
-        return repr(self._frame)
+        return repr(self._spec)
 
 
 def as_module(calibrator: Calibrator) -> CalibratorModule:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hokical.core.blocks import by_blocks
-from hokical.core.logits import FARTHEST, Logits
+from hokical.core.logits import MAX_MARGIN, Logits
 from hokical.integrations.torch.kernels import fused
 from hokical.integrations.torch.kernels.tracing import is_in_graph
 from hokical.stability import gaussian
@@ -69,7 +69,7 @@ _recorded: Callable[[Tensor, Tensor, Tensor], Tensor] = _Moments.apply
 
 
 def _margins(values: Tensor, top: Tensor) -> Tensor:
-    return torch.clamp(top[:, None] - values.double(), max=FARTHEST)
+    return torch.clamp(top[:, None] - values.double(), max=MAX_MARGIN)
 
 
 def _derivative(coefficients: Tensor, t: Tensor) -> Tensor:
