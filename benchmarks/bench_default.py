@@ -17,8 +17,8 @@ import numpy as np
 
 from bench_core import best_in_turns, large_logits
 from hokical import AutoCalibrator
+from hokical._core.parallel import threads
 from hokical.calibrators import make
-from hokical.core.parallel import threads
 
 SIZES = ((2, 50), (2, 200), (2, 1000), (5, 200), (10, 500))
 N_TEST = 5000

@@ -21,11 +21,13 @@ from importlib.util import find_spec
 import numpy as np
 
 from hokical import Hoki, label_stability
+from hokical._core.logits import Logits, as_logits
 from hokical.calibrators import make
-from hokical.core.logits import Logits, as_logits
-from hokical.stability import gaussian, gumbel, uniform
-from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability.sampled import Draws, survivals
+from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
+from hokical.stability import _uniform as uniform
+from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability._sampled import Draws, survivals
 
 if find_spec("torch") is None:
     print('bench_gpu.py: skipped, needs PyTorch: pip install "hokical[torch]"')

@@ -15,10 +15,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.guarantees.binomial import chance_of_so_few
-from hokical.guarantees.score_table import ScoreTable
-from hokical.guarantees.scores import LEVELS, score_levels
-from hokical.guarantees.selective import choose_threshold, starting_levels
+from hokical.guarantees._binomial import chance_of_so_few
+from hokical.guarantees._score_table import ScoreTable
+from hokical.guarantees._scores import LEVELS, score_levels
+from hokical.guarantees._selective import choose_threshold, starting_levels
 
 DELTA = 0.1
 #: Mean and deviation of the true log-odds, and what the score multiplies them by.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hokical import metrics
-from hokical.core.bins import bin_index
+from hokical._core.bins import bin_index
 
 
 def main() -> None:

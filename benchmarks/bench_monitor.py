@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 
-from hokical.core.bins import bin_index
-from hokical.monitoring.drift import Evidence, allowances
+from hokical._core.bins import bin_index
+from hokical.monitoring._drift import Evidence, allowances
 
 N_BINS, TOLERANCE = 15, 0.01
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from hokical.calibrators import Calibrator, make
-from hokical.stability.noise import Gaussian, Gumbel, Uniform
+from hokical.stability._noise import Gaussian, Gumbel, Uniform
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "uncalibrated": ("uncalibrated", {}),
@@ -219,7 +219,7 @@ def export_network(name: str, n_classes: int, path: Path) -> tuple[Any, tuple[in
     """One of the paper's networks, its weights as drawn: they do not change what it costs."""
     import torch
 
-    from hokical.integrations.onnx.backend import onnx_module
+    from hokical.integrations.onnx._backend import onnx_module
     from hokical_paper.making.networks import make_network
 
     side = (1 if name == "lenet5" else 3, 32, 32)

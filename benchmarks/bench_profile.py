@@ -9,9 +9,9 @@ import numpy as np
 
 from bench_core import best_in_turns, large_logits, numpy_softmax
 from hokical import label_stability
-from hokical.calibrators.profile import StabilityProfile
-from hokical.calibrators.temps import TemperatureScaling
-from hokical.stability.noise import Gaussian
+from hokical.calibrators._profile import StabilityProfile
+from hokical.calibrators._temps import TemperatureScaling
+from hokical.stability._noise import Gaussian
 
 N, C = 25_000, 1000
 

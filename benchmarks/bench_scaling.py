@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.calibrators.ets import EnsembleTemperatureScaling
-from hokical.calibrators.temps import TemperatureScaling
-from hokical.calibrators.vecs import VectorScaling
+from hokical.calibrators._ets import EnsembleTemperatureScaling
+from hokical.calibrators._temps import TemperatureScaling
+from hokical.calibrators._vecs import VectorScaling
 
 Fit = Callable[[NDArray[Any], NDArray[Any]], Any]
 

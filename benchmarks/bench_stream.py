@@ -34,7 +34,7 @@ def chunk(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 def make_calibrator(method: str):
     from hokical.calibrators import make
-    from hokical.stability.noise import Gaussian
+    from hokical.stability._noise import Gaussian
 
     return make("hoki", noise=Gaussian(4.0)) if method == "hoki" else make(method.split("-")[0])
 

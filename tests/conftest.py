@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from hokical.core.logits import Logits, as_logits
+from hokical._core.logits import Logits, as_logits
 
 # Derandomised: the same examples on every machine, and no deadline on shared ones.
 settings.register_profile("steady", derandomize=True, deadline=None, max_examples=40)

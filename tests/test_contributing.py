@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical.calibrators import BaseCalibrator, catalog, make, table
+from hokical.calibrators import BaseCalibrator, make, table
+from hokical.calibrators import _catalog as catalog
 from hokical.streams import fit as fit_stream
 from hokical.streams import from_chunks
 from tests.conftest import synthetic_logits

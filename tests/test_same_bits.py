@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from hokical import make, metrics, threads
-from hokical.core.arrays import to_host
-from hokical.core.logits import as_logits
-from hokical.core.special import erfcx
+from hokical._core.arrays import to_host
+from hokical._core.logits import as_logits
+from hokical._core.special import erfcx
 from hokical.rules import Rule
-from hokical.rules.answering import predict_blocks
+from hokical.rules._predicting import predict_blocks
 from tests.conftest import synthetic_logits
 from tests.rules.making import FAMILIES, NAMES, make_case
 
@@ -33,7 +33,9 @@ CASES = [
 
 def answers(rule: Rule, given: object) -> list[np.ndarray]:
     logits = as_logits(given)
-    return [to_host(predict_blocks(rule, what, logits)) for what in ("labels", "confidence", "proba")]
+    return [
+        to_host(predict_blocks(rule, what, logits)) for what in ("labels", "confidence", "proba")
+    ]
 
 
 def arrangements(rows: np.ndarray) -> dict[str, np.ndarray]:

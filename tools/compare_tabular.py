@@ -32,7 +32,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
-from hokical.integrations.sklearn.classifier import CalibratedClassifier
+from hokical.integrations.sklearn._classifier import CalibratedClassifier
 from hokical.metrics import brier, ece, log_loss
 
 Data = tuple[np.ndarray, np.ndarray]

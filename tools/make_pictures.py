@@ -21,9 +21,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from hokical import compare
-from hokical.core.bins import bin_edges, bin_index, sum_by
+from hokical._core.bins import bin_edges, bin_index, sum_by
 from hokical.demo import DEMO_CLASSES, demo_logits
-from hokical.report.results import MethodResult
+from hokical.report._results import MethodResult
 
 DOCS = Path(__file__).parents[1] / "docs"
 _GROUND = dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), "#0d1117")

@@ -25,17 +25,17 @@ from scipy.stats import rankdata
 from sklearn.isotonic import IsotonicRegression
 
 from hokical import label_distribution, select_noise
+from hokical._core.blocks import by_blocks
+from hokical._core.logits import Logits, as_logits
+from hokical._fitting import profile_link as link
+from hokical._fitting.likelihood import count_block
+from hokical._fitting.partitions import Block
+from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import StabilityProfile, make, methods_from_logits
-from hokical.core.blocks import by_blocks
-from hokical.core.logits import Logits, as_logits
-from hokical.fitting import profile_link as link
-from hokical.fitting.likelihood import count_block
-from hokical.fitting.partitions import Block
-from hokical.fitting.temperature import best_temperature
 from hokical.metrics import brier, classwise_ece, ece, log_loss, log_loss_full, smooth_ece
-from hokical.rules.sharing import distribute_remainder
-from hokical.stability.noise import Gaussian, Gumbel
-from hokical.stability.profile import gumbel_log_odds, log_odds_and_profile, runner_up_gaps
+from hokical.rules._sharing import distribute_remainder
+from hokical.stability._noise import Gaussian, Gumbel
+from hokical.stability._profile import gumbel_log_odds, log_odds_and_profile, runner_up_gaps
 
 #: Some methods say exactly 0 or 1. Without a bound, one such mistake makes a log loss infinite.
 CLIP = 1e-6

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from hokical import TopK
+from hokical._core.logits import Logits, as_logits
 from hokical.calibrators import table
-from hokical.core.logits import Logits, as_logits
 from hokical.metrics import brier, ece, log_loss
 
 KEPT = (5, 10, 20)

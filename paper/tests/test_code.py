@@ -150,7 +150,7 @@ lines = path.read_text().splitlines()
 lines.insert(start + len(body) - 2, "    assert True")
 path.write_text("\\n".join(lines))
 assert digest() != first, "an executed function does not count"
-name = next(name for name in code.executed_sources(*entries) if name.startswith("hokical.fitting."))
+name = next(name for name in code.executed_sources(*entries) if name.startswith("hokical._fitting."))
 (root / name.replace(".", "/")).with_suffix(".py").unlink()
 try:
     digest()

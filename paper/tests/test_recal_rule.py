@@ -15,10 +15,10 @@ from tests.libraries import NAMES, get_library
 from tests.rules.making import assert_chances, class_counts, make_rows, seeds
 
 import hokical
+from hokical._core.arrays import to_host
+from hokical._core.logits import Logits, as_logits
 from hokical.calibrators import Calibrator, load, make, methods_from_logits
-from hokical.core.arrays import to_host
-from hokical.core.logits import Logits, as_logits
-from hokical.rules.answering import Output, predict_blocks
+from hokical.rules._predicting import Output, predict_blocks
 from hokical_paper.recal import ReCal, ReCalRule, Views
 
 N_TRANSFORMS = 3

@@ -6,9 +6,9 @@ Names are loaded when they are first used, so `import hokical` costs next to not
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hokical.core.arrays import announce_backend
-from hokical.core.optional import import_moved
-from hokical.core.version import VERSION
+from hokical._core.arrays import announce_backend
+from hokical._core.optional import import_moved
+from hokical._core.version import VERSION
 
 if TYPE_CHECKING:
     from hokical import calibrators as calibrators
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from hokical import rules as rules
     from hokical import stability as stability
     from hokical import streams as streams
+    from hokical._core.conversion import from_binary_scores as from_binary_scores
+    from hokical._core.conversion import from_probabilities as from_probabilities
+    from hokical._core.parallel import threads as threads
+    from hokical._core.topk import TopK as TopK
+    from hokical._fitting.noise_selection import select_noise as select_noise
     from hokical.calibrators import AutoCalibrator as AutoCalibrator
     from hokical.calibrators import Calibrator as Calibrator
     from hokical.calibrators import CalibratorFileError as CalibratorFileError
@@ -32,16 +37,11 @@ if TYPE_CHECKING:
     from hokical.calibrators import auto as auto
     from hokical.calibrators import load as load
     from hokical.calibrators import make as make
-    from hokical.core.conversion import from_binary_scores as from_binary_scores
-    from hokical.core.conversion import from_probabilities as from_probabilities
-    from hokical.core.parallel import threads as threads
-    from hokical.core.topk import TopK as TopK
     from hokical.dense import Dense as Dense
-    from hokical.fitting.noise_selection import select_noise as select_noise
     from hokical.guarantees import calibration_bound as calibration_bound
     from hokical.integrations.sklearn import CalibratedClassifier as CalibratedClassifier
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
-    from hokical.report.comparison import compare as compare
+    from hokical.report._comparison import compare as compare
     from hokical.stability import Gaussian as Gaussian
     from hokical.stability import Gumbel as Gumbel
     from hokical.stability import Uniform as Uniform
@@ -78,8 +78,8 @@ for _library, _home in {
     "dask": "hokical.integrations.dask",
     "jax": "hokical.integrations.jax",
     "jaxlib": "hokical.integrations.jax",
-    "ndonnx": "hokical.integrations.onnx.backend",
-    "torch": "hokical.integrations.torch.backend",
+    "ndonnx": "hokical.integrations.onnx._backend",
+    "torch": "hokical.integrations.torch._backend",
 }.items():
     announce_backend(_library, _home)
 

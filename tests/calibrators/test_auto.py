@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hokical
+from hokical._core.logits import as_logits
+from hokical._fitting.averaging import HeldOut, assign_folds, hold_out
+from hokical._fitting.floor import choose_base, with_floor
+from hokical._fitting.partitions import Block
+from hokical._fitting.structured import count_possible, fit_structured
+from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import AutoCalibrator, TemperatureScaling, load, make
-from hokical.core.logits import as_logits
-from hokical.fitting.averaging import HeldOut, assign_folds, hold_out
-from hokical.fitting.floor import choose_base, with_floor
-from hokical.fitting.partitions import Block
-from hokical.fitting.structured import count_possible, fit_structured
-from hokical.fitting.temperature import best_temperature
-from hokical.rules.auto import AutoRule, candidate_probabilities
-from hokical.rules.structured import StructuredRule
-from hokical.stability.api import draw_seed
+from hokical.rules._auto import AutoRule, candidate_probabilities
+from hokical.rules._structured import StructuredRule
+from hokical.stability._api import draw_seed
 
 
 def softmax_world(n, classes=5, temperature=3.0, seed=0):
@@ -144,8 +144,8 @@ def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     logits, labels = softmax_world(600)
     counted, n_examples = count_possible(Block(as_logits(logits), labels, None))
     fit = fit_structured(counted, n_examples, 0.0, 3.0, crossed=True, tol=1e-12, max_iter=99)
-    monkeypatch.setattr("hokical.fitting.averaging.WEIGHED_SIZE", 1000)
-    monkeypatch.setattr("hokical.fitting.averaging.WEIGHED_ROWS", 200)
+    monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_SIZE", 1000)
+    monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_ROWS", 200)
     held = hold_out(counted, n_examples, fit, n_folds=5, random_state=0)
     some = np.arange(0, 600, 3)
     np.testing.assert_array_equal(held.labels, labels[some])

@@ -20,16 +20,16 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_html_repr, get_tags
 
 from hokical import Dense, Gaussian, Hoki, TemperatureScaling
+from hokical._core.logits import Logits
 from hokical.calibrators import make, method_names
-from hokical.calibrators.catalog import (
+from hokical.calibrators._catalog import (
     AUTOMATIC,
     BINARY_ONLY,
     BUILT_IN,
     load_estimator_class,
     methods_from_logits,
 )
-from hokical.calibrators.estimator import Estimator, clone
-from hokical.core.logits import Logits
+from hokical.calibrators._estimator import Estimator, clone
 from tests.conftest import synthetic_logits
 
 NAMES = [*method_names(), "auto"]
@@ -140,7 +140,7 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 import hokical
 from hokical.calibrators import make, methods_from_logits
-from hokical.core.warn import ConvergenceWarning, NotFittedError
+from hokical._core.warn import ConvergenceWarning, NotFittedError
 
 try:
     hokical.CalibratedClassifier
@@ -158,7 +158,7 @@ with warnings.catch_warnings(record=True) as caught:
             pass
         labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
         cal.fit(logits, labels).predict_proba(logits)
-        hokical.calibrators.estimator.clone(cal)
+        hokical.calibrators._estimator.clone(cal)
     make("temps").fit(logits, logits.argmax(axis=1))
 print(ConvergenceWarning in {w.category for w in caught})
 hokical.compare((logits, labels), (logits, labels), methods=["temps"], n_resamples=10)

@@ -13,18 +13,18 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
+from hokical._core.jit import has_compiler
+from hokical._core.logits import as_logits
+from hokical._core.parallel import threads
+from hokical._core.topk import TopK
+from hokical._fitting.descent import Point, descend
+from hokical._fitting.ensemble import MixturePart, column_products, mixture_loss
+from hokical._fitting.kernels import margin_products
+from hokical._fitting.likelihood import FAR, WeightedExamples, count_block
+from hokical._fitting.partitions import Block
+from hokical._fitting.simplex import best_weights, least_on_simplex
+from hokical._fitting.temperature import BOUNDS
 from hokical.calibrators import EnsembleTemperatureScaling, load
-from hokical.core.jit import has_compiler
-from hokical.core.logits import as_logits
-from hokical.core.parallel import threads
-from hokical.core.topk import TopK
-from hokical.fitting.descent import Point, descend
-from hokical.fitting.ensemble import MixturePart, column_products, mixture_loss
-from hokical.fitting.kernels import margin_products
-from hokical.fitting.likelihood import FAR, WeightedExamples, count_block
-from hokical.fitting.partitions import Block
-from hokical.fitting.simplex import best_weights, least_on_simplex
-from hokical.fitting.temperature import BOUNDS
 from tests.conftest import real_logits
 
 REAL = ["cifar10_resnet110", "cifar100_wrn28_10", "mnist_lenet5"]
@@ -256,7 +256,7 @@ def test_threads_and_the_compiled_path_change_nothing(loss, monkeypatch):
         three = EnsembleTemperatureScaling(loss=loss).fit(logits, labels)
     assert one.temperature_ == three.temperature_
     assert_array_equal(one.weights_, three.weights_)
-    monkeypatch.setattr("hokical.core.jit.has_compiler", lambda: False)
+    monkeypatch.setattr("hokical._core.jit.has_compiler", lambda: False)
     portable = EnsembleTemperatureScaling(loss=loss).fit(logits, labels)
     assert_allclose(portable.predict_proba(logits), one.predict_proba(logits), atol=1e-9)
 

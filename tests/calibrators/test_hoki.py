@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform, label_stability, load
-from hokical.fitting.recursion import learn_schedule
-from hokical.stability.stability_table import EXACT_LEVELS, StabilityTable, stability_levels
+from hokical._fitting.recursion import learn_schedule
+from hokical.stability._stability_table import EXACT_LEVELS, StabilityTable, stability_levels
 from tests import references
 from tests.conftest import synthetic_logits
 
@@ -123,7 +123,7 @@ def test_a_fit_broken_off_is_no_fit(overconfident: Data, monkeypatch: pytest.Mon
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hokical.calibrators.hoki.learn_schedule", interrupt)
+    monkeypatch.setattr("hokical.calibrators._hoki.learn_schedule", interrupt)
     with pytest.raises(KeyboardInterrupt):
         cal.fit(logits[:, :4], labels % 4)
     for method in ("predict", "predict_confidence", "predict_proba"):

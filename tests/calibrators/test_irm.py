@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax
 
+from hokical._core.parallel import threads
 from hokical.calibrators import IsotonicMulticlass, load
-from hokical.core.parallel import threads
-from hokical.rules.isotonic import IDENTITY_SHARE
+from hokical.rules._isotonic import IDENTITY_SHARE
 from tests import references
 from tests.conftest import real_logits, synthetic_logits
 
@@ -146,7 +146,7 @@ def test_shifted_rows_and_permuted_classes_change_nothing() -> None:
 def test_chunks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = synthetic_logits(1000, 7, seed=6)
     cal = IsotonicMulticlass().fit(logits, labels)
-    monkeypatch.setattr("hokical.fitting.isotonic._SORT_AT_ONCE", 100)
+    monkeypatch.setattr("hokical._fitting.isotonic._SORT_AT_ONCE", 100)
     with threads(1):
         other = IsotonicMulticlass().fit(logits, labels)
         np.testing.assert_array_equal(other.knots_, cal.knots_)

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical.calibrators import BaseCalibrator, Fit, catalog, make, methods_from_logits
-from hokical.core.logits import Logits, as_logits
+from hokical._core.logits import Logits, as_logits
+from hokical.calibrators import BaseCalibrator, Fit, make, methods_from_logits
+from hokical.calibrators import _catalog as catalog
 from hokical.rules import Rule, TemperatureRule
-from hokical.stability import gumbel
+from hokical.stability import _gumbel as gumbel
 from tests.cli.test_cli import hokical_command
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library

@@ -15,14 +15,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
+from hokical._core.logits import as_logits
+from hokical._core.parallel import threads
+from hokical._fitting import linear_examples
+from hokical._fitting import odir_objective as objective
+from hokical._fitting import odir_search as search
+from hokical._fitting.folds import fold_numbers
+from hokical._fitting.linear_problem import LinearProblem
 from hokical.calibrators import DirichletODIR, MatrixScalingODIR, load
-from hokical.core.logits import as_logits
-from hokical.core.parallel import threads
-from hokical.fitting import linear_examples
-from hokical.fitting import odir_objective as objective
-from hokical.fitting import odir_search as search
-from hokical.fitting.folds import fold_numbers
-from hokical.fitting.linear_problem import LinearProblem
 from tests.conftest import read_pair
 
 METHODS = [MatrixScalingODIR, DirichletODIR]

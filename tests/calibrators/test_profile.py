@@ -14,17 +14,17 @@ from scipy.special import expit, logit
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical import Gaussian, load
-from hokical.calibrators import Hoki, StabilityProfile, make
-from hokical.core.logits import as_logits
-from hokical.core.parallel import threads
-from hokical.core.topk import TopK
-from hokical.fitting.profile_link import (
+from hokical._core.logits import as_logits
+from hokical._core.parallel import threads
+from hokical._core.topk import TopK
+from hokical._fitting.profile_link import (
     PENALTIES,
     error_price,
     fit_link,
     log_losses,
     weigh_candidates,
 )
+from hokical.calibrators import Hoki, StabilityProfile, make
 from hokical.metrics import brier, log_loss
 from tests.conftest import read_pair, synthetic_logits
 

@@ -14,10 +14,10 @@ from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical import make
+from hokical._core.logits import as_logits
+from hokical._fitting.newton_cg import minimize_newton_cg
 from hokical.calibrators import StructuredScaling
-from hokical.core.logits import as_logits
-from hokical.fitting.newton_cg import minimize_newton_cg
-from hokical.rules.structured import structured_features
+from hokical.rules._structured import structured_features
 from tests.conftest import synthetic_logits
 
 

@@ -13,16 +13,16 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
+from hokical._core.jit import has_compiler
+from hokical._core.logits import as_logits
+from hokical._core.parallel import threads
+from hokical._core.topk import TopK
+from hokical._fitting.kernels import margin_moments
+from hokical._fitting.likelihood import FAR, column_moments, count_block
+from hokical._fitting.partitions import Block
+from hokical._fitting.temperature import BOUNDS, best_temperature
 from hokical.calibrators import TemperatureScaling, load
-from hokical.core.jit import has_compiler
-from hokical.core.logits import as_logits
-from hokical.core.parallel import threads
-from hokical.core.topk import TopK
-from hokical.fitting.kernels import margin_moments
-from hokical.fitting.likelihood import FAR, column_moments, count_block
-from hokical.fitting.partitions import Block
-from hokical.fitting.temperature import BOUNDS, best_temperature
-from hokical.rules.softmax import TemperatureRule
+from hokical.rules._softmax import TemperatureRule
 from tests.conftest import real_logits
 
 REAL = ["cifar10_resnet110", "cifar100_wrn28_10", "mnist_lenet5", "cifar10_densenet40"]
@@ -131,7 +131,7 @@ def test_threads_and_the_compiled_path_change_nothing(monkeypatch):
     with threads(3):
         three = TemperatureScaling().fit(logits, labels)
     assert one.temperature_ == three.temperature_
-    monkeypatch.setattr("hokical.core.jit.has_compiler", lambda: False)
+    monkeypatch.setattr("hokical._core.jit.has_compiler", lambda: False)
     portable = TemperatureScaling().fit(logits, labels)
     assert_allclose(portable.temperature_, one.temperature_, rtol=1e-11)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, Hoki, TopK, compare, load
+from hokical._core.logits import as_logits
 from hokical.calibrators import make, methods_from_logits, table
-from hokical.core.logits import as_logits
 from hokical.io import DataFileError, read_examples
 from hokical.metrics import brier
 from tests.conftest import real_logits, synthetic_logits

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Hoki, TopK, make
+from hokical._core.logits import as_logits
 from hokical.calibrators import methods_from_logits
-from hokical.core.logits import as_logits
-from hokical.rules.hoki import Curve, Steps
+from hokical.rules._hoki import Curve, Steps
 from tests.conftest import read_pair, synthetic_logits
 
 LEVELS = 200

@@ -14,13 +14,13 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
+from hokical._core.logits import as_logits
+from hokical._core.parallel import threads
+from hokical._fitting.likelihood import count_block
+from hokical._fitting.newton import minimize_dense
+from hokical._fitting.partitions import Block
+from hokical._fitting.vector_problem import VectorProblem
 from hokical.calibrators import TemperatureScaling, VectorScaling, load
-from hokical.core.logits import as_logits
-from hokical.core.parallel import threads
-from hokical.fitting.likelihood import count_block
-from hokical.fitting.newton import minimize_dense
-from hokical.fitting.partitions import Block
-from hokical.fitting.vector_problem import VectorProblem
 from tests.conftest import real_logits
 
 REAL = ["cifar10_resnet110", "cifar10_lenet5"]
@@ -271,7 +271,7 @@ def test_threads_change_nothing():
 def test_very_many_classes_take_the_other_solver_to_the_same_place(monkeypatch):
     logits, labels = simulated(10, 2000, 6)
     dense = VectorScaling(ridge=1e-4).fit(logits, labels)
-    monkeypatch.setattr("hokical.fitting.vector_problem.DENSE_CLASSES", 0)
+    monkeypatch.setattr("hokical._fitting.vector_problem.DENSE_CLASSES", 0)
     other = VectorScaling(ridge=1e-4).fit(logits, labels)
     assert other.converged_
     assert_allclose(other.log_loss_, dense.log_loss_, atol=1e-8)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical.core.storage import CalibratorFileError
+from hokical._core.storage import CalibratorFileError
 from tests.cli.test_cli import Result, hokical_command, one_line
 from tests.conftest import synthetic_logits
 

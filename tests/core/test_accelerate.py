@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hokical.core.accelerate import accelerated
-from hokical.core.logits import Logits, as_logits
+from hokical._core.accelerate import accelerated
+from hokical._core.logits import Logits, as_logits
 
 
 def make() -> object:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hokical.core import arrays
-from hokical.core.arrays import (
+from hokical._core import arrays
+from hokical._core.arrays import (
     NUMPY,
     Backend,
     announce_backend,
     backend_of,
     float64_scope,
-    to_input_library,
     library_of,
     to_float64,
     to_host,
+    to_input_library,
 )
 from tests.libraries import NAMES, get_library
 

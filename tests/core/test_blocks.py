@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical.core.arrays import NUMPY, Backend
-from hokical.core.blocks import by_blocks, per_row, row_slices, rows_per_block, sum_over_blocks
-from hokical.core.logits import Logits, as_logits
-from hokical.core.parallel import threads
+from hokical._core.arrays import NUMPY, Backend
+from hokical._core.blocks import by_blocks, per_row, row_slices, rows_per_block, sum_over_blocks
+from hokical._core.logits import Logits, as_logits
+from hokical._core.parallel import threads
 from tests.libraries import NAMES, get_library
 
 ROWS = np.random.default_rng(0).normal(size=(101, 7))

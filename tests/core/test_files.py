@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from hokical.core.files import (
+from hokical._core.files import (
     append_line,
     lock_file,
     printable,
@@ -102,7 +102,7 @@ def test_a_lock_is_held_by_one_and_ends_with_its_process(tmp_path: Path) -> None
 
 FULL_DISK = """
 import resource, signal, sys
-from hokical.core.files import append_line, write_text_atomically
+from hokical._core.files import append_line, write_text_atomically
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 for write, name in ((append_line, "log"), (write_text_atomically, "file")):

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hokical.core import jit
-from hokical.core.jit import Kernel, has_kernels, kernel
-from hokical.core.logits import as_logits
+from hokical._core import jit
+from hokical._core.jit import Kernel, has_kernels, kernel
+from hokical._core.logits import as_logits
 
 
 @kernel
@@ -53,7 +53,7 @@ sys.modules["numba"] = None
 import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *a: None if name == "numba" else find(name, *a)
-import hokical.core.jit as jit
+import hokical._core.jit as jit
 jit.find_spec = importlib.util.find_spec
 import numpy as np
 from hokical import Gaussian, Gumbel, Uniform, label_distribution, label_stability
@@ -77,7 +77,7 @@ def test_a_read_only_home_does_not_matter(tmp_path: Path) -> None:
     module = tmp_path / "locked" / "doubling.py"
     module.parent.mkdir()
     module.write_text(
-        "from hokical.core.jit import kernel\n\n@kernel\ndef double(x):\n    return 2.0 * x\n"
+        "from hokical._core.jit import kernel\n\n@kernel\ndef double(x):\n    return 2.0 * x\n"
     )
     script = f"""
 import sys

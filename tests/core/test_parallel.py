@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, label_stability
-from hokical.core.parallel import for_row_blocks, thread_count, threads
+from hokical._core.parallel import for_row_blocks, thread_count, threads
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hokical.core.properties import cached_property, memoize
+from hokical._core.properties import cached_property, memoize
 
 
 def test_a_property_is_computed_once_per_object() -> None:

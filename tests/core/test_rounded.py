@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hokical import from_probabilities, make
-from hokical.core.warn import FitDataWarning
+from hokical._core.warn import FitDataWarning
 
 
 def rounded(digits: int, n_classes: int = 10) -> np.ndarray:

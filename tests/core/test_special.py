@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.polynomial import chebyshev
 from scipy import special as scipy_special
 
-from hokical.core import special
+from hokical._core import special
 from tests.libraries import NAMES, get_library
 
 WIDE = np.concatenate([-np.geomspace(1e-9, 1e4, 3000), [0.0], np.geomspace(1e-9, 37.0, 3000)])

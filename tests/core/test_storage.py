@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform, load
-from hokical.core.files import write_text_atomically
-from hokical.core.storage import (
+from hokical._core.files import write_text_atomically
+from hokical._core.storage import (
     CalibratorFileError,
     fingerprint,
     read_document,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical.core.logits import Logits, Tail, as_logits
-from hokical.core.ranges import range_extremes
-from hokical.core.topk import TopK
+from hokical._core.logits import Logits, Tail, as_logits
+from hokical._core.ranges import range_extremes
+from hokical._core.topk import TopK
 from tests.conftest import topk_rows
 
 

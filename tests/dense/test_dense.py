@@ -16,12 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from hokical import Hoki, load
 from hokical.calibrators import CalibratorFileError, make
 from hokical.dense import Dense, from_dense, open_dense
-from hokical.dense.batches import without_witnesses
-from hokical.io import chunks
-from hokical.stability.noise import Gaussian, Uniform
+from hokical.dense._batches import without_witnesses
+from hokical.io import _chunks as chunks
+from hokical.stability._noise import Gaussian, Uniform
 from hokical.streams import evaluate, from_arrays
 from hokical.streams import fit as fit_stream
-from hokical.streams.partition import StreamedPartition
+from hokical.streams._partition import StreamedPartition
 from tests.same_fits import assert_same_fit
 
 GATHERING = ["irm", "irova_ts", "ms_odir", "dir_odir"]

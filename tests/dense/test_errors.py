@@ -9,7 +9,7 @@ import pytest
 
 from hokical import Hoki
 from hokical.dense import Dense, from_dense
-from hokical.stability.noise import Gaussian
+from hokical.stability._noise import Gaussian
 from tests.dense.test_dense import maps
 
 LOGITS, LABELS = maps(n=2, h=5, w=6)

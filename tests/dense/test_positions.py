@@ -14,8 +14,8 @@ from numpy.testing import assert_array_equal
 from hokical import load
 from hokical.calibrators import make
 from hokical.dense import Dense, from_dense
-from hokical.dense.layout import choose_positions, slabs
-from hokical.io import chunks
+from hokical.dense._layout import choose_positions, slabs
+from hokical.io import _chunks as chunks
 from hokical.streams import evaluate, fit, from_arrays
 
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)

@@ -9,16 +9,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hokical import Hoki
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.dense.batches import without_witnesses
-from hokical.io import chunks
-from hokical.stability.noise import Gaussian, Gumbel
-from hokical.streams.partition import StreamedPartition
+from hokical.dense._batches import without_witnesses
+from hokical.io import _chunks as chunks
+from hokical.stability._noise import Gaussian, Gumbel
+from hokical.streams._partition import StreamedPartition
 from tests.dense.test_dense import counting, maps, quiet_fit
 from tests.same_fits import assert_same_fit
 
 torch = pytest.importorskip("torch")
 
-from hokical.integrations.torch.backend import TorchBackend  # noqa: E402
+from hokical.integrations.torch._backend import TorchBackend  # noqa: E402
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

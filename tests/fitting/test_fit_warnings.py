@@ -12,9 +12,9 @@ from scipy.special import softmax
 from typer.testing import CliRunner
 
 from hokical import Hoki, make
+from hokical._core.warn import FitDataWarning
 from hokical.calibrators import methods_from_logits
 from hokical.cli import app
-from hokical.core.warn import FitDataWarning
 from hokical.streams import fit as fit_stream
 from tests.conftest import synthetic_logits
 
@@ -96,7 +96,7 @@ def test_demo_data_are_free_of_warnings() -> None:
         assert not warnings_of(name, logits, labels)
 
 
-@pytest.mark.filterwarnings("default::hokical.core.warn.FitDataWarning")
+@pytest.mark.filterwarnings("default::hokical._core.warn.FitDataWarning")
 def test_the_command_line_says_it_and_fails_if_strict(tmp_path: Path) -> None:
     logits, labels = synthetic_logits(300, 3, seed=3)
     for name, rows in (("good", logits), ("bad", softmax(logits, axis=1))):
@@ -124,7 +124,7 @@ def test_the_command_line_says_it_and_fails_if_strict(tmp_path: Path) -> None:
     assert "was fitted on" not in other.stderr
 
 
-@pytest.mark.filterwarnings("default::hokical.core.warn.FitDataWarning")
+@pytest.mark.filterwarnings("default::hokical._core.warn.FitDataWarning")
 def test_comparisons_say_it_once_and_not_as_notes() -> None:
     from hokical import compare
 

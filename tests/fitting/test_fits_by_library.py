@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, Gumbel, Uniform, select_noise
+from hokical._core.arrays import backend_of
+from hokical._core.logits import Logits, find_row_maxima
+from hokical._fitting import likelihood
 from hokical.calibrators import BaseCalibrator, make
-from hokical.core.arrays import backend_of
-from hokical.core.logits import Logits, find_row_maxima
-from hokical.fitting import likelihood
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library
 
@@ -97,7 +97,7 @@ def test_the_noise_chosen_in_any_library_is_numpys(library: str, search: Any) ->
 
 @pytest.mark.parametrize("library", OTHERS[:2])
 def test_scouts_are_taken_in_the_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_ROWS", 100)
+    monkeypatch.setattr("hokical._fitting.noise_search._SCOUT_ROWS", 100)
     kind = get_library(library)
     logits, labels, weights = examples()
     expected = select_noise(logits, labels, sample_weight=weights)

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hokical._core.arrays import backend_of
+from hokical._core.logits import Logits, as_logits, find_row_maxima
+from hokical._fitting.folds import number_examples
+from hokical._fitting.likelihood import WeightedExamples, count_block, typical_spread
+from hokical._fitting.partitions import Block
+from hokical._fitting.streamed_examples import StreamedExamples
+from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import BaseCalibrator, make
-from hokical.core.arrays import backend_of
-from hokical.core.logits import Logits, as_logits, find_row_maxima
-from hokical.fitting.folds import number_examples
-from hokical.fitting.likelihood import WeightedExamples, count_block, typical_spread
-from hokical.fitting.partitions import Block
-from hokical.fitting.streamed_examples import StreamedExamples
-from hokical.fitting.temperature import best_temperature
 from tests.conftest import synthetic_logits
 from tests.fitting.test_partitioned_fits import Pieces
 from tests.libraries import get_library

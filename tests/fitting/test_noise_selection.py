@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Gumbel, Uniform, label_stability, select_noise
-from hokical.core.logits import as_logits
-from hokical.fitting import noise_trials
-from hokical.fitting.noise_search import climb, take_places
-from hokical.fitting.noise_selection import one_bin_trial, paper_grid
-from hokical.fitting.noise_trials import Evaluator
-from hokical.fitting.partitions import Block
+from hokical._core.logits import as_logits
+from hokical._fitting import noise_trials
+from hokical._fitting.noise_search import climb, take_places
+from hokical._fitting.noise_selection import one_bin_trial, paper_grid
+from hokical._fitting.noise_trials import Evaluator
+from hokical._fitting.partitions import Block
 from tests.conftest import synthetic_logits
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -192,7 +192,7 @@ def test_bad_options_are_named(options: dict, message: str, overconfident: Data)
 def test_a_bar_is_drawn_on_request(
     overconfident: Data, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hokical.core.progress._SHOW_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("hokical._core.progress._SHOW_AFTER_SECONDS", 0.0)
     select_noise(overconfident[0][:50], overconfident[1][:50], progress=True)
     shown = capsys.readouterr()
     assert "Choosing the noise" in shown.err

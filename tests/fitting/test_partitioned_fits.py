@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Hoki, StabilityProfile, select_noise
+from hokical._core.logits import as_logits
+from hokical._fitting.noise_search import choose_noise
+from hokical._fitting.partitions import Block, Partition, State, join_states
 from hokical.calibrators import BaseCalibrator, make
-from hokical.core.logits import as_logits
-from hokical.fitting.noise_search import choose_noise
-from hokical.fitting.partitions import Block, Partition, State, join_states
 from tests.conftest import synthetic_logits
 
 
@@ -90,8 +90,8 @@ def part_of(array: np.ndarray | None, start: int, stop: int) -> np.ndarray | Non
 def test_the_noise_chosen_in_passes_is_that_in_memory(
     weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hokical.fitting.noise_search._SCOUT_ROWS", 200)
-    monkeypatch.setattr("hokical.fitting.noise_search._SAMPLE_ROWS", 900)
+    monkeypatch.setattr("hokical._fitting.noise_search._SCOUT_ROWS", 200)
+    monkeypatch.setattr("hokical._fitting.noise_search._SAMPLE_ROWS", 900)
     data = examples(3000, weighted)
     pieces = Pieces(*data, 700)
     found = choose_noise(pieces)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from hokical import make
-from hokical.core import jit
-from hokical.core.fast_exp import log_of
-from hokical.core.jit import kernel
-from hokical.core.logits import Logits, as_logits
-from hokical.fitting.floor import floored_values
-from hokical.fitting.kernels import floor_rows
-from hokical.fitting.likelihood import FAR, WeightedExamples
-from hokical.fitting.structured_blocks import (
+from hokical._core import jit
+from hokical._core.fast_exp import log_of
+from hokical._core.jit import kernel
+from hokical._core.logits import Logits, as_logits
+from hokical._fitting.floor import floored_values
+from hokical._fitting.kernels import floor_rows
+from hokical._fitting.likelihood import FAR, WeightedExamples
+from hokical._fitting.structured_blocks import (
     CompiledBlock,
     StructuredBlock,
     make_blocks,

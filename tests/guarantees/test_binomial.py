@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import betainc, betaincinv
 
 from hokical.guarantees import clopper_pearson
-from hokical.guarantees.binomial import chance_of_so_few
+from hokical.guarantees._binomial import chance_of_so_few
 
 TINY = (1e-3, 1e-12, 1e-50, 1e-300)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import calibration_bound
-from hokical.core.bins import bin_index, sum_by
-from hokical.guarantees.bounds import brier_upper_bound
+from hokical._core.bins import bin_index, sum_by
+from hokical.guarantees._bounds import brier_upper_bound
 
 
 def test_values_of_the_derivations() -> None:

@@ -18,19 +18,19 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from typer.testing import CliRunner
 
 from hokical import Gaussian, Hoki, load
+from hokical._core.logits import as_logits
+from hokical._core.storage import CalibratorFileError, read_document, write_document
 from hokical.calibrators import make, methods_from_logits
 from hokical.cli import app
-from hokical.core.logits import as_logits
-from hokical.core.storage import CalibratorFileError, read_document, write_document
 from hokical.guarantees import clopper_pearson
-from hokical.guarantees.binomial import chance_of_so_few
-from hokical.guarantees.score_table import (
+from hokical.guarantees._binomial import chance_of_so_few
+from hokical.guarantees._score_table import (
     NeighbourTable,
     ScoreTable,
     accuracy_intervals,
     group_of_level,
 )
-from hokical.guarantees.scores import (
+from hokical.guarantees._scores import (
     LEVELS,
     confidence_log_odds,
     conservative_levels,
@@ -38,7 +38,7 @@ from hokical.guarantees.scores import (
     level_log_odds,
     score_levels,
 )
-from hokical.guarantees.selective import choose_threshold, fewest_examples, starting_levels
+from hokical.guarantees._selective import choose_threshold, fewest_examples, starting_levels
 from tests.conftest import synthetic_logits
 
 TEMPERATURE = 3.0
@@ -134,7 +134,7 @@ def test_levels_rise_and_start_where_they_say() -> None:
 
 
 def test_scores_of_top_k_are_those_of_its_softmax() -> None:
-    topk = pytest.importorskip("hokical.core.topk")
+    topk = pytest.importorskip("hokical._core.topk")
     values, _ = synthetic_logits(40, 8, seed=5, stretch=1.0)
     best = np.argsort(-values, axis=1)[:, :3]
     seen = as_logits(topk.TopK(np.take_along_axis(values, best, axis=1), best, 8))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hokical.core.jit import FEW_CLASSES, has_compiler
-from hokical.core.logits import as_logits
-from hokical.guarantees.scores import label_log_odds, rest_sums
+from hokical._core.jit import FEW_CLASSES, has_compiler
+from hokical._core.logits import as_logits
+from hokical.guarantees._scores import label_log_odds, rest_sums
 
 
 def rows(seed: int, scale: float, dtype: str) -> np.ndarray:

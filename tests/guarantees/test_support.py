@@ -11,9 +11,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hokical import Gaussian, Hoki, TopK, load, make
+from hokical._core.logits import as_logits
 from hokical.calibrators import methods_from_logits
-from hokical.core.logits import as_logits
-from hokical.guarantees.support import Support
+from hokical.guarantees._support import Support
 from hokical.streams import fit as fit_stream
 from tests.conftest import QUICK, synthetic_logits
 

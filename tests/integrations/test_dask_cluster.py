@@ -18,7 +18,7 @@ from hokical import Gaussian, Hoki, metrics
 from hokical.calibrators import make
 from hokical.cli import app
 from hokical.integrations.dask import on_cluster
-from hokical.streams.parts import PartTask, apply_parts, plan_parts
+from hokical.streams._parts import PartTask, apply_parts, plan_parts
 from tests.conftest import synthetic_logits
 from tests.streams.test_sources import write_parquet
 

@@ -204,7 +204,7 @@ def test_a_header_that_passes_for_a_label(tmp_path: Path) -> None:
 def test_a_pickle_names_the_package_that_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hokical.io.plugins.entry_points", lambda **options: ())
+    monkeypatch.setattr("hokical.io._plugins.entry_points", lambda **options: ())
     path = tmp_path / "a.p"
     path.write_bytes(pickle.dumps({"logits": VAL[0]}))
     with pytest.raises(DataFileError, match=r"is a pickle, .*pip install hokical-paper"):

@@ -14,9 +14,9 @@ import pytest
 
 from hokical.calibrators import make
 from hokical.io import DataFileError, read_examples
-from hokical.io.errors import report_damage
-from hokical.io.numpy_files import open_zarr
-from hokical.io.opening import open_source
+from hokical.io._errors import report_damage
+from hokical.io._numpy_files import open_zarr
+from hokical.io._opening import open_source
 from hokical.streams import fit
 from tests.conftest import synthetic_logits
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hokical.io import DataFileError, read_examples
-from hokical.io.names import FileSplit
+from hokical.io._names import FileSplit
 from tests.io.samples import LIBRARIES, TEST, VAL, WRITERS, write_npz
 
 PARTS: dict[FileSplit, tuple[np.ndarray, np.ndarray]] = {"val": VAL, "test": TEST}

@@ -22,7 +22,7 @@ from hokical.metrics import (
     sharpness,
     split_sums,
 )
-from hokical.metrics.binned_sums import exact_sums, total
+from hokical.metrics._binned_sums import exact_sums, total
 
 from . import twins
 

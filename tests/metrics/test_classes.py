@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from hokical.metrics import ClassSums, class_table, ece, summary
-from hokical.metrics.by_class import gap_p_values, holm
+from hokical.metrics._by_class import gap_p_values, holm
 
 
 def shifted_model(n: int, share: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hokical.metrics import ks_error, smooth_ece
-from hokical.metrics.ranking import RankedExamples, rank
-from hokical.metrics.smooth import cells_for, grid_masses, own_bandwidth
+from hokical.metrics._ranking import RankedExamples, rank
+from hokical.metrics._smooth import cells_for, grid_masses, own_bandwidth
 
 from . import twins
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hokical import metrics
 from hokical.calibrators import make
-from hokical.metrics.sums import N_LEVELS, FullSums, MetricSums, confidence_level, level_confidence
+from hokical.metrics._sums import N_LEVELS, FullSums, MetricSums, confidence_level, level_confidence
 from hokical.streams import evaluate, from_arrays
 
 EXACT = ["ece", "mce", "debiased_ece", "brier", "refinement"]
@@ -92,7 +92,7 @@ def test_ordered_metrics_of_an_overconfident_network(resnet110, stretch: float) 
 
 
 def test_binned_metrics_build_no_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hokical.metrics.sums.confidence_level", None)
+    monkeypatch.setattr("hokical.metrics._sums.confidence_level", None)
     data = scores(100, 1)
     for name in [*EXACT, "sharpness", "log_loss"]:
         getattr(metrics, name)(cut(data, [40]))
@@ -137,7 +137,7 @@ def test_chunks_of_which_nothing_counts(name: str) -> None:
 
 def test_evaluating_blocks_of_which_nothing_counts(overconfident, monkeypatch) -> None:
     logits, labels = overconfident
-    monkeypatch.setattr("hokical.streams.evaluation.block_rows", lambda n_classes: 500)
+    monkeypatch.setattr("hokical.streams._evaluation.block_rows", lambda n_classes: 500)
     weights = np.where(np.arange(3000) < 1200, 0, 2)
     cal = make("temps").fit(logits, labels)
     found = evaluate(cal, from_arrays(logits, labels, weights), full=True)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 
 from hokical import calibration_bound, metrics
-from hokical.metrics import resample
-from hokical.metrics.examples import Examples, Predictions, as_examples
-from hokical.metrics.resample import Resampler, block_means, class_cells, top_statistics
-from hokical.metrics.sums import full_losses, full_squares, top_losses
+from hokical.metrics import _resample as resample
+from hokical.metrics._examples import Examples, Predictions, as_examples
+from hokical.metrics._resample import Resampler, block_means, class_cells, top_statistics
+from hokical.metrics._sums import full_losses, full_squares, top_losses
 
 from . import twins
 
@@ -161,7 +161,7 @@ def test_full_vector_metrics_join_on_request() -> None:
 
 
 def test_too_much_classwise_work_gives_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hokical.metrics.summaries.CLASSWISE_CELLS", 1000)
+    monkeypatch.setattr("hokical.metrics._summaries.CLASSWISE_CELLS", 1000)
     result = metrics.summary(**data_with_classes(100, 3), n_resamples=10)
     assert math.isnan(result["classwise_ece"].low)
     assert result["brier_full"].low < result["brier_full"].high

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from hokical.core.bins import bin_index
+from hokical._core.bins import bin_index
 from hokical.monitoring import Reference
-from hokical.monitoring.drift import BLOCK, STAKES, Evidence, allowances
-from hokical.monitoring.reference import input_drift
+from hokical.monitoring._drift import BLOCK, STAKES, Evidence, allowances
+from hokical.monitoring._reference import input_drift
 from tests.monitoring.streams import reference, stream
 
 N_BINS = 15

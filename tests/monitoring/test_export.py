@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hokical import CalibrationMonitor, Hoki
-from hokical.core.storage import CalibratorFileError, read_document, write_document
+from hokical._core.storage import CalibratorFileError, read_document, write_document
 from hokical.monitoring import draw_history, prometheus_text, read_history
 from tests.cli.test_cli import hokical_command, one_line
 from tests.conftest import synthetic_logits

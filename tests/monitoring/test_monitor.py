@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hokical import CalibrationMonitor, Hoki
+from hokical._core.storage import CalibratorFileError
 from hokical.calibrators import make
-from hokical.core.storage import CalibratorFileError
 from hokical.metrics import BinnedSums, ece
 from hokical.monitoring import Reference
-from hokical.monitoring.status import window_numbers
+from hokical.monitoring._status import window_numbers
 from tests.conftest import synthetic_logits
 from tests.monitoring.streams import exact_state, reference, stream
 

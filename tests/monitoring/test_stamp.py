@@ -11,7 +11,7 @@ import hokical
 from hokical import CalibrationMonitor, Gaussian, Hoki
 from hokical.calibrators import make, methods_from_logits
 from hokical.monitoring import Reference
-from hokical.monitoring.watching import Stamp
+from hokical.monitoring._watching import Stamp
 from tests.conftest import QUICK, synthetic_logits
 from tests.monitoring.streams import exact_state, reference
 

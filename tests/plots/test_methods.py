@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, Hoki, select_noise
-from hokical.core.bins import bin_index
+from hokical._core.bins import bin_index
 from hokical.metrics import summary
 from hokical.plots import (
     ErrorAgainstVariance,

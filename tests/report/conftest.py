@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hokical.report.comparison import Comparison, compare
+from hokical.report._comparison import Comparison, compare
 from tests.conftest import synthetic_logits
 
 

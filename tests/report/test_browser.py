@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hokical.report import report_data, write_report
-from hokical.report.comparison import Comparison
+from hokical.report._comparison import Comparison
 
 pytest.importorskip("selenium", reason="selenium is not installed")
 

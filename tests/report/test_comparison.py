@@ -15,7 +15,7 @@ import pytest
 from hokical import Hoki, TemperatureScaling, TopK, compare, make
 from hokical.calibrators import table
 from hokical.demo import demo_logits
-from hokical.report.comparison import Comparison
+from hokical.report._comparison import Comparison
 from tests.conftest import synthetic_logits
 
 

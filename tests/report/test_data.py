@@ -10,7 +10,7 @@ import pytest
 
 from hokical.metrics import ece, selective_risk
 from hokical.report import report_data
-from hokical.report.comparison import Comparison, compare
+from hokical.report._comparison import Comparison, compare
 from tests.conftest import synthetic_logits
 
 

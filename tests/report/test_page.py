@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hokical.report import render_page, report_data, write_report
-from hokical.report.comparison import Comparison
+from hokical.report._comparison import Comparison
 
 HOSTILE = '</script><img src=x onerror="document.title=1">&<!--'
 

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
-from hokical.rules.familiar import Novelty
-from hokical.rules.hoki import Curve, Steps
-from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability.sampled import Draws
-from hokical.stability.stability_table import EXACT_LEVELS
+from hokical.rules._hoki import Curve, Steps
+from hokical.rules._novelty import Novelty
+from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability._sampled import Draws
+from hokical.stability._stability_table import EXACT_LEVELS
 
 Generator = np.random.Generator
 FAMILIES = (Gaussian, Uniform, Gumbel)

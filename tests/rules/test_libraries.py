@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from hokical.core.arrays import to_host
-from hokical.core.logits import Logits, as_logits
+from hokical._core.arrays import to_host
+from hokical._core.logits import Logits, as_logits
 from hokical.rules import Rule
-from hokical.rules.answering import predict_blocks
+from hokical.rules._predicting import predict_blocks
 from tests.rules.making import (
     NAMES,
     assert_chances,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from hokical.core.arrays import backend_of, to_float64
-from hokical.core.logits import Logits, as_logits
+from hokical._core.arrays import backend_of, to_float64
+from hokical._core.logits import Logits, as_logits
 from hokical.rules import Rule
-from hokical.rules.answering import predict_blocks, predict_unchecked
+from hokical.rules._predicting import predict_blocks, predict_unchecked
 from tests.rules.making import NAMES, make_case, seeds
 
 ndonnx = pytest.importorskip("ndonnx")

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from hokical.core.logits import as_logits
-from hokical.core.storage import CalibratorFileError, read_document, write_document
+from hokical._core.logits import as_logits
+from hokical._core.storage import CalibratorFileError, read_document, write_document
 from hokical.rules import Rule
-from hokical.rules.answering import predict_blocks
+from hokical.rules._predicting import predict_blocks
 from tests.rules.making import (
     NAMES,
     assert_chances,

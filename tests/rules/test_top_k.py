@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from hokical.core.logits import as_logits
-from hokical.core.topk import TopK
+from hokical._core.logits import as_logits
+from hokical._core.topk import TopK
 from hokical.rules import HokiRule, Rule
-from hokical.rules.answering import predict_blocks
-from hokical.rules.hoki import Curve
-from hokical.stability.stability_table import EXACT_LEVELS
+from hokical.rules._hoki import Curve
+from hokical.rules._predicting import predict_blocks
+from hokical.stability._stability_table import EXACT_LEVELS
 from tests.rules.making import NAMES, assert_chances, make_noise, make_rule, seeds
 
 TOP_K_NAMES = [name for name in NAMES if make_rule(name, 0, 3).accepts_top_k]
@@ -59,7 +59,10 @@ def test_probabilities_of_all_classes(name: str, keep_rest: bool, seed: int) -> 
     """Rows sum to 1, and the label has its confidence."""
     rows, best = rows_and_best(seed, keep_rest)
     rule = make_top_k_rule(name, seed, rows.shape[1])
-    proba, confidence = predict_blocks(rule, "proba", best), predict_blocks(rule, "confidence", best)
+    proba, confidence = (
+        predict_blocks(rule, "proba", best),
+        predict_blocks(rule, "confidence", best),
+    )
     assert proba.shape == rows.shape
     assert_chances(proba)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-9)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from hokical.core.logits import as_logits
+from hokical._core.logits import as_logits
 from hokical.rules import HokiRule, VectorRule
-from hokical.rules.answering import predict_blocks
-from hokical.rules.hoki import Curve, Steps
-from hokical.rules.sharing import distribute_remainder, distribute_remainder_portably
-from hokical.stability.stability_table import EXACT_LEVELS
+from hokical.rules._hoki import Curve, Steps
+from hokical.rules._predicting import predict_blocks
+from hokical.rules._sharing import distribute_remainder, distribute_remainder_portably
+from hokical.stability._stability_table import EXACT_LEVELS
 from tests.rules import twins
 from tests.rules.making import (
     NAMES,
@@ -37,7 +37,10 @@ def test_probabilities_and_confidence(name: str, seed: int, n_classes: int) -> N
     rule = make_rule(name, seed, n_classes)
     rows = ordinary_rows(seed, rule.n_classes or n_classes)
     logits = as_logits(rows)
-    proba, confidence = predict_blocks(rule, "proba", logits), predict_blocks(rule, "confidence", logits)
+    proba, confidence = (
+        predict_blocks(rule, "proba", logits),
+        predict_blocks(rule, "confidence", logits),
+    )
     # Keys are float32: where the two round to neighbours, they differ by a slope times 6e-8.
     tolerance = 1e-5 if name in ("irm", "irova_ts", "floored") else 1e-10
     for i, row in enumerate(rows):
@@ -52,7 +55,10 @@ def test_hoki_is_its_link_at_the_stability(seed: int, n_classes: int) -> None:
     """The stability itself is compared with its twins elsewhere; draws are counted here."""
     rule, rows = make_rule("hoki", seed, n_classes), ordinary_rows(seed, n_classes)
     logits = as_logits(rows)
-    confidence, proba = predict_blocks(rule, "confidence", logits), predict_blocks(rule, "proba", logits)
+    confidence, proba = (
+        predict_blocks(rule, "confidence", logits),
+        predict_blocks(rule, "proba", logits),
+    )
     exact = rule.noise.stability(logits)
     for i, row in enumerate(rows):
         stability = None if rule.draws is not None else float(exact[i])
@@ -148,4 +154,6 @@ def test_sharing_in_place(seed: int, n_classes: int) -> None:
     shares[0] *= 1e-299 if seed % 2 else 1.0
     confidence = rng.uniform(size=logits.n_rows)
     slow = distribute_remainder_portably(logits, confidence, shares, 0.7)
-    np.testing.assert_allclose(distribute_remainder(logits, confidence, shares, 0.7), slow, rtol=1e-12)
+    np.testing.assert_allclose(
+        distribute_remainder(logits, confidence, shares, 0.7), slow, rtol=1e-12
+    )

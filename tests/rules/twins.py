@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit, log_softmax, softmax
 
 from hokical import rules
-from hokical.rules.hoki import Steps
+from hokical.rules._hoki import Steps
 from tests.references import gaussian_distribution, gaussian_stability, uniform_stability
 
 Row = np.ndarray

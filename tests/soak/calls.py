@@ -21,8 +21,8 @@ from hokical import TopK, label_distribution, label_stability, load, make
 from hokical.calibrators import methods_from_logits
 from hokical.guarantees import calibration_bound
 from hokical.monitoring import CalibrationMonitor, prometheus_text
-from hokical.report.page import json_for_script
-from hokical.stability.noise import Gaussian, Gumbel, Uniform
+from hokical.report._page import json_for_script
+from hokical.stability._noise import Gaussian, Gumbel, Uniform
 from tests.conftest import synthetic_logits
 from tests.references import gaussian_stability, uniform_stability
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from hokical import CalibrationMonitor, CalibratorFileError, load
-from hokical.core.storage import fingerprint
+from hokical._core.storage import fingerprint
 from hokical.io import DataFileError, read_examples
-from hokical.io.opening import open_source
+from hokical.io._opening import open_source
 from hokical.monitoring import read_history
 from tests.io.samples import VAL, WRITERS, write_csv
 

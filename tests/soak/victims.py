@@ -18,7 +18,8 @@ import numpy as np
 
 from hokical import CalibrationMonitor, Gaussian, Hoki, load
 from hokical.calibrators import make
-from hokical.io import chunks, write_npz
+from hokical.io import _chunks as chunks
+from hokical.io import write_npz
 from hokical.streams import (
     CheckpointError,
     PartTask,

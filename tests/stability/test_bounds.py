@@ -10,9 +10,9 @@ from scipy.optimize import brentq, linprog
 from scipy.special import log_ndtr, softmax
 
 from hokical import TopK, label_distribution, label_stability, stability_bounds
-from hokical.core.parallel import threads
-from hokical.stability.hidden_classes import chord_end, concave_from, highest_mean
-from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
+from hokical._core.parallel import threads
+from hokical.stability._hidden_classes import chord_end, concave_from, highest_mean
+from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from tests.conftest import synthetic_logits, topk_rows
 
 NOISES = [Gaussian(0.3), Gaussian(1.5), Gaussian(8.0), Uniform(0, 1), Uniform(-4, 4), Gumbel(0.6)]

@@ -14,21 +14,19 @@ from hypothesis import strategies as st
 from numpy.polynomial.chebyshev import chebval, chebvander
 from numpy.polynomial.polynomial import polyval
 
-from hokical.core.logits import Logits, as_logits
-from hokical.core.topk import TopK
-from hokical.stability import (
-    compiled,
-    gaussian,
-    gumbel,
-    profile,
-    profile_host,
-    sampled,
-    uniform,
-)
-from hokical.stability.compiled_kernels import uniform_stability
-from hokical.stability.noise import Gaussian, Uniform
-from hokical.stability.sampled import Draws
-from hokical.stability.tables import (
+from hokical._core.logits import Logits, as_logits
+from hokical._core.topk import TopK
+from hokical.stability import _compiled as compiled
+from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
+from hokical.stability import _profile as profile
+from hokical.stability import _profile_host as profile_host
+from hokical.stability import _sampled as sampled
+from hokical.stability import _uniform as uniform
+from hokical.stability._compiled_kernels import uniform_stability
+from hokical.stability._noise import Gaussian, Uniform
+from hokical.stability._sampled import Draws
+from hokical.stability._tables import (
     POWER_PARTS,
     TAIL_LIMIT,
     gaussian_quadrature,
@@ -189,7 +187,7 @@ def test_a_buffer_that_changes_meanwhile_writes_nowhere_else(tmp_path: Path) -> 
     """Row maxima of other numbers: margins are negative, or beyond all buckets."""
     script = """
 import numpy as np
-from hokical.stability.compiled_kernels import uniform_stability, count_survivals, TILE
+from hokical.stability._compiled_kernels import uniform_stability, count_survivals, TILE
 block = np.random.default_rng(0).normal(size=(50, 40))
 out = np.empty(50)
 for top in (-1e300, -5.0, 0.0, 1e300, np.nan, -np.inf, np.inf):

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical.core.logits import as_logits
-from hokical.stability import gaussian, gumbel, uniform
-from hokical.stability.profile import log_odds_and_profile
+from hokical._core.logits import as_logits
+from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
+from hokical.stability import _uniform as uniform
+from hokical.stability._profile import log_odds_and_profile
 
 torch = pytest.importorskip("torch")
 

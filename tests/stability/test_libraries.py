@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hokical import label_distribution, label_stability, stability_bounds
-from hokical.core.arrays import Backend, backend_of, to_float64
-from hokical.core.logits import Logits, as_logits
-from hokical.stability import gaussian, gumbel, uniform
-from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability.profile import log_odds_and_profile
-from hokical.stability.sampled import Draws, survivals
+from hokical._core.arrays import Backend, backend_of, to_float64
+from hokical._core.logits import Logits, as_logits
+from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
+from hokical.stability import _uniform as uniform
+from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability._profile import log_odds_and_profile
+from hokical.stability._sampled import Draws, survivals
 from tests.libraries import NAMES, get_library
 
 Solver = Callable[[Logits], Any]

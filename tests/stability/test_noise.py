@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from hokical.core import portable as _portable
-from hokical.stability.noise import (
+from hokical._core import portable as _portable
+from hokical.stability._noise import (
     FAMILIES,
     Gaussian,
     Gumbel,

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr, logsumexp
 
 from hokical import label_stability
-from hokical.core.logits import Logits, as_logits
-from hokical.core.parallel import threads
-from hokical.core.topk import TopK
-from hokical.stability import profile
-from hokical.stability.noise import Gaussian
+from hokical._core.logits import Logits, as_logits
+from hokical._core.parallel import threads
+from hokical._core.topk import TopK
+from hokical.stability import _profile as profile
+from hokical.stability._noise import Gaussian
 from tests.conftest import random_rows
 
 

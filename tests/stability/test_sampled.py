@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hokical import TopK, label_stability
-from hokical.core.logits import as_logits
-from hokical.core.storage import CalibratorFileError, read_document, write_document
-from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability.sampled import Draws, survivals
+from hokical._core.logits import as_logits
+from hokical._core.storage import CalibratorFileError, read_document, write_document
+from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability._sampled import Draws, survivals
 from tests.conftest import random_rows
 
 NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy import special
 
 from hokical import label_distribution, label_stability
-from hokical.core.parallel import threads
-from hokical.stability import gaussian, uniform
-from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
+from hokical._core.parallel import threads
+from hokical.stability import _gaussian as gaussian
+from hokical.stability import _uniform as uniform
+from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from tests import references
 from tests.conftest import random_rows
 

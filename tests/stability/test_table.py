@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical.core.storage import CalibratorFileError, read_document, write_document
+from hokical._core.storage import CalibratorFileError, read_document, write_document
 from hokical.stability import StabilityTable
 
 

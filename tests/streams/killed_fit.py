@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from hokical.calibrators import make
-from hokical.io import chunks
-from hokical.stability.noise import Gaussian
+from hokical.io import _chunks as chunks
+from hokical.stability._noise import Gaussian
 from hokical.streams import fit, from_chunks
 
 N_CHUNKS, CHUNK_ROWS = 16, 250

@@ -11,7 +11,7 @@ import pytest
 
 from hokical import Hoki
 from hokical.calibrators import make
-from hokical.stability.noise import Gaussian
+from hokical.stability._noise import Gaussian
 from hokical.streams import CheckpointError, fit, from_arrays, from_chunks
 from tests.streams import killed_fit
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hokical import Hoki, load
+from hokical._core import memory
+from hokical._core.logits import as_logits
+from hokical._core.parallel import threads
+from hokical._fitting import noise_search
+from hokical._fitting.likelihood import count_block, mean_margins
+from hokical._fitting.partitions import Block
+from hokical._fitting.streamed_examples import StreamedExamples
 from hokical.calibrators import make, methods_from_logits
-from hokical.core import memory
-from hokical.core.logits import as_logits
-from hokical.core.parallel import threads
-from hokical.fitting import noise_search
-from hokical.fitting.likelihood import count_block, mean_margins
-from hokical.fitting.partitions import Block
-from hokical.fitting.streamed_examples import StreamedExamples
-from hokical.stability.noise import Gaussian, Uniform
+from hokical.stability._noise import Gaussian, Uniform
 from hokical.streams import fit, from_arrays, from_chunks, open_source, partial_fit, predict
-from hokical.streams.partition import StreamedPartition
+from hokical.streams._partition import StreamedPartition
 from tests.conftest import synthetic_logits
 from tests.same_fits import assert_same_fit
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from hokical import Calibrator, Hoki
 from hokical.cli import app
-from hokical.io.errors import DataFileError
-from hokical.stability.noise import Gaussian
-from hokical.streams.parts import PartTask, apply_parts, plan_parts
+from hokical.io._errors import DataFileError
+from hokical.stability._noise import Gaussian
+from hokical.streams._parts import PartTask, apply_parts, plan_parts
 from tests.streams.test_sources import write_parquet
 
 pytest.importorskip("pyarrow")

@@ -13,7 +13,7 @@ from hokical import Hoki, TopK
 from hokical.calibrators import make
 from hokical.io import DataFileError
 from hokical.metrics import summary
-from hokical.stability.noise import Gaussian
+from hokical.stability._noise import Gaussian
 from hokical.streams import (
     CheckpointError,
     evaluate,
@@ -23,7 +23,7 @@ from hokical.streams import (
     predict,
     predict_to,
 )
-from hokical.streams.parts import PartJob, PartTask, apply_parts, plan_parts
+from hokical.streams._parts import PartJob, PartTask, apply_parts, plan_parts
 from tests.streams.test_checkpoint import Stopped, batches
 from tests.streams.test_sources import write_parquet
 

@@ -13,10 +13,10 @@ from numpy.testing import assert_array_equal
 from hokical import Hoki
 from hokical.calibrators import make
 from hokical.io import DataFileError
-from hokical.io.chunks import Chunk, block_rows, reblock, skip_rows
-from hokical.io.datasets import TableSource
-from hokical.io.sources import IteratorSource
-from hokical.stability.noise import Gaussian
+from hokical.io._chunks import Chunk, block_rows, reblock, skip_rows
+from hokical.io._datasets import TableSource
+from hokical.io._sources import IteratorSource
+from hokical.stability._noise import Gaussian
 from hokical.streams import ChunkSource, fit, from_arrays, from_chunks, open_source
 
 

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hokical.core.files import write_text_atomically
+from hokical._core.files import write_text_atomically
 from hokical.io import DataFileError
 from hokical_paper import experiments
 from hokical_paper.code import code_digest

@@ -27,8 +27,8 @@ from hokical_paper.suite import Pair
 from hokical_paper.theory import bound_facts, sufficiency_facts
 
 if TYPE_CHECKING:
-    from hokical.fitting.noise_selection import NoiseSelection
-    from hokical.stability.noise import Noise
+    from hokical._fitting.noise_selection import NoiseSelection
+    from hokical.stability._noise import Noise
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

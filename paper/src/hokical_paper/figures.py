@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hokical.plots import draw_reliability
-from hokical.plots.axes import GREY
+from hokical.plots._axes import GREY
 from hokical_paper.methods import AUTO, EXACT, OWN_METHODS, SAMPLED, title_of
 from hokical_paper.panels import add_legend, legend_below, make_panels
 from hokical_paper.published import BIN_COUNTS, number_for

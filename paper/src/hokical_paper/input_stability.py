@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.fitting.recursion import learn_schedule
-from hokical.rules.hoki import Curve, Steps
-from hokical.stability.stability_table import EXACT_LEVELS, StabilityTable, stability_levels
+from hokical._fitting.recursion import learn_schedule
+from hokical.rules._hoki import Curve, Steps
+from hokical.stability._stability_table import EXACT_LEVELS, StabilityTable, stability_levels
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from hokical import label_stability, select_noise
 
 if TYPE_CHECKING:
-    from hokical.fitting.noise_selection import NoiseSelection
+    from hokical._fitting.noise_selection import NoiseSelection
 
 #: Settings whose exact spread is below this share of the best are not sampled.
 WITHIN_REACH = 0.9

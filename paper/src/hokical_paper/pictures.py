@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from hokical.core.files import replace_file
+from hokical._core.files import replace_file
 from hokical_paper import figures
 from hokical_paper.code import code_digest
 from hokical_paper.published import row_for

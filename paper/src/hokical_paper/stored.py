@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hokical.core.files import write_text_atomically
-from hokical.io.errors import DataFileError, report_damage
+from hokical._core.files import write_text_atomically
+from hokical.io._errors import DataFileError, report_damage
 from hokical_paper.render import to_markdown
 from hokical_paper.table_data import Cell, Row, Table
 

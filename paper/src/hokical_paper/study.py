@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from hokical import from_probabilities
+from hokical._core.files import write_text_atomically
+from hokical._core.logits import Logits
+from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators import make
-from hokical.calibrators.catalog import AUTOMATIC, BUILT_IN, load_estimator_class
-from hokical.core.files import write_text_atomically
-from hokical.core.logits import Logits
-from hokical.core.types import FloatArray, IntArray
+from hokical.calibrators._catalog import AUTOMATIC, BUILT_IN, load_estimator_class
 from hokical_paper.code import code_digest
 from hokical_paper.study_peers import PEERS
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical.core.types import FloatArray
+from hokical._core.types import FloatArray
 from hokical_paper.given_scores import scores_as_classifier
 
 #: Their methods take probabilities and most cannot take 0.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical.core.types import FloatArray
+from hokical._core.types import FloatArray
 from hokical_paper.study import SCORES, Outcome
 
 BASE = "uncalibrated"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hokical.plots.axes import BLUE, ORANGE
+from hokical.plots._axes import BLUE, ORANGE
 from hokical_paper.methods import EXACT, SAMPLED
 
 _RED, _GREEN = "#a03040", "#2f7d4f"

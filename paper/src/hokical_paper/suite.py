@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.io.errors import DataFileError, report_damage
+from hokical.io._errors import DataFileError, report_damage
 from hokical_paper.pair_data import PairData, build_pair_data
 
 FORMAT = 1
@@ -159,7 +159,7 @@ def open_suite(folder: str | os.PathLike[str] | None = None) -> Suite:
     >>> open_suite("nowhere")
     Traceback (most recent call last):
     ...
-    hokical.io.errors.DataFileError: nowhere: no logit suite here: looked for manifest.json in...
+    hokical.io._errors.DataFileError: nowhere: no logit suite here: looked for manifest.json in...
     """
     found = find_suite(folder)
     path = found / MANIFEST

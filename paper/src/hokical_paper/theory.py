@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from hokical import Hoki
-from hokical.fitting.sufficiency import SufficiencyGap, measure_sufficiency
-from hokical.guarantees.bounds import Method, calibration_bound
+from hokical._fitting.sufficiency import SufficiencyGap, measure_sufficiency
+from hokical.guarantees._bounds import Method, calibration_bound
 from hokical.metrics import brier, ece
-from hokical.rules.hoki import Curve, Steps
+from hokical.rules._hoki import Curve, Steps
 from hokical_paper.pair_data import PairData
 
 #: After which steps of the recursion Theorem 1 is measured, besides the last.

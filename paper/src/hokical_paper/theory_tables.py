@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hokical.plots.axes import BLUE, GREY, ORANGE
+from hokical.plots._axes import BLUE, GREY, ORANGE
 from hokical_paper.methods import EXACT
 from hokical_paper.panels import add_legend, make_panels
 from hokical_paper.results import Results

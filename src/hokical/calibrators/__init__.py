@@ -6,40 +6,40 @@ Names are imported on first use, so a loaded calibrator answers without scikit-l
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.catalog import (
+from hokical._core.optional import import_moved
+from hokical._core.storage import CalibratorFileError
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._catalog import (
     AUTOMATIC,
     BUILT_IN,
     method_names,
     methods_from_logits,
     register,
 )
-from hokical.calibrators.fitted import FittedCalibrator, load
-from hokical.core.optional import import_moved
-from hokical.core.storage import CalibratorFileError
+from hokical.calibrators._fitted import FittedCalibrator, load
 
 if TYPE_CHECKING:
-    from hokical.calibrators.automatic import AutoCalibrator as AutoCalibrator
-    from hokical.calibrators.automatic import auto as auto
-    from hokical.calibrators.base import BaseCalibrator as BaseCalibrator
-    from hokical.calibrators.base import Fit as Fit
-    from hokical.calibrators.binary import BetaCalibration as BetaCalibration
-    from hokical.calibrators.binary import PlattScaling as PlattScaling
-    from hokical.calibrators.binary import VennAbers as VennAbers
-    from hokical.calibrators.ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
-    from hokical.calibrators.hoki import Hoki as Hoki
-    from hokical.calibrators.isotonic import IsotonicMulticlass as IsotonicMulticlass
-    from hokical.calibrators.isotonic import IsotonicOneVsAllTS as IsotonicOneVsAllTS
-    from hokical.calibrators.odir import DirichletODIR as DirichletODIR
-    from hokical.calibrators.odir import MatrixScalingODIR as MatrixScalingODIR
-    from hokical.calibrators.profile import StabilityProfile as StabilityProfile
-    from hokical.calibrators.registry import make as make
-    from hokical.calibrators.registry import make_seeded as make_seeded
-    from hokical.calibrators.registry import table as table
-    from hokical.calibrators.structured import StructuredScaling as StructuredScaling
-    from hokical.calibrators.temps import TemperatureScaling as TemperatureScaling
-    from hokical.calibrators.temps import Uncalibrated as Uncalibrated
-    from hokical.calibrators.vecs import VectorScaling as VectorScaling
+    from hokical.calibrators._automatic import AutoCalibrator as AutoCalibrator
+    from hokical.calibrators._automatic import auto as auto
+    from hokical.calibrators._base import BaseCalibrator as BaseCalibrator
+    from hokical.calibrators._base import Fit as Fit
+    from hokical.calibrators._binary import BetaCalibration as BetaCalibration
+    from hokical.calibrators._binary import PlattScaling as PlattScaling
+    from hokical.calibrators._binary import VennAbers as VennAbers
+    from hokical.calibrators._ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
+    from hokical.calibrators._hoki import Hoki as Hoki
+    from hokical.calibrators._isotonic import IsotonicMulticlass as IsotonicMulticlass
+    from hokical.calibrators._isotonic import IsotonicOneVsAllTS as IsotonicOneVsAllTS
+    from hokical.calibrators._odir import DirichletODIR as DirichletODIR
+    from hokical.calibrators._odir import MatrixScalingODIR as MatrixScalingODIR
+    from hokical.calibrators._profile import StabilityProfile as StabilityProfile
+    from hokical.calibrators._registry import make as make
+    from hokical.calibrators._registry import make_seeded as make_seeded
+    from hokical.calibrators._registry import table as table
+    from hokical.calibrators._structured import StructuredScaling as StructuredScaling
+    from hokical.calibrators._temps import TemperatureScaling as TemperatureScaling
+    from hokical.calibrators._temps import Uncalibrated as Uncalibrated
+    from hokical.calibrators._vecs import VectorScaling as VectorScaling
 
 _HOMES = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()} | {
     "BaseCalibrator": "base",

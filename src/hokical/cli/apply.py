@@ -11,12 +11,12 @@ import numpy as np
 import typer
 
 import hokical
+from hokical._core.logits import Logits
+from hokical._core.progress import track
 from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.inputs import check_arrays, dense_options, in_many_files, load_dense, load_examples
 from hokical.cli.show import DASH, check_options, say, show_result, spinner
-from hokical.core.logits import Logits
-from hokical.core.progress import track
 
 #: Logits that are worked on between two steps of the progress bar.
 _PART_SIZE = 1 << 21
@@ -82,7 +82,7 @@ def apply(
         )
         _apply_to_parts(task, logits, output, scheduler, as_json)
         return
-    suffix = ".npz" if dense else (".npz", *hokical.io.writing.TABLES)
+    suffix = ".npz" if dense else (".npz", *hokical.io._writing.TABLES)
     hokical.io.check_output(output, suffix=suffix)
     promise = {} if risk is None else {"risk": risk, "delta": 0.1 if delta is None else delta}
     with check_options("--risk / --delta"):  # with logits that are not to blame

@@ -125,7 +125,7 @@ def demo(
 
 
 def show_comparison(
-    comparison: hokical.report.comparison.Comparison, title: str, report: Path | None, form: str
+    comparison: hokical.report._comparison.Comparison, title: str, report: Path | None, form: str
 ) -> None:
     """Write the report, and show table, classes and headline, or the numbers in a format."""
     if report is not None:
@@ -154,7 +154,7 @@ def show_comparison(
         say(f"Report: {report.resolve()}")
 
 
-def results_table(comparison: hokical.report.comparison.Comparison, width: int) -> Table:
+def results_table(comparison: hokical.report._comparison.Comparison, width: int) -> Table:
     """One row per method, the best of each score in bold."""
     roomy = width >= _ROOMY
     titles = (hokical.metrics.METRICS[name].title for name in comparison.main_columns)
@@ -177,7 +177,7 @@ def results_table(comparison: hokical.report.comparison.Comparison, width: int) 
     return table
 
 
-def _caption(comparison: hokical.report.comparison.Comparison) -> str:
+def _caption(comparison: hokical.report._comparison.Comparison) -> str:
     """What the columns are, and what a wider terminal would show."""
     console = stdout()
     bold = ", best in bold" if console.is_terminal else ""

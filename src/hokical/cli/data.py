@@ -10,10 +10,10 @@ from typing import Any
 import typer
 
 import hokical
+from hokical._core.conversion import look_like_probabilities
+from hokical._core.logits import Logits
 from hokical.cli.options import Input, Missing, Zero
 from hokical.cli.show import check_options, say, warn
-from hokical.core.conversion import look_like_probabilities
-from hokical.core.logits import Logits
 
 #: What `fit` stores beside a calibrator, each where it is known.
 _BESIDE = {
@@ -124,8 +124,8 @@ def load_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
 
 def sketch(path: Path, part: str | None) -> str:
     """A hash by which a file or folder, or a part of it, is known again without reading it all."""
-    files = [path] if path.is_file() else hokical.io.opening.files_read(path)
-    return hokical.io.identities.sketch_files(files, str(part))
+    files = [path] if path.is_file() else hokical.io._opening.files_read(path)
+    return hokical.io._identities.sketch_files(files, str(part))
 
 
 def warn_of_probabilities(logits: Logits, path: Path, wanted: hokical.io.Wanted) -> None:
@@ -159,14 +159,14 @@ def warn_of_own_examples(
 def check_method(name: str) -> str:
     """The name, if the method needs only logits and labels."""
     known = [*hokical.calibrators.methods_from_logits(), "auto"]
-    name = hokical.calibrators.catalog.find_method(name)
+    name = hokical.calibrators._catalog.find_method(name)
     if name in known:
         return name
     if name in hokical.calibrators.method_names():
         raise typer.BadParameter(
             f"{name} needs more than logits, which cannot be given here; fit it in Python."
         )
-    hint = hokical.calibrators.catalog.suggest(name)
+    hint = hokical.calibrators._catalog.suggest(name)
     raise typer.BadParameter(f"no method {name!r}; there are {', '.join(known)}.{hint}")
 
 

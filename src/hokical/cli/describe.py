@@ -39,7 +39,9 @@ def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
     show_table("", table)
 
 
-def curve_rows(counts: hokical.guarantees.score_table.ScoreTable) -> list[tuple[float, float, int]]:
+def curve_rows(
+    counts: hokical.guarantees._score_table.ScoreTable,
+) -> list[tuple[float, float, int]]:
     """Groups of about equally many examples by score: its median, the share right, how many."""
     level = np.flatnonzero(counts.count)
     reached = np.cumsum(counts.count[level])
@@ -49,14 +51,14 @@ def curve_rows(counts: hokical.guarantees.score_table.ScoreTable) -> list[tuple[
         some = level[group == one]
         n, wrong = int(counts.count[some].sum()), int(counts.wrong[some].sum())
         half = some[np.searchsorted(np.cumsum(counts.count[some]), n / 2)]
-        odds = hokical.guarantees.scores.level_log_odds(int(half) + 1)
+        odds = hokical.guarantees._scores.level_log_odds(int(half) + 1)
         rows.append((float(1 / (1 + np.exp(-odds))), 1 - wrong / n, n))
     return rows
 
 
 def _facts(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
     """What is inside as values, None where it is not known."""
-    info = hokical.calibrators.catalog.load_estimator_class(fitted.name)
+    info = hokical.calibrators._catalog.load_estimator_class(fitted.name)
     counts, known = fitted.fit_scores_, fitted.metadata
     if counts is not None:
         known |= {"examples": counts.total, "accuracy": counts.accuracy}

@@ -45,7 +45,7 @@ def evaluate(
             )
     if isinstance(found, Maps) and any(each.bounds for each in summaries.values()):
         say("Intervals and guarantees are by item: neighbouring positions are not independent.")
-    method_title = hokical.report.results.method_title
+    method_title = hokical.report._results.method_title
     if as_json:
         show_json({name: found.to_dict() for name, found in summaries.items()})
     else:

@@ -133,7 +133,7 @@ class ProtectingCommand(TyperCommand):
             if name not in paths or paths[name].is_dir():  # which the command checks itself
                 continue
             others = [path for other, path in paths.items() if other != name]
-            files = [f for path in others for f in (path, *hokical.io.opening.files_read(path))]
+            files = [f for path in others for f in (path, *hokical.io._opening.files_read(path))]
             folder = paths.get("checkpoint", Path(os.devnull)).resolve()  # may not exist yet
             within = folder in paths[name].resolve().parents
             if within or any(_is_same(paths[name], file) for file in files):

@@ -197,13 +197,13 @@ def _dense_error(path: Path, part: Part) -> hokical.io.DataFileError | None:
 
 def _open_parts(
     path: Path, given: Input, classes: tuple[str, ...]
-) -> tuple[hokical.streams.ChunkSource, hokical.io.names.FileSplit | None]:
+) -> tuple[hokical.streams.ChunkSource, hokical.io._names.FileSplit | None]:
     """A source that is read in parts, with a message about weights; which part of a table it is."""
     part = given.split.literal
     source = hokical.streams.open_source(path, split=part, labels=given.labels, classes=classes)
-    with hokical.io.errors.report_file(path):  # without rows, for instance
+    with hokical.io._errors.report_file(path):  # without rows, for instance
         first = source.first_chunk()
-        source.classes = hokical.io.names.check_classes(classes, first.n_classes) or source.classes
+        source.classes = hokical.io._names.check_classes(classes, first.n_classes) or source.classes
     if source.classes and not classes:
         _say_set_aside(source.set_aside)
     if first.weights is not None:
@@ -257,7 +257,7 @@ def dense_options(
 
 def load_dense(
     path: Path, given: Input, *, need_labels: bool = True
-) -> tuple[dict[str, Any], hokical.io.names.FileSplit | None]:
+) -> tuple[dict[str, Any], hokical.io._names.FileSplit | None]:
     """The arrays of a file, left on disk, as the keyword arguments of `Dense.fit`; the part."""
     arrays, part = hokical.dense.open_part(path, given.split.literal, given.labels)
     if part is not None:

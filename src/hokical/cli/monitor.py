@@ -16,6 +16,7 @@ import typer
 from rich.text import Text
 
 import hokical
+from hokical._core.logits import as_logits
 from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.inputs import check_arrays, dense_options, load_dense, load_examples
@@ -28,7 +29,6 @@ from hokical.cli.show import (
     show_table,
     spinner,
 )
-from hokical.core.logits import as_logits
 
 #: The exit code if an alarm was raised, now or before.
 ALARM = 3
@@ -135,7 +135,7 @@ def _digest(rows: hokical.io.LabelledRows, times: Any) -> str:
     with np.errstate(over="ignore"):
         scores = rows.logits.values.astype(np.float32)  # the same of text and of binary files
     moments = None if times is None else times.astype(np.str_)
-    return hokical.io.identities.hash_chunk(hokical.io.chunks.Chunk(scores, moments))
+    return hokical.io._identities.hash_chunk(hokical.io._chunks.Chunk(scores, moments))
 
 
 def _note(
@@ -174,7 +174,7 @@ def _new_monitor(
     fitted: hokical.Calibrator, known: hokical.io.LabelledRows | None, options: dict[str, Any]
 ) -> hokical.CalibrationMonitor:
     if known is None and (
-        not isinstance(fitted.rule_, hokical.rules.hoki.HokiRule) or fitted.fit_scores_ is None
+        not isinstance(fitted.rule_, hokical.rules._hoki.HokiRule) or fitted.fit_scores_ is None
     ):
         raise typer.BadParameter(
             f"the first run with {fitted.name!r} needs the examples of its fit: --reference FILE."

@@ -38,7 +38,7 @@ def argument(name: str, help: str, **options: Any) -> Any:
 
 def complete_method(incomplete: str) -> list[str]:
     """Names of methods that begin so, for the shell's completion."""
-    names = ("auto", *hokical.calibrators.catalog.method_names())
+    names = ("auto", *hokical.calibrators._catalog.method_names())
     return [name for name in names if name.startswith(incomplete)]
 
 

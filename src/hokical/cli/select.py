@@ -53,10 +53,10 @@ def select(
     _show(found, val, given.classes)
 
 
-def noise_option(noise: hokical.stability.noise.Noise) -> str:
+def noise_option(noise: hokical.stability._noise.Noise) -> str:
     """The noise as `fit --noise` reads it.
 
-    >>> from hokical.stability.noise import Uniform
+    >>> from hokical.stability._noise import Uniform
     >>> noise_option(Uniform(-2, 4))
     'uniform:-2,4'
     """
@@ -65,7 +65,7 @@ def noise_option(noise: hokical.stability.noise.Noise) -> str:
 
 
 def _show(
-    found: hokical.fitting.noise_selection.NoiseSelection, source: Path, classes: str | None
+    found: hokical._fitting.noise_selection.NoiseSelection, source: Path, classes: str | None
 ) -> None:
     table = new_table(("noise", "spread", "right if kept", "right if lost"))
     # Without the trials of a first search on fewer rows.
@@ -85,6 +85,6 @@ def _show(
     stdout().print(Text(f"Use it: {command}"), soft_wrap=True)
 
 
-def _trial_dict(trial: hokical.fitting.noise_selection.Trial) -> dict[str, Any]:
+def _trial_dict(trial: hokical._fitting.noise_selection.Trial) -> dict[str, Any]:
     names = ("alpha", "beta", "sigma_hat", "n_examples")
     return {**trial.noise.to_dict(), **{name: getattr(trial, name) for name in names}}

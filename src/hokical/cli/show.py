@@ -17,9 +17,9 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from hokical.core.files import printable
-from hokical.core.progress import progress_bar
-from hokical.core.storage import json_values
+from hokical._core.files import printable
+from hokical._core.progress import progress_bar
+from hokical._core.storage import json_values
 
 #: Width if there is no terminal, so that tables in files and pipes are not cut.
 _WIDTH_OF_A_PIPE = 120

@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.calibrators.calibrator import Calibrator
-from hokical.core.arrays import Array, NumpyBackend
-from hokical.core.logits import as_logits
-from hokical.core.memory import check_memory
-from hokical.core.optional import import_optional
-from hokical.core.parallel import threads
-from hokical.fitting.partitions import Block, Partition, State, join_states
-from hokical.io.chunks import Chunk
-from hokical.rules.answering import Output
-from hokical.streams.partition import check_block, gather_blocks
+from hokical._core.arrays import Array, NumpyBackend
+from hokical._core.logits import as_logits
+from hokical._core.memory import check_memory
+from hokical._core.optional import import_optional
+from hokical._core.parallel import threads
+from hokical._fitting.partitions import Block, Partition, State, join_states
+from hokical.calibrators._calibrator import Calibrator
+from hokical.io._chunks import Chunk
+from hokical.rules._predicting import Output
+from hokical.streams._partition import check_block, gather_blocks
 
 #: How many results are combined in a task. Partial results never all meet in one place.
 _FAN_IN = 8

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.core.arrays import Array, Backend, Namespace
+from hokical._core.arrays import Array, Backend, Namespace
 
 
 class JaxBackend(Backend):

@@ -7,11 +7,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from hokical.calibrators.calibrator import Calibrator
-from hokical.core.warn import warn_user
+from hokical._core.warn import warn_user
+from hokical.calibrators._calibrator import Calibrator
 from hokical.integrations.torch import torch
-from hokical.integrations.torch.collecting import calibrate
-from hokical.integrations.torch.model import CalibratedModel
+from hokical.integrations.torch._collecting import calibrate
+from hokical.integrations.torch._model import CalibratedModel
 
 _HOMES = ("lightning.pytorch", "pytorch_lightning")
 

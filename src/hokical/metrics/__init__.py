@@ -10,9 +10,9 @@ function that returns one; and Dask arrays. See `chunked` and `sums`.
 0.2467
 """
 
-from hokical.metrics.binned_sums import BinnedSums
-from hokical.metrics.by_class import ClassRow, ClassSums, ClassTable, class_table
-from hokical.metrics.calibration import (
+from hokical.metrics._binned_sums import BinnedSums
+from hokical.metrics._by_class import ClassRow, ClassSums, ClassTable, class_table
+from hokical.metrics._calibration import (
     BrierSplit,
     brier,
     brier_full,
@@ -27,11 +27,11 @@ from hokical.metrics.calibration import (
     sharpness,
     split_sums,
 )
-from hokical.metrics.metric import METRICS, Metric
-from hokical.metrics.ranking import aurc, auroc, risk_coverage_curve, selective_risk
-from hokical.metrics.smooth import ks_error, smooth_ece
-from hokical.metrics.summaries import Estimate, Summary, summarize_sums, summary
-from hokical.metrics.sums import FullSums, MetricSums
+from hokical.metrics._metric import METRICS, Metric
+from hokical.metrics._ranking import aurc, auroc, risk_coverage_curve, selective_risk
+from hokical.metrics._smooth import ks_error, smooth_ece
+from hokical.metrics._summaries import Estimate, Summary, summarize_sums, summary
+from hokical.metrics._sums import FullSums, MetricSums
 
 __all__ = [
     "METRICS", "BinnedSums", "BrierSplit", "ClassRow", "ClassSums", "ClassTable", "Estimate",

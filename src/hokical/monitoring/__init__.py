@@ -4,11 +4,11 @@
 fit-time reference, sliding windows of exact sums, the two drift tests, words, and export.
 """
 
-from hokical.monitoring.class_watch import ClassStatus
-from hokical.monitoring.export import append_json_line, draw_history, prometheus_text, read_history
-from hokical.monitoring.monitor import CalibrationMonitor
-from hokical.monitoring.reference import Reference
-from hokical.monitoring.status import Status, Verdict
+from hokical.monitoring._class_watch import ClassStatus
+from hokical.monitoring._export import append_json_line, draw_history, prometheus_text, read_history
+from hokical.monitoring._monitor import CalibrationMonitor
+from hokical.monitoring._reference import Reference
+from hokical.monitoring._status import Status, Verdict
 
 __all__ = [
     "CalibrationMonitor", "ClassStatus", "Reference", "Status", "Verdict", "append_json_line",

@@ -3,7 +3,7 @@
 Computing needs no matplotlib; drawing does (the extra `plot`).
 """
 
-from hokical.plots.hoki import (
+from hokical.plots._hoki import (
     NoiseWidths,
     StabilityCurve,
     draw_noise_widths,
@@ -11,7 +11,7 @@ from hokical.plots.hoki import (
     noise_widths,
     stability_curve,
 )
-from hokical.plots.methods import (
+from hokical.plots._methods import (
     ErrorAgainstVariance,
     RiskCoverage,
     draw_risk_coverage,
@@ -19,7 +19,7 @@ from hokical.plots.methods import (
     error_against_variance,
     risk_coverage,
 )
-from hokical.plots.reliability import (
+from hokical.plots._reliability import (
     ConfidenceHistogram,
     Reliability,
     confidence_histogram,

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from hokical.core.files import write_text_atomically
-from hokical.report.comparison import Comparison
-from hokical.report.data import report_data
-from hokical.report.page import render_page
+from hokical._core.files import write_text_atomically
+from hokical.report._comparison import Comparison
+from hokical.report._data import report_data
+from hokical.report._page import render_page
 
 __all__ = ["render_page", "report_data", "write_report"]
 

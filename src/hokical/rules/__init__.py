@@ -3,18 +3,18 @@
 All rules are imported here, so that any of them can be read from a file.
 """
 
-from hokical.rules.auto import AutoRule
-from hokical.rules.base import Rule
-from hokical.rules.binary import BetaRule, PlattRule, VennAbersRule
-from hokical.rules.ensemble import EnsembleRule
-from hokical.rules.floored import FlooredRule
-from hokical.rules.hoki import HokiRule
-from hokical.rules.isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
-from hokical.rules.odir import DirichletRule, MatrixRule
-from hokical.rules.profile import ProfileRule
-from hokical.rules.softmax import TemperatureRule, UncalibratedRule
-from hokical.rules.structured import StructuredRule
-from hokical.rules.vector import VectorRule
+from hokical.rules._auto import AutoRule
+from hokical.rules._base import Rule
+from hokical.rules._binary import BetaRule, PlattRule, VennAbersRule
+from hokical.rules._ensemble import EnsembleRule
+from hokical.rules._floored import FlooredRule
+from hokical.rules._hoki import HokiRule
+from hokical.rules._isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
+from hokical.rules._odir import DirichletRule, MatrixRule
+from hokical.rules._profile import ProfileRule
+from hokical.rules._softmax import TemperatureRule, UncalibratedRule
+from hokical.rules._structured import StructuredRule
+from hokical.rules._vector import VectorRule
 
 __all__ = [
     "AutoRule", "BetaRule", "ClasswiseIsotonicRule", "DirichletRule", "EnsembleRule",

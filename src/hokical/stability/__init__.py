@@ -1,9 +1,9 @@
 """Label stability: how likely is a label to survive noise on the logits?"""
 
-from hokical.stability import compiled as _compiled  # noqa: F401  (registers the compiled forms)
-from hokical.stability.api import label_distribution, label_stability, stability_bounds
-from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform, parse_noise
-from hokical.stability.stability_table import StabilityTable
+from hokical.stability import _compiled  # noqa: F401  (registers the compiled forms)
+from hokical.stability._api import label_distribution, label_stability, stability_bounds
+from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform, parse_noise
+from hokical.stability._stability_table import StabilityTable
 
 __all__ = [
     "Gaussian",

@@ -5,13 +5,13 @@ with a checkpoint from which a killed fit goes on, `predict`, `predict_to` for r
 fit into memory either, and `evaluate`.
 """
 
-from hokical.io.checkpoint import CheckpointError
-from hokical.io.opening import open_source
-from hokical.io.sources import ChunkSource, from_arrays, from_chunks
-from hokical.streams.evaluation import evaluate
-from hokical.streams.fitting import fit, partial_fit
-from hokical.streams.parts import PartJob, PartResult, PartTask, apply_parts, plan_parts
-from hokical.streams.predicting import predict, predict_to
+from hokical.io._checkpoint import CheckpointError
+from hokical.io._opening import open_source
+from hokical.io._sources import ChunkSource, from_arrays, from_chunks
+from hokical.streams._evaluation import evaluate
+from hokical.streams._fitting import fit, partial_fit
+from hokical.streams._parts import PartJob, PartResult, PartTask, apply_parts, plan_parts
+from hokical.streams._predicting import predict, predict_to
 
 __all__ = [
     "CheckpointError", "ChunkSource", "PartJob", "PartResult", "PartTask", "apply_parts",

@@ -10,9 +10,9 @@ import numpy as np
 import onnxruntime
 
 from hokical.calibrators import Calibrator, make
-from hokical.calibrators.fitted import FittedCalibrator
+from hokical.calibrators._fitted import FittedCalibrator
 from hokical.rules import Rule
-from hokical.stability.noise import Gaussian, Gumbel, Uniform
+from hokical.stability._noise import Gaussian, Gumbel, Uniform
 from tests.conftest import synthetic_logits
 
 #: By a name of its own: the method, and its options.

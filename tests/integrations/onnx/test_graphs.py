@@ -10,9 +10,9 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 ndonnx = pytest.importorskip("ndonnx")
 
-from hokical.integrations.onnx.backend import BACKEND  # noqa: E402
-from hokical.integrations.onnx.graphs import Graph  # noqa: E402
-from hokical.integrations.onnx.rewriting import fold_constants, simplify, use_float32, use_opset  # noqa: E402
+from hokical.integrations.onnx._backend import BACKEND  # noqa: E402
+from hokical.integrations.onnx._graphs import Graph  # noqa: E402
+from hokical.integrations.onnx._rewriting import fold_constants, simplify, use_float32, use_opset  # noqa: E402
 from tests.integrations.onnx.helpers import run  # noqa: E402
 from tests.rules.making import seeds  # noqa: E402
 

@@ -14,9 +14,9 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 ndonnx = pytest.importorskip("ndonnx")
 
+from hokical._core.arrays import backend_of  # noqa: E402
 from hokical.calibrators import TemperatureScaling  # noqa: E402
-from hokical.core.arrays import backend_of  # noqa: E402
-from hokical.integrations.onnx.backend import BACKEND  # noqa: E402
+from hokical.integrations.onnx._backend import BACKEND  # noqa: E402
 from tests.conftest import synthetic_logits  # noqa: E402
 from tests.integrations.onnx.helpers import run  # noqa: E402
 

@@ -9,7 +9,8 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("ndonnx")
 
-from hokical.integrations.onnx import NotRunnable, attach, check, export, models  # noqa: E402
+from hokical.integrations.onnx import NotRunnable, attach, check, export
+from hokical.integrations.onnx import _models as models  # noqa: E402
 from tests.integrations.onnx.helpers import differences, fitted, run  # noqa: E402
 from tests.integrations.onnx.test_attach import FLOAT, helper, inputs, network, numpy_helper  # noqa: E402
 

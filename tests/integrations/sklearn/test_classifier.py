@@ -38,9 +38,9 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from threadpoolctl import threadpool_limits
 
 from hokical.calibrators import Hoki, make, methods_from_logits
-from hokical.calibrators.temps import TemperatureScaling
-from hokical.integrations.sklearn.classifier import CalibratedClassifier
-from hokical.integrations.sklearn.held_out import HeldOutScores, label_on_top, resolution
+from hokical.calibrators._temps import TemperatureScaling
+from hokical.integrations.sklearn._classifier import CalibratedClassifier
+from hokical.integrations.sklearn._held_out import HeldOutScores, label_on_top, resolution
 from hokical.metrics import ece
 
 METHODS = methods_from_logits(3)

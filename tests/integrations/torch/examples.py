@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
+from hokical._core.logits import Logits
 from hokical.calibrators import make
-from hokical.calibrators.base import BaseCalibrator
-from hokical.core.logits import Logits
-from hokical.stability.noise import Gaussian, Gumbel, Uniform
+from hokical.calibrators._base import BaseCalibrator
+from hokical.stability._noise import Gaussian, Gumbel, Uniform
 
 SUITE = Path(__file__).resolve().parents[3] / "suite"
 
@@ -54,7 +54,7 @@ def synthetic_logits(
 
 def as_on_device(values: Any) -> Logits:
     """Checked logits of a tensor on the host, treated as if it were on another device."""
-    from hokical.integrations.torch.backend import BACKEND
+    from hokical.integrations.torch._backend import BACKEND
 
     return Logits(values, values.amax(dim=1).double(), BACKEND)
 

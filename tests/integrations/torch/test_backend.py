@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical.core.arrays import NUMPY, backend_of, to_input_library, to_host
-from hokical.core.labels import as_labels, as_weights
-from hokical.core.logits import as_logits
+from hokical._core.arrays import NUMPY, backend_of, to_host, to_input_library
+from hokical._core.labels import as_labels, as_weights
+from hokical._core.logits import as_logits
 
 torch = pytest.importorskip("torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
-from hokical.integrations.torch import backend as module  # noqa: E402
-from hokical.integrations.torch.backend import BACKEND  # noqa: E402
+from hokical.integrations.torch import _backend as module  # noqa: E402
+from hokical.integrations.torch._backend import BACKEND  # noqa: E402
 
 LOGITS = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
 
@@ -142,7 +142,10 @@ def test_answers_have_the_precision_of_what_was_given(dtype: torch.dtype) -> Non
     answer = to_input_library(np.array([0.5]), torch.zeros(1, 2, dtype=dtype))
     assert answer.dtype == wide
     assert to_input_library(np.array([1]), torch.zeros(1, 2, dtype=dtype)).dtype == torch.int64
-    assert to_input_library(np.array([0.5]), torch.zeros(1, 2, dtype=torch.int32)).dtype == torch.float64
+    assert (
+        to_input_library(np.array([0.5]), torch.zeros(1, 2, dtype=torch.int32)).dtype
+        == torch.float64
+    )
 
 
 @given(

@@ -14,20 +14,22 @@ import numpy as np
 import pytest
 
 from hokical import Hoki
+from hokical._core.logits import Logits, as_logits
 from hokical.calibrators import make
-from hokical.core.logits import Logits, as_logits
-from hokical.guarantees.scores import label_log_odds
-from hokical.stability import gaussian, gumbel, uniform
-from hokical.stability.noise import Gaussian, Noise, Uniform
-from hokical.stability.profile import log_odds_and_profile
-from hokical.stability.sampled import Draws, survivals
+from hokical.guarantees._scores import label_log_odds
+from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
+from hokical.stability import _uniform as uniform
+from hokical.stability._noise import Gaussian, Noise, Uniform
+from hokical.stability._profile import log_odds_and_profile
+from hokical.stability._sampled import Draws, survivals
 from tests.integrations.torch.examples import as_on_device, extreme_rows, off
 
 torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch import as_module  # noqa: E402
-from hokical.integrations.torch.backend import BACKEND  # noqa: E402
-from hokical.integrations.torch.kernels import fused  # noqa: E402
+from hokical.integrations.torch._backend import BACKEND  # noqa: E402
+from hokical.integrations.torch.kernels import _fused as fused  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -10,7 +10,7 @@ import pytest
 
 from hokical import Hoki, label_stability, select_noise
 from hokical.calibrators import make
-from hokical.stability.noise import Gaussian, Uniform
+from hokical.stability._noise import Gaussian, Uniform
 
 torch = pytest.importorskip("torch")
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from hokical import Hoki, select_noise
-from hokical.stability.noise import Gaussian
+from hokical.stability._noise import Gaussian
 from tests.integrations.torch.examples import MAKERS, as_on_device
 
 torch = pytest.importorskip("torch")
 
-from hokical.integrations.torch.backend import BACKEND  # noqa: E402
+from hokical.integrations.torch._backend import BACKEND  # noqa: E402
 
 N_ROWS, N_CLASSES = 240, 12
 #: What an inverse of nearly collinear features is known to.

@@ -9,19 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical.core.logits import Logits, as_logits
-from hokical.guarantees.scores import label_log_odds
-from hokical.stability import gaussian, gumbel, uniform
-from hokical.stability.noise import Gaussian, Gumbel, Uniform
-from hokical.stability.profile import log_odds_and_profile
-from hokical.stability.sampled import Draws, survivals
-from hokical.stability.tables import DEGREE, gaussian_quadrature
+from hokical._core.logits import Logits, as_logits
+from hokical.guarantees._scores import label_log_odds
+from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
+from hokical.stability import _uniform as uniform
+from hokical.stability._noise import Gaussian, Gumbel, Uniform
+from hokical.stability._profile import log_odds_and_profile
+from hokical.stability._sampled import Draws, survivals
+from hokical.stability._tables import DEGREE, gaussian_quadrature
 from tests.conftest import random_rows
 from tests.integrations.torch.examples import as_on_device, extreme_rows, off, suite_arrays
 
 torch = pytest.importorskip("torch")
 
-from hokical.integrations.torch.backend import BACKEND  # noqa: E402
+from hokical.integrations.torch._backend import BACKEND  # noqa: E402
 
 SCALES = (0.7, 2.0, 8.0)
 SMOOTH = [gaussian.stability, gaussian.distribution, gumbel.stability, gumbel.distribution]

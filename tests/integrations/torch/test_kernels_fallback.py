@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from hokical.core.logits import Logits
-from hokical.stability import gaussian, gumbel, uniform
-from hokical.stability.noise import Gaussian
-from hokical.stability.sampled import Draws, survivals
+from hokical._core.logits import Logits
+from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
+from hokical.stability import _uniform as uniform
+from hokical.stability._noise import Gaussian
+from hokical.stability._sampled import Draws, survivals
 from tests.integrations.torch.examples import as_on_device
 
 torch = pytest.importorskip("torch")
 
-from hokical.integrations.torch.kernels import fused  # noqa: E402
+from hokical.integrations.torch.kernels import _fused as fused  # noqa: E402
 
 DRAWS = Draws(Gaussian(1.0), 1, 9, 6)
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Any]] = {

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from hokical import Hoki, load
-from hokical.stability.noise import Gaussian
+from hokical.stability._noise import Gaussian
 
 torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from hokical.integrations.torch import calibrate, collect_logits  # noqa: E402
-from hokical.integrations.torch.batches import to_device  # noqa: E402
+from hokical.integrations.torch._batches import to_device  # noqa: E402
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_errors_name_the_remedy(network: Any, data: Any) -> None:
 def test_progress_counts_batches(
     network: Any, data: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hokical.core.progress._SHOW_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("hokical._core.progress._SHOW_AFTER_SECONDS", 0.0)
 
     class Slow(torch.nn.Module):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:

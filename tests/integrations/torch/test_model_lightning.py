@@ -10,7 +10,7 @@ import pytest
 
 from hokical import load
 from hokical.calibrators import make
-from hokical.stability.noise import Gaussian
+from hokical.stability._noise import Gaussian
 
 torch = pytest.importorskip("torch")
 with warnings.catch_warnings():

@@ -23,7 +23,7 @@ from tests.integrations.torch.examples import (
 torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch import as_module  # noqa: E402
-from hokical.integrations.torch.backend import BACKEND  # noqa: E402
+from hokical.integrations.torch._backend import BACKEND  # noqa: E402
 
 
 def assert_agree(calibrator: Calibrator, logits: np.ndarray, within: float = 1e-10) -> None:

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from hokical.integrations.torch import as_module  # noqa: E402
-from hokical.integrations.torch.backend import BACKEND  # noqa: E402
+from hokical.integrations.torch._backend import BACKEND  # noqa: E402
 
 
 class Largest(TorchDispatchMode):

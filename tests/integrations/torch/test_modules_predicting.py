@@ -9,7 +9,7 @@ import pytest
 
 from hokical import Hoki, label_distribution, label_stability, stability_bounds
 from hokical.calibrators import make
-from hokical.stability.noise import Gaussian, Gumbel, Uniform
+from hokical.stability._noise import Gaussian, Gumbel, Uniform
 from tests.integrations.torch.examples import (
     NAMES,
     awkward,

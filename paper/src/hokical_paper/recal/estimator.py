@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from hokical.calibrators.base import BaseCalibrator, Fit
-from hokical.core.bins import check_count
-from hokical.core.portable import uniform_draws
-from hokical.fitting.impossible import warn_about_impossible
-from hokical.fitting.partitions import Partition
-from hokical.stability.api import draw_seed
+from hokical._core.bins import check_count
+from hokical._core.portable import uniform_draws
+from hokical._fitting.impossible import warn_about_impossible
+from hokical._fitting.partitions import Partition
+from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.stability._api import draw_seed
 from hokical_paper.recal.recursion import Recursion
 from hokical_paper.recal.rule import ReCalRule
 from hokical_paper.recal.views import Views

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.core.bins import bin_index, sum_by
-from hokical.core.logits import MAX_MARGIN
-from hokical.core.types import FloatArray, IntArray
-from hokical.fitting.partitions import Block
+from hokical._core.bins import bin_index, sum_by
+from hokical._core.logits import MAX_MARGIN
+from hokical._core.types import FloatArray, IntArray
+from hokical._fitting.partitions import Block
 from hokical_paper.recal.rule import N_GROUPS, TEMPERATURES, ScaledLogits, reaction_groups
 from hokical_paper.recal.views import Views
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hokical.core.arrays import Array, Namespace, to_float64
-from hokical.core.blocks import by_blocks
-from hokical.core.logits import MAX_MARGIN, Logits
-from hokical.core.types import FloatArray, IntArray
-from hokical.rules.base import Rule
-from hokical.rules.checks import MOST_STEPS, check_array, store_count
-from hokical.rules.probabilities import first_maximum
+from hokical._core.arrays import Array, Namespace, to_float64
+from hokical._core.blocks import by_blocks
+from hokical._core.logits import MAX_MARGIN, Logits
+from hokical._core.types import FloatArray, IntArray
+from hokical.rules._base import Rule
+from hokical.rules._checks import MOST_STEPS, check_array, store_count
+from hokical.rules._probabilities import first_maximum
 from hokical_paper.recal.views import Views
 
 N_GROUPS = 4

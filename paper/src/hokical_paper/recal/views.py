@@ -4,8 +4,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from hokical.core.arrays import backend_of
-from hokical.core.logits import Logits, as_logits
+from hokical._core.arrays import backend_of
+from hokical._core.logits import Logits, as_logits
 
 
 class Views(Logits):

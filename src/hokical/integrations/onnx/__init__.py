@@ -5,10 +5,10 @@
 - `check(model, calibrator)`: runs an exported model and compares it with Python.
 """
 
-from hokical.integrations.onnx.checking import Check, NotRunnable, check
-from hokical.integrations.onnx.exporting import attach, export
-from hokical.integrations.onnx.models import describe_tensor
-from hokical.integrations.onnx.tracing import DEFAULT_OPSET, OLDEST_OPSET
+from hokical.integrations.onnx._checking import Check, NotRunnable, check
+from hokical.integrations.onnx._exporting import attach, export
+from hokical.integrations.onnx._models import describe_tensor
+from hokical.integrations.onnx._tracing import DEFAULT_OPSET, OLDEST_OPSET
 
 __all__ = [
     "DEFAULT_OPSET", "OLDEST_OPSET", "Check", "NotRunnable", "attach", "check", "describe_tensor",

@@ -16,9 +16,9 @@ except ImportError as error:
         'hokical.integrations.torch needs PyTorch: pip install "hokical[torch]".'
     ) from error
 
-from hokical.integrations.torch.collecting import calibrate, collect_logits
-from hokical.integrations.torch.model import CalibratedModel, CalibratedOutput
-from hokical.integrations.torch.module import CalibratorModule, Prediction, as_module
+from hokical.integrations.torch._collecting import calibrate, collect_logits
+from hokical.integrations.torch._model import CalibratedModel, CalibratedOutput
+from hokical.integrations.torch._module import CalibratorModule, Prediction, as_module
 
 __all__ = [
     "CalibratedModel", "CalibratedOutput", "CalibratorModule", "Prediction", "as_module",

@@ -1,0 +1,195 @@
+"""Arrays of any library that follows the Python array API standard.
+
+The rest of the package computes with the namespace `xp` of its input: NumPy arrays, torch tensors,
+JAX and CuPy arrays, or a graph that is being traced. Where a library deviates from the standard, it
+has a `Backend`. Backends are declared by the name of their library and imported when the first
+array of that library is seen.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_array_api_obj
+
+from hokical._core.types import AnyArray
+
+#: An array of any library.
+Array = Any
+#: A namespace of the array API standard.
+Namespace = Any
+Kind = Literal["float", "integer", "bool", "complex", "other"]
+#: As the standard calls them.
+_KINDS: dict[Kind, str] = {
+    "float": "real floating", "integer": "integral", "bool": "bool", "complex": "complex floating",
+}  # fmt: skip
+
+
+class Backend:
+    """Library-specific operations; the defaults follow the standard."""
+
+    #: Approximate number of elements that a temporary array of a block may have.
+    block_size = 1 << 24
+    #: Whether arrays are lazy: not in memory, computed block by block.
+    is_lazy = False
+
+    def namespace(self, array: Array) -> Namespace:
+        return array_namespace(array)
+
+    def check(self, array: Array, name: str) -> Array:
+        """Return the array, or raise an error with the argument's name if it cannot be used."""
+        return array
+
+    def kind(self, array: Array) -> Kind:
+        """The kind of its dtype."""
+        xp, dtype = self.namespace(array), array.dtype
+        for kind, name in _KINDS.items():
+            if xp.isdtype(dtype, name):
+                return kind
+        return "other"
+
+    def to_host(self, array: Array) -> AnyArray:
+        """As a NumPy array."""
+        return np.asarray(array) if hasattr(array, "__array__") else np.from_dlpack(array)
+
+    def from_host(self, array: AnyArray, like: Array) -> Array:
+        """A NumPy array in this library, on the device of `like`."""
+        return self.namespace(like).asarray(array, device=device(like))
+
+    def host_view(self, array: Array) -> AnyArray | None:
+        """A NumPy view without a copy if NumPy may compute the answer, else None."""
+        return None
+
+    def is_traced(self, array: Array) -> bool:
+        """Whether values are unknown because a graph is being recorded."""
+        return False
+
+    def without_gradient(self, array: Array) -> Array:
+        return array
+
+    def follow(self, rounded: Array, smooth: Array) -> Array:
+        """The rounded values, with the gradient of the smooth ones if there is one."""
+        return rounded
+
+    def in_float64(self) -> AbstractContextManager[Any]:
+        """A context in which the library has float64."""
+        return nullcontext()
+
+    def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Any:
+        """A partition of lazy examples, for a fit; None for arrays in memory."""
+        return None
+
+    def predict_lazily(self, calibrator: Any, method: str, array: Array) -> Any:
+        """A calibrator's lazy answer for a lazy array; None for arrays in memory."""
+        return None
+
+    def reduce_rows(
+        self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
+    ) -> Any:
+        """Apply `make` to every block of lazy arrays (n, ...) and combine the results in order."""
+        raise TypeError(f"{type(self).__name__} has its arrays in memory.")
+
+
+_NUMPY_KINDS: dict[str, Kind] = {
+    "f": "float", "i": "integer", "u": "integer", "b": "bool", "c": "complex",
+}  # fmt: skip
+
+
+class NumpyBackend(Backend):
+    """NumPy: blocks small enough for the cache, shared by threads."""
+
+    block_size = 1 << 18  # 2 MB of float64
+
+    def namespace(self, array: Array) -> Namespace:
+        return np
+
+    def kind(self, array: Array) -> Kind:
+        return _NUMPY_KINDS.get(array.dtype.kind, "other")
+
+    def to_host(self, array: Array) -> AnyArray:
+        return np.asarray(array)
+
+    def from_host(self, array: AnyArray, like: Array) -> Array:
+        return array
+
+    def host_view(self, array: Array) -> AnyArray | None:
+        return np.asarray(array)
+
+
+NUMPY = NumpyBackend()
+_STANDARD = Backend()
+_backends: dict[str, Backend | str] = {"numpy": NUMPY}
+
+
+def announce_backend(library: str, home: str) -> None:
+    """Declare the module that has the `BACKEND` of a library; it is imported on first use."""
+    _backends.setdefault(library, home)
+
+
+def library_of(data: Any) -> str:
+    """The package that a type comes from: "numpy", "torch", "jax", "builtins"."""
+    return type(data).__module__.partition(".")[0]
+
+
+def backend_of(data: Any) -> Backend | None:
+    """The backend of an array; None for what is not an array of a library."""
+    if type(data) is np.ndarray:
+        return NUMPY
+    homes = _homes(type(data))  # type: ignore[arg-type]  # classes are hashable
+    library = next((home for home in homes if home in _backends), "")
+    found = _backends.get(library)
+    if isinstance(found, str):
+        found = _backends[library] = import_module(found).BACKEND
+    if found is not None:
+        return found if hasattr(data, "shape") else None
+    return _STANDARD if is_array_api_obj(data) else None
+
+
+@lru_cache(256)
+def _homes(kind: Any) -> tuple[str, ...]:
+    """Packages of a type and its bases: a subclass is an array of its base's library."""
+    return tuple(base.__module__.partition(".")[0] for base in kind.__mro__)
+
+
+def to_host(array: Array) -> AnyArray:
+    """An array of any library as a NumPy array: numbers per row, or sums."""
+    backend = backend_of(array)
+    return np.asarray(array) if backend is None else backend.to_host(array)
+
+
+def to_float64(array: Array, xp: Namespace) -> Array:
+    """As float64, without a copy if it already is."""
+    return array if array.dtype == xp.float64 else xp.astype(array, xp.float64)
+
+
+def ignore_overflow(xp: Namespace = np) -> AbstractContextManager[Any]:
+    """Suppress warnings about intended infinities. Torch gives none, and cannot trace this."""
+    if xp.__name__.endswith("torch"):
+        return nullcontext()
+    return np.errstate(over="ignore", divide="ignore", invalid="ignore")
+
+
+def to_input_library(found: Array, given: Any) -> Array:
+    """Convert an answer to the library, device and precision of the input.
+
+    Floats are float64 for NumPy arrays and array-likes; for other libraries float32, unless the
+    input was float64.
+    """
+    backend = backend_of(given)
+    if backend is None or backend is NUMPY:
+        return found
+    answer = backend.from_host(found, given) if isinstance(found, np.ndarray) else found
+    xp = backend.namespace(given)
+    if backend.kind(answer) != "float" or given.dtype == xp.float64:
+        return answer
+    narrow = backend.kind(given) == "float"
+    return xp.astype(answer, xp.float32 if narrow else xp.float64)
+
+
+def float64_scope(data: Any) -> AbstractContextManager[Any]:
+    """A context in which the library of an array has float64."""
+    backend = backend_of(data)
+    return nullcontext() if backend is None else backend.in_float64()

@@ -1,0 +1,99 @@
+"""Work on blocks of rows: bounded memory, several threads, results in the order of the rows.
+
+Every row is computed independently, so results do not depend on blocks or threads.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hokical._core.arrays import NUMPY, Array, to_host
+from hokical._core.parallel import cut_rows, for_row_blocks, map_slices
+from hokical._core.types import AnyArray, FloatArray
+
+Rows = TypeVar("Rows")
+
+#: An input on the host is cut into this many blocks or more, unless they would be tiny.
+_LEAST_BLOCKS, _LEAST_BLOCK = 8, 1 << 16
+
+
+def rows_per_block(floats_per_row: int, block_size: int = NUMPY.block_size) -> int:
+    """Number of rows per block, for that many float64 per row."""
+    return max(1, block_size // max(1, floats_per_row))
+
+
+def row_slices(n_rows: int, floats_per_row: int) -> list[slice]:
+    """Slices of consecutive rows, about 2 MB of float64 each."""
+    return cut_rows(n_rows, rows_per_block(floats_per_row))
+
+
+def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | None = None) -> Any:
+    """Apply `work` to consecutive blocks of rows; concatenate its results (rows, ...).
+
+    `work` makes of `Logits` an array with one entry per row, or a tuple of such arrays, with so
+    many temporary floats per row; by default as many as columns.
+    """
+    per_row = logits.n_columns if floats_per_row is None else floats_per_row
+    if logits.is_traced:
+        return work(logits)
+    step = rows_per_block(per_row, _block_size(logits))
+    if logits.n_rows <= step:
+        return work(logits)
+    if logits.is_numpy:
+        return _on_threads(work, logits, step)
+    parts = [work(logits.part(rows)) for rows in cut_rows(logits.n_rows, step)]
+    if isinstance(parts[0], tuple):
+        return tuple(logits.xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
+    return logits.xp.concat(parts, axis=0)
+
+
+def _block_size(logits: Any) -> int:
+    """Floats per block: temporary arrays stay small beside a small input."""
+    size: int = logits.backend.block_size
+    return min(size, max(_LEAST_BLOCK, logits.size // _LEAST_BLOCKS)) if logits.is_numpy else size
+
+
+def _on_threads(work: Callable[[Any], Any], logits: Any, step: int) -> Any:
+    """The first block gives shapes and dtypes; the others are written to the same arrays."""
+    first = work(logits.part(slice(0, step)))
+    several = isinstance(first, tuple)
+    heads = first if several else (first,)
+    outs = tuple(np.empty((logits.n_rows, *head.shape[1:]), head.dtype) for head in heads)
+    for out, head in zip(outs, heads, strict=True):
+        out[:step] = head
+
+    def fill(rows: slice) -> None:
+        moved = slice(rows.start + step, rows.stop + step)
+        found = work(logits.part(moved))
+        for out, part in zip(outs, found if several else (found,), strict=True):
+            out[moved] = part
+
+    for_row_blocks(fill, logits.n_rows - step, step)
+    return outs if several else outs[0]
+
+
+def per_row(
+    work: Callable[[Any], Array], logits: Any, floats_per_row: int | None = None
+) -> AnyArray:
+    """`by_blocks` with the results on the host: for a few numbers per row."""
+    return to_host(by_blocks(work, logits, floats_per_row))
+
+
+def sum_over_blocks(
+    logits: Any, work: Callable[[slice, Any], Any], part: Callable[[slice], Any] | None = None
+) -> FloatArray:
+    """Sum `work(rows, block)`, arrays of one shape, over all blocks in order.
+
+    Block sums are added at the end, in order, so the number of threads changes nothing. `part`
+    makes the block of some rows; by default `logits.part` does.
+    """
+    size = logits.n_columns
+    step = logits.n_rows if logits.is_traced else rows_per_block(size, _block_size(logits))
+    if logits.n_rows <= step:
+        return np.asarray(to_host(work(slice(0, logits.n_rows), logits)))
+    make = part or logits.part
+    parts = map_slices(
+        lambda rows: work(rows, make(rows)), logits.n_rows, step, threads=logits.is_numpy
+    )
+    return np.asarray(np.sum([to_host(part) for part in parts], axis=0))

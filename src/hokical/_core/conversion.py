@@ -1,0 +1,197 @@
+"""Logits from binary scores and from probabilities."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hokical._core.arrays import NUMPY, Array, backend_of
+from hokical._core.blocks import per_row
+from hokical._core.logits import Logits
+from hokical._core.reading import to_numpy
+from hokical._core.types import FloatArray
+from hokical._core.warn import FitDataWarning, warn_user
+
+#: What a probability of 0 means: a class that is very unlikely, or one that cannot be.
+Zeros = Literal["unlikely", "impossible"]
+#: The logit of a probability of 0 that is "unlikely": the log of the smallest positive float64.
+LOG_ZERO = -744.4400719213812
+#: Rows of probabilities that were rounded to two digits or more sum to 1 within this.
+_SUM_SLACK = 5e-2
+#: Sums that are taken for 1 as they are: up to the precision of float16.
+_SUM_ERROR = 1e-2
+
+
+def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray:
+    """Logits (n, 2) from the 1-D score (log-odds) of class 1 of a binary classifier.
+
+    >>> from_binary_scores([-1.0, 2.0])
+    array([[ 0., -1.],
+           [ 0.,  2.]])
+    """
+    array = to_numpy(scores, name)
+    if array.ndim != 1:
+        raise ValueError(
+            f"`{name}` must be 1-D (n,); got shape {array.shape}. Scores (n, classes) are "
+            "logits: use them as they are."
+        )
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
+    column = array.astype(np.float64)
+    if not np.isfinite(column).all():
+        row = int(np.argmin(np.isfinite(column)))
+        raise ValueError(
+            f"`{name}` must be finite; got {column[row]} in row {row}. Fix or drop the row."
+        )
+    return np.stack([np.zeros_like(column), column], axis=1)
+
+
+def from_probabilities(
+    probabilities: ArrayLike, *, zeros: Zeros = "unlikely", name: str = "probabilities"
+) -> FloatArray:
+    """Logits from probabilities: (n, classes) rows that sum to 1, or (n,) for class 1 of two.
+
+    Where several classes share the largest probability of a row, the first is the label.
+
+    Parameters
+    ----------
+    probabilities : array-like of shape (n, classes) or (n,)
+    zeros : {"unlikely", "impossible"}
+        What a probability of 0 means. "unlikely": very unlikely, -744.4; when a calibrator is
+        fitted on such logits, it also learns how likely a 0 is. "impossible": -inf, and the class
+        gets probability 0 from every method.
+    name : str
+        Name of the argument in error messages.
+
+    Returns
+    -------
+    logits : array of shape (n, classes), (n, 2) for (n,)
+
+    Examples
+    --------
+    >>> from_probabilities([[0.25, 0.75], [0.0, 1.0]]).round(1).tolist()
+    [[-1.4, -0.3], [-744.4, 0.0]]
+    >>> from_probabilities([0.75, 1.0], zeros="impossible").round(1)
+    array([[-1.4, -0.3],
+           [-inf,  0. ]])
+    """
+    check_zeros(zeros)
+    array = to_numpy(probabilities, name)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
+    proba = array.astype(np.float64)
+    if proba.ndim == 1:
+        proba = np.stack([1.0 - proba, proba], axis=1)
+    if proba.ndim != 2 or proba.shape[0] == 0 or proba.shape[1] < 2:
+        raise ValueError(
+            f"`{name}` must be (n, classes) with at least one row and two classes, or (n,) for "
+            f"class 1 of two; got shape {array.shape}."
+        )
+    proba = _undo_rounding(proba, name)
+    check_probability_rows(proba, name, remedy="If these are logits, use them as they are.")
+    proba = np.minimum(proba, 1.0)
+    with np.errstate(divide="ignore"):
+        logits = np.log(proba)
+    if zeros == "unlikely":
+        logits = np.maximum(logits, LOG_ZERO)
+    # Neighbouring floats can have one logarithm, and the first of them would become the label.
+    label = proba.argmax(axis=1)
+    rows = np.flatnonzero(logits.argmax(axis=1) != label)
+    logits[rows, label[rows]] = np.nextafter(logits[rows, label[rows]], np.inf)
+    return logits
+
+
+def _undo_rounding(proba: FloatArray, name: str) -> FloatArray:
+    """Rows whose sum differs from 1 no more than rounding explains, divided by it; and say so.
+
+    A number of `digits` digits is off by half of the last at most.
+    """
+    sums = proba.sum(axis=1)
+    off = np.abs(sums - 1.0) > _SUM_ERROR
+    if not off.any() or not np.all((proba >= 0.0) & (proba <= 1.0)):
+        return proba
+    for digits in (2, 3, 4):
+        step = 10.0**-digits
+        if np.abs(proba - np.rint(proba / step) * step).max() < 1e-9:
+            slack = 0.5 * step * np.where(sums > 1.0, (proba > 0.0).sum(axis=1), proba.shape[1])
+            rounded = off & (np.abs(sums - 1.0) <= np.minimum(slack, 2 * _SUM_SLACK) + 1e-9)
+            break
+    else:
+        return proba
+    if rounded.any():
+        low, high = sums[rounded].min(), sums[rounded].max()
+        warn_user(
+            f"`{name}` are rounded to {digits} digits: {rounded.sum():,} of {len(sums):,} rows sum "
+            f"to {low:.6g} - {high:.6g} and were divided by their sum. More digits are better.",
+            FitDataWarning,
+        )
+    return np.where(rounded[:, None], proba / np.where(rounded, sums, 1.0)[:, None], proba)
+
+
+def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
+    """1-D scores of class 1 as logits (n, 2) in their library; anything else is returned as it is.
+
+    When `fitting`, scores that could be probabilities are refused.
+    """
+    if isinstance(scores, Logits):
+        return scores
+    backend = backend_of(scores)
+    array = to_numpy(scores, "logits") if backend is None else scores
+    if len(array.shape) != 1:
+        return scores
+    backend = NUMPY if backend is None else backend
+    xp = backend.namespace(array)
+    if backend.kind(array) == "integer":
+        array = xp.astype(array, xp.float64)
+    if fitting and array.shape[0] and bool(xp.all((array >= 0.0) & (array <= 1.0))):
+        raise ValueError(
+            "1-D `logits` must be scores (log-odds) of class 1; got numbers that all lie in "
+            "[0, 1]. For probabilities use `from_probabilities`, for scores in this range "
+            "`from_binary_scores`."
+        )
+    return xp.stack([xp.zeros_like(array), array], axis=1)
+
+
+def check_zeros(zeros: Any) -> None:
+    """Raise unless it says what a probability of 0 means."""
+    if zeros not in get_args(Zeros):
+        raise ValueError(
+            f'`zeros` must be "unlikely" or "impossible"; got {zeros!r}. Use "impossible" only if '
+            "a class with probability 0 cannot be the true one."
+        )
+
+
+def check_probability_rows(
+    proba: FloatArray, name: str, *, remedy: str, first_row: int = 0, slack: float = 1e-6
+) -> None:
+    """Entries in [0, 1] up to `slack`, row sums of 1 up to the precision of float16."""
+    inside = (proba >= 0.0) & (proba <= 1.0 + slack)
+    if not inside.all():
+        row, column = (int(i) for i in np.argwhere(~inside)[0])
+        raise ValueError(
+            f"`{name}` must lie in [0, 1]; got {proba[row, column]:g} in row {first_row + row}, "
+            f"column {column}. {remedy}"
+        )
+    sums = proba.sum(axis=1)
+    off = np.abs(sums - 1.0) > _SUM_ERROR
+    if off.any():
+        row = int(np.argmax(off))
+        raise ValueError(
+            f"`{name}` rows must sum to 1; row {first_row + row} sums to {sums[row]:.6g}. Divide "
+            f"each row by its sum if that is what you mean. {remedy}"
+        )
+
+
+def look_like_probabilities(logits: Logits, top: FloatArray) -> bool:
+    """Whether all rows lie in [0, 1] and sum to 1, as a softmax gives them."""
+    if logits.tail is not None or top.min() <= 0.0 or top.max() > 1.0:
+        return False
+
+    def work(block: Logits) -> Array:
+        xp, values = block.xp, block.xp.astype(block.values, block.xp.float64)
+        near = xp.abs(xp.sum(values, axis=1) - 1.0) <= _SUM_SLACK
+        return near & (xp.min(values, axis=1) >= 0.0)
+
+    return bool(per_row(work, logits).all())

@@ -1,0 +1,90 @@
+"""Labels and weights of examples: one of each per row of logits, on the host."""
+
+from typing import Any
+
+import numpy as np
+
+from hokical._core.reading import to_numpy
+from hokical._core.types import AnyArray, FloatArray, IntArray
+
+
+def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels") -> IntArray:
+    """Check class indices: 1-D integers in [0, n_classes), one per row of logits."""
+    array = to_numpy(labels, name)
+    if array.dtype == object:
+        array = _integers_from_objects(array, name)
+    if array.ndim != 1:
+        raise ValueError(
+            f"`{name}` must be 1-D (n,); got shape {array.shape}. "
+            "For one-hot rows use `.argmax(axis=1)`, for a column use `.ravel()`."
+        )
+    if array.dtype.kind not in "iub":
+        raise TypeError(
+            f"`{name}` must be integers, the index of each example's class; got dtype "
+            f"{array.dtype}, {array[:1].tolist()} in row 0. {_label_remedy(array)}"
+        )
+    if array.shape[0] != n_rows:
+        raise ValueError(
+            f"`{name}` must have one entry per row of logits; got {array.shape[0]} for {n_rows} "
+            "rows."
+        )
+    if array.size and (int(array.min()) < 0 or int(array.max()) >= n_classes):
+        row = int(np.argmax((array < 0) | (array >= n_classes)))
+        raise ValueError(
+            f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits; got "
+            f"{array[row]} in row {row}."
+        )
+    return array.astype(np.int64)
+
+
+def _label_remedy(array: AnyArray) -> str:
+    if array.dtype.kind != "f":
+        return "Encode names as column indices, for example with sklearn's LabelEncoder."
+    if not np.isfinite(array).all():
+        return f"Row {int(np.argmin(np.isfinite(array)))} has no label: drop such rows."
+    return "Convert with `.astype(int)`."
+
+
+def _integers_from_objects(array: AnyArray, name: str) -> AnyArray:
+    """Integers from an object array; anything else raises an error."""
+    for row, value in enumerate(array.ravel().tolist()):
+        if not isinstance(value, (int, np.integer)):
+            raise TypeError(
+                f"`{name}` must be integers, the index of each example's class; got {value!r} in "
+                f"row {row}. Encode names as column indices, and drop rows without a label."
+            )
+    return array.astype(np.int64)
+
+
+def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> FloatArray | None:
+    """Check example weights: None, a number for all, or (n,) finite and not negative."""
+    if weights is None:
+        return None
+    array = np.asarray(to_numpy(weights, name))
+    if array.dtype.kind not in "fiub":
+        raise TypeError(
+            f"`{name}` must be numbers; got dtype {array.dtype}. Convert with `.astype(float)`."
+        )
+    array = array.astype(np.float64)
+    if array.ndim == 0:
+        array = np.full(n_rows, float(array))
+    if array.shape != (n_rows,):
+        raise ValueError(
+            f"`{name}` must be 1-D with one entry per row of logits ({n_rows}); got shape "
+            f"{array.shape}. Sample weights must be 1D array or scalar."
+        )
+    bad = ~np.isfinite(array) | (array < 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"`{name}` must be finite and >= 0; got {array[row]} in row {row}. Use 0 to "
+            "ignore a row."
+        )
+    with np.errstate(over="ignore"):
+        total = array.sum()
+    if not 0.0 < total < np.inf:
+        raise ValueError(
+            f"`{name}` must not be zero everywhere, and must have a finite sum; got {total}. "
+            "Weights are relative: divide them by their largest."
+        )
+    return array

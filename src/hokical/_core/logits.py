@@ -1,0 +1,344 @@
+"""Checked logits: user input is read and validated here, and nowhere else.
+
+`as_logits` returns `Logits`: the array in its own library and on its own device (without a copy
+where possible, so a memory-mapped file stays on disk), with its row maxima. One reduction finds
+NaN, +inf and rows without a finite value, because all three show in the row's maximum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Self
+
+import numpy as np
+
+from hokical._core.arrays import NUMPY, Array, Backend, backend_of, ignore_overflow, to_float64
+from hokical._core.properties import cached_property
+from hokical._core.reading import to_numpy
+from hokical._core.types import AnyArray, FloatArray, IntArray
+
+#: Margins are clipped here: practically infinite, but products with 0 and gradients stay finite.
+MAX_MARGIN = 1e150
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """Equal classes without a column: `count` (n,) of them, each `margin` (n,) below the top."""
+
+    margin: FloatArray
+    count: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Logits:
+    """Checked logits: `values` (n, classes) of some library and `top`, their row maxima (n,).
+
+    Here every class has a column. In the subclass `TopK` some classes have none; sums over classes
+    are then sums over the columns and over the `tail`.
+    """
+
+    values: Array
+    top: Array
+    backend: Backend = NUMPY
+
+    @property
+    def xp(self) -> Any:
+        """The namespace of the array API standard for the values."""
+        return self.backend.namespace(self.values)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows; None (unknown) while an ONNX graph is traced."""
+        rows: int = self.values.shape[0]
+        return rows
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_columns
+
+    @property
+    def n_columns(self) -> int:
+        """Number of logits stored per row."""
+        return int(self.values.shape[1])
+
+    @property
+    def size(self) -> int:
+        """Number of logits stored in total."""
+        return self.n_rows * self.n_columns
+
+    @property
+    def is_numpy(self) -> bool:
+        return self.backend is NUMPY
+
+    @property
+    def is_traced(self) -> bool:
+        return self.backend.is_traced(self.values)
+
+    @property
+    def given(self) -> Any:
+        """What the caller passed, in whose library answers are, if a subclass keeps it."""
+        return self
+
+    @property
+    def tail(self) -> Tail | None:
+        """The classes without a column; None if every class has one."""
+        return None
+
+    @cached_property
+    def labels(self) -> Array:
+        """The classifier's own label per row, (n,): the first maximum."""
+        return self.xp.argmax(self.values, axis=1)
+
+    @property
+    def label_columns(self) -> Array:
+        """The column of each row's label, (n,)."""
+        return self.labels
+
+    @property
+    def label_index(self) -> tuple[IntArray, IntArray]:
+        """Rows and columns (n,) of the labels in NumPy's tables."""
+        return np.arange(self.n_rows), self.label_columns
+
+    @cached_property
+    def is_label(self) -> Array:
+        """(n, columns), true at the label."""
+        return self.columns[None, :] == self.label_columns[:, None]
+
+    @cached_property
+    def columns(self) -> Array:
+        """0, 1, ... (columns,), on the device of the values."""
+        return self.from_host(np.arange(self.n_columns))
+
+    @cached_property
+    def margins(self) -> Array:
+        """Distance of every logit below its row's top, (n, columns) float64, 0 to FARTHEST.
+
+        Cached, so compute it on blocks of rows.
+        """
+        xp = self.xp
+        with ignore_overflow(xp):  # 1e308 above -1e308 overflows: practically impossible
+            if self.is_numpy:
+                below = np.subtract(self.top[:, None], self.values, dtype=np.float64, order="C")
+                return np.minimum(below, MAX_MARGIN, out=below)
+            below = self.top[:, None] - to_float64(self.values, xp)
+        return xp.clip(below, None, MAX_MARGIN)
+
+    @cached_property
+    def possible(self) -> Array:
+        """Which classes are possible (above -inf), (n, columns)."""
+        return self.values > -self.xp.inf
+
+    @cached_property
+    def all_possible(self) -> bool:
+        """Whether every class is known to be possible: a look at NumPy's values."""
+        return self.is_numpy and bool(self.values.min() > -np.inf)
+
+    @cached_property
+    def possible_counts(self) -> Array:
+        """Number of possible classes of each row, (n,) float64."""
+        if self.all_possible:
+            return np.full(self.n_rows, float(self.n_columns))
+        xp = self.xp
+        return xp.sum(xp.astype(self.possible, xp.float64), axis=1)
+
+    @property
+    def single_choice(self) -> Array:
+        """Rows in which every class but one is impossible (-inf), (n,)."""
+        return self.possible_counts == 1.0
+
+    @cached_property
+    def gaps(self) -> Array:
+        """Gap between the largest and the second largest logit, (n,); inf if impossible."""
+        xp = self.xp
+        with ignore_overflow(xp):
+            others = xp.where(self.is_label, -xp.inf, to_float64(self.values, xp))
+            return self.top - xp.max(others, axis=1)
+
+    def at_label(self, table: Array) -> Array:
+        """The entry (n,) of each row of a table (n, columns) at its label."""
+        if self.is_numpy:
+            return table[self.label_index]
+        xp = self.xp
+        return xp.sum(xp.where(self.is_label, table, xp.zeros_like(table)), axis=1)
+
+    def of_class(self, classes: IntArray) -> FloatArray:
+        """The logit of one class per row, (n,) float64 on the host."""
+        if self.is_numpy:
+            return np.asarray(self.values[np.arange(self.n_rows), classes], np.float64)
+        column = self.from_host(classes)[:, None]
+        found = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
+        return self.to_host(to_float64(found, self.xp))
+
+    def from_host(self, array: AnyArray) -> Array:
+        """A NumPy array in the library and on the device of the logits."""
+        return self.backend.from_host(array, self.values)
+
+    def to_host(self, array: Array) -> AnyArray:
+        """An array of this library as a NumPy array."""
+        return self.backend.to_host(array)
+
+    def block(self) -> AnyArray:
+        """For kernels: C-contiguous native float32 or float64 (float16 is widened)."""
+        dtype = np.float64 if self.values.dtype.itemsize == 8 else np.float32
+        return np.ascontiguousarray(self.values, dtype=dtype)
+
+    def part(self, rows: slice) -> Self:
+        """A block of consecutive rows."""
+        return self._take(rows)
+
+    def every(self, step: int) -> Self:
+        """Every `step`-th row."""
+        return self._take(slice(None, None, step))
+
+    def take(self, rows: AnyArray | slice) -> Self:
+        """Rows selected by number or by a mask (host arrays), or by a slice."""
+        if not isinstance(rows, slice) and rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        return self._take(rows)
+
+    def _take(self, rows: Any) -> Self:
+        """Rows by a slice or by their numbers on the host."""
+        if isinstance(rows, slice) or self.is_numpy:
+            values, top = self.values[rows, ...], self.top[rows]
+        else:
+            xp, where = self.xp, self.from_host(rows)
+            values, top = (xp.take(array, where, axis=0) for array in (self.values, self.top))
+        return type(self)(values, top, self.backend)
+
+    def without_gradient(self) -> Self:
+        """The same values, detached from any gradient graph."""
+        values = self.backend.without_gradient(self.values)
+        if values is self.values:
+            return self
+        return type(self)(values, self.backend.without_gradient(self.top), self.backend)
+
+    def simplify(self) -> Logits:
+        """Logits with one column per class if all classes are known, else itself."""
+        return self
+
+    def with_every_class(self, caller: str, remedy: str) -> Logits:
+        """Itself, or an error if some class has no column, which `who` needs."""
+        return self
+
+
+def as_logits(logits: Any, *, name: str = "logits", fitted_by: Any = None) -> Logits:
+    """Check logits (n, classes) and return them with their row maxima.
+
+    They are an array of any library that follows the array API standard (NumPy in any order,
+    memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or `__dlpack__`, and stay
+    on their device; or a `TopK`. -inf marks an impossible class. Errors call them `name`; columns
+    must match the `n_classes_` of the calibrator `fitted_by`.
+    """
+    if isinstance(logits, Logits):
+        _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
+        return logits.simplify()
+    values, backend = as_float_matrix(logits, name)
+    _check_column_count(tuple(values.shape), name, fitted_by)
+    return Logits(values, find_row_maxima(values, backend, name), backend)
+
+
+def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
+    """A real 2-D float array with at least one row, not copied if it is one; and its backend."""
+    backend = backend_of(logits)
+    if backend is None or backend is NUMPY:
+        array, backend = to_numpy(logits, name), NUMPY
+        if array.dtype == object:
+            array = _numbers_from_objects(array, name)
+    else:
+        array = backend.check(logits, name)
+        host = backend.host_view(array)
+        if host is not None:  # NumPy's kernels are the fastest
+            array, backend = host, NUMPY
+    kind = backend.kind(array)
+    if kind == "complex":
+        raise ValueError(f"`{name}` must be real. Complex data not supported.")
+    if kind not in ("float", "integer"):
+        raise TypeError(
+            f"`{name}` must be floating point; got dtype {array.dtype}. Convert it to float32."
+        )
+    _check_matrix_shape(tuple(array.shape), name)
+    long = backend is NUMPY and array.dtype.itemsize not in (2, 4, 8)
+    if kind == "integer" or long:
+        xp = backend.namespace(array)
+        array = xp.astype(array, xp.float64)
+    return array, backend
+
+
+def find_row_maxima(values: Array, backend: Backend, name: str) -> Array:
+    """Row maxima (n,) float64; raises an error that names the first row without a finite one.
+
+    While a graph is traced the values are unknown, and nothing is checked.
+    """
+    xp = backend.namespace(values)
+    if backend is NUMPY:
+        top = np.maximum.reduce(values, axis=1).astype(np.float64, copy=False)
+        if np.isfinite(top).all():
+            return top
+    with ignore_overflow(xp):
+        top = to_float64(xp.max(values, axis=1), xp)
+        # On a GPU a sum is the quickest look at all of them. It can overflow, so it only clears.
+        if backend.is_traced(values) or isfinite(float(xp.sum(backend.without_gradient(top)))):
+            return top
+    sound = xp.isfinite(top)
+    if not bool(xp.all(sound)):
+        row = int(np.argmin(backend.to_host(sound)))
+        raise_bad_row(backend.to_host(to_float64(values[row, ...], xp)), row, name)
+    return top
+
+
+def raise_bad_row(row_values: AnyArray, row: int, name: str) -> None:
+    """Raise an error that says what is wrong with a row without a finite maximum."""
+    remedy = "Fix or drop the row; only -inf is allowed, for an impossible class."
+    for word, found in (("NaN", np.isnan(row_values)), ("+inf", np.isposinf(row_values))):
+        if found.any():
+            column = int(np.argmax(found))
+            raise ValueError(
+                f"`{name}` must not hold NaN or +inf; got {word} in row {row}, column {column}. "
+                f"{remedy}"
+            )
+    raise ValueError(f"`{name}` row {row} has no finite value: every class is -inf. {remedy}")
+
+
+def _check_matrix_shape(shape: tuple[Any, ...], name: str) -> None:
+    """Two dimensions, and at least one row."""
+    if len(shape) != 2:
+        hint = (
+            " For binary scores use `from_binary_scores`. "
+            "Reshape your data if it is one example: `logits[None, :]`."
+            if len(shape) == 1
+            else " For maps and tokens use `hokical.Dense`, or `.reshape(-1, n_classes)`."
+        )
+        raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}.{hint}")
+    if shape[0] == 0:
+        raise ValueError(
+            f"`{name}` must have at least one row: found array with 0 sample(s) (shape={shape}) "
+            "while a minimum of 1 is required."
+        )
+
+
+def _check_column_count(shape: tuple[Any, ...], name: str, fitted_by: Any) -> None:
+    """At least two classes, and as many as the calibrator was fitted with."""
+    columns = shape[1]
+    if fitted_by is not None and columns != fitted_by.n_classes_:
+        raise ValueError(
+            f"`{name}` must have one column per class, in the order used in `fit`: X has {columns} "
+            f"features, but {type(fitted_by).__name__} is expecting {fitted_by.n_classes_} "
+            "features as input."
+        )
+    if columns < 2:
+        raise ValueError(
+            f"`{name}` must have at least two columns, one per class: found array with {columns} "
+            f"feature(s) (shape={shape}) while a minimum of 2 is required. For binary scores use "
+            "`from_binary_scores`."
+        )
+
+
+def _numbers_from_objects(array: AnyArray, name: str) -> AnyArray:
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`{name}` must be numbers; got an object array with something else in it: {error}. "
+            "Every entry's argument must be a string or a number."
+        ) from error

@@ -1,0 +1,58 @@
+"""Array-likes as NumPy arrays."""
+
+import os
+from collections.abc import Sequence
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from hokical._core.arrays import backend_of, library_of
+from hokical._core.types import AnyArray
+
+_ARRAYS = ("__array__", "__array_interface__", "__dlpack__", "shape")
+_STREAMS = (
+    "Files, datasets and chunks go through `hokical.streams`: "
+    "`hokical.streams.fit(calibrator, source)`, `hokical.streams.predict(calibrator, source)`."
+)
+
+
+def to_numpy(data: Any, name: str) -> AnyArray:
+    """An array-like as a NumPy array, without a copy where possible."""
+    if type(data) is np.ndarray:  # what follows would load `np.ma`
+        return data
+    if data is None:
+        raise TypeError(f"`{name}` must be an array; got None.")
+    if isinstance(data, np.ma.MaskedArray):
+        hint = " (logits: `.filled(-np.inf)`)" if name == "logits" else ""
+        raise TypeError(f"`{name}` must not be a masked array; fill it first{hint}.")
+    if isinstance(data, np.ndarray):
+        return np.asarray(data) if isinstance(data, np.matrix) else data
+    backend = backend_of(data)
+    if backend is not None:
+        return backend.to_host(backend.check(data, name))
+    if library_of(data) == "scipy" and hasattr(data, "toarray"):
+        raise TypeError(
+            f"`{name}` must be dense; got a sparse {type(data).__name__}. Sparse data was passed, "
+            "but dense data is required: use `.toarray()`."
+        )
+    if _is_stream(data):
+        raise TypeError(f"`{name}` must be an array; got {type(data).__name__}. {_STREAMS}")
+    try:
+        if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
+            return np.from_dlpack(data)
+        return np.asarray(data)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise TypeError(
+            f"`{name}` of type {type(data).__name__} cannot be read as a NumPy array: {error}. "
+            f"{_STREAMS}"
+        ) from error
+
+
+def _is_stream(data: Any) -> bool:
+    """Whether it is a path, a dataset, an iterator or a function instead of an array."""
+    if isinstance(data, (str, bytes, os.PathLike)):
+        return True
+    if library_of(data) == "pyarrow" and hasattr(data, "schema"):  # rows with labels, not a matrix
+        return True
+    return not isinstance(data, (Sequence, Number)) and not any(hasattr(data, a) for a in _ARRAYS)

@@ -1,0 +1,228 @@
+"""JSON documents: readable, versioned, checksummed, written atomically, never code.
+
+A file holds plain numbers and strings, arrays, and records: frozen dataclasses that were declared
+`storable` under a name. Reading looks the name up and calls the class, which validates its fields
+as usual; nothing in the file can name a module or a function.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hokical._core.files import write_text_atomically
+from hokical._core.types import AnyArray
+
+FORMAT = "hokical-calibrator"
+FORMAT_VERSION = 2
+
+#: Arrays up to this many elements are written as readable lists.
+_READABLE_SIZE = 20_000
+#: Errors that invalid stored numbers may cause while they are validated.
+_UNUSABLE = (
+    KeyError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+#: Classes that can be stored besides plain values, by their name in files.
+_records: dict[str, type[Any]] = {}
+Record = TypeVar("Record", bound=type[Any])
+
+
+class CalibratorFileError(ValueError):
+    """The file is not a calibrator that this version can read."""
+
+
+def storable(name: str) -> Callable[[Record], Record]:
+    """Class decorator: allow instances of a frozen dataclass to be stored under a name.
+
+    Its fields are stored, unless it has `to_stored`, which returns a dict, and a class method
+    `from_stored` that reads it back. Either way the class validates its arguments.
+    """
+
+    def declare(kind: Record) -> Record:
+        if _records.setdefault(name, kind).__qualname__ != kind.__qualname__:
+            raise ValueError(f"{name!r} is stored as {_records[name]!r} already; got {kind!r}.")
+        _records[name] = kind
+        kind._stored_as = name
+        return kind
+
+    return declare
+
+
+def is_storable(name: str) -> bool:
+    """Whether a record of this name can be read."""
+    return name in _records
+
+
+def write_document(path: str | os.PathLike[str], body: dict[str, Any]) -> None:
+    """Write `body` with format, version and checksum, atomically."""
+    document = {"format": FORMAT, "format_version": FORMAT_VERSION, **_encode(body)}
+    document["checksum"] = _checksum(document)
+    write_text_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def read_document(
+    path: str | os.PathLike[str], find_record: Callable[[str], None] | None = None
+) -> dict[str, Any]:
+    """Read what `write_document` wrote, or raise CalibratorFileError with the reason.
+
+    `find_record(name)` is called for records with an unknown name, and may declare them.
+    """
+    document = _parse(path)
+    if document.get("format") != FORMAT:
+        raise CalibratorFileError(f"{path} is not a hokical calibrator file.")
+    version = document.get("format_version")
+    if version != FORMAT_VERSION:
+        raise CalibratorFileError(
+            f"{path} has format version {version!r}; this hokical reads version {FORMAT_VERSION}. "
+            "Fit and save it again, or install the version that wrote it "
+            f"({document.get('library_version', 'unknown')})."
+        )
+    stored = document.pop("checksum", None)
+    try:
+        found = _checksum(document)
+    except ValueError as error:
+        raise CalibratorFileError(
+            f"{path} holds a number that no float64 can hold: it was edited or damaged."
+        ) from error
+    if stored != found:
+        raise CalibratorFileError(
+            f"{path} does not match its checksum: it was edited or damaged. Save it again."
+        )
+    try:
+        body = _decode(document, find_record)
+    except MemoryError as error:
+        raise CalibratorFileError(f"{path} needs more memory than there is: {error}") from error
+    except _UNUSABLE as error:
+        raise CalibratorFileError(f"{path} does not hold a usable calibrator: {error}") from error
+    return dict(body)
+
+
+def fingerprint(body: dict[str, Any]) -> str:
+    """A hash of what `write_document` would write."""
+    return _checksum(_encode(body))
+
+
+def _parse(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        document = json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins
+        )
+    except (ValueError, RecursionError) as error:
+        raise CalibratorFileError(
+            f"{path} is not a hokical calibrator file, or it was cut short: {error}"
+        ) from error
+    if not isinstance(document, dict):
+        raise CalibratorFileError(f"{path} is not a hokical calibrator file.")
+    return document
+
+
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are all different; of two values one would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key in found if [name for name, _ in pairs].count(key) > 1)
+        raise ValueError(f"it has {twice!r} twice")
+    return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _checksum(document: dict[str, Any]) -> str:
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _encode(value: Any) -> Any:
+    """Plain JSON values; arrays, records and non-finite numbers as tagged objects."""
+    if type(value) in _records.values():
+        own = value.to_stored() if hasattr(value, "to_stored") else None
+        own = {f.name: getattr(value, f.name) for f in fields(value)} if own is None else own
+        return {"$record": type(value)._stored_as, **_encode(own)}
+    if isinstance(value, np.ndarray):
+        return {"$array": _encode_array(value)}
+    if isinstance(value, dict):
+        return {str(key): _encode(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return {"$tuple": [_encode(item) for item in value]}
+    if isinstance(value, list):
+        return [_encode(item) for item in value]
+    if isinstance(value, np.generic):
+        return _encode(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": repr(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"cannot store a {type(value).__name__} in a calibrator file.")
+
+
+def _encode_array(array: AnyArray) -> dict[str, Any]:
+    head = {"dtype": array.dtype.name, "shape": list(array.shape)}
+    if array.size <= _READABLE_SIZE:
+        return head | {"values": [_encode(item) for item in array.ravel().tolist()]}
+    raw = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
+    return head | {"base64": base64.b64encode(raw).decode("ascii")}
+
+
+Finder = Callable[[str], None] | None
+
+
+def _decode(value: Any, find: Finder = None) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, find) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$record" in value:
+        return _decode_record(value, find)
+    if "$array" in value:
+        return _decode_array(value["$array"])
+    if "$tuple" in value:
+        return tuple(_decode(item, find) for item in value["$tuple"])
+    if "$float" in value:
+        return float(value["$float"])
+    return {key: _decode(item, find) for key, item in value.items()}
+
+
+def _decode_record(stored: dict[str, Any], find: Finder) -> Any:
+    name = stored["$record"]
+    if name not in _records and find is not None:
+        find(name)
+    if name not in _records:
+        raise ValueError(f"{name!r} is not known to this version")
+    kind = _records[name]
+    given = {key: _decode(item, find) for key, item in stored.items() if key != "$record"}
+    return kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
+
+
+def _decode_array(stored: dict[str, Any]) -> AnyArray:
+    dtype = np.dtype(stored["dtype"])
+    if dtype.kind not in "fiub":
+        raise ValueError(f"array of dtype {dtype} is not allowed")
+    if "values" in stored:
+        flat = np.array([_decode(item) for item in stored["values"]], dtype=dtype)
+    else:
+        raw = base64.b64decode(stored["base64"], validate=True)
+        flat = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype)
+    return flat.reshape(stored["shape"])
+
+
+def json_values(value: Any) -> Any:
+    """Values that JSON has: lists of arrays, null for NaN and infinities, text of the rest."""
+    if isinstance(value, dict):
+        return {str(key): json_values(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_values(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return json_values(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -1,0 +1,176 @@
+"""A floor for probabilities, chosen together with the temperature by log loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from hokical._core.accelerate import accelerated
+from hokical._core.arrays import Array
+from hokical._core.blocks import by_blocks
+from hokical._core.logits import Logits
+from hokical._core.types import FloatArray, IntArray
+from hokical._fitting.example_stats import ZEROS_BELOW
+from hokical._fitting.likelihood import WeightedExamples, count_block, typical_spread
+from hokical._fitting.partitions import Block, Partition, State
+from hokical._fitting.solution import Solution, StopReason
+from hokical._fitting.temperature import best_temperature
+from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
+from hokical.rules._floored import add_floor
+from hokical.rules._probabilities import log_probabilities
+
+#: What may be added to every probability, largest first; 0 leaves them as they are.
+FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
+#: The largest floor within this of the least log loss is taken, as zeros may still turn up.
+LOSS_TOLERANCE = 1e-9
+#: A floor that changes the log loss by no more than this is as good as any below it.
+UNCHANGED = 1e-11
+#: Floors are compared on evenly spaced rows, at least this many rows and logits.
+COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 14
+#: Log losses need not be exact to be compared: the last step of each floor's temperature.
+ROUGH_TOLERANCE = 1e-3
+#: Temperatures are sought within these multiples of the spread of the logits, or of 1.
+REACH = (1e-5, 1e5)
+
+
+def floor_block(block: Block, floor: float) -> Block:
+    """The block with log(p + floor) for logits; itself where the floor is 0."""
+    return replace(block, logits=floor_all(block.logits, floor)) if floor > 0.0 else block
+
+
+def choose_floor_in_passes(examples: Partition, n_rows: int) -> float:
+    """`choose_floor` for examples that are not in memory."""
+    step = max(_sample_step(n_rows, examples.n_classes), 1)
+    values, labels, counts = examples.collect(
+        partial(_sample_block, step=step), 8 * examples.n_classes // step, "A floor"
+    )
+    logits = Logits(values, values.max(axis=1))
+    return _floor_of_sample(count_block(Block(logits, labels, counts)))
+
+
+def _sample_block(block: Block, step: int) -> State:
+    """Logits (rows, classes), labels and counts of the rows that `_sample` would take."""
+    logits = block.logits
+    margins = logits.to_host(logits.top) - logits.of_class(block.labels)
+    rows, factors = _choose_rows(margins, step, block.first_row)
+    values = logits.to_host(logits.take(rows).values).astype(np.float64)
+    return values, block.labels[rows], block.counts[rows] * factors
+
+
+def choose_floor(examples: WeightedExamples) -> float:
+    """The floor of least log loss with its own temperature; 0 if no label is below the top."""
+    return _floor_of_sample(_sample(examples))
+
+
+def _floor_of_sample(some: WeightedExamples) -> float:
+    return _choose_floor(some, _find_bounds(some)[1:])[0] if some.mean_true_margin > 0.0 else 0.0
+
+
+def floor_all(logits: Logits, floor: float) -> Logits:
+    """Logits log(p + floor) (n, classes), computed block by block."""
+    values = by_blocks(lambda block: floored_values(block, floor), logits)
+    made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
+    made.__dict__["labels"] = logits.labels
+    return made
+
+
+@accelerated
+def floored_values(logits: Logits, floor: float) -> Array:
+    """log(p + floor) (n, classes) of a block, for a floor above 0."""
+    return add_floor(logits, floor).values
+
+
+def choose_base(examples: WeightedExamples) -> tuple[float, Solution[float], WeightedExamples]:
+    """The floor and its temperature of least log loss, and the examples with that floor.
+
+    Where the log loss falls down to temperature 0, as when every label has the top logit, the
+    temperature is 1, kept within a factor of 1000 of the spread, and `converged` is False.
+    """
+    some = _sample(examples)
+    spread, low, high = _find_bounds(some)
+    floor, start = 0.0, None
+    if some.mean_true_margin > 0.0:
+        floor, start = _choose_floor(some, (low, high))
+    floored = with_floor(examples, floor)
+    found = best_temperature(floored, bounds=(low, high), start=start)
+    if found.converged or found.x == high:
+        return floor, replace(found, reason=StopReason.CONVERGED), floored
+    neutral = min(max(1.0, spread / 1e3), spread * 1e3)
+    return floor, replace(found, x=min(max(neutral, low), high)), floored
+
+
+def _find_bounds(examples: WeightedExamples) -> tuple[float, float, float]:
+    """The spread of the logits, and the least and the greatest temperature."""
+    spread = typical_spread(examples)
+    low, high = REACH[0] * min(spread, 1.0), REACH[1] * max(spread, 1.0)
+    return spread, max(low, LEAST_TEMPERATURE), min(high, LARGEST_TEMPERATURE)
+
+
+def _choose_floor(some: WeightedExamples, bounds: tuple[float, float]) -> tuple[float, float]:
+    """The floor, and about its temperature; each temperature is sought from the one before.
+
+    0 and every other floor are tried, as long as they change something, and those beside the best.
+    """
+    logits = some.logits
+    xp, possible = logits.xp, logits.possible
+    log_p = log_probabilities(logits)
+    p = xp.exp(log_p)
+    start, losses, temperatures = 1.0, np.full(len(FLOORS), np.inf), np.ones(len(FLOORS))
+
+    def compare(place: int) -> None:
+        nonlocal start
+        floor = FLOORS[place]
+        values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
+        floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
+        found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
+        losses[place], start = found.value, found.x
+        temperatures[place] = start
+
+    def find_best() -> int:
+        return int(np.flatnonzero(losses <= losses.min() + LOSS_TOLERANCE)[0])
+
+    last = len(FLOORS) - 1
+    compare(last)
+    for place in range(0, last, 2):
+        compare(place)
+        if abs(losses[place] - losses[last]) <= UNCHANGED:
+            losses[place:], temperatures[place:] = losses[last], temperatures[last]
+            break
+    middle = find_best()
+    start = float(temperatures[middle])
+    for place in (middle - 1, middle + 1):
+        if 0 <= place < len(FLOORS) and losses[place] == np.inf:
+            compare(place)
+    best = find_best()
+    return FLOORS[best], float(temperatures[best])
+
+
+def _sample(examples: WeightedExamples) -> WeightedExamples:
+    """Evenly spaced rows, and all whose true class has a probability of 0: those are dear."""
+    step = _sample_step(examples.logits.n_rows, examples.n_classes)
+    if step < 2:
+        return examples
+    rows, factors = _choose_rows(examples.true_margins, step, 0)
+    weights = examples.weights[rows] * factors
+    return replace(examples.take(rows), weights=weights / weights.sum())
+
+
+def _sample_step(n_rows: int, n_classes: int) -> int:
+    return min(n_rows // COMPARED_ROWS, n_rows * n_classes // COMPARED_SIZE)
+
+
+def _choose_rows(margins: FloatArray, step: int, first_row: int) -> tuple[IntArray, FloatArray]:
+    """Which rows are sampled, and how many each stands for, by the margin (n,) of the truth."""
+    costly = margins >= ZEROS_BELOW[0]
+    spaced = (first_row + np.arange(costly.size)) % step == 0
+    rows = np.flatnonzero(costly | spaced)
+    return rows, np.where(costly[rows], 1.0, float(step))
+
+
+def with_floor(examples: WeightedExamples, floor: float) -> WeightedExamples:
+    """The same examples with log(p + floor) for logits; themselves where the floor is 0."""
+    if floor == 0.0:
+        return examples
+    return WeightedExamples(floor_all(examples.logits, floor), examples.labels, examples.weights)

@@ -1,0 +1,256 @@
+"""Examples of scores that are linear in their coefficients, in blocks of rows, and sums over them.
+
+Structured scaling, `ms_odir` and `dir_odir` are fitted on these.
+
+Features, scores and probabilities stay in the library and on the device of the logits. What has
+(classes, classes + 1) numbers comes to the host. NumPy's blocks run on our threads, and are added
+in order, so that the number of threads changes no result; a device has one block.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical._core.arrays import Array, Backend, Namespace
+from hokical._core.logits import Logits
+from hokical._core.parallel import map_slices
+from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._fitting.likelihood import absent_classes, exp_in_place, row_dots, row_sums
+
+Found = TypeVar("Found")
+
+#: NumPy's rows are cut into at most this many blocks, each of at least that many numbers.
+MAX_BLOCKS = 8
+MIN_BLOCK_SIZE = 1 << 16
+
+
+def block_rows(n_rows: int, n_classes: int) -> int:
+    """Rows per block: few blocks, for each has a (classes, classes) sum, and none tiny."""
+    return max(-(-n_rows // MAX_BLOCKS), MIN_BLOCK_SIZE // n_classes, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearBlock:
+    """Some rows, all of one library.
+
+    `inputs` (rows, classes + 1) features and a column of ones, `possible` (rows, classes) or None
+    where every class is, `labels` (rows,), `weights` (rows, 1).
+    """
+
+    inputs: Array
+    possible: Array | None
+    labels: Array
+    weights: Array
+    backend: Backend
+
+    @property
+    def xp(self) -> Namespace:
+        return self.backend.namespace(self.inputs)
+
+    @cached_property
+    def _rows(self) -> IntArray:
+        return np.arange(self.inputs.shape[0])
+
+    def replace_true(self, table: Array, others: Array | float) -> Array:
+        """A table (rows, classes) with `others` at the label."""
+        columns = self.backend.from_host(np.arange(table.shape[1]), self.inputs)
+        return self.xp.where(columns[None, :] == self.labels[:, None], others, table)
+
+    def at_true(self, table: Array) -> Array:
+        """The entry (rows,) of each row of a table (rows, classes) at its label."""
+        if isinstance(table, np.ndarray):
+            return table[self._rows, self.labels]
+        return self.xp.take_along_axis(table, self.labels[:, None], axis=1)[:, 0]
+
+    def take(self, rows: IntArray) -> Self:
+        """Rows by number."""
+        where = self.backend.from_host(rows, self.inputs)
+        columns = (self.inputs, self.labels, self.weights)
+        inputs, labels, weights = (self.xp.take(column, where, axis=0) for column in columns)
+        possible = None if self.possible is None else self.xp.take(self.possible, where, axis=0)
+        return replace(self, inputs=inputs, possible=possible, labels=labels, weights=weights)
+
+    def mask(self, scores: Array) -> Array:
+        """Scores (rows, classes), -inf where the class is impossible."""
+        every = self.possible is None
+        return scores if every else self.xp.where(self.possible, scores, -self.xp.inf)
+
+    def scores(self, coef: Array) -> Array:
+        """Scores (rows, classes) by coefficients (classes, classes + 1)."""
+        return self.inputs @ coef.T
+
+    def change(self, direction: Array) -> Array:
+        """What a change of the coefficients changes in the scores, (rows, classes)."""
+        return self.scores(direction)
+
+    def pull(self, table: Array) -> Array:
+        """Sums of a table (rows, classes) times what the coefficients are multiplied with."""
+        return table.T @ self.inputs
+
+    def probabilities(self, coef: Array) -> tuple[Array, Array]:
+        """Probabilities (rows, classes), and the sum of the weighted log losses, ()."""
+        xp, scores = self.xp, self.mask(self.scores(coef))
+        below = scores - xp.max(scores, axis=1, keepdims=True)
+        own = self.at_true(below)
+        proba = exp_in_place(below, xp)
+        total = row_sums(proba, xp)
+        proba /= total[:, None]
+        return proba, xp.sum(self.weights[:, 0] * (xp.log(total) - own))
+
+    def slope(self, proba: Array) -> Array:
+        """Derivative of the log loss, of the shape of the coefficients."""
+        if isinstance(proba, np.ndarray):
+            residual = proba.copy()
+            residual[self._rows, self.labels] -= 1.0
+        else:
+            residual = self.replace_true(proba, proba - 1.0)
+        residual *= self.weights
+        return self.pull(residual)
+
+    def curvature(self, proba: Array, direction: Array) -> Array:
+        """Its Hessian times `direction`."""
+        change = self.change(direction)
+        change -= row_dots(change, proba, self.xp)[:, None]
+        change *= proba
+        change *= self.weights
+        return self.pull(change)
+
+    def moments(self, proba: Array) -> Array:
+        """Sums of each class's variance times inputs, and times their squares, (2, C, C + 1)."""
+        variance = proba * (1.0 - proba)
+        variance *= self.weights
+        across, inputs = variance.T, self.inputs
+        return self.xp.stack([across @ inputs, across @ (inputs * inputs)], axis=0)
+
+    def all_right(self, diagonal: Array, present: Array) -> Array:
+        """Whether features times `diagonal` (classes,) alone get every row right, ().
+
+        The scores of classes that are not `present` do not grow with the others: 0 stands for them.
+        """
+        xp = self.xp
+        scores = self.inputs[:, :-1] * diagonal
+        scores = self.mask(xp.where(present[None, :], scores, xp.zeros_like(scores)))
+        others = xp.max(self.replace_true(scores, -xp.inf), axis=1)
+        return xp.all(self.at_true(scores) > others)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearExamples:
+    """What a fit sees, and the sums over it that the solver asks for.
+
+    `blocks` of rows, `labels` (n,) and `weights` (n,) that sum to 1.
+    """
+
+    blocks: Sequence[LinearBlock]
+    labels: IntArray
+    weights: FloatArray
+    n_classes: int
+
+    @classmethod
+    def from_logits(
+        cls,
+        logits: Logits,
+        labels: IntArray,
+        weights: FloatArray,
+        features: Callable[[Logits], Array],
+        scale: float = 1.0,
+    ) -> LinearExamples:
+        """The features of logits, multiplied by a scale; the weights (n,) are made to sum to 1."""
+        weights = weights / weights.sum()
+        n_rows, n_classes = logits.n_rows, logits.n_classes
+        step = block_rows(n_rows, n_classes) if logits.is_numpy else n_rows
+
+        def make(rows: slice) -> LinearBlock:
+            block = logits.part(rows)
+            xp, x = block.xp, features(block)
+            inputs = xp.concat([x * scale, xp.ones_like(x[:, :1])], axis=1)
+            every = bool(xp.all(block.possible))
+            return LinearBlock(
+                inputs,
+                None if every else block.possible,
+                block.from_host(labels[rows]),
+                block.from_host(weights[rows])[:, None],
+                block.backend,
+            )
+
+        blocks = map_slices(make, n_rows, step, threads=logits.is_numpy)
+        return cls(blocks, labels, weights, n_classes)
+
+    @property
+    def absent(self) -> BoolArray:
+        return absent_classes(self.labels, self.n_classes)
+
+    def take(self, rows: BoolArray) -> LinearExamples:
+        """Some of the rows (n,), with weights that sum to 1 again."""
+        weights = self.weights[rows]
+        parts = [
+            block.take(np.flatnonzero(rows[own]))
+            for block, own in zip(self.blocks, self.rows, strict=True)
+            if rows[own].any()
+        ]
+        total = float(weights.sum())
+        blocks = [replace(part, weights=part.weights / total) for part in parts]
+        return LinearExamples(blocks, self.labels[rows], weights / total, self.n_classes)
+
+    @property
+    def rows(self) -> list[slice]:
+        """The rows of every block."""
+        ends = np.cumsum([0] + [block.inputs.shape[0] for block in self.blocks]).tolist()
+        return [slice(*pair) for pair in itertools.pairwise(ends)]
+
+    def weigh(self, factors: FloatArray) -> LinearExamples:
+        """The same with weights multiplied by factors (n,); they no longer sum to 1."""
+
+        def work(block: LinearBlock, rows: slice) -> LinearBlock:
+            return replace(block, weights=block.weights * self._beside(factors[rows, None]))
+
+        return replace(self, blocks=self.map(work, self.rows), weights=self.weights * factors)
+
+    def probabilities(self, coef: FloatArray) -> tuple[list[Array], float]:
+        """Probabilities (rows, classes) by blocks, and the mean log loss."""
+        beside = self._beside(coef)
+        found = self.map(lambda block: block.probabilities(beside))
+        return [proba for proba, _ in found], sum(float(loss) for _, loss in found)
+
+    def slope(self, proba: list[Array]) -> FloatArray:
+        """Derivative of the mean log loss, of the shape of the coefficients."""
+        return self.total(lambda block, part: block.slope(part), proba)
+
+    def curvature(self, proba: list[Array], direction: FloatArray) -> FloatArray:
+        """Its Hessian times `direction`."""
+        beside = self._beside(direction)
+        return self.total(lambda block, part: block.curvature(part, beside), proba)
+
+    def moments(self, proba: list[Array]) -> FloatArray:
+        """Sums of each class's variance times inputs, and times their squares, (2, ...)."""
+        return self.total(lambda block, part: block.moments(part), proba)
+
+    def all_right(self, diagonal: FloatArray) -> bool:
+        """Whether a scale per class (classes,) alone gets every example right."""
+        beside, present = self._beside(diagonal), self._beside(~self.absent)
+        return all(bool(right) for right in self.map(lambda b: b.all_right(beside, present)))
+
+    def _beside(self, array: NDArray[Any]) -> Array:
+        first = self.blocks[0]
+        return first.backend.from_host(array, first.inputs)
+
+    def map(self, work: Callable[..., Found], *columns: list[Any]) -> list[Found]:
+        """`work(block, ...)` of every block and what goes with it."""
+        items = list(zip(self.blocks, *columns, strict=True))
+        numpy = isinstance(self.blocks[0].inputs, np.ndarray)
+        return map_slices(lambda place: work(*items[place.start]), len(items), 1, threads=numpy)
+
+    def total(self, work: Callable[..., Array], *columns: list[Array]) -> FloatArray:
+        """The sum of `work` over the blocks, on the host, in their order."""
+        to_host = self.blocks[0].backend.to_host
+        total, *rest = (to_host(part) for part in self.map(work, *columns))
+        for part in rest:
+            total = total + part
+        return np.asarray(total)

@@ -1,0 +1,141 @@
+"""The one thing that fits ask of their examples: reduce them, block by block.
+
+`Partition.reduce(work, combine)` calls `work` on every checked block and combines the results in
+the order of the blocks. A fit is a sequence of such reductions, so the same fit runs on arrays in
+memory, over files and over a cluster.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical._core.arrays import Array
+from hokical._core.logits import Logits
+from hokical._core.types import FloatArray, IntArray
+
+#: What a reduction works with: arrays, which can be added, sent and stored.
+State = tuple[NDArray[Any], ...]
+
+#: Up to so many rows, their numbers are added up on the host: on a GPU each sum costs a launch.
+SUMMED_ON_HOST = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Checked rows: `logits`, `labels` (n,), `weights` (n,) or None, and the first row's number."""
+
+    logits: Logits
+    labels: IntArray
+    weights: FloatArray | None
+    first_row: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        return self.logits.n_rows
+
+    @cached_property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether the classifier's own label is right, (n,)."""
+        return np.asarray(self.logits.to_host(self.logits.labels) == self.labels)
+
+    @property
+    def counting(self) -> NDArray[np.bool_]:
+        """Rows of a weight above 0, (n,)."""
+        return np.ones(self.n_rows, np.bool_) if self.weights is None else self.weights > 0.0
+
+    @property
+    def counts(self) -> FloatArray:
+        """What each row counts, (n,): its weight, or 1."""
+        return np.ones(self.n_rows) if self.weights is None else self.weights
+
+    @cached_property
+    def counts_beside(self) -> Array:
+        """`counts` (n,) in the library and on the device of the logits."""
+        return self.logits.from_host(self.counts)
+
+    @cached_property
+    def hits_beside(self) -> Array:
+        """The same, 0 where the label is wrong, (n,)."""
+        return self.logits.from_host(self.counts * self.correct)
+
+    def take(self, rows: NDArray[Any]) -> Block:
+        """Some of the rows, by number or by a mask."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Block(self.logits.take(rows), self.labels[rows], weights)
+
+    def without_weightless(self) -> Block:
+        """The same without rows of weight 0, which must leave no trace."""
+        if self.weights is None or self.weights.all():
+            return self
+        return self.take(np.flatnonzero(self.weights))
+
+
+#: What is made of a block, and of two results; both must be pure functions.
+Work = Callable[[Block], State]
+Combine = Callable[[State, State], State]
+
+
+class Partition(ABC):
+    """Examples that can be reduced block by block."""
+
+    n_classes: int
+    #: Whether all examples are in memory, so that `gather` costs nothing.
+    in_memory: bool = False
+
+    @abstractmethod
+    def reduce(self, work: Work, combine: Combine) -> State:
+        """`work` of every block, combined in order."""
+
+    @abstractmethod
+    def gather(self, caller: str) -> Block:
+        """All examples in memory, for a method `who` that needs them there."""
+
+    @abstractmethod
+    def collect(self, work: Work, row_bytes: int, caller: str) -> State:
+        """`work` of every block, (rows, ...) arrays, joined: a few numbers per row.
+
+        `row_bytes` is what a row will take in the fit of `who`, to see whether memory is enough.
+        """
+
+    def require_passes(self, caller: str) -> None:  # noqa: B027  (most can be gone through again)
+        """Raise if the examples cannot be gone through more than once."""
+
+    def total(self, work: Work) -> State:
+        """The sum of `work` over all blocks."""
+        return self.reduce(work, add_states)
+
+
+class InMemory(Partition):
+    """All examples in one block."""
+
+    in_memory = True
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.n_classes = block.logits.n_classes
+
+    def reduce(self, work: Work, combine: Combine) -> State:
+        return work(self.block)
+
+    def gather(self, caller: str) -> Block:
+        return self.block
+
+    def collect(self, work: Work, row_bytes: int, caller: str) -> State:
+        return work(self.block)
+
+
+def join_states(parts: Sequence[State]) -> State:
+    """States one below the other, array by array."""
+    return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+
+def add_states(left: State, right: State) -> State:
+    """Two states, array by array."""
+    return tuple(a + b for a, b in zip(left, right, strict=True))

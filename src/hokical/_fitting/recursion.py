@@ -1,0 +1,167 @@
+"""Algorithm 1 of the paper, on a stability table; Algorithm 2 is `rules.hoki.Steps.replay`.
+
+Each step groups the examples into confidence bins and gives every bin two numbers: alpha, the
+accuracy of "the label survived", and beta, that of "the label switched". The new confidence is
+alpha gamma + beta (1 - gamma). When no example changes its bin, the mean confidence of every bin is
+its accuracy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical._core.bins import bin_index, sum_by
+from hokical._core.types import FloatArray, IntArray
+from hokical.guarantees._score_table import can_be_counts
+from hokical.stability._stability_table import Cells, StabilityTable
+
+#: Every bin's mean confidence is its accuracy; or the bins repeat without that; or steps ran out.
+Ending = Literal["converged", "cycle", "limit"]
+
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """What Algorithm 1 learned: alpha and beta (steps, bins), NaN where no example was.
+
+    `count` (bins,) are the examples of each bin at the last step.
+    """
+
+    alpha: FloatArray
+    beta: FloatArray
+    count: FloatArray
+    ending: Ending
+    validation_ece: float
+
+    @property
+    def converged(self) -> bool:
+        return self.ending == "converged"
+
+    @property
+    def n_steps(self) -> int:
+        return int(self.alpha.shape[0])
+
+    @property
+    def occupied(self) -> NDArray[np.bool_]:
+        """Which bins held validation examples at each step, (steps, bins)."""
+        return ~np.isnan(self.alpha)
+
+    def smoothed(self) -> tuple[FloatArray, FloatArray]:
+        """Alpha and beta for more than was seen: no bin is left alone, and none is certain.
+
+        A bin without examples takes the numbers of the nearest one with some. Of n examples in a
+        bin, however they came out, one more could be right or wrong: at the last step alpha and
+        beta stay between 1 / (n + 2) and (n + 1) / (n + 2), the rule of succession for none and
+        all.
+        """
+        alpha, beta = self.alpha.copy(), self.beta.copy()
+        least = 1.0 / (self.count + 2.0)
+        for part in (alpha, beta):
+            part[-1] = np.clip(part[-1], least, 1.0 - least)
+        place = np.arange(alpha.shape[1])
+        for step, occupied in enumerate(self.occupied):
+            known = np.flatnonzero(occupied)
+            nearest = known[np.abs(place[:, None] - known).argmin(axis=1)]
+            alpha[step], beta[step] = alpha[step, nearest], beta[step, nearest]
+        return alpha, beta
+
+
+def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedule:
+    """Algorithm 1: repeat until no example changes its bin, at most `max_iter` times.
+
+    A step depends on the bins alone, so once they return to an earlier state they repeat for ever.
+    The recursion then ends at the step of the cycle whose bins fit best; if they fit exactly, it
+    has converged.
+    """
+    cells = table.occupied_cells()
+    stability = cells.level / table.levels
+    several_starts = table.n_starts > 1
+    confidence = np.full(cells.level.shape, table.accuracy)
+    bins = cells.start if several_starts else bin_index(confidence, n_bins)
+    parts = _survival_parts(table.levels, cells)
+    # Weights that are no counts are relative; there are at least as many examples as cells.
+    amount = cells.weight if can_be_counts(cells.weight) else np.ones_like(cells.weight)
+    steps: list[_Step] = []
+    seen: dict[bytes, int] = {}
+    while len(steps) < max_iter:
+        seen[_fingerprint(bins)] = len(steps)
+        alpha, beta = survival_rates(*(sum_by(bins, part, n_bins) for part in parts))
+        count = sum_by(bins, amount, n_bins)
+        confidence = _step(alpha, beta, stability, confidence, bins)
+        bins = bin_index(confidence, n_bins)
+        gaps = sum_by(bins, cells.weight * confidence - cells.correct, n_bins)
+        steps.append(_Step(alpha, beta, count, float(np.abs(gaps).sum() / cells.weight.sum())))
+        first_seen = seen.get(_fingerprint(bins))
+        if first_seen is not None:
+            return _end_of_cycle(steps, first_seen)
+    return _schedule(steps, "limit")
+
+
+def _fingerprint(bins: IntArray) -> bytes:
+    """The same for the same bins; short, as there is one for every step."""
+    return hashlib.blake2b(bins.astype(np.int32).tobytes(), digest_size=16).digest()
+
+
+class _Step(NamedTuple):
+    alpha: FloatArray
+    beta: FloatArray
+    examples: FloatArray
+    ece: float
+
+
+def _end_of_cycle(steps: list[_Step], first: int) -> Schedule:
+    """Cut the steps at the best of the cycle that begins at `first` (mostly a cycle of one)."""
+    best = min(range(first, len(steps)), key=lambda k: steps[k].ece)
+    settled = first == len(steps) - 1 or steps[best].ece < _ROUNDING
+    return _schedule(steps[: best + 1], "converged" if settled else "cycle")
+
+
+def _schedule(steps: list[_Step], ending: Ending) -> Schedule:
+    alphas, betas, counts, eces = zip(*steps, strict=True)
+    return Schedule(np.array(alphas), np.array(betas), counts[-1], ending, eces[-1])
+
+
+def survival_rates(
+    kept: FloatArray, switched: FloatArray, kept_correct: FloatArray, switched_correct: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """alpha and beta from sums over the labels kept and switched; NaN for an empty bin.
+
+    If nothing was kept, or nothing switched, both are the accuracy, as the paper prints it.
+    """
+    total = kept + switched
+    with np.errstate(invalid="ignore", divide="ignore"):
+        accuracy = (kept_correct + switched_correct) / total
+        one_sided = (kept == 0) | (switched == 0)
+        alpha = np.where(one_sided, accuracy, kept_correct / kept)
+        beta = np.where(one_sided, accuracy, switched_correct / switched)
+    return alpha, beta
+
+
+def _survival_parts(levels: int, cells: Cells) -> FloatArray:
+    """What alpha and beta are sums of, (4, cells): kept and switched, then of the correct ones.
+
+    Levels are integers, so the sums are exact (as long as weights are whole numbers).
+    """
+    up, down = cells.level.astype(np.float64), (levels - cells.level).astype(np.float64)
+    return np.stack(
+        [up * cells.weight, down * cells.weight, up * cells.correct, down * cells.correct]
+    )
+
+
+def _step(
+    alpha: FloatArray,
+    beta: FloatArray,
+    stability: FloatArray,
+    confidence: FloatArray,
+    bins: IntArray,
+) -> FloatArray:
+    """One update; a confidence in a bin without validation examples stays as it is."""
+    a, b = alpha[bins], beta[bins]
+    updated = np.clip((a - b) * stability + b, 0.0, 1.0)
+    return np.where(np.isnan(a), confidence, updated)

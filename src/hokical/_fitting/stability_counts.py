@@ -1,0 +1,44 @@
+"""Counting examples by their label stability, the one pass over the logits that Hoki needs."""
+
+from functools import partial
+
+import numpy as np
+
+from hokical._core.bins import bin_index
+from hokical._core.blocks import per_row
+from hokical._fitting.partitions import Block, Partition, State
+from hokical.guarantees._score_table import NeighbourTable, can_be_counts
+from hokical.rules._hoki import HokiRule
+from hokical.stability import _gumbel as gumbel
+from hokical.stability._stability_table import StabilityTable
+
+
+def count_stability(examples: Partition, rule: HokiRule, n_starts: int) -> StabilityTable:
+    """The examples by their level; and, if `n_starts` is above 1, by the bin of their softmax."""
+    weight, correct = examples.total(partial(_count_block, rule=rule, n_starts=n_starts))
+    if not weight.any():
+        raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
+    return StabilityTable(weight, correct)
+
+
+def find_neighbours(table: StabilityTable) -> NeighbourTable | None:
+    """Right and wrong examples by their level, if weights count examples."""
+    if not can_be_counts(table.weight):
+        return None
+    count, correct = (part.sum(axis=0).astype(np.int64) for part in (table.weight, table.correct))
+    return NeighbourTable(count, correct)
+
+
+def _count_block(block: Block, rule: HokiRule, n_starts: int) -> State:
+    logits, start = block.logits, None
+    if n_starts > 1:
+        start = bin_index(logits.to_host(gumbel.stability(logits, 1.0)), n_starts)
+    table = StabilityTable.from_examples(
+        per_row(rule.on_device_of(logits).level, logits).astype(np.int64),
+        block.correct,
+        levels=rule.levels,
+        sample_weight=block.weights,
+        start=start,
+        n_starts=n_starts,
+    )
+    return table.weight, table.correct

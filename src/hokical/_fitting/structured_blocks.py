@@ -1,0 +1,194 @@
+"""Rows of examples for structured scaling, with their features, and sums over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from hokical._core.accelerate import accelerated
+from hokical._core.arrays import Array
+from hokical._core.jit import Kernel, has_kernels
+from hokical._core.logits import Logits
+from hokical._core.parallel import map_slices
+from hokical._core.types import FloatArray, IntArray
+from hokical._fitting import structured_kernels as kernels
+from hokical._fitting.likelihood import WeightedExamples, row_dots
+from hokical._fitting.linear_examples import LinearBlock, LinearExamples, block_rows
+from hokical.rules._structured import shape_features
+
+#: Numbers per block without M, in NumPy and compiled; with it there are few blocks, for each has a
+#: (classes, classes) sum.
+_BLOCK_SIZE, _COMPILED_BLOCK_SIZE = 1 << 16, 1 << 19
+#: Rows of a Hessian at a time: their products stay in the cache.
+_HESSIAN_ROWS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class StructuredBlock(LinearBlock):
+    """Some rows; the shape terms are (3, rows * classes). Without M there is no column of ones."""
+
+    shapes: Array
+    crossed: bool
+
+    @property
+    def z(self) -> Array:
+        """(rows, classes)"""
+        return self.inputs[:, :-1] if self.crossed else self.inputs
+
+    def take(self, rows: IntArray) -> Self:
+        xp = self.xp
+        shapes = xp.reshape(self.shapes, (3, *self.z.shape))
+        shapes = xp.take(shapes, self.backend.from_host(rows, self.inputs), axis=1)
+        return replace(super().take(rows), shapes=xp.reshape(shapes, (3, -1)))
+
+    def scores(self, coef: Array) -> Array:
+        return self.z + self.change(coef)
+
+    def change(self, direction: Array) -> Array:
+        xp, size = self.xp, self.z.shape[1]
+        rows = xp.reshape(direction[3:], (size, -1))
+        found = self.inputs @ rows.T if self.crossed else self.z * rows[:, 0] + rows[:, 1]
+        found += xp.reshape(direction[:3] @ self.shapes, self.z.shape)
+        return found
+
+    def pull(self, table: Array) -> Array:
+        shaped = self.shapes @ self.xp.reshape(table, (-1,))
+        return self._join(shaped, table, self.inputs)
+
+    def _join(self, shaped: Array, table: Array, inputs: Array) -> Array:
+        xp = self.xp
+        if self.crossed:
+            rows = table.T @ inputs
+        else:
+            rows = xp.stack([xp.sum(table * inputs, axis=0), xp.sum(table, axis=0)], axis=1)
+        return xp.concat([shaped, xp.reshape(rows, (-1,))])
+
+    def moments(self, proba: Array) -> Array:
+        """Sums of each class's variance times inputs (0 for w), and the Hessian's diagonal."""
+        xp = self.xp
+        variance = proba * (1.0 - proba) * self.weights
+        spread = []
+        for place in range(3):
+            shape = xp.reshape(self.shapes[place, ...], self.z.shape)
+            away = shape - row_dots(proba, shape, xp)[:, None]
+            spread.append(xp.sum(proba * self.weights * shape * away))
+        second = self._join(xp.stack(spread), variance, self.inputs * self.inputs)
+        first = self._join(xp.zeros_like(second[:3]), variance, self.inputs)
+        return xp.stack([first, second], axis=0)
+
+    def margin_moments(self) -> Array:
+        """Margins of z, expected and of the true class, and the variance, (3, rows)."""
+        xp, z = self.xp, self.z
+        p = xp.reshape(self.shapes[1, ...], z.shape)
+        p = p if self.possible is None else xp.where(self.possible, p, xp.zeros_like(p))
+        mean, top = row_dots(p, z, xp), xp.max(z, axis=1)
+        variance = row_dots(p * z, z, xp) - mean * mean
+        return xp.stack([top - mean, top - self.at_true(z), variance], axis=0)
+
+    def hessian(self, proba: Array, rows: slice) -> FloatArray:
+        """The Hessian (p, p) by evenly spaced rows, with cross terms, on the host."""
+        n_rows, reach = self.inputs.shape[0], _HESSIAN_ROWS * rows.step
+        if rows.start >= n_rows:  # a short block between two of these rows
+            size = 3 + proba.shape[1] * self.inputs.shape[1]
+            return np.zeros((size, size))
+        cuts = [
+            slice(start, min(start + reach, n_rows), rows.step)
+            for start in range(rows.start, n_rows, reach)
+        ]
+        return np.asarray(np.sum([self._hessian(proba, cut) for cut in cuts], axis=0))
+
+    def _hessian(self, proba: Array, rows: slice) -> FloatArray:
+        """The mean outer product of what multiplies the coefficients, less that of its mean."""
+        xp, to_host = self.xp, self.backend.to_host
+        inputs, proba = self.inputs[rows, :], proba[rows, :]
+        weights = rows.step * self.weights[rows, :]
+        (n_rows, size), width = proba.shape, inputs.shape[1]
+        shapes = xp.reshape(self.shapes, (3, -1, size))[:, rows, :]
+        heavy = proba * weights
+        drawn = shapes * heavy
+        inner = xp.matmul(xp.reshape(shapes, (3, -1)), xp.reshape(drawn, (3, -1)).T)
+        border = xp.matmul(xp.permute_dims(drawn, (0, 2, 1)), inputs)
+        squares = xp.reshape(inputs[:, :, None] * inputs[:, None, :], (n_rows, -1))
+        own = xp.reshape(xp.matmul(heavy.T, squares), (size, width, width))
+        each = xp.reshape(proba[:, :, None] * inputs[:, None, :], (n_rows, -1))
+        mean = xp.concat([xp.sum(shapes * proba, axis=2).T, each], axis=1) * xp.sqrt(weights)
+        found = -to_host(xp.matmul(mean.T, mean))
+        found[:3, :3] += to_host(inner)
+        found[:3, 3:] += to_host(border).reshape(3, -1)
+        found[3:, :3] = found[:3, 3:].T
+        for k, block in enumerate(to_host(own)):
+            here = slice(3 + k * width, 3 + (k + 1) * width)
+            found[here, here] += block
+        return found
+
+
+class CompiledBlock(StructuredBlock):
+    """The same without M, for NumPy and where every class is possible; the reference implementation is above."""
+
+    def probabilities(self, coef: FloatArray) -> tuple[FloatArray, float]:
+        out = np.empty_like(self.inputs)
+        return out, kernels.probability_rows(self._data, _split(coef), out)
+
+    def slope(self, proba: FloatArray) -> FloatArray:
+        return self._sum(kernels.slope_rows, proba)
+
+    def curvature(self, proba: FloatArray, direction: FloatArray) -> FloatArray:
+        return self._sum(kernels.curvature_rows, proba, _split(direction))
+
+    def _sum(self, add: Kernel, *given: Any) -> FloatArray:
+        shaped, sums = np.zeros(3), np.zeros((2, self.inputs.shape[1]))
+        add(self._data, *given, (shaped, sums))
+        return np.concatenate([shaped, sums.T.ravel()])
+
+    @property
+    def _data(self) -> kernels.Data:
+        shapes = self.shapes.reshape(3, *self.inputs.shape)
+        return self.inputs, shapes, self.labels, self.weights[:, 0]
+
+
+def _split(coef: FloatArray) -> kernels.Coef:
+    return coef[:3], np.ascontiguousarray(coef[3:].reshape(-1, 2).T)
+
+
+def make_blocks(examples: WeightedExamples, temperature: float, crossed: bool) -> LinearExamples:
+    """Examples with the floor in their logits, cut into blocks."""
+    logits = examples.logits
+    n_rows, size = logits.n_rows, logits.n_classes
+    quick = not crossed and has_kernels(logits)
+    if not logits.is_numpy:
+        step = n_rows
+    elif crossed:
+        step = block_rows(n_rows, size)
+    else:
+        step = max(1, (_COMPILED_BLOCK_SIZE if quick else _BLOCK_SIZE) // size)
+
+    def make(rows: slice) -> StructuredBlock:
+        part = logits.part(rows)
+        xp = part.xp
+        every = bool(xp.min(part.values) > -xp.inf)
+        z, shapes = make_features(part, temperature, every)
+        return (CompiledBlock if quick and every else StructuredBlock)(
+            xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if crossed else z,
+            None if every else part.possible,
+            part.from_host(examples.labels[rows]),
+            part.from_host(examples.weights[rows, None]),
+            part.backend,
+            shapes,
+            crossed,
+        )
+
+    blocks = map_slices(make, n_rows, step, threads=logits.is_numpy)
+    return LinearExamples(blocks, examples.labels, examples.weights, size)
+
+
+@accelerated
+def make_features(logits: Logits, temperature: float, every: bool) -> tuple[Array, Array]:
+    """z (rows, classes) and the shape terms (3, rows * classes); whether `every` class is possible.
+
+    The floor is in the logits.
+    """
+    xp = logits.xp
+    z, *shapes = shape_features(logits.margins, logits, temperature)
+    return z, xp.stack([xp.reshape(shape, (-1,)) for shape in shapes])

@@ -1,0 +1,134 @@
+"""Compiled loops of structured scaling without cross terms. They trust their caller.
+
+`data` are z (rows, classes), the shape terms (3, rows, classes), labels and weights (rows,);
+`coef` and `sums` are w (3,), then scales and biases (2, classes).
+"""
+
+from math import log, log1p
+
+import numpy as np
+
+from hokical._core.fast_exp import exp_minus, log_of
+from hokical._core.jit import kernel, max_kernel
+from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical.rules._structured import LEAST_REST, MAX_LOG_RATIO
+
+Data = tuple[FloatArray, FloatArray, IntArray, FloatArray]
+Coef = tuple[FloatArray, FloatArray]
+
+
+@kernel
+def shape_rows(
+    block: AnyArray, top: FloatArray, own: IntArray, step: float, z: FloatArray, shapes: FloatArray
+) -> None:
+    """`shape_features` of rows in which every class is possible; `own` is the label's column.
+
+    `step` is 1 / three temperatures: at one temperature, exp is the cube of what it is at three.
+    """
+    for n in range(block.shape[0]):
+        row, highest, label = block[n], top[n], own[n]
+        sharp, soft = shapes[1, n], shapes[2, n]
+        for i in range(row.shape[0]):
+            below = (highest - row[i]) * step
+            odds = exp_minus(min(below, MAX_LOG_RATIO / 3.0))
+            z[n, i] = min(3.0 * below, MAX_LOG_RATIO)
+            soft[i] = odds
+            sharp[i] = odds * odds * odds
+        soft[label] = sharp[label] = 0.0
+        rest = softer = 0.0
+        for i in range(row.shape[0]):
+            rest += sharp[i]
+            softer += soft[i]
+        soft[label] = sharp[label] = 1.0
+        norm = log1p(rest)
+        share, soft_share = 1.0 / (1.0 + rest), 1.0 / (1.0 + softer)
+        for i in range(row.shape[0]):
+            p = sharp[i] * share
+            z[n, i] = -(z[n, i] + norm)
+            shapes[0, n, i] = log_of(max(1.0 - p, LEAST_REST))
+            sharp[i] = p
+            soft[i] = log_of(max(1.0 - soft[i] * soft_share, LEAST_REST))
+        shapes[0, n, label] = log(max(rest, LEAST_REST)) - norm
+        soft[label] = log(max(softer, LEAST_REST)) - log1p(softer)
+
+
+@kernel
+def change_row(data: Data, n: int, coef: Coef, out: FloatArray) -> None:
+    """What coefficients add to the scores of a row, into `out` (classes,)."""
+    z, first, second, third = data[0][n], data[1][0, n], data[1][1, n], data[1][2, n]
+    (a, b, c), scale, bias = coef[0], coef[1][0], coef[1][1]
+    for i in range(out.shape[0]):
+        out[i] = z[i] * scale[i] + bias[i] + a * first[i] + b * second[i] + c * third[i]
+
+
+@max_kernel
+def add_scores(row: FloatArray, z: FloatArray) -> float:
+    """Add z (classes,) to a row; the maximum."""
+    highest = -np.inf
+    for i in range(row.shape[0]):
+        row[i] += z[i]
+        highest = max(highest, row[i])
+    return highest
+
+
+@kernel
+def probability_rows(data: Data, coef: Coef, out: FloatArray) -> float:
+    """Probabilities into `out` (rows, classes); the sum of the weighted log losses."""
+    loss = 0.0
+    for n in range(out.shape[0]):
+        proba = out[n]
+        change_row(data, n, coef, proba)
+        highest = add_scores(proba, data[0][n])
+        below = highest - proba[data[2][n]]
+        total = 0.0
+        for i in range(proba.shape[0]):
+            proba[i] = exp_minus(min(highest - proba[i], MAX_LOG_RATIO))
+            total += proba[i]
+        share = 1.0 / total
+        for i in range(proba.shape[0]):
+            proba[i] *= share
+        loss += data[3][n] * (log(total) + below)
+    return loss
+
+
+@kernel
+def add_row(data: Data, n: int, pull: FloatArray, sums: Coef) -> None:
+    """Add `pull` (classes,) times what the coefficients of a row are multiplied with."""
+    z, first, second, third = data[0][n], data[1][0, n], data[1][1, n], data[1][2, n]
+    shaped, scaled, plain = sums[0], sums[1][0], sums[1][1]
+    a = b = c = 0.0
+    for i in range(pull.shape[0]):
+        scaled[i] += pull[i] * z[i]
+        plain[i] += pull[i]
+        a += pull[i] * first[i]
+        b += pull[i] * second[i]
+        c += pull[i] * third[i]
+    shaped[0] += a
+    shaped[1] += b
+    shaped[2] += c
+
+
+@kernel
+def slope_rows(data: Data, proba: FloatArray, sums: Coef) -> None:
+    """Add the slope of the log loss to `sums`."""
+    pull = np.empty(proba.shape[1])
+    for n in range(proba.shape[0]):
+        weight = data[3][n]
+        for i in range(pull.shape[0]):
+            pull[i] = proba[n, i] * weight
+        pull[data[2][n]] -= weight
+        add_row(data, n, pull, sums)
+
+
+@kernel
+def curvature_rows(data: Data, proba: FloatArray, direction: Coef, sums: Coef) -> None:
+    """Add the Hessian times a direction to `sums`."""
+    pull = np.empty(proba.shape[1])
+    for n in range(proba.shape[0]):
+        change_row(data, n, direction, pull)
+        mean, weight = 0.0, data[3][n]
+        for i in range(pull.shape[0]):
+            mean += pull[i] * proba[n, i]
+        for i in range(pull.shape[0]):
+            pull[i] = (pull[i] - mean) * proba[n, i] * weight
+        add_row(data, n, pull, sums)

@@ -1,0 +1,65 @@
+"""Theorem 1 on data: in every bin, does the mean confidence equal what survival implies?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical._core.bins import bin_index, sum_by
+from hokical._core.types import FloatArray
+from hokical._fitting.recursion import survival_rates
+
+
+@dataclass(frozen=True, eq=False)
+class SufficiencyGap:
+    """Both sides of Theorem 1, one entry per bin, NaN in empty bins.
+
+    `implied` = alpha stability + beta (1 - stability) is the accuracy of the bin, split by whether
+    the label survived; a calibrator is perfect where it equals `confidence`.
+    """
+
+    weight: FloatArray
+    confidence: FloatArray
+    alpha: FloatArray
+    beta: FloatArray
+    stability: FloatArray
+
+    @property
+    def implied(self) -> FloatArray:
+        return self.alpha * self.stability + self.beta * (1.0 - self.stability)
+
+    @property
+    def gap(self) -> FloatArray:
+        """implied - confidence per bin."""
+        return self.implied - self.confidence
+
+    @property
+    def calibration_error(self) -> float:
+        """The gaps' sizes averaged by weight: the ECE of the data."""
+        occupied = self.weight > 0
+        share = self.weight[occupied] / self.weight.sum()
+        return float((share * np.abs(self.gap[occupied])).sum())
+
+
+def measure_sufficiency(
+    confidence: FloatArray,
+    stability: FloatArray,
+    correct: NDArray[np.bool_],
+    *,
+    n_bins: int,
+    weights: FloatArray | None = None,
+) -> SufficiencyGap:
+    """Estimate both sides per confidence bin."""
+    bins = bin_index(confidence, n_bins)
+    w = np.ones_like(confidence) if weights is None else weights
+
+    def per_bin(values: FloatArray) -> FloatArray:
+        return sum_by(bins, w * values, n_bins)
+
+    weight = per_bin(np.ones_like(confidence))
+    kept, switched = per_bin(stability), per_bin(1.0 - stability)
+    alpha, beta = survival_rates(
+        kept, switched, per_bin(stability * correct), per_bin((1.0 - stability) * correct)
+    )
+    with np.errstate(invalid="ignore"):
+        return SufficiencyGap(weight, per_bin(confidence) / weight, alpha, beta, kept / weight)

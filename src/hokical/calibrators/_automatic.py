@@ -1,0 +1,274 @@
+"""The default: candidates averaged by held-out log loss, unless they do not clearly help."""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hokical._core.bins import check_count
+from hokical._core.topk import TopK
+from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.warn import ConvergenceWarning, warn_user
+from hokical._fitting.averaging import HeldOut, hold_out, tighten
+from hokical._fitting.example_stats import has_zeros
+from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
+from hokical._fitting.floor import choose_base, choose_floor
+from hokical._fitting.likelihood import WeightedExamples, effective_size
+from hokical._fitting.partitions import Block, InMemory, Partition
+from hokical._fitting.structured import MOST_CROSSED, count_possible, fit_structured
+from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._profile import StabilityProfile
+from hokical.rules._auto import PARTS, AutoRule
+from hokical.rules._base import Rule
+from hokical.rules._floored import FlooredRule
+from hokical.rules._predicting import predict_blocks
+from hokical.rules._profile import ProfileRule
+from hokical.rules._softmax import UncalibratedRule
+
+#: The classifier's own probabilities are kept unless the mean gain is this many standard errors.
+MIN_GAIN_SE = 0.7
+#: The whole fit ends with a Newton step that promises no more than this in mean log loss (less
+#: where that is small); about a hundredth of it is left.
+TOLERANCE, MAX_ITER = 1e-4, 200
+_TITLES = {
+    "uncalibrated": "the classifier's own",
+    "temps": "temperature scaling",
+    "structured": "structured scaling",
+}
+
+
+class AutoCalibrator(BaseCalibrator):
+    """The default: an average of candidates for all classes, weighed on held-out data.
+
+    The candidates are the classifier's own probabilities, temperature scaling and structured
+    scaling (with cross terms up to 100 classes). Each is asked about examples it was not fitted
+    on, and the weights of least log loss are taken. A stability profile is fitted on those held-out
+    averages; half of its correction is used. If the average is not better than the classifier's own
+    probabilities by 0.7 standard errors, these are kept.
+
+    `hokical.auto(logits, labels)` creates one and fits it.
+
+    Parameters
+    ----------
+    keep_labels : bool
+        True: `predict` stays the classifier's own label, and the confidence is that label's
+        calibrated probability. False: the most likely class after calibration is predicted.
+    cv : int
+        Number of folds, at least 2; the documented results were measured with 5.
+    random_state : int, RandomState, Generator or None
+        Seed of the folds.
+
+    Attributes
+    ----------
+    chosen_ : "average", "profile" or "uncalibrated"
+    reason_ : why, in words
+    shares_ : weight of every candidate by name
+    held_out_log_loss_ : mean log loss on held-out examples by name, "average" among them
+    weights_, structured_, profile_ : the parts of the rule
+    converged_ : whether every fit of structured scaling converged, those without a fold included
+
+    Notes
+    -----
+    Fitted on `TopK`, which does not have every class, it is a stability profile.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical import AutoCalibrator
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(2000, 5))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> cal = AutoCalibrator().fit(3 * logits, labels)
+    >>> bool(abs(cal.predict_proba(3 * logits).max(axis=1).mean() - 0.5) < 0.1)
+    True
+    """
+
+    rule_kind = AutoRule
+    accepts_top_k = True
+    fits_floor = False  # structured scaling has one; the classifier's own get one below
+    title = "Automatic choice"
+    reference = (
+        "weights by held-out log loss: Wolpert: Stacked Generalization, Neural Networks 5, 1992, "
+        "doi:10.1016/S0893-6080(05)80023-1; the candidates are those of the other methods"
+    )
+    cost = "a structured fit, shorter ones for each fold, and a profile"
+
+    def __init__(self, *, keep_labels: bool = True, cv: int = 5, random_state: Any = 0) -> None:
+        self.keep_labels = keep_labels
+        self.cv = cv
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        if not isinstance(self.keep_labels, (bool, np.bool_)):
+            raise ValueError(
+                f"`keep_labels` must be True or False; got {self.keep_labels!r}. True predicts the "
+                "classifier's own labels."
+            )
+        check_count(self.cv, name="cv", least=2)
+
+    @property
+    def preserves_labels(self) -> bool:  # type: ignore[override]
+        return bool(self.keep_labels)
+
+    def _fit(self, examples: Partition) -> Fit:
+        block = examples.gather(type(self).__name__).without_weightless()
+        if isinstance(block.logits, TopK):
+            return self._fit_best_classes(block)
+        counted, n_examples = count_possible(block)
+        own = counted.logits.to_host(counted.logits.labels)
+        hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
+        if hopeless:
+            return _keep_own(counted, hopeless)
+        floor, base, floored = choose_base(counted)
+        fit = fit_structured(
+            floored,
+            n_examples,
+            floor,
+            base.x,
+            crossed=counted.n_classes <= MOST_CROSSED,
+            tol=tighten(TOLERANCE, base.value),
+            max_iter=MAX_ITER,
+        )
+        folds = {"n_folds": int(self.cv), "random_state": self.random_state}
+        held = hold_out(counted, n_examples, fit, **folds)
+        weights = held.best_weights()
+        mixed = held.chances @ weights
+        losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
+        losses["average"] = float(-held.weights @ np.log(mixed))
+        gain, error = _mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
+        if gain <= MIN_GAIN_SE * error:
+            return _keep_own(
+                counted,
+                f"an average of calibrated ones was not clearly better on held-out examples (log "
+                f"loss {losses['average']:.4f}, the classifier's own "
+                f"{losses['uncalibrated']:.4f}, standard error {error:.4f})",
+                losses,
+            )
+        profile = _profile_on(held, weights)
+        rule = AutoRule(weights, fit.rule, profile, bool(self.keep_labels))
+        converged = fit.minimum.converged and held.converged
+        return Fit(rule, _tell_average(rule, losses, converged))
+
+    def _fit_best_classes(self, block: Block) -> Fit:
+        """A profile, or the classifier's own confidence where that is not clearly worse."""
+        share = block.counts / block.counts.sum()
+        n_examples = effective_size(share)
+        hopeless = _find_hopeless(block.correct, block.labels, n_examples)
+        if hopeless:
+            return _keep_own(None, hopeless)
+        block = replace(block, weights=share * n_examples)
+        rule, converged = _fit_profile(block)
+        truth = block.correct
+        own = _chance_of(UncalibratedRule(), block, truth)
+        found = _chance_of(rule, block, truth)
+        gain, error = _mean_and_error(np.log(found / own), share)
+        if gain <= MIN_GAIN_SE * error:
+            return _keep_own(None, "a stability profile was not clearly better")
+        reason = "a stability profile was fitted, as not every class has a logit."
+        return Fit(rule, _report("profile", reason, {"profile": 1.0}, converged=converged))
+
+
+def auto(
+    logits: Any, labels: Any = None, sample_weight: Any = None, **options: Any
+) -> AutoCalibrator:
+    """Fit the default on validation logits and labels.
+
+    Parameters
+    ----------
+    logits : array of shape (n, classes), or TopK
+    labels : array-like of shape (n,)
+    sample_weight : array-like of shape (n,), optional
+    options
+        Of `AutoCalibrator`: `keep_labels`, `cv`, `random_state`.
+
+    Examples
+    --------
+    >>> import hokical
+    >>> from hokical.demo import demo_logits
+    >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+    >>> cal = hokical.auto(val_logits, val_labels)
+    >>> cal.reason_.startswith("an average was fitted: ")
+    True
+    """
+    return AutoCalibrator(**options).fit(logits, labels, sample_weight)
+
+
+def _find_hopeless(correct: BoolArray, labels: IntArray, n_examples: float) -> str:
+    """Why nothing can be learned from the examples; "" if something can."""
+    if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9):  # but for rounding
+        few = f"{labels.size} examples"
+        if n_examples < labels.size * (1.0 - 1e-9):
+            few += f", whose weights make them worth {n_examples:.3g},"
+        return f"{few} are too few to tell what is better (at least {FEWEST_EXAMPLES})"
+    if correct.all():
+        return "without a mistake, nothing tells how sure is too sure"
+    if (labels == labels[0]).all():
+        return f"every example is of class {labels[0]}, so nothing tells how likely the others are"
+    return ""
+
+
+def _keep_own(
+    examples: WeightedExamples | None, why: str, losses: dict[str, float] | None = None
+) -> Fit:
+    """No calibration but a floor below probabilities of 0, and the reason."""
+    rule: Rule = UncalibratedRule()
+    if examples is not None and has_zeros(examples.logits):
+        floor = choose_floor(examples)
+        rule = FlooredRule(floor, rule) if floor > 0.0 else rule
+    reason = f"the classifier's own probabilities were kept: {why}."
+    return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
+
+
+def _tell_average(rule: AutoRule, losses: dict[str, float], converged: bool) -> dict[str, Any]:
+    shares = {PARTS[i]: float(weight) for i, weight in enumerate(rule.weights) if weight > 0.0}
+    named = ", ".join(f"{weight:.0%} {_TITLES[name]}" for name, weight in shares.items())
+    scores = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
+    profile = "" if rule.profile is None else ", then half of a stability profile's correction"
+    reason = f"an average was fitted: {named}{profile} (held-out log loss: {scores})."
+    return _report("average", reason, shares, losses, converged)
+
+
+def _report(
+    chosen: str,
+    reason: str,
+    shares: dict[str, float],
+    losses: dict[str, float] | None = None,
+    converged: bool = True,
+) -> dict[str, Any]:
+    if not converged:
+        warn_user(f"AutoCalibrator did not converge: {reason}", ConvergenceWarning)
+    return {
+        "chosen": chosen,
+        "reason": reason,
+        "shares": shares,
+        "held_out_log_loss": losses or {},
+        "converged": converged,
+    }
+
+
+def _mean_and_error(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:
+    """Weighted mean of differences, and its standard error; the weights sum to 1."""
+    mean = float(np.sum(share * gaps))
+    return mean, float(np.sqrt(np.sum((share * (gaps - mean)) ** 2)))
+
+
+def _profile_on(held: HeldOut, weights: FloatArray) -> ProfileRule | None:
+    """The stability profile of held-out averages, if its fit converges."""
+    counts = held.weights * held.n_examples
+    rule, converged = _fit_profile(Block(held.average(weights), held.labels, counts))
+    return rule if converged else None
+
+
+def _fit_profile(block: Block) -> tuple[ProfileRule, bool]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what does not converge is not used
+        found = StabilityProfile()._fit(InMemory(block))
+    assert isinstance(found.rule, ProfileRule)
+    return found.rule, bool(found.report["converged"])
+
+
+def _chance_of(rule: Any, block: Block, truth: Any) -> FloatArray:
+    """The probability (n,) given to what happened: the label is right, or it is not."""
+    confidence = block.logits.to_host(predict_blocks(rule, "confidence", block.logits))
+    return np.clip(np.where(truth, confidence, 1.0 - confidence), 1e-12, 1.0)

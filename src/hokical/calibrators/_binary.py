@@ -1,0 +1,131 @@
+"""Methods for two classes: Platt scaling, beta calibration and Venn-Abers prediction.
+
+They take 1-D scores of class 1 (log-odds, or any score that rises with the probability of class 1), or
+logits (n, 2). Probabilities go through `hokical.from_probabilities`, 1-D or two columns.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from hokical._core.types import FloatArray
+from hokical._fitting.binary import BinaryExamples, fit_logistic, fit_venn_abers, read_binary
+from hokical._fitting.partitions import Partition
+from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.rules._binary import BetaRule, LogisticRule, PlattRule, VennAbersRule
+
+
+class _Logistic(BaseCalibrator):
+    """Base of the methods that fit a logistic function."""
+
+    rule_kind: ClassVar[type[LogisticRule]]
+
+    def _fit_logistic(
+        self, data: BinaryExamples, *features: FloatArray, rising: bool = False
+    ) -> Fit:
+        """The rule whose numbers are the coefficients of the features (n,) and the intercept."""
+        coef, found = fit_logistic(data, features, rising=rising)
+        message = "converged"
+        if not found.converged:
+            message = f"no answer in {found.n_iter} iterations. Check the scores for outliers."
+        eta = np.stack([*features, np.ones(data.scores.size)], axis=1) @ coef
+        losses = np.logaddexp(0.0, np.where(data.hits, -eta, eta))
+        log_loss = float(np.average(losses, weights=data.weights))
+        ending = self._convergence_report(found.n_iter, found.converged, message)
+        return Fit(self.rule_kind(*coef.tolist()), {"log_loss": log_loss, **ending})
+
+
+class PlattScaling(_Logistic):
+    """A logistic function of the score: P(class 1) = 1 / (1 + exp(-(slope score + intercept))).
+
+    For two classes. Fitted by least log loss on Platt's targets, (n1 + 1) / (n1 + 2) for the n1
+    examples of class 1 and 1 / (n0 + 2) for the n0 of class 0. So there always is a best fit, also
+    where the classes are separated or only one was seen. After `fit`: `slope_`, which can be
+    negative, and `intercept_`; `log_loss_` (nats), `n_iter_`, `converged_` and `message_`.
+
+    >>> import numpy as np
+    >>> from hokical.calibrators import PlattScaling
+    >>> rng = np.random.default_rng(0)
+    >>> odds = rng.normal(size=4000)
+    >>> labels = (rng.logistic(size=4000) < odds).astype(int)
+    >>> cal = PlattScaling().fit(3 * odds + 1, labels)
+    >>> round(cal.slope_, 1), cal.predict_proba([1.0, 4.0]).shape
+    (0.3, (2, 2))
+    """
+
+    rule_kind = PlattRule
+    title = "Platt scaling"
+    reference = (
+        "Platt: Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized "
+        "Likelihood Methods, Advances in Large Margin Classifiers, 1999; see also Lin, Lin, Weng, "
+        "Machine Learning 68, 2007, doi:10.1007/s10994-007-5018-6"
+    )
+    cost = "a few Newton steps of two numbers"
+
+    def _fit(self, examples: Partition) -> Fit:
+        data = read_binary(examples, type(self).__name__)
+        return self._fit_logistic(data, data.scores)
+
+
+class BetaCalibration(_Logistic):
+    """Log-odds rise log p - fall log(1 - p) + intercept of the probability p of class 1.
+
+    For two classes. `rise_` and `fall_` are not negative, so that the answer rises with p: the best
+    fit under this condition, by least log loss on Platt's targets. With both at 1 and `intercept_`
+    0 nothing changes. Other attributes are those of `PlattScaling`.
+
+    >>> import numpy as np
+    >>> from hokical import from_probabilities
+    >>> from hokical.calibrators import BetaCalibration
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(4000)
+    >>> labels = (rng.random(4000) < p**2).astype(int)
+    >>> cal = BetaCalibration().fit(from_probabilities(p), labels)
+    >>> cal.predict_proba(from_probabilities([0.5]))[0, 1].round(2)
+    np.float64(0.25)
+    """
+
+    rule_kind = BetaRule
+    title = "Beta calibration"
+    reference = (
+        "Kull, Silva Filho, Flach: Beyond sigmoids: How to obtain well-calibrated probabilities "
+        "from binary classifiers with beta calibration, EJS 11, 2017, doi:10.1214/17-EJS1338SI"
+    )
+    cost = "a few Newton steps of three numbers"
+
+    def _fit(self, examples: Partition) -> Fit:
+        data = read_binary(examples, type(self).__name__)
+        log_p, minus_log_rest = -np.logaddexp(0.0, -data.scores), np.logaddexp(0.0, data.scores)
+        return self._fit_logistic(data, log_p, minus_log_rest, rising=True)
+
+
+class VennAbers(BaseCalibrator):
+    """Isotonic regression with the example added twice: once as class 0, once as class 1.
+
+    For two classes. One of the two probabilities of class 1, (p0, p1), is perfectly calibrated if
+    examples are exchangeable, whatever the scores. `predict_proba` merges them to
+    p1 / (1 - p0 + p1), and `predict_interval` gives both ends for the predicted label: (p0, p1) for
+    class 1 and (1 - p1, 1 - p0) for class 0. No class gets probability 0. After `fit`: `knots_`
+    (k,), the scores at which a probability changes; `lower_` and `upper_` (k + 1,), p0 and p1.
+
+    >>> import numpy as np
+    >>> from hokical.calibrators import VennAbers
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.normal(size=1000)
+    >>> labels = (rng.logistic(size=1000) < 2 * scores).astype(int)
+    >>> cal = VennAbers().fit(scores, labels)
+    >>> low, high = cal.predict_interval([1.5])[0]
+    >>> bool(low <= cal.predict_confidence([1.5])[0] <= high), bool(high - low < 0.1)
+    (True, True)
+    """
+
+    rule_kind = VennAbersRule
+    title = "Venn-Abers prediction"
+    reference = (
+        "Vovk, Petej, Fedorova: Large-scale probabilistic predictors with and without guarantees "
+        "of validity, NeurIPS 2015, arXiv:1511.00213"
+    )
+    cost = "one sort of the scores"
+
+    def _fit(self, examples: Partition) -> Fit:
+        return Fit(VennAbersRule(*fit_venn_abers(read_binary(examples, type(self).__name__))))

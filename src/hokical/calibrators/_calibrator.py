@@ -1,0 +1,322 @@
+"""The prediction interface: a fitted rule with its guarantees, without scikit-learn or SciPy.
+
+`hokical.load` gives a `FittedCalibrator`; estimators, which can also be fitted, are `Calibrator`s
+too (`hokical.calibrators._base`). Both predict here: input is checked once, passed to the rule, and
+the answer is converted to the library of the input.
+"""
+
+import os
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical._core.arrays import Array, backend_of, float64_scope, to_input_library
+from hokical._core.conversion import as_two_columns
+from hokical._core.labels import as_labels, as_weights
+from hokical._core.logits import Logits, as_logits
+from hokical._core.storage import fingerprint, write_document
+from hokical._core.topk import TopK
+from hokical._core.types import FloatArray, IntArray
+from hokical._core.version import VERSION
+from hokical.guarantees import _scores as scores
+from hokical.guarantees import _selective as selective
+from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._score_table import NeighbourTable, ScoreTable, accuracy_intervals
+from hokical.guarantees._selective import Evidence, SelectivePrediction
+from hokical.guarantees._support import Support
+from hokical.rules._base import Rule
+from hokical.rules._predicting import Output, predict_blocks
+from hokical.stability._noise import Noise
+
+#: What a file holds of a fit; in the attributes of these names, with an underscore.
+STORED = ("n_classes", "rule", "fit_scores", "held_out_scores", "neighbours", "support")
+
+
+class Calibrator:
+    """Labels, confidence and probabilities for logits, and guarantees about them."""
+
+    #: The method's name; "auto" for the automatic choice.
+    name: str
+    #: The fitted rule, and the number of classes.
+    rule_: Rule
+    n_classes_: int
+    #: Counts by the classifier's own score on the calibration examples; None if not available.
+    fit_scores_: ScoreTable | None = None
+    #: Counts by the calibrated confidence on the examples passed to `certify`.
+    held_out_scores_: ScoreTable | None = None
+    #: Right and wrong calibration examples by the rule's own levels, if it has them.
+    neighbours_: NeighbourTable | None = None
+    #: What the calibration examples were like; None if it was not stored.
+    support_: Support | None = None
+
+    def predict(self, logits: Any) -> Array:
+        """Labels (n,): the classifier's own where the method preserves labels.
+
+        `logits` (n, classes) is an array of any library (NumPy, torch, JAX, CuPy, Dask), or a
+        `TopK`; the answer has the same library and device. Files, chunks and iterators go through
+        `hokical.streams`.
+        """
+        return self.answer("labels", logits)
+
+    def predict_confidence(self, logits: Any) -> Array:
+        """The probability (n,) that each predicted label is right."""
+        return self.answer("confidence", logits)
+
+    def predict_proba(self, logits: Any) -> Array:
+        """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
+
+        The only possible class of a row gets 1, whatever the confidence. The hidden classes of a
+        `TopK` share their rest evenly. Where the confidence is low, another class can end up above
+        the label; `predict` is still the label.
+        """
+        return self.answer("proba", logits)
+
+    def predict_support(self, logits: Any) -> Array:
+        """Which rows (n,) are like the calibration examples: False where it has seen no such row.
+
+        A row is outside if the classifier's own certainty (the softmax log-odds of its label) or
+        its top logit lies beyond all those of the fit. Confidence is an extrapolation there, and
+        modest at best. Of n calibration examples and one more of the same kind, the last is outside
+        with probability at most 4 / (n + 1); many such rows mean that the data are of another kind.
+
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, _) = demo_logits()
+        >>> cal = Hoki().fit(val_logits, val_labels)
+        >>> bool(cal.predict_support(test_logits).mean() > 0.99)
+        True
+        >>> bool(cal.predict_support(20 * test_logits).mean() < 0.5)
+        True
+        """
+        return self.answer("support", logits)
+
+    def confidence_bounds(self, logits: Any) -> tuple[Array, Array]:
+        """The least and the greatest confidence (n,) that the hidden classes of a `TopK` allow.
+
+        Half their difference is the uncertainty due to the hidden classes. Both equal the
+        confidence if no class is hidden.
+        """
+        if isinstance(logits, TopK):
+            data = self._check_logits(logits)
+            if isinstance(data, TopK):
+                return self.rule_.confidence_bounds(data)
+        confidence = self.predict_confidence(logits)
+        return confidence, confidence + 0.0
+
+    def score(self, logits: Any, labels: Any, sample_weight: Any = None) -> float:
+        """The negative Brier score of the confidence: larger is better, 0 is perfect."""
+        data = self._check_logits(logits)
+        truth = as_labels(labels, data.n_rows, data.n_classes)
+        weights = as_weights(sample_weight, data.n_rows)
+        error = self._output_on_host("confidence", data) - (
+            self._output_on_host("labels", data) == truth
+        )
+        return -float(np.average(error**2, weights=weights))
+
+    def certify(self, logits: Any, labels: Any) -> Self:
+        """Count how often the calibrated confidence is right on examples used for nothing else.
+
+        `logits` (n, classes) and `labels` (n,) are of examples that neither the classifier nor this
+        calibrator was fitted on. `predict_or_abstain` and `predict_interval` then use these counts,
+        until the next fit.
+        """
+        data = self._check_logits(logits)
+        truth = as_labels(labels, data.n_rows, data.n_classes)
+        forms = _serving_forms(data)
+        odds = [
+            scores.confidence_log_odds(self._output_on_host("confidence", form)) for form in forms
+        ]
+        wrong = np.any([self._output_on_host("labels", form) != truth for form in forms], axis=0)
+        level = scores.conservative_levels(odds, wrong, data.to_host(data.top))
+        self.held_out_scores_ = ScoreTable.from_examples(level, wrong)
+        return self
+
+    def predict_or_abstain(
+        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1
+    ) -> SelectivePrediction:
+        """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
+
+        With probability 1 - delta over the examples it was tested on, the error rate among
+        accepted examples of the same kind is at most `risk`. After `fit` alone the threshold is on
+        the classifier's own softmax score, after `certify` on the calibrated confidence. If nothing
+        can be accepted, `accepted` is False everywhere and `guarantee` says why.
+
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
+        >>> found = Hoki().fit(val_logits, val_labels).predict_or_abstain(test_logits, risk=0.02)
+        >>> wrong = found.labels[found.accepted] != test_labels[found.accepted]
+        >>> bool(found.accepted.mean() > 0.5), bool(wrong.mean() < 0.02)
+        (True, True)
+        """
+        risk, delta = check_chance("risk", risk), check_chance("delta", delta)
+        data = self._check_logits(logits)
+        source, table = self._evidence("predict_or_abstain")
+        confidence = self._output_on_host("confidence", data)
+        labels, levels = self._output_on_host("labels", data), _levels(source, data, confidence)
+        found = selective.selective_prediction(
+            labels, confidence, levels, table, risk=risk, delta=delta, certified_on=source
+        )
+        return found.map_arrays(lambda array: to_input_library(array, logits))
+
+    def predict_interval(self, logits: Any, *, delta: float = 0.05) -> Array:
+        """A confidence interval (n, 2) for the accuracy of labels with a similar score.
+
+        The calibration examples, or of `certify`, are divided into groups of neighbouring scores;
+        the interval misses the true accuracy of the example's group with probability at most
+        `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside, the
+        interval is extended to it. Venn-Abers prediction has an interval of its own for the label's
+        probability, without a `delta`, which is given until `certify` is called.
+
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
+        >>> Hoki().fit(val_logits, val_labels).predict_interval(test_logits).shape
+        (10000, 2)
+        """
+        delta = check_chance("delta", delta)
+        data = self._check_logits(logits)
+        own = None
+        if self.held_out_scores_ is None:
+            own = self.rule_.on_device_of(data).label_interval(data)
+        if own is not None:
+            return to_input_library(np.stack([data.to_host(end) for end in own], axis=1), logits)
+        source, table = self._evidence("predict_interval")
+        confidence = self._output_on_host("confidence", data)
+        if source == "fit" and self.neighbours_ is not None:
+            wanted = self.rule_.on_device_of(data).neighbour_levels(data)
+            wanted = data.to_host(wanted).astype(np.int64)
+            found = accuracy_intervals(self.neighbours_, wanted, delta)
+        else:
+            wanted = _levels(source, data, confidence)
+            # One level of doubt, as examples were counted (`doubtful_levels`).
+            found = accuracy_intervals(table, wanted, delta, doubt=1)
+        ends = [np.minimum(found[:, 0], confidence), np.maximum(found[:, 1], confidence)]
+        return to_input_library(np.stack(ends, axis=1), logits)
+
+    @property
+    def stamp(self) -> str:
+        """A hash of the rule: equal stamps, equal predictions. `certify` does not change it."""
+        self.check_fitted()
+        return fingerprint({"n_classes": self.n_classes_, "rule": self.rule_})
+
+    def save(self, path: str | os.PathLike[str], *, beside: dict[str, Any] | None = None) -> None:
+        """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it.
+
+        `beside` holds plain values to store in the file for the caller's own use.
+        """
+        self.check_fitted()
+        own = {} if beside is None else {"beside": beside}
+        write_document(path, {"library_version": VERSION, **self._document(), **own})
+
+    def _document(self) -> dict[str, Any]:
+        """The contents of a file."""
+        stored = {name: getattr(self, f"{name}_") for name in STORED}
+        return {"method": self.name, **stored, "beside": {}}
+
+    def _fit_in_words(self) -> str:
+        """Classes, examples and the single numbers of the rule, for `repr`."""
+        counts = self.fit_scores_
+        words = [f"{self.n_classes_} classes"]
+        words += [] if counts is None else [f"{counts.total:,} examples"]
+        for name, value in self.rule_.own_fields().items():
+            if isinstance(value, (float, Noise)):
+                words.append(f"{name} {value:.4g}" if isinstance(value, float) else repr(value))
+        return ", ".join(words)
+
+    def check_fitted(self) -> None:
+        """Raise if the calibrator is not fitted."""
+
+    def answer(self, what: Output | Literal["support"], logits: Any) -> Array:
+        """The answer of a `predict` method by name: "labels", "confidence", "proba", "support"."""
+        self.check_fitted()
+        backend = backend_of(logits)
+        lazy = None if backend is None else backend.predict_lazily(self, what, logits)
+        if lazy is not None:
+            return lazy
+        given = logits.given if isinstance(logits, Logits) else logits
+        with float64_scope(given):
+            data = self._check_logits(logits)
+            if what == "support":
+                return to_input_library(self.known_support.holds(data), given)
+            return to_input_library(predict_blocks(self.rule_, what, data), given)
+
+    @property
+    def known_support(self) -> Support:
+        """`support_`, or an error where it was not stored."""
+        self.check_fitted()
+        if self.support_ is None:
+            raise ValueError(
+                "what the examples of the fit were like was not stored with this calibrator. Fit "
+                "it again."
+            )
+        return self.support_
+
+    def _output_on_host(self, what: Output, data: Logits) -> NDArray[Any]:
+        """An answer in full precision, on the host."""
+        with data.backend.in_float64():
+            return data.to_host(predict_blocks(self.rule_, what, data))
+
+    def _check_logits(self, logits: Any) -> Logits:
+        self.check_fitted()
+        given = as_two_columns(logits) if self.rule_.binary_only else logits
+        return acceptable(self.rule_, as_logits(given, fitted_by=self))
+
+    def _evidence(self, asked: str) -> tuple[Evidence, ScoreTable]:
+        """The table behind a guarantee, or an error that says how to get one."""
+        if self.held_out_scores_ is not None:
+            return "held-out", self.held_out_scores_
+        if self.fit_scores_ is not None:
+            return "fit", self.fit_scores_
+        reason = (
+            "those of its fit are no test of it (weights that are not whole numbers of examples, "
+            "pixels or tokens of the same items, or folds of a cross-validation)"
+            if self.rule_.preserves_labels
+            else f"{self.name!r} may change labels, so the examples it was fitted on cannot test it"
+        )
+        raise ValueError(
+            f"`{asked}` has no examples to go by: {reason}. Call `certify(logits, labels)` first, "
+            "with examples that nothing was fitted on."
+        )
+
+
+def acceptable(method: Any, logits: Logits) -> Logits:
+    """Return the logits if the method (a rule or an estimator) accepts them, else raise."""
+    if type(logits) not in (method.logits_kind, TopK):
+        raise TypeError(
+            f"`logits` must be {_in_words(method.logits_kind)} for {method.name!r}; got "
+            f"{_in_words(type(logits))}."
+        )
+    if method.accepts_top_k:
+        return logits
+    return logits.with_every_class(method.name, "Use temps, ets, hoki or profile")
+
+
+def check_plain_logits(method: Any, argument: str) -> None:
+    """Raise if a method (a rule or an estimator) needs more than logits, which is all it gets."""
+    if method.logits_kind is not Logits:
+        raise ValueError(
+            f"`{argument}` cannot be {method.name!r} here, where there are logits alone: it needs "
+            f"{_in_words(method.logits_kind)}. Call its `fit` and `predict` with that."
+        )
+
+
+def _in_words(kind: type[Logits]) -> str:
+    return "logits (n, classes)" if kind is Logits else f"a `{kind.__module__}.{kind.__name__}`"
+
+
+def _serving_forms(logits: Logits) -> list[Logits]:
+    """The rows as they are, and as float32 if they are wider: confidence may have steps."""
+    values = logits.values
+    plain = type(logits) is Logits and logits.is_numpy and values.dtype == np.float64
+    if not plain or np.max(np.abs(values), where=np.isfinite(values), initial=0.0) > 3e38:
+        return [logits]
+    return [logits, as_logits(values.astype(np.float32))]
+
+
+def _levels(source: Evidence, logits: Logits, confidence: FloatArray) -> IntArray:
+    """The level (n,) of each example's score."""
+    if source == "held-out":
+        return scores.score_levels(scores.confidence_log_odds(confidence))
+    return scores.score_levels(logits.to_host(scores.label_log_odds(logits)))

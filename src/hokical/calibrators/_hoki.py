@@ -1,0 +1,311 @@
+"""Hoki: confidence from how often a label survives noise on the logits (Jang et al., 2021)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import add, or_
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from hokical._core.arrays import Array, float64_scope, to_input_library
+from hokical._core.bins import check_count
+from hokical._core.blocks import by_blocks, per_row
+from hokical._core.warn import ConvergenceWarning, warn_user
+from hokical._fitting.noise_search import choose_noise
+from hokical._fitting.partitions import Partition
+from hokical._fitting.recording import RecordingPartition
+from hokical._fitting.recursion import Schedule, learn_schedule
+from hokical._fitting.stability_counts import count_stability, find_neighbours
+from hokical._fitting.sufficiency import SufficiencyGap, measure_sufficiency
+from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.rules._hoki import Curve, HokiRule, Steps
+from hokical.stability._api import check_draw_count, check_noise, draw_seed
+from hokical.stability._noise import Noise
+from hokical.stability._sampled import Draws
+from hokical.stability._stability_table import EXACT_LEVELS, StabilityTable
+
+
+class Hoki(BaseCalibrator):
+    """Calibrate by label stability.
+
+    Noise is added to the logits; the probability that the label survives is the example's
+    stability. Per confidence bin the method learns how stability relates to being right, and
+    repeats until no validation example changes its bin. Labels are never changed.
+
+    `predict_proba` divides what the label leaves in proportion to the probability that noise
+    switches the label to each class. Uniform noise would give 0 to classes out of its reach;
+    Gaussian noise of the same deviation is used instead.
+
+    Parameters
+    ----------
+    noise : "auto" or a Gaussian, Uniform or Gumbel
+        "auto" chooses family and width on the validation set (`select_noise`).
+    draws : int, optional
+        None computes stability exactly. A number M draws M noise vectors once, by `random_state`,
+        and counts over them, as in the paper. (`noise="auto"` is always chosen exactly.)
+    n_bins : int
+        Number of equal-width confidence bins.
+    max_iter : int
+        Maximum number of steps of the recursion.
+    init : {"accuracy", "confidence"}
+        Where every example starts: at the validation accuracy, or at its softmax confidence.
+    unseen : {"nearest", "as_printed"}
+        What to say where the validation set has no example. "nearest" goes by the nearest examples:
+        in a gap between them confidence stays between theirs, above the most stable one it stays,
+        below the least stable one it falls with stability towards 1 / classes. And it is never 0 or
+        1: a bin of n examples says at least 1 / (n + 2) and at most (n + 1) / (n + 2).
+        "as_printed" is the paper to the letter: a bin without validation examples leaves a
+        confidence where it is, which can be 0.97 for equal logits; and bins without a mistake
+        say 1.
+    random_state : int, RandomState, Generator or None
+        Seed of the `draws`; not used when stability is exact.
+
+    Attributes
+    ----------
+    noise_, selection_ : the noise in use, and what `noise="auto"` tried (NoiseSelection) or None
+    draws_ : the shared noise vectors (seed and shape), or None when exact
+    accuracy_ : accuracy on the validation set
+    alpha_, beta_ : (n_iter_, n_bins), NaN in bins without validation examples
+    occupied_ : (n_iter_, n_bins) bool, the bins with validation examples
+    converged_, ending_ : "converged" (every bin's mean confidence is its accuracy), "cycle" (a few
+        examples go back and forth between bins) or "limit" (`max_iter` reached)
+    validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged, before
+        certainty is cut as under `unseen`, which adds at most 1 / n for each such bin
+    table_ : StabilityTable, the mergeable statistic that all of this is computed from
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical import Hoki
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(5, size=2000)
+    >>> logits = 3 * (rng.normal(size=(2000, 5)) + 2 * np.eye(5)[labels])
+    >>> cal = Hoki().fit(logits[:1000], labels[:1000])
+    >>> confidence = cal.predict_confidence(logits[1000:])
+    >>> right = cal.predict(logits[1000:]) == labels[1000:]
+    >>> bool(abs(confidence.mean() - right.mean()) < 0.03)
+    True
+    """
+
+    rule_kind = HokiRule
+    fits_floor = False  # it looks at whether the label was right
+    title = "Hoki (label stability)"
+    reference = (
+        "Jang, Ivanov, Lee, Weimer: Confidence Calibration Using Logits Transformations, 2021, "
+        "arXiv:2102.12680"
+    )
+    cost = "a dozen stability passes to choose the noise, then one"
+
+    rule_: HokiRule
+
+    def __init__(
+        self,
+        *,
+        noise: Noise | Literal["auto"] = "auto",
+        draws: int | None = None,
+        n_bins: int = 15,
+        max_iter: int = 200,
+        init: Literal["accuracy", "confidence"] = "accuracy",
+        unseen: Literal["nearest", "as_printed"] = "nearest",
+        random_state: Any = 0,
+    ) -> None:
+        self.noise = noise
+        self.draws = draws
+        self.n_bins = n_bins
+        self.max_iter = max_iter
+        self.init = init
+        self.unseen = unseen
+        self.random_state = random_state
+
+    def partial_fit(self, logits: Any, labels: Any = None, sample_weight: Any = None) -> Self:
+        """Add more validation examples; the result equals one `fit` on all of them.
+
+        (An example halfway between two levels may be counted at either, see `StabilityTable`.) With
+        `noise="auto"` the first call chooses the noise, from its examples alone, and later
+        calls keep it. To choose on other data, pass `select_noise(...).noise`.
+        """
+        known = self if hasattr(self, "rule_") else None
+        return self._learn_from(self.partial_fit_partition, logits, labels, sample_weight, known)
+
+    def partial_fit_partition(self, examples: Partition) -> Self:
+        """`partial_fit` on examples that need not be in memory."""
+        if not hasattr(self, "rule_"):
+            return self.fit_partition(examples)
+        if examples.n_classes != self.n_classes_:
+            raise ValueError(
+                f"`logits` must have one column per class, the {self.n_classes_} used in `fit`; "
+                f"got {examples.n_classes}."
+            )
+        recording = RecordingPartition(examples, keeps_labels=True, fits_floor=False)
+        table = self.table_ + count_stability(recording, self.rule_, self.table_.n_starts)
+        tables = [self.fit_scores_, recording.stats.scores]
+        supports = [self.support_, recording.stats.support]
+        return self._learn_again(self, table, self.selection_, tables, supports)
+
+    def merge(self, *others: Self) -> Self:
+        """A new calibrator from this one and others fitted on other examples with the same noise.
+
+        Equal to one fit on all the examples together.
+        """
+        self.check_fitted()
+        table = self.table_
+        for other in others:
+            if not isinstance(other, Hoki):
+                raise TypeError(f"`merge` takes fitted Hoki calibrators; got {other!r}.")
+            other.check_fitted()
+            if self._identity() != other._identity():
+                raise ValueError(
+                    "calibrators must agree to be merged; got "
+                    f"{self._identity()} and {other._identity()}. "
+                    "Fit each with the same `noise`, `draws`, `random_state`, `n_bins` and `init`."
+                )
+            table = table + other.table_
+        merged = type(self)(**self.get_params(deep=False))
+        scores = [each.fit_scores_ for each in (self, *others)]
+        supports = [each.support_ for each in (self, *others)]
+        return merged._learn_again(self, table, None, scores, supports)
+
+    def _learn_again(
+        self, known: Self, table: StabilityTable, selection: Any, scores: Any, supports: Any
+    ) -> Self:
+        """Learn from a joined table with the rule of `known`, and join what is kept beside it."""
+        kept = (known.init_, known.n_bins_, selection, known.n_classes_)
+        found = self._learn(known.rule_, table, *kept)
+        self._keep(found, known.n_classes_, _merge(scores, add), _merge(supports, or_))
+        return self
+
+    def stability(self, logits: Any) -> Array:
+        """Label stability (n,) under the fitted noise, rounded to the levels of the rule."""
+        with float64_scope(logits):
+            data = self._check_logits(logits)
+            level = by_blocks(self.rule_.on_device_of(data).level, data)
+            return to_input_library(level / float(self.rule_.levels), logits)
+
+    def sufficiency_gap(
+        self, logits: Any, labels: Any, sample_weight: Any = None
+    ) -> SufficiencyGap:
+        """Both sides of Theorem 1 per bin, on given data."""
+        with float64_scope(logits):
+            block = self._check_block(self._check_logits(logits), labels, sample_weight)
+            level = per_row(self.rule_.on_device_of(block.logits).level, block.logits)
+        return measure_sufficiency(
+            self._output_on_host("confidence", block.logits),
+            level / self.rule_.levels,
+            block.correct,
+            n_bins=self.n_bins_,
+            weights=block.weights,
+        )
+
+    def _check_parameters(self) -> None:
+        check_count(self.n_bins)
+        check_count(self.max_iter, name="max_iter")
+        if not self._chooses_noise():
+            check_noise(self.noise)
+        if self.draws is not None:
+            check_draw_count(self.draws)
+        if self.init not in ("accuracy", "confidence"):
+            raise ValueError(f'`init` must be "accuracy" or "confidence"; got {self.init!r}.')
+        if self.unseen not in ("nearest", "as_printed"):
+            raise ValueError(f'`unseen` must be "nearest" or "as_printed"; got {self.unseen!r}.')
+
+    def _chooses_noise(self) -> bool:
+        return isinstance(self.noise, str) and self.noise == "auto"
+
+    @property
+    def fits_in_one_pass(self) -> bool:  # type: ignore[override]
+        return not self._chooses_noise()
+
+    def _fit(self, examples: Partition) -> Fit:
+        selection = choose_noise(examples) if self._chooses_noise() else None
+        noise = check_noise(self.noise) if selection is None else selection.noise
+        rule = self._unlearned_rule(noise, examples.n_classes)
+        n_bins = int(self.n_bins)
+        table = count_stability(examples, rule, n_bins if self.init == "confidence" else 1)
+        return self._learn(rule, table, self.init, n_bins, selection, examples.n_classes)
+
+    def _unlearned_rule(self, noise: Noise, n_classes: int) -> HokiRule:
+        """The rule that measures stability, with a constant link of 1/2."""
+        nothing = Curve(np.zeros(1), np.zeros(1), np.full(1, 0.5))
+        if self.draws is None:
+            return HokiRule(noise, None, EXACT_LEVELS, nothing)
+        draws = Draws(noise, draw_seed(self.random_state), int(self.draws), n_classes)
+        return HokiRule(noise, draws, draws.n_draws, nothing)
+
+    def _learn(
+        self,
+        rule: HokiRule,
+        table: StabilityTable,
+        init: str,
+        n_bins: int,
+        selection: Any,
+        n_classes: int,
+    ) -> Fit:
+        """Run the recursion on the table; return the rule with the learned link."""
+        schedule = learn_schedule(table, n_bins, self.max_iter)
+        if not schedule.converged:
+            warn_user(_not_converged_message(schedule), ConvergenceWarning)
+        together = init == "accuracy"
+        link = self._link(schedule, table, rule.levels, together, n_classes)
+        report = {
+            "accuracy": table.accuracy,
+            "alpha": schedule.alpha,
+            "beta": schedule.beta,
+            "occupied": schedule.occupied,
+            "n_iter": schedule.n_steps,
+            "ending": schedule.ending,
+            "converged": schedule.converged,
+            "validation_ece": schedule.validation_ece,
+            "init": init,
+            "n_bins": n_bins,
+            "table": table,
+        }
+        unsaved = {"selection": selection}
+        return Fit(replace(rule, link=link), report, unsaved, find_neighbours(table))
+
+    def _link(
+        self, schedule: Schedule, table: StabilityTable, levels: int, together: bool, n_classes: int
+    ) -> Curve | Steps:
+        """From stability to confidence; a curve if all examples start `together`."""
+        if self.unseen == "as_printed":
+            steps = Steps(schedule.alpha, schedule.beta)
+            return Curve.from_steps(steps, levels, table.accuracy) if together else steps
+        seen = np.flatnonzero(table.weight.any(axis=0))
+        ends = seen[[0, -1]] / levels
+        steps = Steps(*schedule.smoothed(), ends, 1.0 / n_classes)
+        if not together:
+            return steps
+        return Curve.from_steps(steps, levels, table.accuracy).held_by(seen, levels, steps.chance)
+
+    def _complete(self, found: Fit) -> Fit:
+        """Complete a stored fit; the trials of the noise search are not stored."""
+        rule = found.rule
+        table, init, n_bins = (found.report[name] for name in ("table", "init", "n_bins"))
+        starts = check_count(n_bins) if init == "confidence" else 1
+        levels = rule.levels if isinstance(rule, HokiRule) else None
+        if (table.n_starts, table.levels) != (starts, levels):
+            raise ValueError("the stability table does not belong to the rule of this file.")
+        return replace(found, unsaved={"selection": None})
+
+    def _identity(self) -> dict[str, Any]:
+        """What two calibrators must share for their tables to be added."""
+        names = ("noise_", "draws_", "n_bins_", "init_", "n_classes_")
+        return {name: getattr(self, name) for name in names}
+
+
+def _merge(parts: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
+    """All joined, if all are known."""
+    return None if any(part is None for part in parts) else reduce(join, parts)
+
+
+def _not_converged_message(schedule: Schedule) -> str:
+    left = f"its validation ECE is {schedule.validation_ece:.1e}, where a fixed point has 0"
+    if schedule.ending == "cycle":
+        return (
+            "Hoki did not converge: some validation examples go back and forth between bins; "
+            f"{left}. If that matters, try another `n_bins` or `noise`."
+        )
+    return (
+        f"Hoki did not converge in {schedule.n_steps} iterations: validation examples still change "
+        f"their bins; {left}. Raise `max_iter`, or use fewer `n_bins`."
+    )

@@ -1,0 +1,201 @@
+"""The stability profile: temperature scaling, corrected by label stability at several widths."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from hokical._core.bins import check_count
+from hokical._core.blocks import per_row
+from hokical._core.special import expit
+from hokical._core.types import FloatArray
+from hokical._fitting.partitions import Block, Partition, State
+from hokical._fitting.profile_link import PENALTIES, LinkFit, fit_link
+from hokical._fitting.solution import Solution
+from hokical._fitting.streamed_examples import count_examples
+from hokical._fitting.temperature import best_temperature
+from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.rules._novelty import Novelty
+from hokical.rules._profile import ProfileRule, profile_features
+
+#: Noise widths, as multiples of the temperature.
+WIDTHS = (1.0, 3.0, 10.0)
+#: Tolerance of the temperature's last step: the error left is 1e-7, and a pass is saved.
+_TOLERANCE = 1e-3
+#: Memory of the regression per feature and example: the feature, standardised, and work space.
+_BYTES_PER_FEATURE = 43
+
+
+class StabilityProfile(BaseCalibrator):
+    """Calibrate by label stability at several widths, on top of temperature scaling.
+
+    The temperature is fitted as by `temps`. Then the log-odds that a label is right are modelled as
+    those of the scaled softmax plus a linear correction in log gamma and log(1 - gamma), where
+    gamma is the probability that the label survives Gaussian noise, at several widths. A penalty
+    shrinks the correction towards 0, which is temperature scaling. Labels are never changed, and
+    `predict_proba` divides what the label leaves in the proportions of the scaled softmax.
+
+    By default no single penalty is chosen: the corrections at penalties from 1000 to 0.1, and no
+    correction, are averaged by their leave-one-out log loss plus the standard error of their gain
+    over temperature scaling (more than one standard error if mistakes are few). If "no correction"
+    has more than half of the weight, the confidence is that of temperature scaling.
+
+    Parameters
+    ----------
+    widths : sequence of float
+        Scales of the Gaussian noise as multiples of the fitted temperature.
+    penalty : "auto" or float
+        "auto" averages over penalties as above. A number is used as the only penalty: half of it
+        times the sum of squared coefficients of standardised features is added to the sum of the
+        examples' log losses. inf is temperature scaling. `sample_weight` counts examples here.
+    max_iter : int
+        Maximum number of Newton steps at each penalty.
+
+    Attributes
+    ----------
+    temperature_ : as of temperature scaling; 1 if the validation set has no mistake to learn from
+    widths_ : (W,), the scales of the noise in logits: `widths` times the temperature
+    intercept_, coef_ : of the correction; `coef_` (1 + 2 W,) is of the scaled softmax's log-odds,
+        then of log gamma and log(1 - gamma) at each width
+    range_ : (2,), the smallest and largest correction on the validation set; others are clipped
+    familiar_ : Familiar, the distribution of the features on the validation set: for features
+        farther out, the correction fades towards the scaled softmax
+    penalties_, shares_, loo_log_loss_ : (K,), the penalties tried, inf first; their weights in the
+        average; and their mean leave-one-out log loss (nats) of the confidence
+    penalty_ : the penalty with the largest weight
+    n_iter_, converged_, message_ : how the fits ended, and what was chosen, in words
+
+    Examples
+    --------
+    >>> from hokical import StabilityProfile
+    >>> from hokical.demo import demo_logits
+    >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
+    >>> cal = StabilityProfile().fit(val_logits, val_labels)
+    >>> confidence = cal.predict_confidence(test_logits)
+    >>> right = cal.predict(test_logits) == test_labels
+    >>> bool(abs(confidence.mean() - right.mean()) < 0.01)
+    True
+    """
+
+    rule_kind = ProfileRule
+    fits_in_one_pass = False
+    title = "Stability profile (temperature scaling and label stability at several widths)"
+    reference = "hokical: label stability at several widths over temperature scaling"
+    cost = "temperature scaling, then three stability passes and a regression on 7 features"
+
+    def __init__(
+        self,
+        *,
+        widths: Sequence[float] = WIDTHS,
+        penalty: float | Literal["auto"] = "auto",
+        max_iter: int = 200,
+    ) -> None:
+        self.widths = widths
+        self.penalty = penalty
+        self.max_iter = max_iter
+
+    def _check_parameters(self) -> None:
+        check_widths(self.widths)
+        check_penalty(self.penalty)
+        check_count(self.max_iter, name="max_iter")
+
+    def _fit(self, examples: Partition) -> Fit:
+        """Fit the temperature in passes, then the link on features held in memory."""
+        caller = type(self).__name__
+        found = best_temperature(count_examples(examples, caller), tol=_TOLERANCE)
+        (mistakes,) = examples.total(
+            lambda block: (np.array([np.count_nonzero(block.counting & ~block.correct)]),)
+        )
+        # Without a mistake the temperature is not determined.
+        temperature = found.x if mistakes[0] else 1.0
+        widths = temperature * check_widths(self.widths)
+        features, correct, counts = examples.collect(
+            partial(_features_of_block, temperature=temperature, widths=widths),
+            _BYTES_PER_FEATURE * (1 + 2 * widths.size),
+            caller,
+        )
+        link = fit_link(
+            features,
+            features[:, 0],
+            correct,
+            counts,
+            penalties=PENALTIES if self.penalty == "auto" else (float(self.penalty),),
+            max_iter=self.max_iter,
+        )
+        counted = features[counts > 0.0]
+        corrections = np.sum(counted * link.coef, axis=1) + link.intercept
+        rule = ProfileRule(
+            temperature=temperature,
+            widths=widths,
+            intercept=link.intercept,
+            coef=link.coef,
+            range=np.array([corrections.min(), corrections.max()]),
+            familiar=Novelty.of(features, counts),
+        )
+        change = np.abs(rule.confidence_from(counted, np) - expit(counted[:, 0], np)).mean()
+        message = _message(temperature, link, found, float(change))
+        converged = bool(link.converged and found.converged)
+        report = {
+            "penalties": link.penalties,
+            "shares": link.shares,
+            "loo_log_loss": link.loo_losses,
+            "penalty": float(link.penalties[np.argmax(link.shares)]),
+        }
+        ending = self._convergence_report(link.n_iter + found.n_iter, converged, message)
+        return Fit(rule, report | ending)
+
+
+def check_widths(widths: Any) -> FloatArray:
+    """Multiples of the temperature, (W,): at least one, finite, above 0, and distinct."""
+    try:
+        array = np.array([float(width) for width in widths])
+    except (TypeError, ValueError):
+        array = np.array([])
+    if array.size == 0 or not ((array > 0.0) & (array < np.inf)).all():
+        raise ValueError(
+            "`widths` must be one or more finite numbers above 0, multiples of the temperature; "
+            f"got {widths!r}. The default is {WIDTHS}."
+        )
+    if np.unique(array).size < array.size:
+        raise ValueError(f"`widths` must differ from each other; got {widths!r}.")
+    return array
+
+
+def check_penalty(penalty: Any) -> None:
+    """ "auto", or a number above 0."""
+    if isinstance(penalty, str) and penalty == "auto":
+        return
+    number = isinstance(penalty, (int, float, np.number)) and not isinstance(penalty, bool)
+    if not number or not penalty > 0.0:
+        raise ValueError(
+            f'`penalty` must be "auto" or a number above 0 (inf for temperature scaling); got '
+            f"{penalty!r}."
+        )
+
+
+def _features_of_block(block: Block, temperature: float, widths: FloatArray) -> State:
+    """Features (n, 1 + 2 W), whether the label is right, and the weight of each row."""
+    here = block.logits.from_host(widths)
+    features = per_row(lambda part: profile_features(part, temperature, here), block.logits)
+    return features, block.correct, block.counts
+
+
+def _message(temperature: float, link: LinkFit, found: Solution[float], change: float) -> str:
+    """What was chosen, and any problems."""
+    parts = [f"temperature {temperature:.4g}"]
+    corrections = np.where(link.penalties < np.inf, link.shares, 0.0)
+    if corrections.any():
+        parts.append(
+            f"a correction that moves the confidence by {change:.4f} on average, most of it with "
+            f"penalty {link.penalties[np.argmax(corrections)]:.2g}"
+        )
+    else:
+        parts.append("no correction: temperature scaling alone")
+    if not found.converged:
+        parts.append(
+            "no best temperature was found: use more validation examples, some of which are wrong"
+        )
+    if not link.converged:
+        parts.append("a regression did not converge: raise `max_iter`, or use a larger `penalty`")
+    return "; ".join(parts)

@@ -1,0 +1,92 @@
+"""Temperature scaling, one number that divides all logits (Guo et al., 2017); and the softmax."""
+
+from typing import Any
+
+import numpy as np
+
+from hokical._core.bins import check_count
+from hokical._fitting.likelihood import ExampleSet
+from hokical._fitting.partitions import Partition
+from hokical._fitting.solution import Solution
+from hokical._fitting.streamed_examples import count_examples
+from hokical._fitting.temperature import BOUNDS, MAX_ITER, best_temperature, check_bounds
+from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.rules._softmax import TemperatureRule, UncalibratedRule
+
+GUO = (
+    "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML 2017, "
+    "arXiv:1706.04599"
+)
+
+
+class Uncalibrated(BaseCalibrator):
+    """The classifier's own softmax. `fit` learns only the number of classes.
+
+    >>> from hokical.calibrators import Uncalibrated
+    >>> cal = Uncalibrated().fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+    >>> cal.predict_confidence([[2.0, 0.0], [1.0, 1.0]]).round(4)
+    array([0.8808, 0.5   ])
+    """
+
+    rule_kind = UncalibratedRule
+    fits_floor = False  # nothing is learned
+    title = "Uncalibrated softmax"
+    reference = "the classifier itself"
+    cost = "nothing"
+
+    def _fit(self, examples: Partition) -> Fit:
+        examples.total(lambda block: (np.array([block.n_rows]),))  # every row is checked
+        return Fit(UncalibratedRule())
+
+
+class TemperatureSearch(BaseCalibrator):
+    """Base of the methods that begin with the temperature of least log loss."""
+
+    def __init__(self, *, bounds: tuple[float, float] = BOUNDS, max_iter: int = MAX_ITER) -> None:
+        self.bounds = bounds
+        self.max_iter = max_iter
+
+    def _check_parameters(self) -> None:
+        check_bounds(self.bounds)
+        check_count(self.max_iter, name="max_iter")
+
+    def _search(self, counted: ExampleSet) -> tuple[Solution[float], dict[str, Any]]:
+        """The best temperature, and what to report of the search."""
+        bounds = check_bounds(self.bounds)
+        found = best_temperature(counted, bounds=bounds, max_iter=self.max_iter)
+        return found, self._convergence_report(found.n_iter, found.converged, found.message)
+
+
+class TemperatureScaling(TemperatureSearch):
+    """Divide all logits by one temperature, chosen by maximum likelihood.
+
+    The most likely class is preserved. The fit sums in float64, whatever the precision of the
+    logits, and uses Newton's method with safeguards on the log of the temperature, with at most
+    `max_iter` passes over the validation set.
+
+    `bounds` are the smallest and the largest temperature allowed. A validation set on which every
+    label is right has its optimum at temperature 0, one on which labels are worse than chance at
+    infinity; the fit then ends at a bound, with `converged_` False and a warning.
+
+    After `fit`: `temperature_`, above 1 for an overconfident classifier; `log_loss_`, its mean log
+    loss (nats) on the validation set; `n_iter_`, `converged_` and `message_`, how the fit ended.
+
+    >>> import numpy as np
+    >>> from hokical.calibrators import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2 * rng.normal(size=(5000, 5))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> cal = TemperatureScaling().fit(3 * logits, labels)
+    >>> round(cal.temperature_, 1)
+    3.0
+    """
+
+    rule_kind = TemperatureRule
+    fits_in_one_pass = False
+    title = "Temperature scaling"
+    reference = GUO
+    cost = "about four softmax passes"
+
+    def _fit(self, examples: Partition) -> Fit:
+        found, ending = self._search(count_examples(examples, type(self).__name__))
+        return Fit(TemperatureRule(found.x), {"log_loss": found.value, **ending})

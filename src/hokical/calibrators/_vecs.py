@@ -1,0 +1,93 @@
+"""Vector scaling: one scale and one bias per class (Guo et al., 2017)."""
+
+from hokical._core.bins import check_count, check_positive
+from hokical._core.types import FloatArray, IntArray
+from hokical._fitting.partitions import Partition
+from hokical._fitting.solution import Solution, StopReason
+from hokical._fitting.streamed_examples import count_examples
+from hokical._fitting.vector_problem import VectorProblem, choose_units
+from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._temps import GUO
+from hokical.rules._vector import VectorRule
+
+
+class VectorScaling(BaseCalibrator):
+    """Scale and shift every class's log-probability: softmax(scale_k log p_k + bias_k).
+
+    Chosen by maximum likelihood with a tiny ridge. The most likely class can change.
+
+    Guo et al. scale raw logits, so that a constant added to all logits of an example changes the
+    probabilities, although the softmax is the same. Here p is the softmax of the logits, so
+    constants do not matter. The objective is
+
+        mean log loss + ridge/2 * sum_k (min(T, u)^2 (scale_k - 1/T)^2 + bias_k^2).
+
+    T is the temperature of least log loss, and u the spread of the logits: the weighted median over
+    examples of the mean distance of the possible classes' logits below the top one (without
+    examples where all are equal), and at least 1e-6. A few outliers can make T huge, but not u. T
+    is searched between 1e-5 u and 1e30 u; where the log loss decreases down to the first, T is 1,
+    kept within a factor of 1000 of u.
+
+    `ridge`, above 0, shrinks towards temperature scaling. The default is negligible wherever the
+    data determine the parameters; without it the bias of a class that never occurs in the
+    validation set would go to minus infinity. `max_iter` limits the steps.
+
+    After `fit`: `scale_` and `bias_` (n_classes,), the biases summing to 0; `log_loss_`, the mean
+    log loss (nats) on the validation set without the penalty; `n_iter_`, `converged_`, `message_`.
+
+    If a class is perfectly separated from all others, as on a validation set without mistakes, the
+    likelihood has no finite optimum, and only the ridge limits the scale: a class's part of the
+    penalty is at least its loss, its own mean log loss against all other classes. Then `converged_`
+    is False, with a warning. A class that does not occur in the validation set is no reason for it:
+    it gets a probability near 0, and the others are fitted as if it did not exist. Memory: four
+    Hessians of (2 classes)^2 float64.
+
+    >>> import numpy as np
+    >>> from hokical.calibrators import VectorScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(5000, 3))
+    >>> shifted = logits + [1.0, 0.0, 0.0]
+    >>> labels = np.argmax(shifted + rng.gumbel(size=logits.shape), axis=1)
+    >>> cal = VectorScaling().fit(logits, labels)
+    >>> bool(abs(cal.bias_[0] - cal.bias_[1] - 1.0) < 0.2)
+    True
+    """
+
+    rule_kind = VectorRule
+    fits_in_one_pass = False
+    title = "Vector scaling"
+    reference = GUO
+    cost = "about ten Newton steps of n * classes^2 operations each"
+
+    def __init__(self, *, ridge: float = 1e-8, max_iter: int = 200) -> None:
+        self.ridge = ridge
+        self.max_iter = max_iter
+
+    def _check_parameters(self) -> None:
+        check_count(self.max_iter, name="max_iter")
+        check_positive("ridge", self.ridge, "Use 1e-8 for a negligible penalty.")
+
+    def _fit(self, examples: Partition) -> Fit:
+        counted = count_examples(examples, type(self).__name__)
+        problem = VectorProblem(counted, float(self.ridge), *choose_units(counted))
+        found = problem.solve(self.max_iter)
+        log_loss, class_losses = problem.losses(found.x)
+        message = _message(found, problem.separated_classes(found.x, class_losses))
+        ending = self._convergence_report(found.n_iter, message == "converged", message)
+        bias = found.x[found.x.size // 2 :]
+        # The solver leaves a constant without effect undetermined.
+        rule = VectorRule(problem.scale(found.x), bias - bias.mean())
+        return Fit(rule, {"log_loss": log_loss, **ending})
+
+
+def _message(found: Solution[FloatArray], separated: IntArray) -> str:
+    """How the fit ended, with a remedy if it did not converge."""
+    if separated.size and found.reason is not StopReason.MAX_ITER:
+        some = ", ".join(str(k) for k in separated[:5]) + (", ..." if separated.size > 5 else "")
+        return (
+            f"the validation examples of class {some} are perfectly separated from all others, so "
+            "the log loss keeps falling as its scale grows, and only the ridge keeps it finite. "
+            "Use more validation examples, including wrong ones, or raise `ridge`, for example to "
+            "0.01."
+        )
+    return found.message

@@ -1,0 +1,262 @@
+"""Dense arrays, in memory or in files, and batches of them as a source of positions that count."""
+
+import copy
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from hokical._core.arrays import NUMPY, backend_of
+from hokical._fitting.partitions import InMemory, Partition
+from hokical.calibrators._base import BaseCalibrator
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._hoki import Hoki
+from hokical.dense._positions import MASKS, DenseBatch, DenseOptions, check_options, make_batch
+from hokical.io._chunks import Chunk, skip_rows, split_parts
+from hokical.io._errors import DataFileError
+from hokical.io._identities import array_identity
+from hokical.io._labelled import FileArrays, Location, is_top_k
+from hokical.io._names import LABELS, LOGITS, WEIGHTS, FileSplit, find_name
+from hokical.io._opening import map_file
+from hokical.io._sources import ChunkSource, from_chunks
+from hokical.streams._partition import StreamedPartition
+
+_WANTED = (
+    "a batch must be logits, a tuple (logits, labels) or (logits, labels, sample_weight), or a "
+    "mapping with these names and `mask`"
+)
+
+
+class DenseSource(ChunkSource):
+    """The positions of dense arrays that count, a slab at a time."""
+
+    identified = True
+
+    def __init__(self, batch: DenseBatch) -> None:
+        self.batch = batch
+        self.n_rows = batch.known_rows()
+        self.independent = batch.options.per_item == 1
+
+    @property
+    def n_classes(self) -> int:
+        return self.batch.layout.n_classes
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        return skip_rows(_require_rows(self.batch.chunks()), start)
+
+    def count_rows(self) -> int:
+        return self.batch.count_rows()
+
+    def identity(self) -> dict[str, Any]:
+        batch = self.batch
+        arrays = (batch.logits, batch.labels, batch.mask, batch.weights)
+        about = [array_identity(array) for array in arrays]
+        return super().identity() | {"arrays": about, "options": repr(batch.options)}
+
+
+def from_dense(
+    logits: Any,
+    labels: Any = None,
+    *,
+    class_axis: int = -1,
+    ignore_label: Any = None,
+    mask: Any = None,
+    sample_weight: Any = None,
+    max_positions_per_item: int | None = None,
+    random_state: int = 0,
+) -> ChunkSource:
+    """A source whose rows are the positions of dense outputs that count, in order.
+
+    It goes where any source goes: `streams.fit`, with a checkpoint if need be, `streams.predict`,
+    `streams.evaluate`. Nothing is flattened as a whole: slabs of the arrays are read one after the
+    other. Arrays are those of `Dense.fit`, but labels may be missing; options are those of `Dense`.
+    Only with `max_positions_per_item=1` are rows independent examples, which give bounds and
+    guarantees.
+
+    >>> import numpy as np
+    >>> logits = np.zeros((2, 3, 4, 4))
+    >>> labels = np.zeros((2, 4, 4), int)
+    >>> labels[:, 0] = 255
+    >>> source = from_dense(logits, labels, class_axis=1, ignore_label=255)
+    >>> sum(chunk.n_rows for chunk in source)
+    24
+    """
+    options = check_options(class_axis, ignore_label, max_positions_per_item, random_state)
+    return make_source(logits, labels, mask, sample_weight, options)
+
+
+def make_source(
+    logits: Any, labels: Any, mask: Any, weights: Any, options: DenseOptions
+) -> ChunkSource:
+    """`from_dense`, with options that have been checked."""
+    beside = any(part is not None for part in (labels, mask, weights))
+    if isinstance(logits, ChunkSource):
+        if beside or options.per_item is not None:
+            raise TypeError(
+                "a source has its rows already: labels, masks, weights and "
+                "`max_positions_per_item` go to `from_dense`, which makes one."
+            )
+        return logits
+    if not holds_batches(logits, labels):
+        return DenseSource(make_batch(logits, labels, mask, weights, options))
+    if beside:
+        raise TypeError(
+            "labels, masks and weights come with the batches, as (logits, labels, sample_weight) "
+            "or a mapping; they cannot be given beside them."
+        )
+
+    def chunks() -> Iterator[Chunk]:
+        parts = (batch.chunks() for batch in dense_batches(logits, options))
+        return _require_rows(chain.from_iterable(parts))
+
+    source = from_chunks(chunks() if isinstance(logits, Iterator) else chunks)
+    source.independent = options.per_item == 1
+    return source
+
+
+def item_batches(
+    logits: Any, labels: Any, mask: Any, weights: Any, options: DenseOptions
+) -> Iterable[DenseBatch]:
+    """The batches of `make_source` once more; none if they come once, or are rows already."""
+    if isinstance(logits, (ChunkSource, Iterator)):
+        return []
+    if not holds_batches(logits, labels):
+        return [make_batch(logits, labels, mask, weights, options)]
+    return dense_batches(logits, options)
+
+
+def holds_batches(logits: Any, labels: Any = None) -> bool:
+    """Whether it is batches, and not one array or lists of numbers that make one."""
+    _check_kind(logits)
+    if not isinstance(logits, (list, tuple)):
+        return not hasattr(logits, "shape") and (callable(logits) or isinstance(logits, Iterable))
+    first = logits[0] if logits and labels is None else None
+    inner = first[0] if isinstance(first, (list, tuple)) and first else first
+    return isinstance(first, Mapping) or hasattr(inner, "shape")
+
+
+def _check_kind(logits: Any) -> None:
+    """Raise for what looks like batches, and is something else that users have at hand."""
+    wanted = "`logits` must be an array (n, ..., classes) or batches; got "
+    if isinstance(logits, (str, bytes, os.PathLike)):
+        raise TypeError(
+            f"{wanted}{logits!r}. For a file use `open_dense(path)`: `fit(**open_dense(path))`."
+        )
+    several = isinstance(logits, (list, tuple))
+    arrays = several and len(logits) in (2, 3) and all(hasattr(item, "shape") for item in logits)
+    # Two or three arrays are a batch if the labels have one axis less than the logits.
+    is_batch = arrays and len(logits[1].shape) == len(logits[0].shape) - 1
+    if isinstance(logits, Mapping) or is_batch:
+        raise TypeError(
+            f"{wanted}one batch in a {type(logits).__name__}. Give its arrays by name, "
+            "`fit(logits=..., labels=...)`, or a list of such batches."
+        )
+    if several and not logits:
+        raise ValueError(f"{wanted}an empty {type(logits).__name__}.")
+
+
+def dense_batches(batches: Any, options: DenseOptions) -> Iterator[DenseBatch]:
+    """Batches as users give them, or a function that does, with shapes that fit together."""
+    first_item = 0
+    for item in batches() if callable(batches) else batches:
+        names = (LOGITS, LABELS, WEIGHTS, MASKS)
+        logits, labels, weights, mask = split_parts(item, names, _WANTED)
+        batch = make_batch(logits, labels, mask, weights, options, first_item)
+        yield batch
+        first_item += batch.n_items
+
+
+def _require_rows(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The same chunks; an error at the end if there was no row in them."""
+    rows = 0
+    for chunk in chunks:
+        rows += chunk.n_rows
+        yield chunk
+    if not rows:
+        raise ValueError(
+            "at least one position must count; got none. See `mask` (True where a position "
+            "counts) and `ignore_label`."
+        )
+
+
+def check_labelled(source: ChunkSource) -> ChunkSource:
+    """The source, if its positions have labels."""
+    if isinstance(source, DenseSource):
+        if source.batch.labels is None:
+            raise ValueError(
+                "`labels` must be given beside an array of logits: the true class of each "
+                f"position, of shape {source.batch.layout.positions}."
+            )
+    elif source.first_chunk().labels is None:
+        raise ValueError(
+            "batches must have labels: give each as (logits, labels), (logits, labels, "
+            "sample_weight), or a mapping with these names."
+        )
+    return source
+
+
+def without_witnesses(calibrator: Calibrator) -> Calibrator:
+    """A copy that does not take the positions of its fit for independent examples."""
+    own = copy.deepcopy(calibrator)
+    own.fit_scores_ = own.neighbours_ = None
+    return own
+
+
+def partition_for(calibrator: BaseCalibrator, source: ChunkSource) -> Partition:
+    """The rows of a source, a block at a time; those on a device in one block, as a rule.
+
+    Hoki with a given noise keeps nothing of a block but counts. Other fits keep a sample of the
+    logits, or need many passes; what they see is gathered, on the device.
+    """
+    streamed = StreamedPartition(source)
+    to_host = backend_of(source.first_chunk().logits) in (None, NUMPY)
+    if to_host or (isinstance(calibrator, Hoki) and calibrator.noise != "auto"):
+        return streamed
+    return InMemory(streamed.gather(type(calibrator).__name__))
+
+
+def open_dense(
+    path: Location, *, split: FileSplit = "val", labels: Location | None = None
+) -> dict[str, Any]:
+    """The arrays of a file, as the keyword arguments of `Dense.fit` and `from_dense`.
+
+    The file is a `.npz` archive or a Zarr store with `logits` and, where there are such, `labels`,
+    `mask` (or `attention_mask`) and `sample_weight` (or `val_logits`, `val_mask` and so on: `split`
+    says which part); or a `.npy` file of logits. Arrays are mapped; members of a compressed archive
+    are unpacked. `labels` can be in another file; `x_logits.npy` finds `x_labels.npy` by itself.
+
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from hokical.dense import Dense, open_dense
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "maps.npz"
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=(4, 8, 8))
+    >>> logits = rng.normal(size=(4, 8, 8, 3)) + 2 * np.eye(3)[labels]
+    >>> np.savez(path, logits=logits, labels=labels, mask=labels > 0)
+    >>> cal = Dense("temps").fit(**open_dense(path))
+    >>> cal.predict(open_dense(path)["logits"]).shape
+    (4, 8, 8)
+    """
+    return open_part(Path(path), split, labels)[0]
+
+
+def open_part(
+    where: Path, split: FileSplit, labels: Location | None
+) -> tuple[dict[str, Any], FileSplit | None]:
+    """`open_dense`, and which part was chosen, None where a file has no parts."""
+    found = FileArrays(where, split, labels, map_file)
+    if is_top_k(found.names.logits):  # their columns are ranks, not classes
+        raise DataFileError(
+            where,
+            f"dense logits must be of all classes; found `{found.names.logits}`, the best of them.",
+        )
+    mask = find_name(found.arrays, MASKS, found.names.part)
+    arrays = {
+        "logits": found.logits,
+        "labels": found.find_labels()[1],
+        "mask": None if mask is None else found.arrays[mask],
+        "sample_weight": found.weights,
+    }
+    given = {name: array for name, array in arrays.items() if array is not None}
+    return given, found.names.part

@@ -1,0 +1,112 @@
+"""Intervals and bounds for which an item (an image, a sentence) is one example, not a position.
+
+Positions of an item are right and wrong together, so the bootstrap draws items, and the bounds are
+about a position drawn at random from a new item. Let G_nj be the sum of correct - confidence over
+the positions of item n in bin j, divided by the number of its positions. Then sum_j |G_nj| <= 1,
+which is all that the proofs of the bounds need (`docs/bounds.md`), with the mean of
+(sum_j |G_nj|)^2 in place of the Brier score.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from hokical._core.arrays import to_host
+from hokical._core.bins import bin_index, sum_by
+from hokical._core.types import FloatArray
+from hokical.calibrators._calibrator import Calibrator
+from hokical.dense._positions import DenseBatch
+from hokical.metrics._binned_sums import debiased_error, gap_norm
+from hokical.metrics._by_class import ClassTable, gap_p_values, holm
+from hokical.metrics._examples import Examples
+from hokical.metrics._summaries import Summary, estimate, proven_bounds
+from hokical.metrics._sums import top_losses
+
+#: Draws of items that are in memory at once.
+_DRAWS = 4_000_000
+_SHARES = ("n", "says", "right")
+
+
+def judge_items(
+    summary: Summary, batches: Iterable[DenseBatch], calibrator: Calibrator, n_resamples: int
+) -> Summary:
+    """The summary of all positions, with intervals and bounds by item, where there are items."""
+    options = replace(summary.options, n_resamples=n_resamples)
+    parts: list[FloatArray] = []
+    seed, weighted = 0, False
+    for batch in batches:
+        if batch.layout.axis == 0:  # the first axis is that of the classes
+            parts.clear()
+            break
+        parts.append(_sum_items(batch, calibrator, options.n_bins))
+        seed, weighted = batch.options.seed, weighted or batch.weights is not None
+    sums = np.concatenate(parts) if parts else np.zeros((0, 5, options.n_bins))
+    sums = sums[sums[:, 0].sum(axis=1) > 0.0]
+    if not sums.shape[0]:
+        return replace(summary, bounds={}, classes=None)
+    estimates = dict(summary.estimates)
+    if n_resamples > 0:
+        for name, values in _resample(sums, n_resamples, seed).items():
+            estimates[name] = estimate(name, estimates[name].value, values, options)
+    gap = (sums[:, 1] - sums[:, 2]) / sums[:, 0].sum(axis=1, keepdims=True)
+    shares = {
+        "ece": float(np.abs(gap.mean(axis=0)).sum()),
+        "brier": float((np.abs(gap).sum(axis=1) ** 2).mean()),
+    }
+    bounds = {} if weighted else proven_bounds(shares, gap.shape[0], options)
+    classes = None if summary.classes is None else _count_items(summary.classes, gap.shape[0])
+    return replace(summary, estimates=estimates, bounds=bounds, options=options, classes=classes)
+
+
+def _count_items(table: ClassTable, n_items: int) -> ClassTable:
+    """The table of positions, with a test that takes an item for one example."""
+    rows = table.rows
+    n, says, right = (np.array([getattr(row, name) for row in rows]) for name in _SHARES)
+    chance = gap_p_values(np.minimum(n, n_items), says, right, table.margin)
+    flags = (holm(chance) <= table.delta).tolist()
+    tested = zip(rows, chance.tolist(), flags, strict=True)
+    return replace(
+        table, rows=tuple(replace(row, p_value=p, flagged=flag) for row, p, flag in tested)
+    )
+
+
+def _sum_items(batch: DenseBatch, calibrator: Calibrator, n_bins: int) -> FloatArray:
+    """Weight, correct, confidence, squared error and log loss by item and bin, (items, 5, J)."""
+    total = np.zeros((5, batch.n_items * n_bins))
+    for index, keep in batch.slabs():
+        chunk = batch.chunk(index, keep)
+        if not chunk.n_rows:
+            continue
+        confidence = to_host(calibrator.predict_confidence(chunk.logits)).astype(np.float64)
+        correct = to_host(calibrator.predict(chunk.logits)) == chunk.labels
+        each = math.prod(part.stop - part.start for part in index[1:])
+        item = np.repeat(np.arange(index[0].start, index[0].stop), each)
+        item = item if keep is None else item[keep.reshape(-1)]
+        weight = np.ones(item.shape) if chunk.weights is None else chunk.weights
+        errors = (correct - confidence) ** 2, top_losses(Examples(confidence, correct, None), 0.0)
+        cell = item * n_bins + bin_index(confidence, n_bins)
+        for row, values in zip(total, (1.0, correct, confidence, *errors), strict=True):
+            row += sum_by(cell, weight * values, row.size)
+    return total.reshape(5, batch.n_items, n_bins).swapaxes(0, 1)
+
+
+def _resample(sums: FloatArray, n_resamples: int, seed: int) -> dict[str, FloatArray]:
+    """Metrics of resamples of items, (n_resamples,) each."""
+    n, rng = sums.shape[0], np.random.default_rng(seed)
+    step = max(1, _DRAWS // n)
+    drawn = [
+        rng.multinomial(n, np.full(n, 1.0 / n), min(step, n_resamples - first))
+        @ sums.reshape(n, -1)
+        for first in range(0, n_resamples, step)
+    ]
+    totals = np.concatenate(drawn).reshape(-1, *sums.shape[1:])
+    weight, correct, confidence = totals[:, 0], totals[:, 1], totals[:, 2]
+    means = (totals.sum(axis=2) / weight.sum(axis=1, keepdims=True)).T
+    return {
+        **dict(zip(("accuracy", "mean_confidence", "brier", "log_loss"), means[1:], strict=True)),
+        "ece": gap_norm(correct - confidence, weight, 1.0),
+        "mce": gap_norm(correct - confidence, weight, math.inf),
+        "debiased_ece": debiased_error(correct - confidence, weight, correct),
+    }

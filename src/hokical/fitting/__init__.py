@@ -1,3 +1,0 @@
-"""What fits are made of: sums over examples, solvers, searches."""
-
-from hokical.fitting import compiled as compiled

@@ -1,0 +1,116 @@
+"""Scores for thresholds: log-odds that the label is right, on levels fixed in advance.
+
+Levels are equally spaced in asinh(log-odds): linear around 0, with a fixed ratio (0.4 %) far from
+it, so the same levels suit logits of any scale. Because they do not depend on data, tests at them
+are valid, and their tables can be added.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hokical._core.accelerate import accelerated
+from hokical._core.arrays import Array
+from hokical._core.blocks import by_blocks
+from hokical._core.fast_exp import exp_minus
+from hokical._core.jit import has_kernels, kernel
+from hokical._core.logits import Logits
+from hokical._core.special import safe_log
+from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+
+_PER_UNIT = 256
+_LOWEST = -4 * _PER_UNIT
+#: Share of a logit by which float32, and sums in float32, change a score: a few ulps.
+_SLACK = 2.0**-20
+#: Terms beyond this margin are left out; sums for which they may matter are recomputed.
+_FAR, _LOST = 700.0, 1e-290
+#: Number of levels: log-odds from -27 to 1490, beyond the range of a softmax in float64.
+LEVELS = 12 * _PER_UNIT
+
+
+def score_levels(log_odds: Any) -> IntArray:
+    """Level of each of the log-odds, 0 ... LEVELS - 1; values outside are clipped."""
+    place = np.floor(np.arcsinh(np.asarray(log_odds, np.float64)) * _PER_UNIT) - _LOWEST
+    return np.asarray(np.clip(place, 0, LEVELS - 1), np.int64)
+
+
+def conservative_levels(
+    log_odds: Sequence[FloatArray], wrong: BoolArray, top: FloatArray
+) -> IntArray:
+    """The level (n,) at which to count each example, whatever rounding does to it when served.
+
+    In float32, or on another device, a score comes out a little different, and may fall on another
+    level. So wrong examples are counted at the highest level they may reach and right ones at the
+    lowest: whichever level each is served at, no threshold accepts more wrong examples than were
+    counted above it, nor fewer right ones. `log_odds` are forms (n,) of the score, which can be
+    off by a share of it and of the `top` logit (n,).
+    """
+    least, most = (join.reduce(np.stack(log_odds)) for join in (np.minimum, np.maximum))
+    slack = _SLACK * (1.0 + np.abs(top))
+    low = least - slack - _SLACK * np.abs(np.where(np.isfinite(least), least, 0.0))
+    high = most + slack + _SLACK * np.abs(np.where(np.isfinite(most), most, 0.0))
+    return score_levels(np.where(wrong, high, low))
+
+
+def level_log_odds(level: int) -> float:
+    """The smallest log-odds on a level, -inf for the lowest."""
+    return float(np.sinh((level + _LOWEST) / _PER_UNIT)) if level > 0 else -np.inf
+
+
+def confidence_log_odds(confidence: FloatArray) -> FloatArray:
+    """log(p / (1 - p)), infinite at 0 and 1."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(confidence) - np.log1p(-confidence))
+
+
+def label_log_odds(logits: Logits) -> Array:
+    """Softmax log-odds of the classifier's own label, (n,): -log sum_{i != label} exp(-d_i).
+
+    The sum leaves the label out instead of subtracting it, so nothing cancels at high confidence.
+    inf where the probability of all other classes underflows.
+    """
+
+    def work(block: Logits) -> Array:
+        xp, rest = block.xp, rest_sums(block)
+        if block.tail is not None:
+            rest = rest + block.tail.count * xp.exp(-block.tail.margin)
+        return -safe_log(rest, xp)
+
+    return by_blocks(work, logits)
+
+
+@accelerated
+def rest_sums(logits: Logits) -> Array:
+    """sum_{i != label} exp(-d_i) over the columns, (n,)."""
+    xp, terms = logits.xp, logits.xp.exp(-logits.margins)
+    if logits.is_numpy:
+        terms[np.arange(logits.n_rows), logits.label_columns] = 0.0
+    else:
+        terms = xp.where(logits.is_label, xp.zeros_like(terms), terms)
+    return xp.sum(terms, axis=1)
+
+
+@kernel
+def sum_rest(block: AnyArray, top: FloatArray, far: float, out: FloatArray) -> None:
+    """out[n] = sum of exp(-d) over the row, less one of the terms that are 1."""
+    for n in range(block.shape[0]):
+        row = block[n]
+        highest = top[n]
+        total, tied = 0.0, -1.0
+        for i in range(row.shape[0]):
+            margin = highest - row[i]
+            term = exp_minus(min(margin, far))
+            total += term if 0.0 < margin < far else 0.0
+            tied += 1.0 if margin == 0.0 else 0.0
+        out[n] = total + tied
+
+
+@rest_sums.register(has_kernels)
+def _rest_sums(logits: Logits) -> FloatArray:
+    out = np.empty(logits.n_rows)
+    sum_rest(logits.block(), logits.top, _FAR, out)
+    lost = np.flatnonzero(out < _LOST)
+    if lost.size:
+        out[lost] = rest_sums.portable(logits.take(lost))
+    return out

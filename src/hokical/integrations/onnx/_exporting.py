@@ -1,0 +1,195 @@
+"""A calibrator as an ONNX graph of its own, or behind an exported classifier in one file."""
+
+import os
+from typing import Any, Literal
+
+from hokical._core.conversion import Zeros, check_zeros
+from hokical._core.version import VERSION
+from hokical._core.warn import warn_user
+from hokical.calibrators._calibrator import Calibrator
+from hokical.integrations.onnx import _models as models
+from hokical.integrations.onnx import _tracing as tracing
+from hokical.integrations.onnx._backend import onnx_module
+from hokical.integrations.onnx._models import Scores
+from hokical.integrations.onnx._tracing import ExportPlan, InputType, Precision, ScoresLayout, Shape
+
+_FLOAT = 1
+
+
+def export(
+    calibrator: Calibrator,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    opset: int = tracing.DEFAULT_OPSET,
+    input_dtype: InputType = "float32",
+    precision: Precision = "float64",
+    probabilities: bool | None = None,
+    support: bool = False,
+) -> Any:
+    """Write a fitted calibrator as an ONNX model, and return the model.
+
+    Its input is `logits` (batch, classes). Its outputs are `labels` (batch,) int64, `confidence`
+    (batch,) and `probabilities` (batch, classes), floats in float32, or in float64 where
+    `input_dtype` is. Rows that Python would refuse (NaN, +inf, or -inf for every class) have NaN
+    for confidence.
+
+    The file is whole or not there at all. `opset` is the version of the operators, 13 or later;
+    `input_dtype` that of the logits; `precision` what is computed with: float32 is for runtimes
+    without float64, and the page on ONNX says what it costs. `probabilities=None` gives them where
+    they are cheap: always, but for Hoki with Gaussian or uniform noise. `support=True` adds
+    `support` (batch,) bool: which rows are like the calibration examples
+    (`Calibrator.predict_support`).
+
+    >>> import numpy as np
+    >>> from hokical.calibrators import TemperatureScaling
+    >>> from hokical.integrations.onnx import export
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(1000, 3))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> model = export(TemperatureScaling().fit(logits, labels))
+    >>> [output.name for output in model.graph.output]
+    ['labels', 'confidence', 'probabilities']
+    """
+    plan = tracing.make_plan(calibrator, opset, input_dtype, precision, probabilities, support)
+    graph = tracing.trace(plan, ScoresLayout(("batch", plan.n_classes)))
+    graph.number_names("t", {name: name for name in ("logits", *plan.outputs)})
+    outputs = []
+    for name in plan.outputs:
+        shape: Shape = ("batch", plan.n_classes)[: 2 if name == "probabilities" else 1]
+        outputs.append(plan.value_info(name, shape, plan.dtype_of(name)))
+    model = graph.model(outputs)
+    model.producer_name, model.producer_version = "hokical", VERSION
+    model.doc_string = f"Calibrated confidence by {plan.rule.name}."
+    onnx_module("onnx.helper").set_model_props(model, plan.metadata())
+    models.write_model(model, path)
+    return model
+
+
+def attach(
+    model: Any,
+    calibrator: Calibrator,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    output: str | None = None,
+    class_axis: int | None = None,
+    scores: Literal["logits", "probabilities"] = "logits",
+    zeros: Zeros = "unlikely",
+    precision: Precision = "float64",
+    probabilities: bool | None = None,
+    support: bool = False,
+) -> Any:
+    """Append a fitted calibrator to a classifier, and return the model that does both.
+
+    The classifier's outputs stay; `labels`, `confidence` and, as in `export`, `probabilities` are
+    added, under `hokical_labels` and so on where the names are taken. The model keeps its opset;
+    one older than 13 is converted.
+
+    Parameters
+    ----------
+    model : path or onnx.ModelProto
+        The classifier. A ModelProto is copied, not changed.
+    calibrator : Calibrator
+        Fitted on this classifier's scores.
+    output : str, optional
+        Name of the tensor with the scores, an output or any other. Not needed where only one output
+        of floats (batch, classes) could be meant.
+    class_axis : int, optional
+        Where the classes are, if not in the last of two axes: 1 for maps (batch, classes, height,
+        width). Labels and confidence have the other axes, in their order.
+    scores : {"logits", "probabilities"}
+        What the tensor holds. Of probabilities the logarithm is calibrated, as by
+        `hokical.from_probabilities`.
+    zeros : {"unlikely", "impossible"}
+        For probabilities: the `zeros` with which the calibrator was fitted.
+    path, precision, probabilities, support
+        As in `export`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from onnx import TensorProto, helper
+    >>> from hokical.calibrators import Uncalibrated
+    >>> from hokical.integrations.onnx import attach
+    >>> x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])
+    >>> y = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 3])
+    >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["scores"])], "net", [x], [y])
+    >>> network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    >>> both = attach(network, Uncalibrated().fit(np.eye(3), [0, 1, 2]))
+    >>> [item.name for item in both.graph.output]
+    ['scores', 'labels', 'confidence', 'probabilities']
+    """
+    check_zeros(zeros)
+    if scores not in ("logits", "probabilities"):
+        raise ValueError(f'`scores` must be "logits" or "probabilities"; got {scores!r}.')
+    whole = models.read_model(model)
+    found = models.find_scores(whole, output, class_axis, getattr(calibrator, "n_classes_", 0))
+    kind = "float32" if found.dtype == "bfloat16" else found.dtype
+    given = (kind, precision, probabilities, support)
+    plan = tracing.make_plan(calibrator, models.opset_of(whole), *given)
+    axis, rank = _check_axis(found, class_axis, plan.n_classes)
+    if scores == "logits" and models.comes_from_softmax(whole, found.name):
+        warn_user(
+            f"{found.name!r} comes from a softmax or sigmoid, so it holds probabilities, and is "
+            'taken for logits. Pass `scores="probabilities"`, or the name of the logits as '
+            "`output`.",
+            UserWarning,
+        )
+    names = [f"axis{k}" for k in range(rank)]
+    shape = tuple(plan.n_classes if k == axis else name for k, name in enumerate(names))
+    _append(whole, plan, found, ScoresLayout(shape, axis, scores == "probabilities", zeros))
+    props = {item.key: item.value for item in whole.metadata_props}
+    props |= plan.metadata()
+    props |= {"hokical_scores": found.name, "hokical_scores_are": scores}
+    props |= {"hokical_class_axis": str(axis), "hokical_zeros": zeros}
+    onnx_module("onnx.helper").set_model_props(whole, props)
+    models.write_model(whole, path)
+    return whole
+
+
+def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -> None:
+    """Put the calibrator's nodes, constants and outputs into the model."""
+    prefix = models.free_prefix(whole)
+    public = {"logits": found.name}
+    if found.dtype == "bfloat16":  # which tracers do not know
+        public["logits"] = f"{prefix}scores"
+        cast = onnx_module("onnx.helper").make_node(
+            "Cast", [found.name], [public["logits"]], to=_FLOAT
+        )
+        whole.graph.node.append(cast)
+    lengths = list(found.shape or (None,) * len(layout.shape))
+    public |= {name: models.free_name(whole, name) for name in plan.outputs}
+    graph = tracing.trace(plan, layout)
+    graph.number_names(prefix, public)
+    for name in plan.outputs:
+        shape: Shape = (
+            lengths if name == "probabilities" else [lengths[k] for k in layout.order[:-1]]
+        )
+        whole.graph.output.append(plan.value_info(public[name], shape, plan.dtype_of(name)))
+    whole.graph.node.extend(graph.nodes)
+    whole.graph.initializer.extend(graph.tensors())
+
+
+def _check_axis(found: Scores, class_axis: int | None, n_classes: int) -> tuple[int, int]:
+    """The axis of the classes, counted from the front, and the number of axes."""
+    rank = 2 if found.shape is None else len(found.shape)
+    if class_axis is None and rank != 2:
+        raise ValueError(
+            f"`class_axis` must say where the classes are in {found.name!r}, which has shape "
+            f"{found.shape}: 1 for maps (batch, classes, height, width), -1 if they come last."
+        )
+    axis = 1 if class_axis is None else class_axis
+    if rank < 2 or not -rank <= axis < rank:
+        raise ValueError(
+            f"`class_axis` must be an axis of {found.name!r}, which has {rank}; got {class_axis}."
+        )
+    axis %= rank
+    if found.shape is None:
+        return axis, rank
+    length = found.shape[axis]
+    if isinstance(length, int) and length != n_classes:
+        raise ValueError(
+            f"`calibrator` must have as many classes as the model; it has {n_classes}, and "
+            f"{found.name!r} of shape {models.shape_in_words(found.shape)} has {length} in axis "
+            f"{axis}. Fit it on this model's scores, or name another tensor as `output`."
+        )
+    return axis, rank

@@ -1,0 +1,281 @@
+"""Other people's models read (opset, names, the tensor with the scores), and models written."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hokical._core.files import replace_file
+from hokical.integrations.onnx._backend import onnx_module
+from hokical.integrations.onnx._graphs import every_node, graphs_within
+from hokical.integrations.onnx._tracing import DEFAULT_OPSET, OLDEST_OPSET
+
+#: Both names of the domain of ONNX's own operators.
+_DEFAULT_DOMAIN = ("", "ai.onnx")
+#: Nodes through which a softmax is still a softmax.
+_PASSING_ON = ("Identity", "Cast", "Reshape", "Squeeze", "Flatten")
+#: A protobuf file cannot be larger; some room is left for its head.
+LARGEST_FILE = (1 << 31) - (1 << 20)
+_FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
+
+
+def read_model(model: Any) -> Any:
+    """A copy of a ModelProto, or what a file holds, at an opset that calibrators can be put in."""
+    copy = onnx_module("onnx").ModelProto()
+    copy.CopyFrom(load_model(model))
+    if not copy.graph.output:
+        raise ValueError("`model` must have outputs; got a graph without any.")
+    check_size(copy)
+    return _modernize(copy)
+
+
+def load_model(model: Any) -> Any:
+    """A ModelProto itself, or what a file holds, with all its weights."""
+    onnx = onnx_module("onnx")
+    if isinstance(model, (str, os.PathLike)):
+        try:
+            return onnx.load(os.fspath(model), format="protobuf")
+        except (onnx_module("google.protobuf.message").DecodeError, TypeError) as error:
+            raise ValueError(f"`model` must be an ONNX file; {model} is not: {error}") from error
+        except onnx.checker.ValidationError as error:
+            raise ValueError(
+                f"`model` must lie beside its external data; {model} does not: {error}"
+            ) from error
+    if not isinstance(model, onnx.ModelProto):
+        raise TypeError(f"`model` must be a path or a ModelProto; got {type(model).__name__}.")
+    absent = [tensor.name for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL]
+    if absent:
+        raise ValueError(
+            f"`model` must hold its weights; {len(absent)} tensors, {absent[0]!r} among them, are "
+            "in files that were not loaded. Give the path, or load it with its external data."
+        )
+    return model
+
+
+def opset_of(model: Any) -> int:
+    """The version of the default domain, 0 if the model does not use it."""
+    return next((int(item.version) for item in model.opset_import if item.domain == ""), 0)
+
+
+def _modernize(model: Any) -> Any:
+    """With one name for the default domain, of an opset that a calibrator can be written in."""
+    _name_default_domain(model)
+    found = opset_of(model)
+    newest = onnx_module("onnx.defs").onnx_opset_version()
+    if not found:
+        model.opset_import.append(onnx_module("onnx.helper").make_opsetid("", DEFAULT_OPSET))
+    elif found > newest:
+        raise ValueError(
+            f"`model` must have opset {newest} at most, the newest this `onnx` knows; it has "
+            f"{found}. Install a newer `onnx`, or export the model again with an older opset."
+        )
+    elif found < OLDEST_OPSET:
+        try:
+            model = onnx_module("onnx.version_converter").convert_version(model, DEFAULT_OPSET)
+        except RuntimeError as error:
+            raise ValueError(
+                f"`model` must have opset {OLDEST_OPSET} or later; it has {found} and cannot be "
+                f"converted: {error}. Export it again with a newer opset."
+            ) from error
+    needed = onnx_module("onnx.helper").find_min_ir_version_for(
+        [item for item in model.opset_import if item.domain == ""]
+    )
+    model.ir_version = max(model.ir_version, needed)
+    return model
+
+
+def _name_default_domain(model: Any) -> None:
+    """Call the default domain "" everywhere; "ai.onnx" is its other name."""
+    for owner in (model, *model.functions):
+        versions = {item.version for item in owner.opset_import if item.domain in _DEFAULT_DOMAIN}
+        if len(versions) > 1:
+            raise ValueError(
+                f"`model` must have one opset of the default domain; it has {sorted(versions)}."
+            )
+        others = [item for item in owner.opset_import if item.domain not in _DEFAULT_DOMAIN]
+        default = [onnx_module("onnx.helper").make_opsetid("", version) for version in versions]
+        del owner.opset_import[:]
+        owner.opset_import.extend([*default, *others])
+    for node in _nodes(model):
+        if node.domain in _DEFAULT_DOMAIN:
+            node.domain = ""
+
+
+def _graphs(nodes: Iterable[Any]) -> Iterator[Any]:
+    """The graphs within nodes, at any depth."""
+    return (graph for node in every_node(nodes) for graph in graphs_within(node))
+
+
+def _nodes(model: Any) -> Iterator[Any]:
+    """Every node of the model, of graphs within nodes and of functions."""
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        yield from every_node(nodes)
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    """Every stored tensor."""
+    for graph in (model.graph, *_graphs(model.graph.node)):
+        yield from graph.initializer
+    for node in _nodes(model):
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The tensor to calibrate: its name, element type, and shape, None where it is not known."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+
+
+def find_scores(model: Any, output: str | None, class_axis: int | None, n_classes: int) -> Scores:
+    """The tensor called `output`, or the only output that could be the scores."""
+    known = float_tensors(model)
+    outputs = [item.name for item in model.graph.output]
+    if output is not None:
+        if output not in _names(model.graph):
+            raise ValueError(
+                f"`output` must name a tensor of the model, say one of {outputs}; got {output!r}."
+            )
+        if output not in known:
+            raise ValueError(
+                f"`output` must be a tensor of floats; the type of {output!r} is not one, or not "
+                "known."
+            )
+        return known[output]
+    axis = 1 if class_axis is None else class_axis
+    rank = 2 if class_axis is None else None
+    candidates = [known[name] for name in outputs if name in known]
+    shaped = [item for item in candidates if _has_axis(item, rank, axis)]
+    lengths = [None if item.shape is None else item.shape[axis] for item in shaped]
+    fitting = [
+        item
+        for item, length in zip(shaped, lengths, strict=True)
+        if not isinstance(length, int) or length == n_classes
+    ]
+    if not fitting and len(shaped) == 1:
+        return shaped[0]  # whoever asked compares the classes, and says what is wrong
+    if len(fitting) != 1:
+        raise ValueError(
+            f"`output` must say which output has the scores of {n_classes} classes: "
+            f"{len(fitting)} of {outputs} could. For other shapes than (batch, classes) give "
+            "`class_axis` too."
+        )
+    return fitting[0]
+
+
+def float_tensors(model: Any) -> dict[str, Scores]:
+    """Every tensor of floats whose type is known."""
+    inferred = onnx_module("onnx.shape_inference").infer_shapes(model).graph
+    found = {}
+    for item in (*inferred.input, *inferred.value_info, *inferred.output):
+        tensor = item.type.tensor_type
+        if item.type.HasField("tensor_type") and tensor.elem_type in _FLOATS:
+            found[item.name] = Scores(item.name, _FLOATS[tensor.elem_type], shape_of(tensor))
+    return found
+
+
+def shape_of(tensor: Any) -> tuple[int | str | None, ...] | None:
+    """Lengths, names of lengths, or None for what is not known."""
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(
+        int(dim.dim_value) if dim.HasField("dim_value") else (dim.dim_param or None)
+        for dim in tensor.shape.dim
+    )
+
+
+def describe_tensor(item: Any) -> str:
+    """Name, type and shape of an input or output of a graph, in words.
+
+    >>> from onnx import TensorProto, helper
+    >>> describe_tensor(helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10]))
+    'logits float32 (batch, 10)'
+    """
+    if not item.type.HasField("tensor_type"):
+        return str(item.name)
+    tensor = item.type.tensor_type
+    kind = onnx_module("onnx.helper").tensor_dtype_to_np_dtype(tensor.elem_type).name
+    shape = shape_of(tensor)
+    if shape is None:
+        return f"{item.name} {kind}"
+    return f"{item.name} {kind} {shape_in_words(shape)}"
+
+
+def shape_in_words(shape: tuple[int | str | None, ...]) -> str:
+    """A shape without quotation marks: (batch, 10)."""
+    return f"({', '.join('?' if length is None else str(length) for length in shape)})"
+
+
+def _has_axis(scores: Scores, rank: int | None, axis: int) -> bool:
+    if scores.shape is None:
+        return True
+    length = len(scores.shape)
+    return length == rank if rank is not None else -length <= axis < length and length >= 2
+
+
+def _names(graph: Any) -> set[str]:
+    """The tensors of a graph."""
+    names = {name for node in graph.node for name in (*node.output, *node.input)}
+    names |= {item.name for item in (*graph.input, *graph.output, *graph.initializer)}
+    return names | {item.values.name for item in graph.sparse_initializer}
+
+
+def _taken_names(model: Any) -> set[str]:
+    """The tensors of the graph and of those within: they must not have the same names."""
+    return _names(model.graph).union(*map(_names, _graphs(model.graph.node)))
+
+
+def free_name(model: Any, wanted: str) -> str:
+    """The name itself, or one with a prefix where the model has it already."""
+    taken = _taken_names(model)
+    candidates = [wanted, f"hokical_{wanted}"]
+    candidates += [f"hokical_{wanted}_{k}" for k in range(2, len(taken) + 3)]
+    return next(name for name in candidates if name not in taken)
+
+
+def free_prefix(model: Any) -> str:
+    """What no name of the model begins with."""
+    taken = _taken_names(model) | {node.name for node in _nodes(model)}
+    prefix = "hokical/"
+    while any(name.startswith(prefix) for name in taken):
+        prefix = f"hokical/{prefix}"
+    return prefix
+
+
+def comes_from_softmax(model: Any, name: str) -> bool:
+    """Whether a tensor is the output of a softmax or sigmoid, as far as can be seen."""
+    producers = {output: node for node in model.graph.node for output in node.output}
+    while name in producers and producers[name].op_type in _PASSING_ON:
+        name = producers[name].input[0]
+    return name in producers and producers[name].op_type in ("Softmax", "Sigmoid")
+
+
+def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
+    """Check a model and, if there is a path, write it: a crash leaves the old file or the new."""
+    check_size(model)
+    checker = onnx_module("onnx.checker")
+    errors = checker.ValidationError, onnx_module("onnx.shape_inference").InferenceError
+    try:
+        checker.check_model(model, full_check=True)
+    except errors as error:
+        raise ValueError(f"the model must be valid ONNX; onnx's checker says: {error}") from error
+    if path is not None:
+        with replace_file(path) as stream:
+            stream.write(model.SerializeToString())
+
+
+def check_size(model: Any) -> None:
+    """Refuse what does not fit into one file."""
+    try:
+        fits = model.ByteSize() <= LARGEST_FILE
+    except onnx_module("google.protobuf.message").EncodeError:  # it cannot even be measured
+        fits = False
+    if not fits:
+        raise ValueError(
+            "the model must be at most 2 GB to be one file; got a larger one. Export the "
+            "calibrator by itself and run it on the network's output, or store the network in "
+            "float16."
+        )

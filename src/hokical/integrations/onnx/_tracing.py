@@ -1,0 +1,216 @@
+"""A rule as a graph: what was asked for, checked, and answers of arrays that record operations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from hokical._core.arrays import Array, to_float64
+from hokical._core.conversion import LOG_ZERO, Zeros
+from hokical._core.logits import Logits
+from hokical._core.version import VERSION
+from hokical.calibrators._calibrator import Calibrator, check_plain_logits
+from hokical.guarantees._support import Support
+from hokical.integrations.onnx._backend import BACKEND, onnx_module
+from hokical.integrations.onnx._graphs import Graph
+from hokical.integrations.onnx._rewriting import fold_constants, simplify, use_float32, use_opset
+from hokical.rules._base import Rule
+from hokical.rules._predicting import Output, predict_unchecked
+
+Precision = Literal["float64", "float32"]
+InputType = Literal["float16", "float32", "float64"]
+Shape = Sequence[int | str | None]
+
+#: The opset that is written unless another is asked for, and the oldest that can be.
+DEFAULT_OPSET, OLDEST_OPSET = 17, 13
+#: Most numbers of noise (draws times classes) that are stored: 128 MB in float64.
+MOST_NUMBERS = 1 << 24
+#: The outputs of a graph, and what of a rule they are.
+_ANSWERS: dict[str, Output] = {
+    "labels": "labels",
+    "confidence": "confidence",
+    "probabilities": "proba",
+}
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """A rule, and how it is to be written."""
+
+    rule: Rule
+    n_classes: int
+    opset: int
+    input_dtype: np.dtype[np.floating]
+    precision: np.dtype[np.floating]
+    probabilities: bool
+    support: Support | None
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of what is put out."""
+        wanted = {"probabilities": self.probabilities, "support": self.support is not None}
+        return ["labels", "confidence", *(name for name, asked in wanted.items() if asked)]
+
+    def dtype_of(self, output: str) -> np.dtype[Any]:
+        """The type of an output."""
+        if output in ("labels", "support"):
+            return np.dtype(np.int64 if output == "labels" else np.bool_)
+        return np.dtype(np.float64 if self.input_dtype.itemsize == 8 else np.float32)
+
+    def value_info(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> Any:
+        """The description of an input or output."""
+        helper = onnx_module("onnx.helper")
+        kind = helper.np_dtype_to_tensor_dtype(dtype)
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    def metadata(self) -> dict[str, str]:
+        """What a reader of the file may want to know."""
+        return {
+            "hokical_version": VERSION,
+            "hokical_method": self.rule.name,
+            "hokical_n_classes": str(self.n_classes),
+            "hokical_opset": str(self.opset),
+            "hokical_precision": self.precision.name,
+        }
+
+
+def make_plan(
+    calibrator: Calibrator,
+    opset: int,
+    input_dtype: str,
+    precision: str,
+    probabilities: bool | None,
+    support: bool,
+) -> ExportPlan:
+    """Check the options of `export` and `attach`."""
+    if not isinstance(calibrator, Calibrator):
+        raise TypeError(
+            f"`calibrator` must be one of hokical's; got {type(calibrator).__name__}. "
+            "`hokical.load` reads a saved one."
+        )
+    calibrator.check_fitted()
+    rule = calibrator.rule_
+    check_plain_logits(rule, "calibrator")
+    check_opset(opset)
+    given = (("input_dtype", input_dtype, InputType), ("precision", precision, Precision))
+    for name, value, kind in given:
+        if value not in get_args(kind):
+            raise ValueError(f"`{name}` must be one of {list(get_args(kind))}; got {value!r}.")
+    if input_dtype == "float64" and precision == "float32":
+        raise ValueError(
+            '`precision` must be "float64" for inputs of float64; got "float32". A runtime that '
+            'takes the inputs can do the work: leave it out, or use `input_dtype="float32"`.'
+        )
+    _check_size(rule)
+    wanted = rule.cheap_proba if probabilities is None else bool(probabilities)
+    classes, dtype = calibrator.n_classes_, np.dtype(input_dtype)
+    known = calibrator.known_support if support else None
+    return ExportPlan(rule, classes, int(opset), dtype, np.dtype(precision), wanted, known)
+
+
+def check_opset(opset: Any) -> None:
+    """Refuse what this `onnx` cannot write."""
+    newest = onnx_module("onnx.defs").onnx_opset_version()
+    if isinstance(opset, bool) or not isinstance(opset, (int, np.integer)):
+        raise TypeError(f"`opset` must be an integer; got {opset!r}.")
+    if not OLDEST_OPSET <= opset <= newest:
+        raise ValueError(
+            f"`opset` must be from {OLDEST_OPSET} to {newest}, the newest this `onnx` knows; got "
+            f"{opset}. The default is {DEFAULT_OPSET}."
+        )
+
+
+def _check_size(rule: Rule) -> None:
+    """Refuse noise that would make the file huge."""
+    draws: Any = getattr(rule, "draws", None)
+    size = 0 if draws is None else draws.n_draws * draws.n_classes
+    if size > MOST_NUMBERS:
+        raise ValueError(
+            f"`draws` times classes must be at most {MOST_NUMBERS:,} to be stored in a graph; got "
+            f"{draws.n_draws:,} draws of {draws.n_classes:,} classes, {size:,} numbers. Fit with "
+            "fewer draws, or with exact stability, `Hoki(draws=None)`, which stores none."
+        )
+
+
+@dataclass(frozen=True)
+class ScoresLayout:
+    """The shape of the scores (lengths or names), the axis of the classes, and what they hold."""
+
+    shape: tuple[int | str, ...]
+    axis: int = 1
+    are_probabilities: bool = False
+    zeros: Zeros = "unlikely"
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether they are rows (n, classes)."""
+        return len(self.shape) == 2 and self.axis == 1
+
+    @property
+    def order(self) -> list[int]:
+        """The axes with the classes last."""
+        return [k for k in range(len(self.shape)) if k != self.axis] + [self.axis]
+
+
+def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
+    """A graph from `logits` to the plan's outputs."""
+    graph = record(plan, layout)
+    if plan.precision == np.float32:
+        use_float32(graph)
+    use_opset(graph, plan.opset)
+    simplify(graph)
+    return graph
+
+
+def record(plan: ExportPlan, layout: ScoresLayout) -> Graph:
+    """The graph as it was recorded, in float64 and the tracer's opset."""
+    ndx = onnx_module("ndonnx")
+    future = onnx_module("spox._future")
+    # Constants are evaluated in Python: a session of onnxruntime for each takes far longer.
+    with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
+        scores = ndx.argument(shape=layout.shape, dtype=plan.input_dtype.name)
+        graph = Graph.from_model(ndx.build({"logits": scores}, _answers(plan, layout, scores)))
+    fold_constants(graph)
+    return graph
+
+
+def _answers(plan: ExportPlan, layout: ScoresLayout, scores: Array) -> dict[str, Any]:
+    """The outputs, in the shape of the scores."""
+    xp = BACKEND.namespace(scores)
+    last = scores if layout.is_flat else xp.permute_dims(scores, layout.order)
+    rows = last if layout.is_flat else xp.reshape(last, (-1, plan.n_classes))
+    if layout.are_probabilities:
+        is_zero = to_float64(rows, xp) == 0.0
+        rows = xp.log(to_float64(rows, xp))
+        if layout.zeros == "unlikely":
+            rows = xp.where(is_zero, LOG_ZERO, rows)
+    wide = _widen(rows)
+    logits = Logits(wide, _sound_top(wide), BACKEND)
+    found = {}
+    for name in plan.outputs:
+        if name == "support" and plan.support is not None:
+            answer = plan.support.holds(logits)
+        else:
+            answer = predict_unchecked(plan.rule, _ANSWERS[name], logits)
+            answer = xp.astype(answer, getattr(xp, plan.dtype_of(name).name))
+        if not layout.is_flat:
+            shape = last.dynamic_shape
+            answer = xp.reshape(answer, shape if name == "probabilities" else shape[:-1])
+        if not layout.is_flat and name == "probabilities":
+            answer = xp.permute_dims(answer, np.argsort(layout.order).tolist())
+        found[name] = answer
+    return found
+
+
+def _widen(values: Array) -> Array:
+    """float16 as float32, which holds the same numbers and which runtimes compute with."""
+    xp = BACKEND.namespace(values)
+    return xp.astype(values, xp.float32) if values.dtype == xp.float16 else values
+
+
+def _sound_top(values: Array) -> Array:
+    """The largest along the last axis in float64, NaN where there is one among them."""
+    xp = BACKEND.namespace(values)
+    top = to_float64(xp.max(values, axis=-1), xp)
+    return xp.where(xp.any(xp.isnan(values), axis=-1), xp.nan, top)

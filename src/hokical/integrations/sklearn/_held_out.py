@@ -1,0 +1,221 @@
+"""Scores of a scikit-learn estimator for held-out data, as logits."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils import column_or_1d, indexable
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import has_fit_parameter
+
+from hokical._core.conversion import from_binary_scores, from_probabilities
+from hokical._core.reading import to_numpy
+from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.warn import warn_user
+
+#: By how much rounding may lift a probability above 1 before it is an error.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutScores:
+    """Scores (rows, known) of the held-out `rows` by a model of the classes `known`."""
+
+    rows: IntArray
+    known: AnyArray
+    scores: FloatArray
+
+    def logits(self, classes: AnyArray, lowest: float) -> FloatArray:
+        """Logits (rows, classes): none below `lowest`, and -inf for classes the model lacks."""
+        out = np.full((self.rows.size, classes.size), -np.inf)
+        out[:, class_index(self.known, classes)] = np.maximum(self.scores, lowest)
+        return out
+
+
+def hold_out(
+    estimator: Any, X: Any, y: AnyArray, weights: FloatArray | None, train: IntArray, test: IntArray
+) -> HeldOutScores:
+    """Fit on `train`, and score the rows of `test` whose class occurs there."""
+    known = np.unique(y[train])
+    rows = test[np.isin(y[test], known)]
+    if known.size < 2 or not rows.size:
+        return HeldOutScores(rows[:0], known, np.empty((0, known.size)))
+    X_train, y_train = _safe_split(estimator, X, y, train)
+    X_test, _ = _safe_split(estimator, X, y, rows, train)
+    fitted = fit_clone(estimator, X_train, y_train, None if weights is None else weights[train])
+    return HeldOutScores(rows, classes_of(fitted), read_scores(fitted, X_test))
+
+
+def read_scores(estimator: Any, X: Any) -> FloatArray:
+    """A fitted classifier's logits (n, classes): decision scores, or log-probabilities."""
+    n_classes = classes_of(estimator).size
+    if not hasattr(estimator, "decision_function"):
+        name = "estimator.predict_proba(X)"
+        proba = to_numpy(estimator.predict_proba(X), name)
+        proba = np.where((proba > 1.0) & (proba <= 1.0 + _ROUNDING), 1.0, proba)
+        scores = from_probabilities(proba, zeros="impossible", name=name)
+    else:
+        name = "estimator.decision_function(X)"
+        scores = to_numpy(estimator.decision_function(X), name)
+        if scores.ndim == 1 and n_classes == 2:
+            scores = from_binary_scores(scores, name=name)
+    if scores.shape[1:] != (n_classes,):
+        raise ValueError(
+            f"`{name}` must have one column per class, {n_classes}; got shape {scores.shape}. "
+            'For scores of pairs of classes set `decision_function_shape="ovr"`.'
+        )
+    return scores.astype(np.float64)
+
+
+def label_on_top(proba: FloatArray, labels: IntArray, possible: BoolArray) -> FloatArray:
+    """Make the label the largest of its row, in place, by levelling the other classes.
+
+    Rows in which it already is stay as they are, and impossible classes keep 0.
+
+    >>> import numpy as np
+    >>> label_on_top(np.array([[0.4, 0.5, 0.1]]), np.array([0]), np.ones((1, 3), bool)).round(3)
+    array([[0.4, 0.4, 0.2]])
+    """
+    rows = np.flatnonzero(proba.argmax(axis=1) != labels)
+    if rows.size:
+        index = (np.arange(rows.size), labels[rows])
+        others, allowed = proba[rows], possible[rows].copy()
+        top = np.maximum(others[index], 1.0 / allowed.sum(axis=1))
+        others[index], allowed[index] = 0.0, False
+        others *= ((1.0 - top) / others.sum(axis=1))[:, None]
+        even = allowed * ((1.0 - top) / allowed.sum(axis=1))[:, None]
+        excess = np.maximum(others.max(axis=1) - top, 0.0)
+        span = others.max(axis=1) - even.max(axis=1)
+        mix = np.divide(excess, span, out=np.zeros_like(span), where=span > 0.0)[:, None]
+        proba[rows] = (1.0 - mix) * others + mix * even
+        proba[rows, labels[rows]] = top
+    rows = np.flatnonzero(proba.argmax(axis=1) != labels)  # ties, where the first would win
+    proba[rows, labels[rows]] = np.nextafter(proba[rows].max(axis=1), np.inf)
+    return proba
+
+
+def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
+    """Log of half the smallest probability seen above 0, to which smaller ones are raised.
+
+    At most half of 1/classes, so that it never reaches the largest probability of a row. At least
+    2.2e-16, the rounding unit of 1: a probability is not known better than its complement, and the
+    1e-300 of a naive Bayes classifier would dominate every sum over examples.
+
+    >>> import numpy as np
+    >>> votes = np.log([[0.5, 0.25, 0.25], [0.05, 0.05, 0.9]])
+    >>> round(float(np.exp(resolution([votes], 3))), 6)
+    0.025
+    """
+    seen = min(float(np.min(part, initial=0.0, where=np.isfinite(part))) for part in scores)
+    half = min(seen, -math.log(n_classes)) - math.log(2.0)
+    return max(half, math.log(np.finfo(np.float64).eps))
+
+
+def check_examples(owner: Any, X: Any, y: Any) -> tuple[Any, AnyArray]:
+    """X in a form that can be indexed by rows, and the labels as an array (n,)."""
+    if y is None:
+        raise ValueError(
+            f"{type(owner).__name__} requires y to be passed, but the target y is None: give `y`, "
+            "the label of each row."
+        )
+    check_classification_targets(y)
+    X, labels = indexable(X, column_or_1d(y, warn=True))
+    if labels.size == 0:
+        raise ValueError("`X` must have at least one row; got 0 samples.")
+    return X, labels
+
+
+def check_estimator(estimator: Any) -> None:
+    """Refuse estimators without scores, or with scores of pairs of classes."""
+    if not any(hasattr(estimator, name) for name in ("decision_function", "predict_proba")):
+        raise ValueError(
+            "`estimator` must be a classifier with `decision_function` or `predict_proba`; got "
+            f"{estimator!r}."
+        )
+    for name, value in estimator.get_params().items():
+        # Three classes have three pairs, so the number of columns does not tell.
+        if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
+            raise ValueError(
+                "`estimator` must give one score per class, but has decision_function_shape="
+                "'ovo', scores of pairs. Set it to 'ovr'; the labels stay the same."
+            )
+
+
+def classes_of(estimator: Any) -> AnyArray:
+    """The labels that a fitted classifier can predict."""
+    classes = getattr(estimator, "classes_", None)
+    if classes is None:
+        raise NotFittedError(
+            f"`estimator` must be fitted and have `classes_` when `cv` is 'prefit'; got "
+            f"{estimator!r}. Fit it first, and wrap it in `sklearn.frozen.FrozenEstimator` if it "
+            "is going to be cloned."
+        )
+    classes = np.asarray(classes)
+    if classes.size < 2:
+        raise ValueError(f"`estimator` must know at least two classes; got 1 class, {classes}.")
+    return classes
+
+
+def class_index(labels: AnyArray, classes: AnyArray) -> IntArray:
+    """The position of each label in `classes`, by equality, so that 1 and 1.0 are the same.
+
+    >>> import numpy as np
+    >>> class_index(np.array(["b", "a", "b"]), np.array(["a", "b"]))
+    array([1, 0, 1])
+    """
+    place = {label: index for index, label in enumerate(classes.tolist())}
+    found = [place.get(label, -1) for label in labels.tolist()]
+    if -1 in found:
+        row = found.index(-1)
+        raise ValueError(
+            f"`y` must hold labels that the fitted estimator knows, {classes.tolist()}; got "
+            f"{labels[row]!r} in row {row}. Drop such rows, or fit the estimator on them too."
+        )
+    return np.array(found, np.int64)
+
+
+def fit_clone(estimator: Any, X: Any, y: Any, weights: FloatArray | None) -> Any:
+    """Fit a clone of the estimator, with the weights if it takes any."""
+    keyword = None if weights is None else weight_keyword(estimator)
+    return clone(estimator).fit(X, y, **({keyword: weights} if keyword else {}))
+
+
+def weight_keyword(estimator: Any) -> str | None:
+    """The name of the weights in `fit`, or None if it takes none.
+
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> weight_keyword(make_pipeline(StandardScaler(), LogisticRegression()))
+    'logisticregression__sample_weight'
+    """
+    if has_fit_parameter(estimator, "sample_weight"):
+        return "sample_weight"
+    if not isinstance(estimator, Pipeline):
+        return None
+    if get_config()["enable_metadata_routing"]:
+        return "sample_weight"  # each step has declared whether it takes them
+    name, last = estimator.steps[-1]
+    inner = weight_keyword(last)
+    return inner and f"{name}__{inner}"
+
+
+def warn_of_lost_rows(parts: Sequence[HeldOutScores], n_held_out: int) -> None:
+    """Warn if folds could not score some of their examples; raise if none is left."""
+    n_kept = sum(part.rows.size for part in parts)
+    message = (
+        f"{n_held_out - n_kept} of {n_held_out} held-out examples cannot be used for "
+        "calibration, because the training part of their fold lacks their class, or has only one "
+        "class. Use more examples of the rare classes, or a stratified splitter as `cv`."
+    )
+    if n_kept == 0:
+        raise ValueError(message)
+    if n_kept < n_held_out:
+        warn_user(message, UserWarning)

@@ -1,0 +1,158 @@
+"""Validation logits from a network and a data loader, and a calibrated network from both."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hokical._core.progress import progress_bar
+from hokical.calibrators._calibrator import Calibrator
+from hokical.integrations.torch import _batches as batches
+from hokical.integrations.torch._batches import GetLogits
+from hokical.integrations.torch._model import CalibratedModel
+
+
+def collect_logits(
+    model: nn.Module,
+    loader: Any,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    progress: bool | None = None,
+    get_logits: GetLogits | None = None,
+    class_axis: int = -1,
+    ignore_label: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Run a network over a data loader: logits (n, classes) and labels (n,), on its device.
+
+    In evaluation mode and without gradients; every part of the network has its own mode back
+    afterwards, also after an error.
+
+    `loader` gives batches: (inputs, labels), or more inputs with the labels last; or mappings with
+    "labels", whose other entries are the network's keyword arguments. Inputs are sent to `device`,
+    by default where the network is; logits are kept as `dtype`, by default as they come.
+    `get_logits` and `class_axis` are as in `CalibratedModel`: images and tokens are flattened, each
+    position a row, without those labelled `ignore_label`, say -100 or 255. `progress` shows a
+    progress bar; None means: if stderr is a terminal.
+
+    >>> import torch
+    >>> from hokical.integrations.torch import collect_logits
+    >>> network = torch.nn.Linear(4, 3)
+    >>> batches = [(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])) for _ in range(3)]
+    >>> logits, labels = collect_logits(network, batches)
+    >>> logits.shape, labels.shape
+    (torch.Size([15, 3]), torch.Size([15]))
+    """
+    place = batches.device_of(model) if device is None else torch.device(device)
+    pick = batches.find_logits if get_logits is None else get_logits
+    total = len(loader) if hasattr(loader, "__len__") else 0
+    parts: list[tuple[Tensor, Tensor]] = []
+    with (
+        batches.evaluation_mode(model),
+        torch.no_grad(),
+        progress_bar("collecting logits", total, progress) as advance,
+    ):
+        for batch in loader:
+            args, kwargs, labels = batches.split_batch(batches.to_device(batch, place))
+            logits = batches.classes_last(pick(_run(model, args, kwargs)), class_axis)
+            parts.append(_as_rows(logits, labels, dtype, ignore_label))
+            advance()
+    if not sum(labels.numel() for _, labels in parts):
+        raise ValueError("`loader` must give at least one batch with a label that counts.")
+    logits, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+    return logits, labels
+
+
+def calibrate(
+    model: nn.Module,
+    val_loader: Any,
+    method: str | Calibrator = "auto",
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    progress: bool | None = None,
+    get_logits: GetLogits | None = None,
+    class_axis: int = -1,
+    ignore_label: int | None = None,
+    **options: Any,
+) -> CalibratedModel:
+    """Collect validation logits, fit a calibrator, and return the network with it.
+
+    `val_loader` has examples that the network was not trained on. `method` is a name (`hokical
+    methods` lists them), with `options` for it; or a calibrator, of which a copy is fitted. The
+    other arguments are those of `collect_logits`.
+
+    The result's `fitted` is the calibrator: `fitted.save("cal.json")`. The network has the modes it
+    came with: call `.eval()` before predicting, as below, or dropout stays on.
+
+    >>> import torch
+    >>> from hokical.integrations.torch import calibrate
+    >>> _ = torch.manual_seed(0)
+    >>> inputs = torch.randn(600, 3)
+    >>> labels = (inputs + torch.randn(600, 3)).argmax(dim=1)
+    >>> network = torch.nn.Linear(3, 3, bias=False)
+    >>> network.weight = torch.nn.Parameter(5 * torch.eye(3))
+    >>> loader = torch.utils.data.DataLoader(list(zip(inputs, labels)), batch_size=100)
+    >>> calibrated = calibrate(network, loader, "temps").eval()
+    >>> calibrated.fitted
+    TemperatureScaling(): 3 classes, 600 examples, temperature ...
+    >>> calibrated(inputs[:4]).confidence.shape
+    torch.Size([4])
+    """
+    from hokical.calibrators._registry import new_estimator  # with scikit-learn, not needed before
+
+    estimator = new_estimator(method, **options)
+    axes: set[int] = set()
+
+    def pick(output: Any) -> Tensor:
+        found = (batches.find_logits if get_logits is None else get_logits)(output)
+        axes.add(found.ndim)
+        return found
+
+    logits, labels = collect_logits(
+        model,
+        val_loader,
+        device=device,
+        dtype=dtype,
+        progress=progress,
+        get_logits=pick,
+        class_axis=class_axis,
+        ignore_label=ignore_label,
+    )
+    estimator.fit(logits, labels)
+    if axes != {2}:  # positions of one item are not independent, and prove nothing
+        estimator.fit_scores_ = estimator.neighbours_ = None
+    return CalibratedModel(model, estimator, get_logits=get_logits, class_axis=class_axis)
+
+
+def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return model(*args, **kwargs)
+    except (TypeError, AttributeError) as error:
+        if any(isinstance(value, np.ndarray) for value in (*args, *kwargs.values())):
+            raise TypeError(
+                "a batch's inputs must be tensors, unless the network takes arrays; got a NumPy "
+                f"array ({error}). Convert with `torch.from_numpy`."
+            ) from error
+        raise
+
+
+def _as_rows(
+    logits: Tensor, labels: Any, dtype: torch.dtype | None, ignore_label: int | None
+) -> tuple[Tensor, Tensor]:
+    """Logits (rows, classes) and labels (rows,), without positions that do not count."""
+    truth = torch.as_tensor(labels, device=logits.device)
+    if truth.shape != logits.shape[:-1]:
+        remedy = "Give `class_axis` if the classes are not last"
+        if truth.ndim == logits.ndim and truth.shape[-1] == 1:
+            remedy = "Use `labels.squeeze(-1)`"
+        raise ValueError(
+            f"a batch's labels must have the shape of its logits without the classes, "
+            f"{tuple(logits.shape[:-1])}; got {tuple(truth.shape)}. {remedy}."
+        )
+    rows, truth = logits.reshape(-1, logits.shape[-1]), truth.reshape(-1)
+    if ignore_label is not None:
+        counts = truth != ignore_label
+        rows, truth = rows[counts], truth[counts]
+    return rows if dtype is None else rows.to(dtype), truth

@@ -1,0 +1,227 @@
+"""A network and its calibrator as one module."""
+
+import operator
+import os
+import tempfile
+from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import _register_namedtuple
+
+from hokical._core.optional import import_optional
+from hokical._core.storage import CalibratorFileError
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._fitted import load
+from hokical.guarantees._selective import SelectivePrediction
+from hokical.integrations.torch import _batches as batches
+from hokical.integrations.torch._batches import GetLogits
+from hokical.integrations.torch._module import CalibratorModule, as_module
+
+#: Under which name the calibrator stands in the file of a network.
+_CALIBRATOR = "hokical_calibrator"
+
+
+class CalibratedOutput(NamedTuple):
+    """`logits` as the network gave them; `labels` and `confidence` without the class axis."""
+
+    logits: Tensor
+    labels: Tensor
+    confidence: Tensor
+
+
+_register_namedtuple(CalibratedOutput, serialized_type_name="hokical.CalibratedOutput")
+
+
+class CalibratedModel(nn.Module):
+    """A network whose forward gives logits, labels and confidence.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any network that returns logits. It is neither copied nor changed; training and evaluation
+        mode, device, gradients are as ever. A network in training mode therefore stays in it:
+        call `.eval()` before predicting.
+    calibrator : a fitted calibrator, or a CalibratorModule
+        It goes to where the logits are; `fitted` is the calibrator itself, for `fitted.save(...)`.
+    class_axis : int
+        Where the classes are in the logits: -1 for (n, classes) and (n, tokens, classes), 1 for
+        (n, classes, height, width).
+    get_logits : callable, optional
+        From what the network returns to the logits. By default: a tensor as it is, `.logits` or
+        `["logits"]`, or the first of a tuple.
+    as_tuple : bool
+        Return a plain tuple instead of a `CalibratedOutput`, so that an exported program can be
+        loaded where hokical is not installed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hokical import Hoki
+    >>> from hokical.integrations.torch import CalibratedModel
+    >>> _ = torch.manual_seed(0)
+    >>> labels = torch.randint(3, (500,))
+    >>> inputs = torch.nn.functional.one_hot(labels, 3) + 0.7 * torch.randn(500, 3)
+    >>> network = torch.nn.Linear(3, 3)
+    >>> with torch.no_grad():
+    ...     cal = Hoki().fit(5 * network(inputs), labels)
+    >>> output = CalibratedModel(network, cal).eval()(inputs[:4])
+    >>> output.logits.shape, output.labels.shape, output.confidence.shape
+    (torch.Size([4, 3]), torch.Size([4]), torch.Size([4]))
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        calibrator: Calibrator | CalibratorModule,
+        *,
+        class_axis: int = -1,
+        get_logits: GetLogits | None = None,
+        as_tuple: bool = False,
+    ) -> None:
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"`model` must be an nn.Module; got {type(model).__name__}.")
+        if not isinstance(calibrator, CalibratorModule):
+            calibrator = as_module(calibrator)
+        self.model = model
+        self.calibrator = calibrator.to(batches.device_of(model))
+        self.class_axis = class_axis
+        self.get_logits = batches.find_logits if get_logits is None else get_logits
+        self.as_tuple = as_tuple
+        self.training = model.training  # of this module alone: the network keeps its modes
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits, labels and confidence of what the network makes of its arguments.
+
+        A `CalibratedOutput`, or with `as_tuple` a plain tuple.
+        """
+        logits = self.get_logits(self.model(*args, **kwargs))
+        self._bring_calibrator_to(logits.device)
+        answer = self.calibrator(batches.classes_last(logits, self.class_axis))
+        output = CalibratedOutput(logits, answer.labels, answer.confidence)
+        return (*output,) if self.as_tuple else output
+
+    @torch.no_grad()
+    def predict_or_abstain(
+        self, *args: Any, risk: float = 0.05, delta: float = 0.1, **kwargs: Any
+    ) -> SelectivePrediction:
+        """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
+
+        For networks with one answer per example; see `Calibrator.predict_or_abstain`. After
+        `calibrate` alone the threshold is on the softmax, after `certify` on the confidence.
+        """
+        scores = self._scores(args, kwargs)
+        return self._known_fit("abstain").predict_or_abstain(scores, risk=risk, delta=delta)
+
+    @torch.no_grad()
+    def certify(self, loader: Any) -> Self:
+        """Count how often the confidence is right on batches that were used for nothing else.
+
+        `predict_or_abstain` then uses these counts; `loader` is as in `collect_logits`.
+        """
+        fitted, tables = self._known_fit("certify"), []
+        with batches.evaluation_mode(self.model):
+            for batch in loader:
+                args, kwargs, labels = batches.split_batch(
+                    batches.to_device(batch, batches.device_of(self.model))
+                )
+                fitted.certify(self._scores(args, kwargs), labels)
+                tables.append(fitted.held_out_scores_)
+        if not tables:
+            raise ValueError("`loader` must give at least one batch; got none.")
+        fitted.held_out_scores_ = reduce(operator.add, tables)
+        return self
+
+    def _known_fit(self, task: str) -> Calibrator:
+        if self.fitted is None:
+            raise ValueError(
+                f"`{task}` needs the calibrator, and a state dict does not hold it. Make the model "
+                "from it, `CalibratedModel(network, calibrator)`, or use `CalibratedModel.load`."
+            )
+        return self.fitted
+
+    def _scores(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """What the calibrator takes, if each row is an example of its own."""
+        logits = batches.classes_last(self.get_logits(self.model(*args, **kwargs)), self.class_axis)
+        if logits.ndim != 2:
+            raise ValueError(
+                "a guarantee needs one answer per example, logits (n, classes); got shape "
+                f"{tuple(logits.shape)}. Pixels or tokens of one item are not independent: see "
+                "`hokical.Dense`."
+            )
+        return logits
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the network's numbers and the calibrator to one file (safetensors, no pickle)."""
+        safetensors = import_optional("safetensors.torch", "safetensors")
+        target, fitted = Path(path), self._known_fit("save")
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:  # the old file stays so long
+            fitted.save(Path(folder, "cal.json"))
+            about = {_CALIBRATOR: Path(folder, "cal.json").read_text(encoding="utf-8")}
+            safetensors.save_model(self.model, str(Path(folder, "network")), metadata=about)
+            os.replace(Path(folder, "network"), target)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        model: nn.Module | Callable[[], nn.Module],
+        **options: Any,
+    ) -> Self:
+        """Read what `save` wrote into a network of the same architecture.
+
+        `model` is that network, or a function that makes it: the file holds its numbers, not its
+        code. `options` are those of the class, such as `class_axis`.
+        """
+        network = model if isinstance(model, nn.Module) else model()
+        if not isinstance(network, nn.Module):
+            raise TypeError(
+                "`model` must be the network, an nn.Module, or a function that makes it; got "
+                f"{type(network).__name__}."
+            )
+        fitted = _read_calibrator(path)
+        with torch.no_grad():
+            import_optional("safetensors.torch", "safetensors").load_model(network, str(path))
+        return cls(network, fitted, **options)
+
+    def extra_repr(self) -> str:
+        """The method, what was chosen and why, and where the classes are."""
+        known = [] if self.fitted is None else [f"method={self.fitted.name!r}"]
+        reason = getattr(self.fitted, "reason_", None)
+        known += [] if reason is None else [f"reason={reason!r}"]
+        return ", ".join([*known, f"class_axis={self.class_axis}"])
+
+    def _bring_calibrator_to(self, device: torch.device) -> None:
+        """The network may have been moved without this module, or lie on several devices."""
+        if torch.compiler.is_compiling() or device.type == "meta":
+            return
+        if self.calibrator.kind.device != device:
+            with torch.inference_mode(False):  # or its numbers could not take part in a gradient
+                self.calibrator.to(device)
+
+    @property
+    def fitted(self) -> Calibrator | None:
+        """The calibrator this was made with, to be saved; None once a state dict was loaded."""
+        return self.calibrator.fitted
+
+
+def _read_calibrator(path: str | os.PathLike[str]) -> Calibrator:
+    """The calibrator in a file of a network, which stands there as JSON beside the tensors."""
+    safetensors = import_optional("safetensors.torch", "safetensors")
+    Path(path).open("rb").close()  # for an error that names the file
+    try:
+        with safetensors.safe_open(str(path), framework="pt") as stored:
+            text = (stored.metadata() or {}).get(_CALIBRATOR)
+    except Exception as error:  # of a kind of its own
+        raise CalibratorFileError(f"{path} is not a safetensors file: {error}") from error
+    if text is None:
+        raise CalibratorFileError(
+            f"{path} holds no calibrator; write it with `CalibratedModel.save`."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "cal.json").write_text(text, encoding="utf-8")
+        return load(Path(folder, "cal.json"))

@@ -1,0 +1,164 @@
+"""A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import _register_namedtuple
+
+from hokical.calibrators._calibrator import Calibrator, check_plain_logits
+from hokical.integrations.torch import _rule_spec as _answers
+from hokical.integrations.torch._backend import BACKEND
+from hokical.integrations.torch._rule_spec import RuleSpec, Wanted, answers, check_shape
+
+
+class Prediction(NamedTuple):
+    """`labels` int64 and `confidence`, one of each per row of logits."""
+
+    labels: Tensor
+    confidence: Tensor
+
+
+# `torch.export.save` writes down what a program returns, and knows only what was registered.
+_register_namedtuple(Prediction, serialized_type_name="hokical.Prediction")
+
+
+class CalibratorModule(nn.Module):
+    """A fitted calibrator as a module; `as_module` makes one.
+
+    The numbers of the fitted rule are float64 buffers: they are part of the `state_dict`, follow
+    `.to(device)`, and stay float64 under `.half()` and the like. All is computed in float64, so
+    autocast changes nothing. There are no parameters: nothing here is trained.
+
+    Only shapes are looked at, never values, so that a module can be exported and a GPU need not
+    wait: a row with NaN or +inf, or with nothing but -inf, gets confidence NaN.
+
+    Attributes
+    ----------
+    n_classes : number of logits per row
+    fitted : the calibrator this was made from; None once other numbers have been loaded
+    """
+
+    #: Text, so that numbers of another kind are refused even where the sizes agree.
+    kind: Tensor
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        self.fitted: Calibrator | None = calibrator
+        self._spec = RuleSpec(calibrator.rule_, int(calibrator.n_classes_))
+        for name, array in self._spec.arrays().items():
+            self.register_buffer(name, torch.tensor(array))
+        known = calibrator.support_
+        edges = [-torch.inf, torch.inf] * 2 if known is None else known.edges
+        self.register_buffer("support_edges", torch.tensor(edges, dtype=torch.float64))
+
+    @property
+    def n_classes(self) -> int:
+        return self._spec.n_classes
+
+    def forward(self, logits: Tensor) -> Prediction:
+        """Labels and confidence of logits (..., classes), both of the leading shape.
+
+        Confidence is float32, and float64 where the logits are.
+        """
+        return Prediction(*self._evaluate(("labels", "confidence"), logits))
+
+    def proba(self, logits: Tensor) -> Tensor:
+        """Probabilities of logits (..., classes), of the same shape."""
+        return self._evaluate(("proba",), logits)[0]
+
+    def labels(self, logits: Tensor) -> Tensor:
+        """Labels of logits (..., classes): the classifier's own where the method keeps them."""
+        return self._evaluate(("labels",), logits)[0]
+
+    def support(self, logits: Tensor) -> Tensor:
+        """Which rows of logits (..., classes) are like the calibration examples, bool."""
+        return self._evaluate(("support",), logits)[0]
+
+    def _evaluate(self, wanted: tuple[Wanted, ...], logits: Tensor) -> tuple[Tensor, ...]:
+        check_shape(self._spec, logits)
+        numbers = [self._buffers[name] for name in (*self._spec.numbers.values(), "support_edges")]
+        if torch.compiler.is_dynamo_compiling():
+            return _answers.compiled_answers(self._spec, wanted, numbers, logits)
+        return answers(self._spec, wanted, numbers, logits)  # type: ignore[arg-type]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow to other devices, and never to another dtype."""
+
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any
+    ) -> None:
+        errors: list[str] = args[-1] if args else options["error_msgs"]
+        given = {  # in the buffers' own dtypes, also where they are assigned, not copied
+            name: state_dict[prefix + name].to(buffer.dtype)
+            for name, buffer in self.named_buffers()
+            if isinstance(state_dict.get(prefix + name), Tensor)
+        }
+        try:
+            frame = self._spec_with(given)
+        except ValueError as error:
+            errors.append(str(error))
+            return
+        for name, buffer in self.named_buffers():  # sizes of arrays are a matter of the fit
+            if name in given and given[name].ndim == buffer.ndim:
+                setattr(self, name, buffer.new_empty(given[name].shape))
+        own = {prefix + name: value for name, value in given.items()}
+        super()._load_from_state_dict({**state_dict, **own}, prefix, *args, **options)
+        if given:  # and not the network's numbers alone
+            self.fitted, self._spec = None, frame
+
+    def _spec_with(self, given: dict[str, Tensor]) -> RuleSpec:
+        """The same with other numbers; ValueError if these cannot be this module's."""
+        found = dict(self.named_buffers()) | given
+        if not given or any(tensor.is_meta for tensor in found.values()):
+            return self._spec  # there is nothing to check
+        return self._spec.with_arrays(
+            {name: BACKEND.to_host(tensor).copy() for name, tensor in found.items()}
+        )
+
+    def extra_repr(self) -> str:
+        return repr(self._spec)
+
+
+def as_module(calibrator: Calibrator) -> CalibratorModule:
+    """A fitted calibrator as an `nn.Module`: logits in, labels and confidence out.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        Fitted, of any method, or loaded from a file.
+
+    Returns
+    -------
+    CalibratorModule
+        Its results are those of the calibrator's `predict`, `predict_confidence` and
+        `predict_proba`. It holds a copy: fitting the calibrator again does not change it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hokical import make
+    >>> from hokical.integrations.torch import as_module
+    >>> cal = make("temps").fit([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0, 1, 1])
+    >>> module = as_module(cal)
+    >>> labels, confidence = module(torch.tensor([[1.0, 3.0]], dtype=torch.float64))
+    >>> labels, bool(confidence == cal.predict_confidence([[1.0, 3.0]])[0])
+    (tensor([1]), True)
+    >>> module.proba(torch.zeros(4, 2)).shape
+    torch.Size([4, 2])
+    """
+    if not isinstance(calibrator, Calibrator):
+        raise TypeError(
+            f"`calibrator` must be a fitted calibrator; got {type(calibrator).__name__}. Make one "
+            'with `hokical.make("hoki").fit(logits, labels)`.'
+        )
+    calibrator.check_fitted()
+    check_plain_logits(calibrator.rule_, "calibrator")
+    return CalibratorModule(calibrator)

@@ -1,0 +1,121 @@
+"""Fused kernels in Triton for CUDA devices; loaded only once there is something for them to do.
+
+They have no part on other devices, in gradients and graphs, with HOKICAL_TRITON=0 in the
+environment, and for good once a launch has failed (Triton compiles a launcher of its own, which
+needs a C compiler). The portable functions then go on in plain torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from hokical._core.accelerate import Accelerated
+from hokical._core.logits import Logits
+from hokical._core.warn import warn_user
+from hokical.integrations.torch.kernels._tracing import is_in_graph, is_wrapped
+from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
+from hokical.stability import _sampled as sampled
+from hokical.stability import _uniform as uniform
+from hokical.stability._sampled import Draws
+from hokical.stability._tables import REACH
+
+Number: TypeAlias = float | Tensor
+
+_device_of: Callable[[Tensor], AbstractContextManager[None]] = torch.cuda.device_of
+_broken = False
+
+
+def usable(values: Tensor, *numbers: Number) -> bool:
+    """Whether this can go through Triton: on CUDA, with no graph captured and no gradient asked."""
+    if not values.is_cuda or is_in_graph(values) or not values.numel():
+        return False
+    if _broken or not _is_installed() or os.environ.get("HOKICAL_TRITON") == "0":
+        return False
+    parts = (values, *(x for x in numbers if isinstance(x, Tensor)))
+    if any(is_wrapped(part) for part in parts):  # by torch.func, which has no memory to point at
+        return False
+    return not (torch.is_grad_enabled() and any(part.requires_grad for part in parts))
+
+
+@cache
+def _is_installed() -> bool:
+    return find_spec("triton") is not None
+
+
+def launch(module: str, function: str, values: Tensor, *beside: Number) -> Tensor | None:
+    """What a kernel makes of logits, and of numbers and tables beside them; None if it cannot."""
+    global _broken
+    if not usable(values, *beside):
+        return None
+    given = [x if isinstance(x, Tensor) and x.ndim else on_device(x, values) for x in beside]
+    try:
+        with _device_of(values):
+            return _kernel(module, function)(values, *given)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        _broken = True
+        warn_user(
+            f"Triton could not run a kernel ({type(error).__name__}: {str(error)[:200]}); hokical "
+            "goes on in plain torch, slower. Triton needs a C compiler; HOKICAL_TRITON=0 in the "
+            "environment silences this.",
+            RuntimeWarning,
+        )
+        return None
+
+
+@cache
+def _kernel(module: str, function: str) -> Callable[..., Tensor]:
+    found: Callable[..., Tensor] = getattr(import_module(f"{__package__}.{module}"), function)
+    return found
+
+
+def on_device(number: Number, values: Tensor) -> Tensor:
+    """A 0-d float64 tensor beside the logits: as plain arguments, kernels take float32 alone."""
+    if isinstance(number, Tensor):
+        return number.to(device=values.device, dtype=torch.float64)
+    return _number(float(number), values.device)
+
+
+@lru_cache(1024)
+def _number(number: float, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.full((), number, dtype=torch.float64, device=device)
+
+
+def _register(function: Accelerated, module: str, argument: Callable[[Number], Number]) -> None:
+    """Use the kernel `stability` of a module, which takes `argument(width)`, where it is usable."""
+
+    @function.register(lambda logits, width: is_on_gpu(logits) and usable(logits.values, width))
+    def form(logits: Logits, width: Number) -> Tensor:
+        gamma = launch(module, "stability", logits.values, logits.top, argument(width))
+        return function.portable(logits, width) if gamma is None else gamma
+
+
+def is_on_gpu(logits: Logits) -> bool:
+    return isinstance(logits.values, Tensor) and logits.values.is_cuda
+
+
+_register(gaussian.stability, "triton_chebyshev", lambda scale: 2.0 / (REACH * scale))
+_register(gumbel.stability, "triton_gumbel", lambda scale: scale)
+_register(uniform.stability, "triton_uniform", lambda width: width)
+
+
+@sampled.survivals.register(lambda logits, _: is_on_gpu(logits))
+def _survivals(logits: Logits, draws: Draws) -> Tensor:
+    """Counts have no gradient, so one that is asked for does not matter."""
+    plain = logits.without_gradient()
+    dtype = torch.float64 if plain.values.dtype == torch.float64 else torch.float32
+    noise = torch.as_tensor(draws.values, dtype=dtype, device=plain.values.device)
+    counts = launch("triton_sampled", "survivals", plain.values, noise)
+    return sampled.survivals.portable(plain, draws) if counts is None else counts

@@ -1,0 +1,186 @@
+"""Chunks of examples as users give them, and the same rows in blocks.
+
+Nothing is checked here beyond shapes that do not match: blocks are checked when a fit sees them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from hokical._core.arrays import NUMPY, Array, backend_of
+from hokical._core.blocks import rows_per_block
+from hokical._core.logits import Logits
+from hokical._core.reading import to_numpy
+from hokical._core.types import AnyArray, BoolArray
+from hokical.io._names import LABELS, LOGITS, WEIGHTS, first_known
+
+_WANTED = (
+    "a chunk must be logits (n, classes), or a tuple (logits, labels) or (logits, labels, "
+    "sample_weight), or a mapping with these names"
+)
+#: A block of a stream is this many blocks of a kernel, so that every thread gets some of it.
+_KERNEL_BLOCKS = 16
+#: Numbers that a fit may keep per row beside the logits.
+_FLOATS_BESIDE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Rows as they came: logits (n, classes), and labels (n,) and weights (n,) where given.
+
+    Logits may be an array of any library, which stays on its device; the rest is on the host.
+    """
+
+    logits: Array
+    labels: AnyArray | None = None
+    weights: AnyArray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.logits.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.logits.shape[1])
+
+    @property
+    def given(self) -> list[Any]:
+        """The arrays that are there: logits, labels, weights."""
+        return [part for part in (self.logits, self.labels, self.weights) if part is not None]
+
+    def rows(self, part: slice | BoolArray) -> Self:
+        """Some of the rows; a slice is no copy."""
+        arrays = (self.logits, self.labels, self.weights)
+        return type(self)(*(None if array is None else array[part, ...] for array in arrays))
+
+
+def as_chunk(item: Any) -> Chunk:
+    """A chunk from an array, a tuple of two or three, or a mapping."""
+    if isinstance(item, Chunk):
+        return item
+    logits, labels, weights = split_parts(item, (LOGITS, LABELS, WEIGHTS), _WANTED)
+    if isinstance(logits, Logits):
+        raise TypeError(
+            f"`logits` of every chunk must be an array (n, classes); got {type(logits).__name__}, "
+            "which can be used in memory only: `fit(top_k, labels)`, `predict(top_k)`."
+        )
+    values = to_numpy(logits, "logits")
+    if values.ndim != 2:
+        raise ValueError(
+            f"`logits` of every chunk must be 2-D (n, classes); got shape {values.shape}."
+        )
+    return Chunk(values, _column(labels, "labels", values), _column(weights, "weights", values))
+
+
+def split_parts(item: Any, names: Sequence[tuple[str, ...]], wanted: str) -> list[Any]:
+    """The arrays of a chunk or batch, one for each of the names, None for those it has not.
+
+    Names are spellings in a mapping; a tuple has logits, labels and weights in this order.
+    """
+    if isinstance(item, Mapping):
+        keys = [first_known(item, spellings) for spellings in names]
+        if keys[0] is not None:
+            return [None if key is None else item[key] for key in keys]
+    elif isinstance(item, (tuple, list)) and len(item) in (2, 3):
+        return [*item, None, None][: len(names)]
+    elif isinstance(item, Logits) or hasattr(item, "shape") or hasattr(item, "__dlpack__"):
+        return [item, *[None] * (len(names) - 1)]
+    raise TypeError(f"{wanted}; got {type(item).__name__}.")
+
+
+def _column(data: Any, name: str, logits: AnyArray) -> AnyArray | None:
+    if data is None:
+        return None
+    array = to_numpy(data, name)
+    if array.shape[:1] != logits.shape[:1]:
+        raise ValueError(
+            f"`{name}` of every chunk must have one entry per row of its logits; got shape "
+            f"{array.shape} beside {logits.shape}."
+        )
+    return array
+
+
+def as_sliceable(data: Any) -> Any:
+    """Anything with a shape as it is, so that a file stays on disk; lists as arrays."""
+    return data if data is None or hasattr(data, "shape") else np.asarray(data)
+
+
+def block_rows(n_classes: int) -> int:
+    """Rows of a stream's block: about 30 MB, however many chunks, threads and rows there are."""
+    return _KERNEL_BLOCKS * rows_per_block(n_classes + _FLOATS_BESIDE)
+
+
+def reblock(chunks: Iterable[Chunk], rows: int) -> Iterator[Chunk]:
+    """The same rows in chunks of `rows` each, the last one possibly shorter.
+
+    Sums over them are then the same to the bit, however the rows were cut before.
+
+    >>> parts = reblock([Chunk(np.zeros((3, 2))), Chunk(np.zeros((4, 2)))], rows=5)
+    >>> [part.n_rows for part in parts]
+    [5, 2]
+    """
+    held: list[Chunk] = []
+    count = 0
+    for chunk in chunks:
+        start = 0
+        while chunk.n_rows - start >= rows - count:
+            stop = start + rows - count
+            yield join_chunks([*held, chunk.rows(slice(start, stop))])
+            held, count, start = [], 0, stop
+        if start < chunk.n_rows:
+            held.append(chunk.rows(slice(start, None)))
+            count += chunk.n_rows - start
+    if held:
+        yield join_chunks(held)
+
+
+def join_chunks(parts: list[Chunk]) -> Chunk:
+    """Chunks one below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    widths = {part.n_classes for part in parts}
+    if len(widths) > 1:
+        raise ValueError(f"all chunks must have the same classes; got {sorted(widths)} columns.")
+    return Chunk(
+        join_rows([part.logits for part in parts]),
+        join_columns([part.labels for part in parts], "labels"),
+        join_columns([part.weights for part in parts], "weights"),
+    )
+
+
+def join_rows(parts: list[Array]) -> Array:
+    """Arrays of one library one below the other, on their device."""
+    backend = backend_of(parts[0])
+    if backend is None or backend is NUMPY:
+        return np.concatenate(parts)
+    return backend.namespace(parts[0]).concat(parts, axis=0)
+
+
+def join_columns(columns: list[AnyArray | None], name: str) -> AnyArray | None:
+    """Labels or weights of all chunks, or None where no chunk has them."""
+    given = [column for column in columns if column is not None]
+    if len(given) < len(columns):
+        if given:
+            raise ValueError(f"`{name}` must be in every chunk or in none; some chunks lack them.")
+        return None
+    return np.concatenate(given)
+
+
+def skip_rows(chunks: Iterable[Chunk], rows: int) -> Iterator[Chunk]:
+    """The chunks without their first `rows` rows."""
+    for chunk in chunks:
+        if rows < chunk.n_rows:
+            yield chunk.rows(slice(rows, None)) if rows else chunk
+        rows = max(0, rows - chunk.n_rows)
+
+
+def read_ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The same chunks; the next one is read on another thread while one is worked on."""
+    with ThreadPoolExecutor(1, thread_name_prefix="hokical-reader") as reader:
+        pending = reader.submit(next, chunks, None)
+        while (chunk := pending.result()) is not None:
+            pending = reader.submit(next, chunks, None)
+            yield chunk

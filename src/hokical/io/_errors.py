@@ -1,0 +1,83 @@
+"""The one exception for files that cannot be used."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hokical._core.files import printable
+
+_NOT_DAMAGE = (errno.EACCES, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOENT)
+
+
+class DataFileError(ValueError):
+    """A file that cannot be used: which, what was expected, what was found, what to do."""
+
+    def __init__(self, path: Path, problem: str, remedy: str = "") -> None:
+        self.path, self._said = path, (path, problem, remedy)
+        super().__init__(printable(" ".join(f"{path}: {problem} {remedy}".split())))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that it can be sent from another process."""
+        return type(self), self._said
+
+
+@contextmanager
+def report_damage(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a parser raises on damaged bytes into a DataFileError.
+
+    Parsers raise anything on bytes they do not understand (ValueError, KeyError, zlib.error), so
+    everything is caught, here and nowhere else. Lack of memory or of rights is not damage.
+    """
+    try:
+        yield
+    except DataFileError:
+        raise
+    except MemoryError as error:
+        raise MemoryError(
+            f"{path}: not enough memory to read it ({error or 'allocation failed'}). Free memory, "
+            "or read it in parts through `hokical.streams`."
+        ) from error
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.errno in _NOT_DAMAGE:
+            raise DataFileError(path, f"cannot be read: {error.strerror}.") from error
+        raise DataFileError(
+            path,
+            f"expected {kind}; found a damaged or truncated one: {reason.rstrip('.')}.",
+            "Copy or save the file again.",
+        ) from error
+
+
+@contextmanager
+def report_file(path: Path, remedy: str = "") -> Iterator[None]:
+    """Errors about numbers in a file name the file."""
+    try:
+        yield
+    except DataFileError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise DataFileError(path, str(error), remedy) from error
+
+
+def import_reader(path: Path, module: str, kind: str, extra: str) -> Any:
+    """The module that reads files of a kind, or an error that says how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise DataFileError(
+            path,
+            f"is {kind}, for which a library is missing.",
+            f"Install it: pip install 'hokical[{extra}]'.",
+        ) from error
+
+
+def objects_error(path: Path, what: str) -> DataFileError:
+    """For arrays of Python objects, whose bytes could be any program."""
+    return DataFileError(
+        path,
+        f"expected {what}; found Python objects, which are not read.",
+        "Convert with `.astype(float)`, rows of equal length, and save again.",
+    )

@@ -1,0 +1,164 @@
+"""Answers of language models: log-probabilities as APIs return them, and evaluation logs."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hokical._core.topk import TopK
+from hokical._core.types import FloatArray, IntArray
+from hokical.io._errors import DataFileError, report_damage
+from hokical.io._sniff import find_format, open_text
+
+#: What tokenizers and prompts put around a letter.
+_AROUND = " \t\n\r\u2581\u0120\u010a()[]*.:\"'"
+
+_GENERATED = (
+    "it is of a generation task, whose answers are text without log-likelihoods of choices. Run a "
+    "multiple-choice variant of the task, or read the log-probabilities of the answers' tokens "
+    "with `read_logprobs`"
+)
+#: What entries of another format raise while they are taken apart.
+_OTHER_FORMAT = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+class Answers(NamedTuple):
+    """Scores (n, choices) of the questions that were answered by a choice, and their `rows`."""
+
+    scores: TopK
+    rows: IntArray
+
+
+def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
+    """Multiple-choice answers from the JSON of a language model's API.
+
+    Reads chat completions, completions and batch output in OpenAI's format, which many servers
+    return, and vLLM's own `outputs`. The token looked at is the first that is a choice, and
+    otherwise the first one. Spellings such as " A" and "(A" are added up. A choice that is not
+    among the returned tokens is bounded by the last of them.
+
+    `source` is the path of a .json or .jsonl file, or the parsed responses, with `logprobs` and as
+    many `top_logprobs` as the API gives; `choices` are the possible answers, such as ["A", "B"],
+    and class k is choices[k]. Questions without a choice among the tokens are left out.
+
+    >>> top = [{"token": "B", "logprob": -0.2}, {"token": " A", "logprob": -2.0}]
+    >>> token = {"token": "B", "logprob": -0.2, "top_logprobs": top}
+    >>> reply = {"choices": [{"logprobs": {"content": [token]}}]}
+    >>> read_logprobs([reply], ["A", "B", "C"]).scores.labels
+    array([1])
+    """
+    index = {choice: place for place, choice in enumerate(choices)}
+    if isinstance(choices, str) or len(index) < max(len(choices), 2):
+        raise ValueError(f"`choices` must be at least two different answers; got {choices!r}.")
+    values, ceilings, rows = [], [], []
+    for row, reply in enumerate(_records(source)):
+        try:
+            places = list(_positions(reply))
+            named = (found for first, found in places if first.strip(_AROUND) in index)
+            tokens = next(named, places[0][1])
+        except _OTHER_FORMAT as error:
+            raise _bad(source, row, "a reply with `logprobs`", error) from error
+        scores = np.full(len(index), -np.inf)
+        for token, value in tokens.items():
+            place = index.get(token.strip(_AROUND))
+            if place is not None:
+                scores[place] = np.logaddexp(scores[place], value)
+        if np.isfinite(scores).any():
+            values.append(scores)
+            ceilings.append(min(tokens.values()))
+            rows.append(row)
+    if not rows:
+        raise ValueError(f"no reply has one of the choices {list(index)} among its tokens.")
+    table = np.array(values)
+    classes = np.where(np.isfinite(table), np.arange(len(index)), -1)
+    return Answers(TopK(table, classes, len(index), ceiling=ceilings), np.array(rows))
+
+
+def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
+    """Logits (n, choices) and labels (n,) from lm-evaluation-harness samples (`--log_samples`).
+
+    For multiple-choice tasks: the log-likelihood of each choice. Questions with fewer choices than
+    others have -inf (impossible) in the last columns. `source` is the path of a samples_TASK.jsonl
+    file, or the parsed lines.
+
+    >>> line = {"target": "1", "filtered_resps": [["-3.5", "False"], ["-1.25", "True"]]}
+    >>> read_lm_eval([line])
+    (array([[-3.5 , -1.25]]), array([1]))
+    """
+    found, labels = [], []
+    for row, sample in enumerate(_records(source)):
+        try:
+            answers = sample["filtered_resps"]
+            if any(isinstance(answer, str) for answer in answers):
+                raise ValueError(_GENERATED)
+            found.append([float(answer[0]) for answer in answers])
+            labels.append(_target(sample, len(answers)))
+        except _OTHER_FORMAT as error:
+            raise _bad(source, row, "a multiple-choice sample", error) from error
+    if not found:
+        raise ValueError("`source` must hold at least one sample; got none.")
+    logits = np.full((len(found), max(map(len, found))), -np.inf)
+    for row, scores in enumerate(found):
+        logits[row, : len(scores)] = scores
+    return logits, np.array(labels)
+
+
+def _target(sample: dict[str, Any], n_choices: int) -> int:
+    """The index of the right choice, given as such, as a letter or as the text of the choice."""
+    target = sample["target"]
+    target = target[0] if isinstance(target, list) else target
+    text = str(target).strip(_AROUND)
+    if text.isdigit():
+        if int(text) >= n_choices:
+            raise ValueError(f"its target {text} is none of its {n_choices} choices")
+        return int(text)
+    texts = [str(choice) for choice in sample.get("doc", {}).get("choices", [])]
+    return texts.index(str(target)) if str(target) in texts else "ABCDEFGHIJ".index(text)
+
+
+def _positions(reply: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
+    """At each position the token that was sampled, and the log-probabilities."""
+    reply = reply.get("response", reply)
+    reply = reply.get("body", reply)  # a line of batch output
+    answer = (reply.get("choices") or reply["outputs"])[0]
+    found = answer["logprobs"]
+    if isinstance(found, list):  # vLLM: by token number
+        for table in found:
+            seen = [(str(item["decoded_token"]), float(item["logprob"])) for item in table.values()]
+            yield max(seen, key=lambda pair: pair[1])[0], dict(seen)
+    elif found.get("content") is not None:  # chat
+        for each in found["content"]:
+            listed = chain(each.get("top_logprobs", []), [each])
+            yield each["token"], {item["token"]: float(item["logprob"]) for item in listed}
+    else:  # completions
+        places = zip(found["tokens"], found["top_logprobs"], strict=True)
+        for (token, table), value in zip(places, found["token_logprobs"], strict=True):
+            yield token, {**(table or {}), token: float(value)}
+
+
+def _records(source: Any) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file, as one list or one a line, or those given."""
+    if not isinstance(source, (str, os.PathLike)):
+        return iter([source] if isinstance(source, dict) else source)
+    path = Path(source)
+    find_format(path)  # for its errors about files that are not there, empty or not text
+    with report_damage(path, "JSON, or JSON lines"), open_text(path) as stream:
+        text = stream.read().strip()
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError:
+            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return iter(found if isinstance(found, list) else [found])
+
+
+def _bad(source: Any, row: int, wanted: str, error: Exception) -> ValueError:
+    reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
+    problem = f"expected {wanted} in entry {row}; {reason}."
+    remedy = "Ask the API for `logprobs` and `top_logprobs`." if "logprobs" in wanted else ""
+    if isinstance(source, (str, os.PathLike)):
+        return DataFileError(Path(source), problem, remedy)
+    return ValueError(f"`source`: {problem} {remedy}".strip())

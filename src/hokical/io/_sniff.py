@@ -1,0 +1,140 @@
+"""What a file is, by its first bytes; its name decides only where bytes cannot. Compressed text."""
+
+import gzip
+import io
+import os
+import re
+import stat
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TextIO
+
+from hokical.io._errors import DataFileError, import_reader, report_damage
+
+_HEAD_BYTES = 4096
+
+#: First bytes of the formats that are read.
+_MAGIC = (
+    (b"PK\x03\x04", "npz"),
+    (b"PK\x05\x06", "npz"),  # an empty archive
+    (b"\x93NUMPY", "npy"),
+    (b"PAR1", "parquet"),
+)
+#: First bytes of what people hand over by mistake, and what to do then.
+_OTHERS = (
+    (b"\x89HDF", "HDF5 data", "Save the arrays with `numpy.savez` instead."),
+    (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8, or add --encoding utf-16."),
+    (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8, or add --encoding utf-16."),
+    (b"%PDF", "a PDF document", "Name the file with the logits."),
+)
+#: How protocols 0 and 1 look up what makes an array; no table has two such lines.
+_OLD_PICKLE = re.compile(rb"c(numpy[\w.]*|_codecs)\n[A-Za-z_]\w*\n")
+_REMEDIES: dict[type[OSError], str] = {
+    FileNotFoundError: "Check the name and the folder.",
+    PermissionError: "Ask its owner for the right to read it (`chmod +r`).",
+}
+_PICKLES = (".p", ".pkl", ".pickle")
+_EXPECTED = "expected .npz, .npy, .csv, .parquet or .safetensors"
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def find_format(path: Path, encoding: str | None = None) -> str:
+    """One of npz, npy, parquet, safetensors, pickle, csv; or DataFileError.
+
+    Whoever names an encoding has text.
+    """
+    head = _first_bytes(path)
+    if not head:
+        raise DataFileError(
+            path, f"{_EXPECTED}; found an empty file.", "Was it written to the end?"
+        )
+    if head.startswith((GZIP, ZSTD)):
+        return _packed_format(path)
+    for magic, name in _MAGIC:
+        if head.startswith(magic):
+            return name
+    if encoding is not None:
+        return "csv"
+    for magic, what, remedy in _OTHERS:
+        if head.startswith(magic):
+            raise DataFileError(path, f"{_EXPECTED}; found {what}.", remedy)
+    # A length in 8 bytes, then JSON of that length.
+    length = int.from_bytes(head[:8], "little") if head[8:9] == b"{" else 0
+    if 2 <= length <= path.stat().st_size - 8:
+        return "safetensors"  # before pickles: its length may begin with the bytes of one
+    if _is_pickle(head, path):
+        return "pickle"
+    if 2 <= length < 1 << 32:
+        return "safetensors"  # cut short
+    if _is_text(head):
+        return "csv"
+    raise DataFileError(
+        path, f"{_EXPECTED}; found bytes of no known kind.", "Save with `numpy.savez`."
+    )
+
+
+def _first_bytes(path: Path) -> bytes:
+    """The beginning of a regular file; anything else is named for what it is."""
+    try:
+        kind = os.stat(path).st_mode
+        if stat.S_ISDIR(kind):
+            raise DataFileError(path, "expected a file; found a directory.", "Name a file in it.")
+        if not stat.S_ISREG(kind):
+            raise DataFileError(
+                path, "expected a regular file; found a pipe or device.", "Save the data first."
+            )
+        with path.open("rb") as stream:
+            return stream.read(_HEAD_BYTES)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        remedy = _REMEDIES.get(type(error), "")
+        raise DataFileError(path, f"cannot be read: {reason}.", remedy) from error
+
+
+def _is_pickle(head: bytes, path: Path) -> bool:
+    """Protocols 2 to 5 say so in two bytes; 0 and 1 by naming NumPy, else by the file's name."""
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return True
+    if head[:1] not in (b"(", b"c", b"]", b"}"):
+        return False
+    return path.suffix.lower() in _PICKLES or _OLD_PICKLE.search(head) is not None
+
+
+def _packed_format(path: Path) -> str:
+    """Compressed text is a table; compressed anything else has to be unpacked."""
+    with report_damage(path, "a compressed table (.csv.gz, .csv.zst)"), open_binary(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+    if head and _is_text(head):
+        return "csv"
+    raise DataFileError(
+        path, f"{_EXPECTED}; found compressed data that is no text.", "Unpack it first (`gunzip`)."
+    )
+
+
+def _is_text(head: bytes) -> bool:
+    return all(byte >= 32 or byte in b"\t\r\n" for byte in head)
+
+
+def open_text(path: Path, encoding: str | None = None) -> TextIO:
+    """The text of a file, decompressed if needed; UTF-8 if nothing else is said."""
+    return io.TextIOWrapper(open_binary(path), encoding=encoding or "utf-8-sig", newline="")
+
+
+def open_binary(path: Path) -> Any:
+    """The bytes of a file, decompressed if needed."""
+    with path.open("rb") as stream:
+        head = stream.read(len(ZSTD))
+    if head.startswith(GZIP):
+        return gzip.open(path)
+    return _open_zstd(path) if head == ZSTD else path.open("rb")
+
+
+def _open_zstd(path: Path) -> Any:
+    """Through Python 3.14, its backport, or pyarrow, whichever is there."""
+    for module in ("compression.zstd", "backports.zstd"):
+        try:
+            return import_module(module).open(path)
+        except ImportError:
+            continue
+    arrow = import_reader(path, "pyarrow", "text compressed by Zstandard", "zstd")
+    return arrow.CompressedInputStream(str(path), "zstd")

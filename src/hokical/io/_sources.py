@@ -1,0 +1,266 @@
+"""Where chunks come from: arrays that are sliced, chunks in a list, functions that make iterators.
+
+A `ChunkSource` can be iterated over again and again, unless it says otherwise, and starts at any
+row.
+"""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+
+from hokical._core.arrays import to_host
+from hokical._core.bins import check_count
+from hokical.io._chunks import Chunk, as_chunk, as_sliceable, block_rows, read_ahead, skip_rows
+from hokical.io._errors import report_damage
+from hokical.io._identities import array_identity
+
+_NO_ROWS = "a source must have at least one row; got none."
+
+
+class ChunkSource(ABC):
+    """Chunks of (logits, labels, weights), the last two where there are any."""
+
+    #: Whether there can be more than one pass over the chunks.
+    repeatable: bool = True
+    #: Rows in all, where that is known without reading.
+    n_rows: int | None = None
+    #: Whether rows are independent examples, and not positions of the same items.
+    independent: bool = True
+    #: Whether `identity` changes whenever any row does.
+    identified: bool = False
+    #: The file or folder to name in errors, if there is one.
+    path: Path | None = None
+    #: Names of the classes, where the source has them.
+    classes: tuple[str, ...] = ()
+    #: Columns that were taken for ids, and not for classes.
+    set_aside: tuple[str, ...] = ()
+
+    @abstractmethod
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        """The chunks from row `start` on, in order."""
+
+    @property
+    def n_classes(self) -> int:
+        """Columns of the logits, from the first chunk."""
+        return self.first_chunk().n_classes
+
+    def first_chunk(self) -> Chunk:
+        """The first chunk that has rows, as `chunks` will give it too."""
+        return _peek(self.chunks())[0]
+
+    def count_rows(self) -> int | None:
+        """Rows in all, where counting them is much less work than reading them."""
+        return self.n_rows
+
+    def by_file(self) -> Iterator[tuple[Path, "ChunkSource"]]:
+        """The files of the source, each as a source of its own; none if it has no files."""
+        return iter(() if self.path is None else ((self.path, self),))
+
+    def identity(self) -> dict[str, Any]:
+        """What distinguishes this source from others, as far as is known without reading it all."""
+        return {"kind": type(self).__name__, "rows": self.n_rows}
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self.chunks()
+
+
+class ArraySource(ChunkSource):
+    """Slices of arrays: in memory, memory-mapped, Zarr, HDF5, anything with `shape` and slices."""
+
+    identified = True
+
+    def __init__(
+        self,
+        logits: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        *,
+        chunk_rows: int | None = None,
+        path: Path | None = None,
+    ) -> None:
+        self.path = path
+        shape = getattr(logits, "shape", None)
+        if shape is None or len(shape) != 2:
+            raise ValueError(
+                f"`logits` must have a shape (n, classes); got {shape} from "
+                f"{type(logits).__name__}. For chunks in a list or an iterator use `from_chunks`."
+            )
+        self.logits = logits
+        self.labels, self.weights = as_sliceable(labels), as_sliceable(sample_weight)
+        self.n_rows = int(shape[0])
+        for name, column in (("labels", self.labels), ("sample_weight", self.weights)):
+            if column is not None and column.shape[0] != self.n_rows:
+                raise ValueError(
+                    f"`{name}` must have one entry per row of logits; got {column.shape[0]} for "
+                    f"{self.n_rows} rows."
+                )
+        rows = block_rows(int(shape[1]))
+        stored = getattr(logits, "chunks", None)  # of Zarr and HDF5: cutting one reads it twice
+        rows = max(rows // stored[0], 1) * stored[0] if stored else rows
+        self.chunk_rows = rows if chunk_rows is None else check_count(chunk_rows, name="chunk_rows")
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.logits.shape[1])
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        parts = self._slices(start)
+        return parts if isinstance(self.logits, np.ndarray) else read_ahead(parts)
+
+    def _slices(self, start: int) -> Iterator[Chunk]:
+        assert self.n_rows is not None
+        arrays = (self.logits, self.labels, self.weights)
+        for first in range(start, self.n_rows, self.chunk_rows):
+            rows = slice(first, min(first + self.chunk_rows, self.n_rows))
+            with nullcontext() if self.path is None else report_damage(self.path, "numbers"):
+                parts = [None if part is None else part[rows] for part in arrays]
+            yield as_chunk(tuple(parts))
+
+    def identity(self) -> dict[str, Any]:
+        about = [array_identity(array) for array in (self.logits, self.labels, self.weights)]
+        return super().identity() | {"arrays": about}
+
+
+class IterableSource(ChunkSource):
+    """Chunks in a sequence, or from a function that gives a new iterator whenever it is called."""
+
+    def __init__(self, chunks: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
+        self._chunks: Any = chunks
+        self._next_pass: Iterator[Chunk] | None = None
+        self._most_rows = 0
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        started, self._next_pass = self._next_pass, None
+        return skip_rows(self._new_pass() if started is None else started, start)
+
+    def first_chunk(self) -> Chunk:
+        """The first chunk; it begins the next pass, so that a function is called once for both."""
+        first, self._next_pass = _peek(self.chunks())
+        return first
+
+    def _new_pass(self) -> Iterator[Chunk]:
+        items = self._chunks() if callable(self._chunks) else self._chunks
+        rows = 0
+        for chunk in map(as_chunk, items):
+            rows += chunk.n_rows
+            self._most_rows = max(rows, self._most_rows)
+            yield chunk
+        if rows < self._most_rows:
+            check_row_count(rows, self._most_rows)
+
+
+class IteratorSource(IterableSource):
+    """Chunks of an iterator, over which there is one pass."""
+
+    repeatable = False
+
+    def _new_pass(self) -> Iterator[Chunk]:
+        chunks, self._chunks = self._chunks, None
+        if chunks is None:
+            raise ValueError(
+                "an iterator of chunks can be used once, and it has been. Give a function that "
+                "returns a new iterator, a list of chunks, arrays or files."
+            )
+        return map(as_chunk, chunks)
+
+
+def from_arrays(
+    logits: Any, labels: Any = None, sample_weight: Any = None, *, chunk_rows: int | None = None
+) -> ChunkSource:
+    """A source of slices of arrays that are too large to be worked on at once.
+
+    `logits` (n, classes), `labels` and `sample_weight` (n,) may be memory-mapped (`np.load(path,
+    mmap_mode="r")`), Zarr, HDF5: anything with `shape` that gives NumPy arrays when it is sliced.
+    `chunk_rows` are read at a time, by default about 30 MB; whole Zarr or HDF5 chunks.
+
+    >>> import numpy as np
+    >>> source = from_arrays(np.zeros((10, 3)), np.zeros(10, int), chunk_rows=4)
+    >>> [chunk.n_rows for chunk in source]
+    [4, 4, 2]
+    """
+    return ArraySource(logits, labels, sample_weight, chunk_rows=chunk_rows)
+
+
+def from_chunks(chunks: Any) -> ChunkSource:
+    """A source of chunks, each (logits, labels), (logits, labels, sample_weight) or logits alone.
+
+    They are in a sequence, or given by a function, which is called for every pass and returns a new
+    iterator, or by an iterator, which can be used once: enough for `Hoki` with a given noise, for
+    predictions and metrics; other fits say that they need more.
+
+    >>> import numpy as np
+    >>> def batches():
+    ...     for seed in range(3):
+    ...         rng = np.random.default_rng(seed)
+    ...         yield rng.normal(size=(100, 4)), rng.integers(4, size=100)
+    >>> sum(chunk.n_rows for chunk in from_chunks(batches))
+    300
+    """
+    if isinstance(chunks, ChunkSource):
+        return chunks
+    if hasattr(chunks, "shape"):
+        raise TypeError(
+            f"`chunks` must not be an array; got {type(chunks).__name__}. Use `from_arrays(logits, "
+            "labels)`; a Dask array goes to `fit` and `predict` as it is."
+        )
+    if callable(chunks) or isinstance(chunks, Sequence):
+        return IterableSource(chunks)
+    if isinstance(chunks, Iterator):
+        return IteratorSource(chunks)
+    if isinstance(chunks, Iterable):
+        return IterableSource(lambda: iter(chunks))
+    raise TypeError(
+        "`chunks` must be a sequence of chunks, a function that returns an iterator of them, or an "
+        f"iterator; got {type(chunks).__name__}. For arrays use `from_arrays`."
+    )
+
+
+def check_row_count(rows: int, known: int | None) -> None:
+    """A pass over a source must give rows, and as many as are known of."""
+    if known not in (None, rows):
+        raise ValueError(
+            f"a source must give the same rows in every pass; got {rows} after {known}. A function "
+            "given as a source must return a new iterator whenever it is called."
+        )
+    if not rows:
+        raise ValueError(_NO_ROWS)
+
+
+def _peek(chunks: Iterator[Chunk]) -> tuple[Chunk, Iterator[Chunk]]:
+    """The first chunk that has rows, and all chunks from it on."""
+    for chunk in chunks:
+        if chunk.n_rows:
+            return chunk, itertools.chain([chunk], chunks)
+    raise ValueError(_NO_ROWS)
+
+
+@contextmanager
+def spool_chunks(source: ChunkSource) -> Iterator[ChunkSource]:
+    """The same chunks in a nameless file, of which nothing is left even after a kill."""
+    with TemporaryFile() as file:
+
+        def write(array: Any) -> int | None:
+            place = file.tell()
+            if array is not None:
+                np.save(file, to_host(array), allow_pickle=False)
+            return None if array is None else place
+
+        def read(place: int | None) -> Any:
+            if place is None:
+                return None
+            file.seek(place)
+            return np.load(file, allow_pickle=False)
+
+        n_rows, places = 0, []
+        for chunk in source.chunks():
+            places.append([write(part) for part in (chunk.logits, chunk.labels, chunk.weights)])
+            n_rows += chunk.n_rows
+        spooled = IterableSource(lambda: (Chunk(*map(read, each)) for each in places))
+        spooled.n_rows = n_rows
+        yield spooled

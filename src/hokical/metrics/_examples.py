@@ -1,0 +1,174 @@
+"""The input of every metric is read and checked here, and nowhere else."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hokical._core.blocks import row_slices
+from hokical._core.conversion import check_probability_rows
+from hokical._core.labels import as_labels, as_weights
+from hokical._core.reading import to_numpy
+from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+
+
+class _WeightedRows:
+    """Rows: a column or table first, and a `weight` (n,), or None if all count alike."""
+
+    weight: FloatArray | None
+
+    @property
+    def n_rows(self) -> int:
+        return len(next(iter(vars(self).values())))
+
+    def filled_weight(self) -> FloatArray:
+        """The weights; ones if there are none."""
+        return np.ones(self.n_rows) if self.weight is None else self.weight
+
+    def mean(self, values: FloatArray) -> float:
+        """Weighted mean of one value per row, (n,)."""
+        if self.weight is None:
+            return float(values.mean())
+        # Not `weight @ values`: a threaded dot product may sum in another order next time.
+        return float((self.weight * values).sum() / self.weight.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Examples(_WeightedRows):
+    """Checked top-label data: `confidence` (n,), `correct` (n,), `weight` (n,) or None."""
+
+    confidence: FloatArray
+    correct: BoolArray
+    weight: FloatArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions(_WeightedRows):
+    """Checked full-vector data: `proba` (n, classes), `labels` (n,), `weight` (n,) or None."""
+
+    proba: AnyArray
+    labels: IntArray
+    weight: FloatArray | None
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.proba.shape[1])
+
+
+def as_examples(confidence: Any, correct: Any, sample_weight: Any = None) -> Examples:
+    """Check top-label data and drop rows of weight 0."""
+    values = _as_confidence(confidence)
+    truth = _as_correct(correct, values.shape[0])
+    return Examples(*_drop_weightless(values, truth, sample_weight))
+
+
+def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predictions:
+    """Check full-vector data and drop rows of weight 0. Rows are never rescaled."""
+    table = _as_proba(proba)
+    truth = to_numpy(labels, "labels")
+    if truth.ndim == 1 and truth.shape[0] != table.shape[0]:
+        raise ValueError(
+            "`labels` must have one entry per row of `proba`; got "
+            f"{truth.shape[0]} for {table.shape[0]} rows."
+        )
+    return Predictions(*_drop_weightless(table, as_labels(truth, *table.shape), sample_weight))
+
+
+def check_norm(norm: Any) -> float:
+    """The exponent of a norm: a number of at least 1, inf included."""
+    if isinstance(norm, bool) or not isinstance(norm, (int, float, np.integer, np.floating)):
+        raise TypeError(f"`norm` must be a number of at least 1, or inf; got {norm!r}.")
+    if not norm >= 1:
+        raise ValueError(f"`norm` must be at least 1, or inf; got {norm!r}. Use 1, 2 or math.inf.")
+    return float(norm)
+
+
+def check_inside(name: str, value: Any, low: float, high: float) -> float:
+    """A number above `low` and at most `high`."""
+    if not low < value <= high:
+        rule = f"above {low:g}" if math.isinf(high) else f"above {low:g} and at most {high:g}"
+        raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+    return float(value)
+
+
+def check_clip(clip: float) -> float:
+    """The lowest probability that a log loss uses; 0 for no limit."""
+    if not 0.0 <= clip < 0.5:
+        raise ValueError(f"`clip` must be at least 0 and below 1/2; got {clip!r}.")
+    return float(clip)
+
+
+def _as_confidence(confidence: Any) -> FloatArray:
+    array = to_numpy(confidence, "confidence")
+    if array.ndim != 1:
+        raise ValueError(
+            f"`confidence` must be 1-D (n,), one number per example; got shape {array.shape}. "
+            "For probabilities (n, classes) use the `_full` metrics, or pick the predicted column."
+        )
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`confidence` must be numbers in [0, 1]; got dtype {array.dtype}.")
+    if array.shape[0] == 0:
+        raise ValueError("`confidence` must have at least one entry; got none.")
+    values = array.astype(np.float64)
+    bad = ~((values >= 0.0) & (values <= 1.0))  # catches NaN too, which compares false
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"`confidence` must lie in [0, 1]; got {values[row]} in row {row}. Logits are not "
+            "confidences; clip values that are only just outside due to rounding."
+        )
+    return values
+
+
+def _as_correct(correct: Any, n_rows: int) -> BoolArray:
+    array = to_numpy(correct, "correct")
+    if array.shape != (n_rows,):
+        raise ValueError(
+            f"`correct` must be 1-D with one entry per confidence ({n_rows}); got shape "
+            f"{array.shape}."
+        )
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`correct` must be booleans, or 0 and 1; got dtype {array.dtype}.")
+    bad = (array != 0) & (array != 1)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"`correct` must be True or False (or 1 or 0); got {array[row]} in row {row}. "
+            "Pass `predicted == labels`, not the labels."
+        )
+    return array.astype(np.bool_)
+
+
+def _drop_weightless(
+    first: AnyArray, second: AnyArray, sample_weight: Any
+) -> tuple[AnyArray, AnyArray, FloatArray | None]:
+    """Both columns and the checked weights (n,), without rows of weight 0."""
+    if sample_weight is None:
+        return first, second, None
+    array, n_rows = to_numpy(sample_weight, "sample_weight"), first.shape[0]
+    if array.ndim > 0 and array.shape != (n_rows,):
+        raise ValueError(
+            f"`sample_weight` must be 1-D with one entry per example ({n_rows}); got shape "
+            f"{array.shape}."
+        )
+    weight = as_weights(array, n_rows)
+    if weight is None or weight.all():
+        return first, second, weight
+    keep = weight > 0
+    return first[keep], second[keep], weight[keep]
+
+
+def _as_proba(proba: Any) -> AnyArray:
+    array = to_numpy(proba, "proba")
+    if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] < 2:
+        raise ValueError(
+            "`proba` must be 2-D (n, classes) with a row per example and at least two columns; "
+            f"got shape {array.shape}."
+        )
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`proba` must be numbers in [0, 1]; got dtype {array.dtype}.")
+    for rows in row_slices(*array.shape):
+        block, remedy = array[rows].astype(np.float64), "For logits apply a softmax first."
+        check_probability_rows(block, "proba", remedy=remedy, first_row=rows.start, slack=0.0)
+    return array

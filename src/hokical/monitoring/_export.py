@@ -1,0 +1,169 @@
+"""Statuses for other programs and people: JSON lines, Prometheus' text format, a picture."""
+
+import json
+import math
+import os
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hokical._core.files import append_line
+from hokical._core.warn import warn_user
+from hokical.monitoring._drift import DIRECTIONS
+from hokical.monitoring._status import Status
+from hokical.plots._axes import BLUE, GREY, ORANGE, Axes, axes_or_new
+
+_KEYS = {field.name for field in fields(Status)}
+
+
+def json_line(status: Status) -> str:
+    """A status as one line of strict JSON; null for what is unknown."""
+    return json.dumps(status.to_dict(), allow_nan=False, separators=(",", ":"))
+
+
+def append_json_line(path: str | os.PathLike[str], status: Status) -> None:
+    """Append a status to a file of JSON lines: a whole line or, if that fails, nothing."""
+    append_line(path, json_line(status))
+
+
+def read_history(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The statuses in a file of JSON lines, oldest first, as `Status.to_dict` gives them.
+
+    A line that a crash has cut short is left out, with a warning; other JSON is an error.
+    """
+    history = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            warn_user(f"{path}, line {number}, was cut short and is left out.", RuntimeWarning)
+            continue
+        if not isinstance(entry, dict) or not set(entry) >= _KEYS:
+            raise ValueError(
+                f"{path}, line {number}, must be a status of a monitor; got {line[:60]!r}. Pass a "
+                "file that `append_json_line` wrote."
+            )
+        history.append(entry)
+    return history
+
+
+def prometheus_text(statuses: Iterable[Status]) -> str:
+    """Statuses of one or several models in Prometheus' text format (version 0.0.4).
+
+    >>> from hokical import CalibrationMonitor
+    >>> text = prometheus_text([CalibrationMonitor(None, model="a").status()])
+    >>> print("\\n".join(text.splitlines()[:3]))
+    # HELP hokical_labelled_total Labelled predictions so far.
+    # TYPE hokical_labelled_total counter
+    hokical_labelled_total{model="a"} 0
+    """
+    known = list(statuses)
+    models = [status.model for status in known]
+    if len(set(models)) < len(models):
+        raise ValueError(f"`statuses` must be of different models; got {models}.")
+    lines: list[str] = []
+    for name, (meaning, where) in _METRICS.items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        lines += [f"# HELP hokical_{name} {meaning}", f"# TYPE hokical_{name} {kind}"]
+        for status in known:
+            found = _value_at(status, where) if isinstance(where, str) else where(status)
+            samples = found if isinstance(found, dict) else {"": found}
+            for label, value in samples.items():
+                if value is not None:
+                    model = f'model="{_escape(status.model)}"'
+                    lines.append(f"hokical_{name}{{{model}{label}}} {_number(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value) if isinstance(value, bool) else value)
+
+
+def _value_at(status: Status, path: str) -> Any:
+    """A field, or a field of a field; None where the first is unknown."""
+    found: Any = status
+    for name in path.split("."):
+        found = None if found is None else getattr(found, name)
+    return found
+
+
+def _alarm_by_direction(status: Status) -> dict[str, int]:
+    """1 for the direction of the alarm, 0 otherwise."""
+    raised = _value_at(status, "calibration.alarm.direction")
+    return {f',direction="{side}"': int(raised == side) for side in DIRECTIONS}
+
+
+#: Help of each metric, and where it is: a number, None if unknown, or numbers by further labels.
+_METRICS: dict[str, tuple[str, str | Callable[[Status], Any]]] = {
+    "labelled_total": ("Labelled predictions so far.", "n"),
+    "observed_total": ("Predictions so far, labelled or not.", "n_observed"),
+    "window_labelled": ("Labelled predictions in the window.", "n_window"),
+    "accuracy": ("Share of right predictions in the window.", "accuracy"),
+    "mean_confidence": ("Mean confidence in the window.", "mean_confidence"),
+    "brier": ("Brier score in the window.", "brier"),
+    "ece": ("Expected calibration error in the window.", "ece.value"),
+    "ece_bound": (
+        "Ends of the interval that holds the true calibration error.",
+        lambda s: {',end="low"': s.ece.low, ',end="high"': s.ece.high},
+    ),
+    "ece_since_start": ("Expected calibration error of all labels so far.", "ece_since_start"),
+    "calibration_log_e": ("Natural log of the evidence against calibration.", "calibration.log_e"),
+    "calibration_alarm": ("Whether the alarm has been raised.", _alarm_by_direction),
+    "classes_off": (
+        "Classes about which an alarm has been raised.",
+        lambda s: sum(each.alarm is not None for each in s.classes),
+    ),
+    "input_unlike": ("Predictions in the window unlike any example of the fit.", "n_unlike"),
+    "input_psi": ("Population stability index of confidence against the reference.", "inputs.psi"),
+    "input_p_value": ("P-value, at one look, of confidences as at fit time.", "inputs.p_value"),
+    "input_shifted": ("Whether inputs shifted.", "inputs.shifted"),
+    "newest_timestamp_seconds": ("Time of the newest prediction.", "time"),
+}
+
+
+def draw_history(history: Sequence[Status | Mapping[str, Any]], ax: Axes | None = None) -> Axes:
+    """Draw statuses, oldest first: a list of `Status`, or what `read_history` gives.
+
+    The horizontal axis is time where every status has one, and labels so far otherwise. Statuses
+    without labels are left out.
+    """
+    entries = [entry.to_dict() if isinstance(entry, Status) else entry for entry in history]
+    entries = [entry for entry in entries if entry["n_window"] > 0]
+    if not entries:
+        raise ValueError("`history` must hold at least one status with labels; got none.")
+    ax = axes_or_new(ax)
+    timed = all(entry["time"] is not None for entry in entries)
+    places: list[Any] = [entry["n"] for entry in entries]
+    if timed:
+        places = [datetime.fromtimestamp(entry["time"], UTC) for entry in entries]
+    low, high = ([entry["ece"][end] for entry in entries] for end in ("low", "high"))
+    ax.fill_between(places, low, high, color=BLUE, alpha=0.15, linewidth=0, label="interval")
+    ax.plot(places, [e["ece"]["value"] for e in entries], color=BLUE, label="ECE of the window")
+    gap = [entry["mean_confidence"] - entry["accuracy"] for entry in entries]
+    ax.plot(places, gap, color=ORANGE, linestyle="--", label="confidence - accuracy")
+    ax.axhline(0.0, color=GREY, linewidth=0.8)
+    _mark_alarm(ax, entries, places)
+    ax.set(xlabel="time (UTC)" if timed else "labels so far", ylabel="error")
+    # Above the picture: an alarm may come anywhere in it, and its words are long.
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False)
+    return ax
+
+
+def _mark_alarm(ax: Axes, entries: Sequence[Mapping[str, Any]], places: list[Any]) -> None:
+    """A line at the first status with an alarm, with the verdict beside it."""
+    for entry, place in zip(entries, places, strict=True):
+        if any(test["alarm"] for test in (entry["calibration"], *entry["classes"])):
+            words = textwrap.fill(f"alarm: {entry['verdict']['text']}", 60)
+            ax.axvline(place, color=GREY, linestyle=":", label=words)
+            return

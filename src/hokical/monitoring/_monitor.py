@@ -1,0 +1,223 @@
+"""`CalibrationMonitor`: predictions in, verdicts out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from hokical._core.logits import as_logits
+from hokical._core.types import BoolArray
+from hokical.calibrators import Calibrator
+from hokical.metrics._examples import Examples
+from hokical.monitoring import _arrivals as arrivals
+from hokical.monitoring._arrivals import Window
+from hokical.monitoring._drift import allowances
+from hokical.monitoring._reference import Reference, as_reference
+from hokical.monitoring._state import MonitorOptions, MonitorState
+from hokical.monitoring._watching import WatchedStream, split_dense
+
+if TYPE_CHECKING:  # it needs scikit-learn
+    from hokical.dense import Dense
+
+#: Batches that are remembered.
+_BATCHES = 10_000
+
+
+class CalibrationMonitor(WatchedStream):
+    """Watch the confidence of a model in service.
+
+    Feed it predictions as they arrive, in batches of any size: results do not depend on how the
+    stream was cut. It keeps sums, never examples, so its size does not grow. All methods may be
+    called from several threads.
+
+    Parameters
+    ----------
+    reference : fitted Hoki, Reference or None
+        What was known at fit time. A fitted `Hoki` carries it; for other calibrators use
+        `CalibrationMonitor.from_validation`. With None, shifts of the inputs cannot be detected.
+    window : int or timedelta
+        What counts as now: the last so many labelled examples (and as many predictions, for the
+        inputs), or those of the last period of time. It slides in steps of 2 %.
+    delta : float
+        Probability of *ever* raising a false alarm about calibration, once more the same of one
+        about any class, and of a false alarm about inputs at each look.
+    tolerance, class_tolerance : float
+        By how much confidence, and that of the rows with one predicted label, may be off without an
+        alarm. A gap that the reference cannot exclude, because it is small, is tolerated too.
+    interval_delta : float
+        Probability that the interval of the ECE misses the true error, at each look.
+    min_labels : int
+        Labelled examples before there is a verdict on calibration (except for alarms), and
+        predictions before there is one on inputs.
+    n_bins : int
+        Number of equal-width bins of confidence.
+    model : str
+        Name of the model in exports.
+    n_classes : int, optional
+        Number of classes, each of which then gets its own test; by default the calibrator's.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> confidence = rng.uniform(0.5, 1.0, size=3000)
+    >>> monitor = CalibrationMonitor(None)
+    >>> monitor.update(confidence, rng.uniform(size=3000) < confidence)
+    CalibrationMonitor(model='model', n=3000)
+    >>> print(monitor.status().verdict)
+    calibrated: says 74.9%, right 75.2%
+    >>> _ = monitor.update(confidence, rng.uniform(size=3000) < confidence - 0.06)
+    >>> print(monitor.status().verdict)
+    over-confident by about 6 points since label 2,801
+    """
+
+    def __init__(
+        self,
+        reference: Calibrator | Reference | None,
+        *,
+        window: int | timedelta = 5000,
+        n_bins: int = 15,
+        delta: float = 0.01,
+        tolerance: float = 0.01,
+        interval_delta: float = 0.05,
+        min_labels: int = 200,
+        model: str = "model",
+        n_classes: int | None = None,
+        class_tolerance: float = 0.05,
+    ) -> None:
+        if n_classes is None and isinstance(reference, Calibrator):
+            n_classes = reference.n_classes_
+        options = MonitorOptions(
+            Window.from_option(window), n_bins, delta, tolerance, interval_delta, min_labels, model,
+            n_classes, class_tolerance,
+        )  # fmt: skip
+        self.reference = as_reference(reference, options.n_bins)
+        allowance = allowances(self.reference, options.n_bins, tolerance)
+        self._state = MonitorState.start(options, allowance)
+        if isinstance(reference, Calibrator):
+            self._watch(reference)
+
+    @classmethod
+    def from_validation(
+        cls, calibrator: Calibrator | Dense, logits: Any, labels: Any, **options: Any
+    ) -> Self:
+        """A monitor of any fitted calibrator, with labelled examples as its reference.
+
+        `logits` (n, classes) and `labels` (n,), or maps for a `Dense`, may be those of the fit;
+        others are better, because a calibrator looks better on what it was fitted to. Options are
+        those of the class.
+        """
+        own, dense = split_dense(calibrator)
+        if dense is not None:
+            logits, labels = dense.draw_positions(logits, labels)
+        n_bins = options.get("n_bins", 15)
+        reference = Reference.from_validation(own, logits, labels, n_bins=n_bins)
+        monitor = cls(reference, **({"n_classes": own.n_classes_} | options))
+        monitor._watch(calibrator)
+        return monitor
+
+    def update(
+        self,
+        confidence: Any,
+        correct: Any,
+        timestamp: Any = None,
+        *,
+        predicted: Any = None,
+        observed: bool = False,
+    ) -> Self:
+        """Add labelled predictions, numbers or (n,) each, in order of arrival.
+
+        `confidence` is in [0, 1], `correct` whether the label was right, `timestamp` when: seconds
+        since 1970, a datetime with a time zone, datetime64 or ISO text (read as UTC), needed if the
+        window is a time. `predicted` classes, for the tests by class, need `n_classes`. `observed`:
+        these predictions were passed to `observe` before their labels arrived.
+        """
+        return self._count(confidence, correct, timestamp, predicted=predicted, observed=observed)
+
+    def update_logits(
+        self, logits: Any, labels: Any = None, timestamp: Any = None, *, observed: bool = False
+    ) -> Self:
+        """`update` with the calibrator's confidence for logits (n, classes) and labels (n,).
+
+        Rows whose label is -1 or NaN, or all if `labels` is None, have no label yet: they count
+        among the inputs only. Of maps, for a `Dense`, one position of each item is drawn at random,
+        since neighbours are not independent; a timestamp is then one for all.
+        """
+        calibrator = self._calibrator
+        if calibrator is None:
+            raise ValueError(
+                "this monitor has no calibrator for logits. Use `update(confidence, correct)`, or "
+                "make it with a fitted Hoki, `from_validation(...)` or `load(path, calibrator)`."
+            )
+        if arrivals.has_no_rows(logits) and (labels is None or arrivals.has_no_rows(labels)):
+            return self
+        if self._dense is not None:
+            seed = self._state.n_observed  # another position of the same place each time
+            logits, labels = self._dense.draw_positions(logits, labels, random_state=seed)
+        data = as_logits(logits, fitted_by=calibrator)
+        truth = arrivals.as_partial_labels(labels, data.n_rows, data.n_classes)
+        predicted = calibrator.predict(data)
+        return self._count(
+            calibrator.predict_confidence(data),
+            predicted == truth,
+            timestamp,
+            predicted=None if self.options.n_classes is None else predicted,
+            observed=observed,
+            labelled=truth >= 0,
+            support=None if calibrator.support_ is None else calibrator.predict_support(data),
+        )
+
+    def observe(self, confidence: Any, timestamp: Any = None) -> Self:
+        """Add predictions without labels (yet), (n,), to detect shifts of the inputs.
+
+        When the labels arrive, pass them to `update` with `observed=True`.
+        """
+        none = np.zeros(np.shape(confidence), dtype=bool)
+        return self._count(confidence, none, timestamp, labelled=np.atleast_1d(none))
+
+    def observe_logits(self, logits: Any, timestamp: Any = None) -> Self:
+        """`observe` with the calibrator's confidence for logits (n, classes)."""
+        return self.update_logits(logits, None, timestamp)
+
+    def note_batch(self, digest: str) -> bool:
+        """Remember a batch by a digest of its contents; False if it is among the last 10,000."""
+        with self._lock:
+            if digest in self._state.batches:
+                return False
+            self._state.batches = [*self._state.batches, digest][-_BATCHES:]
+            return True
+
+    def _count(
+        self,
+        confidence: Any,
+        correct: Any,
+        timestamp: Any,
+        *,
+        predicted: Any = None,
+        observed: bool = False,
+        labelled: BoolArray | None = None,
+        support: BoolArray | None = None,
+    ) -> Self:
+        """Check predictions and add them; those that are not `labelled` to the inputs alone."""
+        rows, options = arrivals.as_examples_or_none(confidence, correct), self.options
+        if rows is None:
+            return self
+        times = arrivals.as_times(timestamp, rows.n_rows, options.window)
+        classes = arrivals.as_classes(predicted, rows.n_rows, options.n_classes)
+        with self._lock:
+            if self._state.merged is not None:
+                raise ValueError(
+                    f"a merged monitor of {self._state.replicas} replicas cannot be fed. Feed the "
+                    "replicas and merge again."
+                )
+            if not observed:
+                self._state.count_inputs(rows.confidence, times, support)
+            own = slice(None) if labelled is None else labelled
+            known = Examples(rows.confidence[own], rows.correct[own], None)
+            if known.n_rows:
+                moments = None if times is None else times[own]
+                self._state.count_labelled(
+                    known, moments, None if classes is None else classes[own]
+                )
+        return self

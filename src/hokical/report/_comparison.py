@@ -1,0 +1,227 @@
+"""Fit several calibrators on one validation set and measure them on one test set.
+
+Results are data: the command line, the report and the tests all read the same `Comparison`.
+"""
+
+import json
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hokical._core.arrays import to_host
+from hokical._core.bins import bin_index, sum_by
+from hokical._core.labels import as_labels
+from hokical._core.logits import Logits, as_logits
+from hokical._core.progress import track
+from hokical._core.storage import json_values
+from hokical._core.topk import TopK
+from hokical._core.types import IntArray
+from hokical._core.warn import ConvergenceWarning, FitDataWarning, sklearn_class, warn_user
+from hokical.calibrators._calibrator import Calibrator
+from hokical.metrics import summary
+from hokical.metrics._examples import Examples, Predictions
+from hokical.metrics._metric import METRICS
+from hokical.metrics._sums import row_scores
+from hokical.report._results import MethodResult, Provenance, choose_entrants, is_fitted
+from hokical.report._tables import Tables
+
+#: The method that the headline is about if none is named: the default of the library.
+DEFAULT = "auto"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Tables):
+    """Methods in the given order, the provenance of their numbers, and the headline's `subject`.
+
+    `skipped` has the methods that the data do not allow, and why; `class_names` are by column, or
+    empty.
+    """
+
+    results: tuple[MethodResult, ...]
+    provenance: Provenance
+    subject: str
+    title: str | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The scores that all methods have, the lower the better."""
+        known = (m for m in METRICS.values() if self.has_vectors or not m.all_classes)
+        return tuple(metric.name for metric in known if metric.ranking)
+
+    def headline(self, name: str | None = None) -> str:
+        """What one method changed (None: the subject), in words, with a guarantee.
+
+        The bound is always Bousquet's: the smallest of several would hold less often.
+        """
+        result = self[name or self.subject]
+        after = result.summary
+        says, right = (after[name].value for name in ("mean_confidence", "accuracy"))
+        error, certainty = after["ece"].value, 1 - after.options.delta
+        if "uncalibrated" not in [other.name for other in self.results]:
+            return (
+                f"With {result.label} your model says {says:.1%} and is right {right:.1%} of the "
+                f"time. Its calibration error is {error:.4f}."
+            )
+        before = self["uncalibrated"].summary
+        kept = right == before["accuracy"].value
+        change = error - before["ece"].value
+        verb = "fell" if change < 0 else "rose" if change > 0 else "stayed, going"
+        return (
+            f"Your model says {before['mean_confidence'].value:.1%} and is right "
+            f"{before['accuracy'].value:.1%} of the time. After calibration with {result.label} it "
+            f"says {says:.1%}{'' if kept else f' and is right {right:.1%}'}. "
+            f"Its calibration error {verb} from {before['ece'].value:.4f} to {error:.4f}; on new "
+            f"data of the same kind the true one is, with {certainty:.0%} certainty, below "
+            f"{after.bounds['bousquet']:.4f}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings, for JSON."""
+        return {
+            "title": self.title,
+            "subject": self.subject,
+            "headline": self.headline(),
+            "methods": [result.to_dict() for result in self.results],
+            "differences": [asdict(found) for found in self.differences()],
+            "skipped": self.skipped,
+            "provenance": asdict(self.provenance),
+        }
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON; NaN and infinities become null."""
+        return json.dumps(json_values(self.to_dict()), indent=2)
+
+
+def compare(
+    validation: tuple[Any, Any],
+    test: tuple[Any, Any],
+    methods: Iterable[Any] | Mapping[str, Any] | None = None,
+    *,
+    subject: str | None = None,
+    title: str | None = None,
+    data_names: tuple[str | None, str | None] = (None, None),
+    class_names: Sequence[str] = (),
+    n_resamples: int = 1000,
+    random_state: int = 0,
+    progress: bool | None = None,
+) -> Comparison:
+    """Fit each method on `validation` (logits, labels) and measure it on `test`.
+
+    Parameters
+    ----------
+    validation, test : (logits, labels)
+        Logits (n, classes) and labels (n,); the methods are fitted on the first and measured on the
+        second.
+    methods : names, estimators, or a mapping of names to them, optional
+        Registry names, estimators with options, classes of your own. A fitted calibrator is used as
+        it is, others are fitted. None means "auto" and every method that needs only logits and
+        labels. Methods that the data do not allow are left out, see `Comparison.skipped`.
+    subject : str, optional
+        The method of the headline, to which others are compared. None: "auto" if it is among them,
+        else the last one. Name it before you look at the test set: the guarantee needs that.
+    title : str, optional
+        Title of the report.
+    data_names : (str, str)
+        Names of the validation and the test data in the report.
+    class_names : sequence of str
+        Names of the classes in the report, by column; empty shows column numbers.
+    n_resamples : int
+        Number of resamples of the bootstrap intervals; 0 for none.
+    random_state : int
+        Seed of the bootstrap, also passed to methods given by name.
+    progress : bool, optional
+        Show a progress bar; None shows one on a terminal once a second has passed.
+
+    Examples
+    --------
+    >>> from hokical import Hoki
+    >>> from hokical.demo import demo_logits
+    >>> methods = {"uncalibrated": "uncalibrated", "hoki 20": Hoki(n_bins=20)}
+    >>> comparison = compare(*demo_logits(), methods, n_resamples=0)
+    >>> comparison.best("ece").label
+    'Hoki (hoki 20)'
+    """
+    val_logits, val_labels = _check_examples(validation)
+    logits, labels = _check_examples(test)
+    names = _check_class_names(class_names, logits.n_classes)
+    entrants, skipped = choose_entrants(methods, random_state, (val_logits, logits))
+    chosen = _choose_subject(subject, list(entrants))
+    options = {"n_resamples": n_resamples, "random_state": random_state}
+    results = []
+    for name in track(list(entrants), "Comparing {}", len(entrants), progress):
+        calibrator = entrants[name]
+        seconds, notes = _fit(calibrator, val_logits, val_labels)
+        measured = _measure(calibrator, logits, labels, options)
+        results.append(MethodResult(name, calibrator, seconds, notes=notes, **measured))
+    data = ((val_logits, val_labels, data_names[0]), (logits, labels, data_names[1]))
+    origin = Provenance.collect(*data, random_state)
+    return Comparison(tuple(results), origin, chosen, title, skipped, names)
+
+
+def _choose_subject(subject: str | None, names: list[str]) -> str:
+    """The method of the headline, chosen by its name and never by test scores.
+
+    A guarantee for whichever method came out best would hold less often than it says.
+    """
+    if subject is None:
+        others = [name for name in names if name != "uncalibrated"]
+        return DEFAULT if DEFAULT in names else [*names[:1], *others][-1]
+    if subject not in names:
+        raise ValueError(f"`subject` must be one of the methods {names}; got {subject!r}.")
+    return subject
+
+
+def _check_class_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
+    if isinstance(names, str) or len(names) not in (0, n_classes):
+        raise ValueError(
+            f"`class_names` must have a name for each of the {n_classes} classes; got {names!r}. "
+            "List them in the order of the columns, or leave it out."
+        )
+    return tuple(map(str, names))
+
+
+def _check_examples(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
+    logits = as_logits(examples[0])
+    return logits, as_labels(examples[1], logits.n_rows, logits.n_classes)
+
+
+def _fit(calibrator: Any, logits: Logits, labels: IntArray) -> tuple[float | None, tuple[str, ...]]:
+    """Fit, unless it is; the seconds it took, and its warnings as notes.
+
+    Warnings about the examples are given instead: most methods have the same to say.
+    """
+    if is_fitted(calibrator):
+        return None, ()
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", sklearn_class(ConvergenceWarning))
+        calibrator.fit(logits, labels)
+    seconds = time.perf_counter() - start
+    for found in caught:
+        if found.category is FitDataWarning:
+            warn_user(str(found.message), FitDataWarning)
+    notes = (str(w.message) for w in caught if w.category is not FitDataWarning)
+    return seconds, tuple(notes)
+
+
+def _measure(
+    calibrator: Calibrator, logits: Logits, labels: IntArray, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Confidence, correctness, summary and row scores on the test set."""
+    predicted = to_host(calibrator.predict(logits))
+    confidence = to_host(calibrator.predict_confidence(logits)).astype(np.float64)
+    correct = predicted == labels
+    gap, place, vectors = correct - confidence, bin_index(confidence, 15), None
+    if not isinstance(logits, TopK):
+        options = options | {"proba": to_host(calibrator.predict_proba(logits)), "labels": labels}
+        vectors = Predictions(options["proba"], labels, None)
+    rows = row_scores(Examples(confidence, correct, None), vectors)
+    rows["ece"] = np.sign(sum_by(place, gap, 15))[place] * gap  # its mean is the ECE
+    found = summary(confidence, correct, predicted=predicted, **options)
+    return {"confidence": confidence, "correct": correct, "summary": found, "row_scores": rows}

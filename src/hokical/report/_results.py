@@ -1,0 +1,204 @@
+"""Methods in a comparison: who takes part, what each gave, where the numbers come from."""
+
+import hashlib
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any, Self
+
+import numpy as np
+
+from hokical._core.arrays import to_host
+from hokical._core.blocks import row_slices
+from hokical._core.logits import Logits
+from hokical._core.topk import TopK
+from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.version import VERSION
+from hokical.calibrators._base import BaseCalibrator
+from hokical.calibrators._calibrator import Calibrator, check_plain_logits
+from hokical.calibrators._catalog import load_estimator_class, methods_from_logits
+from hokical.calibrators._estimator import clone
+from hokical.calibrators._registry import make_seeded
+from hokical.metrics import Summary
+
+Methods = Iterable[Any] | Mapping[str, Any] | None
+NamedData = tuple[Logits, IntArray, str | None]
+
+
+@dataclass(frozen=True, eq=False)
+class MethodResult:
+    """One method on the test set: confidence and correctness (n,), and its scores.
+
+    `summary` has all metrics with bootstrap intervals, the bounds on the true calibration error
+    and the table of classes. `row_scores` (n,) are the scores whose mean is a metric. `fit_seconds`
+    is None if the calibrator came fitted.
+    """
+
+    name: str
+    calibrator: Calibrator
+    fit_seconds: float | None
+    confidence: FloatArray
+    correct: BoolArray
+    notes: tuple[str, ...]
+    summary: Summary
+    row_scores: dict[str, FloatArray] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The method in full words; "" if it has none."""
+        return method_title(self.calibrator)
+
+    @property
+    def label(self) -> str:
+        """The method in full words, its name in brackets."""
+        known = not self.title or self.title in self.name
+        return self.name if known else f"{self.title} ({self.name})"
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit converged; True for methods without iterations."""
+        return bool(getattr(self.calibrator, "converged_", True))
+
+    def score(self, name: str) -> float:
+        """The value of one metric of the summary."""
+        return self.summary[name].value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings."""
+        return {
+            "method": self.name,
+            "title": self.title,
+            "fit_seconds": self.fit_seconds,
+            "converged": self.converged,
+            "notes": list(self.notes),
+            **self.summary.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """The data of a comparison: enough to tell whether another run used the same."""
+
+    n_rows: int
+    n_classes: int
+    dtype: str
+    accuracy: float
+    sha256: str
+    name: str | None = None
+
+    @classmethod
+    def collect(cls, logits: Logits, labels: IntArray, name: str | None) -> Self:
+        """The facts of logits and labels."""
+        digest = hashlib.sha256()
+        for rows in row_slices(logits.n_rows, logits.n_columns):
+            digest.update(np.ascontiguousarray(to_host(logits.values[rows])).tobytes())
+        digest.update(labels.astype("<i8").tobytes())
+        accuracy = float((to_host(logits.labels) == labels).mean())
+        shape, dtype = (logits.n_rows, logits.n_classes), str(logits.values.dtype)
+        return cls(*shape, dtype, accuracy, digest.hexdigest(), name)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The origin of the numbers: data, versions, seed, date."""
+
+    validation: DataFacts
+    test: DataFacts
+    seed: int
+    versions: dict[str, str]
+    machine: str
+    date: str = ""
+
+    @classmethod
+    def collect(cls, validation: NamedData, test: NamedData, seed: int) -> Self:
+        """That of numbers computed now, from logits, labels and the name of either set."""
+        facts = DataFacts.collect(*validation), DataFacts.collect(*test)
+        versions = {"python": platform.python_version(), "hokical": VERSION}
+        versions |= {name: version(name) for name in ("numpy", "scipy")}
+        now = datetime.now().astimezone().isoformat(" ", "minutes")
+        return cls(*facts, seed, versions, platform.machine(), now)
+
+    @property
+    def tested_on_validation(self) -> bool:
+        """Whether both sets are the same examples, which makes everything look too good."""
+        return self.validation.sha256 == self.test.sha256
+
+
+def choose_entrants(
+    methods: Methods, random_state: int, data: tuple[Logits, ...]
+) -> tuple[dict[str, Calibrator], dict[str, str]]:
+    """Calibrators by name, and the names of those that the data do not allow, with the reason."""
+    found: dict[str, Calibrator] = {}
+    skipped: dict[str, str] = {}
+    for name, calibrator in _name_methods(methods, random_state):
+        if name in found:
+            raise ValueError(
+                f"`methods` must have different names; got {name!r} twice. Name them in a dict, "
+                f"such as {{'first': {calibrator}, ...}}."
+            )
+        reason = _obstacle(calibrator, data)
+        if reason is None:
+            found[name] = calibrator
+        else:
+            skipped[name] = reason
+    if not found:
+        raise ValueError(f"`methods` must have one that the data allow; got {skipped or 'none'}.")
+    return found, skipped
+
+
+def is_fitted(calibrator: Calibrator) -> bool:
+    return getattr(calibrator, "rule_", None) is not None
+
+
+def method_title(calibrator: Calibrator) -> str:
+    """The method in full words, without what its title has in brackets; "" if it has none."""
+    kind: Any = type(calibrator)
+    if not isinstance(calibrator, BaseCalibrator):
+        kind = load_estimator_class(calibrator.name)
+    return str(kind.title).split(" (")[0]
+
+
+def _name_methods(methods: Methods, random_state: int) -> Iterable[tuple[str, Calibrator]]:
+    if isinstance(methods, str):
+        raise TypeError(
+            f"`methods` must be a list or dict of methods; got {methods!r}. Use a list."
+        )
+    if isinstance(methods, Mapping):
+        yield from (
+            (str(name), _as_calibrator(given, random_state)) for name, given in methods.items()
+        )
+        return
+    for given in [*methods_from_logits(), "auto"] if methods is None else methods:
+        calibrator = _as_calibrator(given, random_state)
+        changed = isinstance(given, BaseCalibrator) and "()" not in str(given)
+        yield str(given) if changed else calibrator.name, calibrator
+
+
+def _as_calibrator(given: Any, random_state: int) -> Calibrator:
+    """A new estimator, or the given calibrator if it is fitted."""
+    if isinstance(given, str):
+        return make_seeded(given, random_state)
+    if isinstance(given, type) and issubclass(given, BaseCalibrator):
+        return given()
+    if not isinstance(given, Calibrator):
+        raise TypeError(
+            "`methods` must hold names, estimators or fitted calibrators; got "
+            f"{type(given).__name__}. Use a name from `hokical.calibrators.table()`."
+        )
+    if is_fitted(given):
+        return given
+    fresh: Calibrator = clone(given)
+    return fresh
+
+
+def _obstacle(calibrator: Any, data: tuple[Logits, ...]) -> str | None:
+    """Why the data do not allow a method, or None."""
+    check_plain_logits(calibrator, "methods")
+    n_classes = data[0].n_classes
+    if n_classes > 2 and getattr(calibrator, "binary_only", False):
+        return f"for two classes, and there are {n_classes}"
+    if any(isinstance(logits, TopK) for logits in data) and not calibrator.accepts_top_k:
+        return "needs the logits of all classes"
+    return None

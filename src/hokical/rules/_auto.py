@@ -1,0 +1,87 @@
+"""The default's rule: an average of candidates, half of it corrected by the stability profile."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hokical._core.arrays import Array
+from hokical._core.logits import Logits
+from hokical._core.types import FloatArray
+from hokical.rules._base import Rule
+from hokical.rules._checks import check_array
+from hokical.rules._probabilities import softmax
+from hokical.rules._profile import ProfileRule
+from hokical.rules._structured import StructuredRule, structured_features
+
+#: The candidates whose probabilities are averaged, in the order of the weights.
+PARTS = ("uncalibrated", "temps", "structured")
+#: Probabilities below this count as this, so that their logarithm is finite.
+LEAST = 1e-300
+#: The share of the profile's answer, where there is one: half of its correction proved safest.
+PROFILE_SHARE = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class AutoRule(Rule):
+    """Probabilities averaged with `weights` (3,) over `PARTS`, then half of the `profile` of those.
+
+    The last two candidates share the floor and the temperature of `structured`.
+    """
+
+    name: ClassVar[str] = "auto"
+
+    weights: FloatArray
+    structured: StructuredRule
+    profile: ProfileRule | None
+    keep_labels: bool
+
+    def __post_init__(self) -> None:
+        check_array("weights", self.weights, (len(PARTS),), 0.0, 1.0)
+        if abs(self.weights.sum() - 1.0) > 0.01:  # stored as half precision, they may be off
+            raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
+        if not isinstance(self.structured, StructuredRule):
+            raise ValueError(f"`structured` must be a StructuredRule; got {self.structured!r}.")
+        if not isinstance(self.profile, ProfileRule | None):
+            raise ValueError(f"`profile` must be a ProfileRule or None; got {self.profile!r}.")
+        if not isinstance(self.keep_labels, bool):
+            raise ValueError(f"`keep_labels` must be True or False; got {self.keep_labels!r}.")
+
+    @property
+    def preserves_labels(self) -> bool:  # type: ignore[override]
+        return self.keep_labels
+
+    @property
+    def n_classes(self) -> int | None:
+        return self.structured.n_classes
+
+    def proba(self, logits: Logits) -> Array:
+        average = self.average(logits)
+        if self.profile is None:
+            return average
+        corrected = self.profile.proba(as_log_proba(average, logits))
+        return PROFILE_SHARE * corrected + (1.0 - PROFILE_SHARE) * average
+
+    def average(self, logits: Logits) -> Array:
+        """The candidates' probabilities, averaged, (n, classes)."""
+        return average(candidate_probabilities(self.structured, logits), self.weights, logits)
+
+
+def candidate_probabilities(structured: StructuredRule, logits: Logits) -> tuple[Array, ...]:
+    """Probabilities (n, classes) by each of `PARTS`."""
+    features = structured_features(logits, structured.floor, structured.temperature)
+    own, scaled = softmax(-logits.margins, logits), softmax(features[0], logits)
+    return own, scaled, structured.proba_from(features, logits)
+
+
+def average(parts: tuple[Array, ...], weights: Array, logits: Logits) -> Array:
+    """Probabilities (n, classes) averaged by weights (3,)."""
+    first, second, third = parts
+    found = first * weights[0] + second * weights[1] + third * weights[2]
+    return found / logits.xp.sum(found, axis=1, keepdims=True)
+
+
+def as_log_proba(proba: Array, logits: Logits) -> Logits:
+    """Logits whose softmax are these probabilities (n, classes); the same classes are possible."""
+    xp = logits.xp
+    possible = xp.where(logits.possible, proba, xp.ones_like(proba))
+    values = xp.where(logits.possible, xp.log(xp.clip(possible, LEAST, None)), -xp.inf)
+    return Logits(values, xp.max(values, axis=1), logits.backend)

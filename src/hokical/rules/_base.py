@@ -1,0 +1,153 @@
+"""A fitted method is a rule: a few frozen numbers and one pure answer.
+
+A rule says what the labels, the confidence and the probabilities of logits are, once, for arrays of
+every library: the estimator's `fit` makes it, files store it, the torch module wraps it, ONNX
+traces it. It is a frozen dataclass whose `__post_init__` checks its numbers, so that a file can
+hold only what a fit can make.
+
+Its methods see a block of checked rows. They must not look at values to decide what to do next
+(`if bool(...)`), because graphs are traced through them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from hokical._core.arrays import Array
+from hokical._core.logits import Logits
+from hokical._core.storage import storable
+from hokical._core.topk import TopK
+
+
+class Rule:
+    """Base of all rules; a subclass is a frozen dataclass, and is stored under its `name`."""
+
+    #: The method's name in the registry, in files, in tables and on the command line.
+    name: ClassVar[str]
+    #: False for methods whose most likely class can differ from the classifier's label.
+    preserves_labels: ClassVar[bool] = True
+    #: True for methods that make do with the best logits of each row, as a `TopK`.
+    accepts_top_k: ClassVar[bool] = False
+    #: The checked logits it answers; a subclass of `Logits` for methods that need more than those.
+    logits_kind: ClassVar[type[Logits]] = Logits
+    #: True for methods that take two classes and no more.
+    binary_only: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in cls.__dict__:
+            storable(f"rule:{cls.name}")(cls)
+
+    @property
+    def n_classes(self) -> int | None:
+        """How many classes the numbers are for; None where they suit any number."""
+        return 2 if self.binary_only else None
+
+    @property
+    def core(self) -> Rule:
+        """The rule that the method's own fit made; what is in front of it left out."""
+        return self
+
+    def labels(self, logits: Logits) -> Array:
+        """The predicted labels, (n,) integers."""
+        if self.preserves_labels:
+            return logits.labels
+        return logits.xp.argmax(self.proba(logits), axis=1)
+
+    def confidence(self, logits: Logits) -> Array:
+        """The probability that each predicted label is right, (n,) float64."""
+        proba = self.proba(logits)
+        return logits.at_label(proba) if self.preserves_labels else logits.xp.max(proba, axis=1)
+
+    def proba(self, logits: Logits) -> Array:
+        """Probabilities (n, classes) float64; rows sum to 1, impossible classes get 0."""
+        raise TypeError(f"{type(self).__name__} does not say how to predict.")
+
+    def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
+        """The least and the greatest confidence (n,) that hidden classes allow."""
+        raise TypeError(f"{type(self).__name__} does not say what hidden classes could change.")
+
+    def neighbour_levels(self, logits: Logits) -> Array:
+        """The level (n,) by which the fit counted its examples, if it did (`Fit.neighbours`)."""
+        raise TypeError(f"{type(self).__name__} counts no examples by levels.")
+
+    def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
+        """Lower and upper ends (n,) of the label's probability, if the rule itself has them."""
+        return None
+
+    def own_fields(self) -> dict[str, Any]:
+        """Its numbers as attributes of a calibrator, by name."""
+        return {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers a fit chooses without a penalty on their size; 0 if that is no limit."""
+        return 0
+
+    @property
+    def cheap_proba(self) -> bool:
+        """Whether all probabilities cost little more than the confidence."""
+        return True
+
+    def numbers(self) -> dict[str, Any]:
+        """The arrays and floats it computes with, by field, those of nested records with a dot."""
+        return {name: value for name, value in _leaves(self) if not _is_index(value)}
+
+    def indices(self) -> dict[str, Any]:
+        """Its integer arrays, which say where numbers belong and stay on the host."""
+        return {name: value for name, value in _leaves(self) if _is_index(value)}
+
+    def with_numbers(self, numbers: dict[str, Any], *, check: bool = False) -> Self:
+        """The same rule with other values for these fields, unchecked by default: tensors, say."""
+        twin: Self = _replace_numbers(self, numbers, check)
+        return twin
+
+    def on_device_of(self, logits: Logits) -> Self:
+        """The same rule with its arrays in the library and on the device of the logits."""
+        return self if logits.is_numpy else _move_arrays(self, logits.from_host)
+
+
+def _move_arrays(record: Any, move: Callable[[Any], Any]) -> Any:
+    """A copy of a record, and of those in it, with its float arrays moved. On the way of every
+    answer for a tensor, so without a list of its numbers first.
+    """
+    twin = object.__new__(type(record))
+    for name in record.__dataclass_fields__:
+        value = getattr(record, name)
+        if isinstance(value, np.ndarray):
+            value = value if _is_index(value) else move(value)
+        elif hasattr(type(value), "__dataclass_fields__"):
+            value = _move_arrays(value, move)
+        object.__setattr__(twin, name, value)
+    return twin
+
+
+def _leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Arrays and floats of a record and of those in it."""
+    for field in dataclasses.fields(record):
+        name, value = prefix + field.name, getattr(record, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{name}.")
+        elif value is not None and not isinstance(value, (str, int)):
+            yield name, value
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+
+
+def _replace_numbers(record: Any, values: dict[str, Any], check: bool, prefix: str = "") -> Any:
+    """A copy of a record and of those in it, with or without their checks."""
+    twin = object.__new__(type(record))
+    for field in dataclasses.fields(record):
+        name, value = prefix + field.name, getattr(record, field.name)
+        if dataclasses.is_dataclass(value):
+            value = _replace_numbers(value, values, check, f"{name}.")
+        object.__setattr__(twin, field.name, values.get(name, value))
+    if check and hasattr(twin, "__post_init__"):
+        twin.__post_init__()
+    return twin

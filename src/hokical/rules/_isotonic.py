@@ -1,0 +1,206 @@
+"""Isotonic regression as rules: rising functions of log-probabilities, linear between knots.
+
+Log-probabilities are compared as float32, in the fit and here: values that agree to 6e-8 of their
+size are one, so rows that differ by rounding alone count as the ties they are.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical._core.arrays import Array, Namespace, ignore_overflow, to_float64
+from hokical._core.logits import Logits
+from hokical._core.types import FloatArray, IntArray
+from hokical.rules._base import Rule
+from hokical.rules._checks import check_array, check_rising, store_temperature
+from hokical.rules._probabilities import probabilities_and_logs
+
+#: Share of the probability mixed into every fitted value. It keeps classes apart that fall on the
+#: same step, and leaves the probabilities themselves in a row whose fitted values are all 0.
+IDENTITY_SHARE = 1e-9
+#: Classes below the label end at least this share below it: a gap that survives float32.
+GAP = 2.0**-20
+#: Blocks of fewer rows are interpolated for all classes at once, others class by class.
+_MANY_ROWS = 64
+_LOWEST_KEY = float(np.finfo(np.float32).min)
+
+
+def as_key(log_proba: Array, xp: Namespace) -> Array:
+    """Log-probabilities as they are compared, float32; -inf where they are below -3.4e38."""
+    with ignore_overflow(xp):
+        return xp.astype(log_proba, xp.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class PooledIsotonicRule(Rule):
+    """One function for all classes: `values` (k,) at the log-probabilities `knots` (k,).
+
+    Rows are scaled to sum 1 if `normalize`; otherwise each entry is the fitted probability of its class.
+    """
+
+    name: ClassVar[str] = "irm"
+
+    knots: FloatArray
+    values: FloatArray
+    normalize: bool
+
+    def __post_init__(self) -> None:
+        _check_curves(self.knots, self.values)
+        if not isinstance(self.normalize, bool):
+            raise ValueError(f"`normalize` must be True or False; got {self.normalize!r}.")
+
+    def proba(self, logits: Logits) -> Array:
+        proba, log_proba = probabilities_and_logs(logits, 1.0)
+        fitted = _with_identity(self._curve(log_proba, logits), proba, logits)
+        most = logits.at_label(fitted)[:, None] * (1.0 - GAP)
+        if logits.is_numpy:
+            np.minimum(fitted, most, out=fitted, where=logits.margins > 0.0)
+        else:
+            xp = logits.xp
+            fitted = xp.where(logits.margins > 0.0, xp.minimum(fitted, most), fitted)
+        return _sum_to_one(fitted, logits) if self.normalize else fitted
+
+    def _curve(self, log_proba: Array, logits: Logits) -> Array:
+        """The function at log-probabilities (n, classes)."""
+        keys = as_key(log_proba, logits.xp)
+        if logits.is_numpy:
+            return np.interp(keys, self.knots, self.values)
+        xp, size = logits.xp, self.knots.shape[0]
+        x = xp.reshape(to_float64(keys, xp), (-1,))
+        count = xp.searchsorted(self.knots, x, side="right")
+        left, right = xp.clip(count - 1, 0, None), xp.clip(count, None, size - 1)
+        found = _between(self.knots, self.values, left, right, x, xp)
+        return xp.reshape(found, (-1, logits.n_columns))
+
+
+@dataclass(frozen=True, eq=False)
+class ClasswiseIsotonicRule(Rule):
+    """A function for each class, of log-probabilities at `temperature`; rows are scaled to sum 1.
+
+    Class c has the `knots` and `values` from offsets[c] to offsets[c + 1]; `offsets` are
+    (classes + 1,) integers.
+    """
+
+    name: ClassVar[str] = "irova_ts"
+    preserves_labels: ClassVar[bool] = False
+
+    temperature: float
+    knots: FloatArray
+    values: FloatArray
+    offsets: IntArray
+
+    def __post_init__(self) -> None:
+        store_temperature(self)
+        if not isinstance(self.knots, np.ndarray):
+            raise ValueError(f"`knots` must be an array; got {self.knots!r}.")
+        check_array("offsets", self.offsets, (None,), 0, self.knots.size, dtype=np.int64)
+        check_rising("offsets", self.offsets)
+        if self.offsets[0] != 0 or self.offsets[-1] != self.knots.size:
+            raise ValueError(f"`offsets` must go from 0 to the number of knots, {self.knots.size}.")
+        _check_curves(self.knots, self.values, self.offsets[1:-1])
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.offsets.size) - 1
+
+    def proba(self, logits: Logits) -> Array:
+        proba, log_proba = probabilities_and_logs(logits, self.temperature)
+        keys = as_key(log_proba, logits.xp)
+        many = logits.is_numpy and logits.n_rows >= _MANY_ROWS
+        curves = self._by_class(keys) if many else self._curves(keys, logits)
+        return _sum_to_one(_with_identity(curves, proba, logits), logits)
+
+    def _curves(self, keys: Array, logits: Logits) -> Array:
+        """The functions at keys (n, classes), all at once."""
+        xp = logits.xp
+        ends = np.diff(self.offsets)
+        none = xp.zeros_like(keys, dtype=xp.int64)
+        first, size = (
+            xp.reshape(none + logits.from_host(row)[None, :], (-1,))
+            for row in (self.offsets[:-1], ends)
+        )
+        x = xp.reshape(to_float64(keys, xp), (-1,))
+        count = _count_at_most(self.knots, first, size, int(ends.max()), x, xp)
+        left, right = first + xp.clip(count - 1, 0, None), first + xp.minimum(count, size - 1)
+        found = _between(self.knots, self.values, left, right, x, xp)
+        return xp.reshape(found, (-1, logits.n_columns))
+
+    def _by_class(self, keys: NDArray[np.float32]) -> FloatArray:
+        """The same, quicker in NumPy for many rows, to the bit."""
+        out = np.empty(keys.shape)
+        by_class = np.ascontiguousarray(keys.T, dtype=np.float64)
+        for column, (start, stop) in enumerate(pairwise(self.offsets.tolist())):
+            knots, values = self.knots[start:stop], self.values[start:stop]
+            out[:, column] = np.interp(by_class[column], knots, values)
+        return out
+
+
+def _count_at_most(
+    knots: Array, first: Array, size: Array, largest: int, x: Array, xp: Namespace
+) -> Array:
+    """How many of knots[first : first + size], which rise, are at most each number of x (m,).
+
+    `first` and `size` (m,) are integers, sizes from 1 to `largest`. Bisection in steps that are
+    powers of two, the same for all, so that no value decides what is done next.
+    """
+    found = xp.zeros_like(first)
+    step = 1 << (largest.bit_length() - 1)
+    while step:
+        trial = xp.minimum(found + step, size)
+        found = xp.where(xp.take(knots, first + trial - 1) <= x, trial, found)
+        step >>= 1
+    return found
+
+
+def _between(
+    knots: Array, values: Array, left: Array, right: Array, x: Array, xp: Namespace
+) -> Array:
+    """Linear between two neighbouring knots, and constant where they are one, (m,).
+
+    The same operations as `np.interp`, in its order.
+    """
+    start, low = xp.take(values, left), xp.take(knots, left)
+    rise, run = xp.take(values, right) - start, xp.take(knots, right) - low
+    inside = run > 0.0
+    slope = rise / xp.where(inside, run, xp.ones_like(run))
+    return slope * xp.where(inside, x - low, xp.zeros_like(x)) + start
+
+
+def _with_identity(fitted: Array, proba: Array, logits: Logits) -> Array:
+    """A trace of the probability mixed in, and 0 for impossible classes, (n, classes).
+
+    NumPy's `proba` are overwritten.
+    """
+    if not logits.is_numpy:
+        mixed = fitted + IDENTITY_SHARE * (proba - fitted)
+        return logits.xp.where(logits.possible, mixed, logits.xp.zeros_like(mixed))
+    proba -= fitted
+    proba *= IDENTITY_SHARE
+    proba += fitted
+    if not logits.all_possible:
+        proba *= logits.possible
+    return proba
+
+
+def _sum_to_one(fitted: Array, logits: Logits) -> Array:
+    """Rows scaled to sum 1; NumPy's in place."""
+    total = logits.xp.sum(fitted, axis=1, keepdims=True)
+    return np.divide(fitted, total, out=fitted) if logits.is_numpy else fitted / total
+
+
+def _check_curves(knots: FloatArray, values: FloatArray, starts: IntArray | tuple[()] = ()) -> None:
+    """Rising functions, one after the other; all but the first begin at the knots `starts`.
+
+    Knots must be float32 numbers, as keys are: so far apart that no slope can overflow.
+    """
+    check_array("knots", knots, (None,), _LOWEST_KEY, 0.0)
+    check_array("values", values, knots.shape, 0.0, 1.0)
+    within = np.ones(knots.size - 1, np.bool_)
+    within[np.asarray(starts, np.int64) - 1] = False
+    if not (np.diff(knots)[within] > 0.0).all() or not (np.diff(values)[within] >= 0.0).all():
+        raise ValueError("`knots` must rise, and `values` must not fall, within a function.")
+    if (knots != knots.astype(np.float32)).any():
+        raise ValueError("`knots` must be float32 numbers, as log-probabilities are compared.")

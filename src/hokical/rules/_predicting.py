@@ -1,0 +1,45 @@
+"""What a rule says of checked logits: in blocks of rows, in the library and type they came in."""
+
+from typing import Literal
+
+from hokical._core.arrays import Array
+from hokical._core.blocks import by_blocks
+from hokical._core.logits import Logits
+from hokical._core.topk import TopK
+from hokical.rules._base import Rule
+from hokical.rules._probabilities import keep_above_zero
+from hokical.rules._sharing import distribute_remainder
+
+Output = Literal["labels", "confidence", "proba"]
+
+
+def predict_blocks(rule: Rule, what: Output, logits: Logits) -> Array:
+    """Labels (n,), confidence (n,) or probabilities (n, classes), float64 where they are floats."""
+    if what == "labels" and rule.preserves_labels:
+        return logits.labels
+    here = rule.on_device_of(logits)
+    if what == "proba" and isinstance(logits, TopK):
+        return by_blocks(lambda block: _proba_of_best(here, block), logits, logits.n_classes)
+    if what == "proba":
+        return by_blocks(lambda block: keep_above_zero(here.proba(block), block), logits)
+    return by_blocks(getattr(here, what), logits)
+
+
+def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:
+    """`answer` for logits of which nothing is known: NaN for rows that `as_logits` would refuse."""
+    found = predict_blocks(rule, what, logits)
+    if what == "labels":
+        return found
+    xp = logits.xp
+    sound = xp.isfinite(logits.top)
+    return xp.where(sound if what == "confidence" else sound[:, None], found, xp.nan)
+
+
+def _proba_of_best(rule: Rule, logits: TopK) -> Array:
+    """The confidence for the label, the rest as if hidden classes were equals.
+
+    The label's share among these need not be its confidence, the midpoint of two bounds for some.
+    """
+    dense = logits.fill()
+    shared = distribute_remainder(dense, rule.confidence(logits), rule.proba(dense), 1.0)
+    return keep_above_zero(shared, dense)

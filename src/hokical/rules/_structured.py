@@ -1,0 +1,128 @@
+"""Structured scaling as a rule: a conditional logit on smoothed, tempered log-probabilities.
+
+Class k gets the score
+
+    scale_k z_k + bias_k + sum_j cross_kj z_j
+        + shape . [log(1 - p_k), p_k, log(1 - p_k at three times the temperature)],
+
+where p is the softmax of log(softmax(logits) + floor) / temperature and z its logarithm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from hokical._core.arrays import Array
+from hokical._core.logits import Logits
+from hokical._core.types import FloatArray
+from hokical.rules._base import Rule
+from hokical.rules._checks import check_array, store_float, store_temperature
+from hokical.rules._probabilities import log_probabilities, smooth, softmax
+from hokical.stability._gaussian import contract
+
+#: Log-probabilities end about here below the label's: exp(-FARTHEST_BELOW) is still above 0.
+MAX_LOG_RATIO = 700.0
+#: Least probability of another class that the shape terms can tell from 0.
+LEAST_REST = 1e-12
+#: The third shape term is taken at this many temperatures.
+SOFTER = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class StructuredRule(Rule):
+    """`shape` (3,), `scale` and `bias` (classes,), `cross` (classes, classes) or (0, 0) for none.
+
+    `even` is the share of the uniform distribution over the possible classes in the answer.
+    """
+
+    name: ClassVar[str] = "structured"
+    preserves_labels: ClassVar[bool] = False
+
+    floor: float
+    temperature: float
+    shape: FloatArray
+    scale: FloatArray
+    bias: FloatArray
+    cross: FloatArray
+    even: float
+
+    def __post_init__(self) -> None:
+        store_float(self, "floor", 0.0, 1.0)
+        store_temperature(self)
+        check_array("shape", self.shape, (3,))
+        check_array("scale", self.scale, (None,))
+        size = self.scale.shape[0]
+        check_array("bias", self.bias, (size,))
+        without = isinstance(self.cross, np.ndarray) and self.cross.size == 0
+        check_array("cross", self.cross, (0, 0) if without else (size, size))
+        store_float(self, "even", 0.0, 1.0)
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.scale.shape[0])
+
+    def proba(self, logits: Logits) -> Array:
+        return self.proba_from(structured_features(logits, self.floor, self.temperature), logits)
+
+    def proba_from(self, features: tuple[Array, ...], logits: Logits) -> Array:
+        """Probabilities (n, classes) from `structured_features`."""
+        xp = logits.xp
+        z, *shapes = features
+        scores = z * self.scale[None, :] + self.bias[None, :]
+        for place, term in enumerate(shapes):
+            scores = scores + term * self.shape[place]
+        if self.cross.shape[0]:
+            scores = scores + contract(z, xp.permute_dims(self.cross, (1, 0)), xp)
+        return mix_evenly(softmax(scores, logits), self.even, logits)
+
+
+def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
+    """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible classes."""
+    xp = logits.xp
+    uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
+    return (1.0 - even) * proba + even * uniform
+
+
+def structured_features(
+    logits: Logits, floor: Array, temperature: Array
+) -> tuple[Array, Array, Array, Array]:
+    """z and the three shape terms of a block, each (n, classes) and finite.
+
+    An impossible class counts as the least likely of the possible ones: it must say something
+    finite to the others, and its own probability is 0 anyway.
+    """
+    xp = logits.xp
+    smoothed = smooth(log_probabilities(logits), floor, xp)
+    return shape_features(xp.max(smoothed, axis=1, keepdims=True) - smoothed, logits, temperature)
+
+
+def shape_features(
+    below: Array, logits: Logits, temperature: Array
+) -> tuple[Array, Array, Array, Array]:
+    """The same from the distance of log(p + floor) below the label's, (n, classes)."""
+    xp, possible = logits.xp, logits.possible
+    below = xp.where(possible, below, xp.zeros_like(below))
+    below = xp.where(possible, below, xp.max(below, axis=1, keepdims=True))
+    margins = xp.clip(below / temperature, None, MAX_LOG_RATIO)
+    softer = xp.clip(below / (SOFTER * temperature), None, MAX_LOG_RATIO)
+    rivals = xp.astype(possible & ~logits.is_label, xp.float64)
+    p, norm, miss = _softmax_parts(margins, rivals, logits)
+    return -(margins + norm), miss, p, _softmax_parts(softer, rivals, logits)[2]
+
+
+def _softmax_parts(margins: Array, rivals: Array, logits: Logits) -> tuple[Array, Array, Array]:
+    """Probabilities, minus the log of the label's (n, 1), and log(1 - probabilities).
+
+    From margins in temperatures; `rivals` is 1 at possible classes but the label. The label's
+    1 - p is the sum of theirs, which is precise where p is near 1.
+    """
+    xp = logits.xp
+    odds = xp.exp(-margins)
+    rest = xp.sum(odds * rivals, axis=1, keepdims=True)
+    norm, p = xp.log1p(rest), odds / (1.0 + rest)
+    miss = xp.log(1.0 - xp.clip(p, None, 1.0 - LEAST_REST))
+    own = xp.log(xp.clip(rest, LEAST_REST, None)) - norm
+    return p, norm, xp.where(logits.is_label, own, miss)

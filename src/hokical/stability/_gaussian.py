@@ -1,0 +1,222 @@
+"""Exact stability under Gaussian noise, by Chebyshev moments of the margins.
+
+With margins d_i = (top - z_i)/scale >= 0 the stability of the top label is
+
+    gamma = integral phi(u) prod_{i not top} Phi(u + d_i) du.
+
+The log product at a quadrature node u is c(u) . m with the moments m_r = sum_i T_r(t(d_i)) (see
+`tables`). The moments do not depend on u: one pass over the logits of multiply-adds, no table
+look-ups, no scatter, and the work per node no longer grows with the number of classes. Margins
+beyond REACH are clipped, and the series is made to vanish there. The equally spaced rule converges
+exponentially fast. In all, gamma is off by at most 2e-7 up to 1000 classes, 1e-6 at 10,000 and 1e-5
+at 100,000.
+"""
+
+import math
+
+import numpy as np
+
+from hokical._core.accelerate import accelerated
+from hokical._core.arrays import Array, Namespace
+from hokical._core.blocks import by_blocks
+from hokical._core.logits import Logits
+from hokical._core.special import chebyshev_polynomials, constant, log_ndtr
+from hokical._core.types import FloatArray
+from hokical.stability import _tables as tables
+from hokical.stability._tables import DEGREE, NODE_LIMIT, REACH, TAIL_LIMIT, Quadrature, node_step
+
+_ROOT_HALF = math.sqrt(0.5)
+#: The distribution goes through so many arrays of a block again and again: they stay in cache.
+_ARRAYS_AT_ONCE = 4
+#: Rows that BLAS sees at once.
+LANES = 8
+#: Margins, in scales, beyond which the probability to win is 0 in float64.
+_NO_CHANCE = 1e3
+#: Up to so many classes NumPy adds class by class, all rows at once: rows are short loops.
+_SHORT_ROWS = 128
+
+
+@accelerated
+def stability(logits: Logits, scale: Array) -> Array:
+    """gamma of every row, (n,) float64, over the columns alone."""
+    rule = tables.gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes))
+    return by_blocks(
+        lambda block: _gamma(log_products(block, scale, rule), rule, block),
+        logits,
+        _floats_per_row(logits),
+    )
+
+
+def distribution(logits: Logits, scale: Array) -> Array:
+    """pi of every row and class, (n, classes): the probability that the class is the noisy argmax.
+
+    pi_k = G(d_k) with G(d) = integral P(u) phi(u + d)/Phi(u + d) du and P the product over *all*
+    classes. log G is smooth, so each row interpolates it in d and evaluates it at its margins.
+    Beyond REACH it goes on like the probability Phi(-d/sqrt 2) that one far class overtakes one other,
+    which is right to a percent or so unless several classes lead together.
+    """
+    rule = tables.gaussian_quadrature(-TAIL_LIMIT, node_step(logits.n_classes))
+    per_row = max(_ARRAYS_AT_ONCE * logits.n_columns, _floats_per_row(logits))
+    return by_blocks(
+        lambda block: _chances(log_products(block, scale, rule), block, scale), logits, per_row
+    )
+
+
+def stability_and_distribution(logits: Logits, scale: Array) -> tuple[Array, Array]:
+    """Both in one pass over the logits; the same but for rounding."""
+    step = node_step(logits.n_classes)
+    narrow, both = tables.gaussian_quadrature(-NODE_LIMIT, step), tables.joint_quadrature(step)
+    count = narrow.nodes.size
+
+    def work(block: Logits) -> tuple[Array, Array]:
+        logs = log_products(block, scale, both)
+        gamma = _gamma(logs[:, :count], narrow, block)
+        return gamma, _chances(logs[:, count:], block, scale)
+
+    found: tuple[Array, Array] = by_blocks(
+        work, logits, max(_ARRAYS_AT_ONCE * logits.n_columns, 2 * _floats_per_row(logits))
+    )
+    return found
+
+
+def _gamma(logs: Array, rule: Quadrature, logits: Logits) -> Array:
+    """gamma (n,) from the log products (n, K)."""
+    own, weights = (constant(table, logits.values) for table in (rule.own, rule.weights))
+    gamma = logits.xp.sum(logits.xp.exp(logs - own) * weights, axis=1)
+    return logits.xp.clip(gamma, 0.0, 1.0)
+
+
+def _chances(logs: Array, logits: Logits, scale: Array) -> Array:
+    """pi (n, classes) from the log products (n, K) down to -TAIL_LIMIT."""
+    xp, step = logits.xp, node_step(logits.n_classes)
+    hazard, to_powers = (constant(table, logits.values) for table in tables.switch_tables(step))
+    at_points = contract_in_lanes(xp.exp(logs), hazard, xp)
+    powers = contract_in_lanes(xp.log(at_points), to_powers, xp)
+    return chances_from_powers(logits, scale, powers)
+
+
+@accelerated
+def chances_from_powers(logits: Logits, scale: Array, powers: Array) -> Array:
+    """G of every margin, from the powers (n, R + 1) of log G; 0 if impossible; rows sum to 1."""
+    xp = logits.xp
+    margins = xp.clip(logits.margins / scale, None, _NO_CHANCE)
+    near = xp.clip(margins, None, REACH)
+    log_pi = _row_powers(powers, near * (2.0 / REACH) - 1.0, xp)
+    log_pi = _add_beyond(log_pi, margins, xp)
+    if logits.all_possible:
+        pi = np.exp(log_pi, out=log_pi)
+        return np.divide(pi, pi.sum(axis=1, keepdims=True), out=pi)
+    pi = xp.where(logits.possible, xp.exp(log_pi), xp.zeros_like(log_pi))
+    return pi / xp.sum(pi, axis=1, keepdims=True)
+
+
+def _add_beyond(log_pi: Array, margins: Array, xp: Namespace) -> Array:
+    """How log G goes on beyond REACH; NumPy's is changed in place, where it must be."""
+    far = margins > REACH
+    if xp is np and not far.any():
+        return log_pi
+    some = margins[far] if xp is np else margins
+    further = log_ndtr(some * -_ROOT_HALF, xp) - _LOG_OVERTAKE_AT_REACH
+    if xp is not np:
+        return xp.where(far, log_pi + further, log_pi)
+    log_pi[far] += further
+    return log_pi
+
+
+@accelerated
+def log_products(logits: Logits, scale: Array, rule: Quadrature) -> Array:
+    """sum_i log Phi(u + d_i) over all columns at every node of the rule, (n, K)."""
+    moments = chebyshev_moments(logits, 2.0 / (REACH * scale))
+    return contract_in_lanes(moments, constant(rule.series, logits.values), logits.xp)
+
+
+@accelerated
+def chebyshev_moments(logits: Logits, step: Array) -> Array:
+    """sum_i T_r(min(step d_i, 2) - 1) for r = 0 ... R, (n, R + 1)."""
+
+    def work(block: Logits) -> Array:
+        t = block.xp.clip(block.margins * step, None, 2.0) - 1.0
+        return traced_moments(t, block.xp) if block.is_traced else moments_of(t, block.xp)
+
+    return by_blocks(work, logits, DEGREE // 2 * logits.n_columns)
+
+
+def moments_of(t: Array, xp: Namespace) -> Array:
+    """sum_i T_r(t_i) for r = 0 ... R, (n, R + 1), for t (n, classes)."""
+    if xp is np and t.shape[1] <= _SHORT_ROWS:
+        # Of one row NumPy would add the classes in another order than of several.
+        rows = t if t.shape[0] > 1 else np.concatenate([t, t])
+        return moments_by_class(np.ascontiguousarray(rows.T))[:, : t.shape[0]].T
+    sums = xp.sum(chebyshev_polynomials(t, DEGREE, xp), axis=2)
+    return xp.permute_dims(sums, (1, 0))
+
+
+def moments_by_class(t: FloatArray) -> FloatArray:
+    """The same for NumPy, (R + 1, n), for t (classes, n).
+
+    T_(h + r) = 2 T_h T_r - T_(h - r) for the upper half.
+    """
+    terms = chebyshev_polynomials(t, DEGREE // 2, np)
+    found = np.empty((DEGREE + 1, t.shape[1]))
+    low, high = found[: DEGREE // 2 + 1], found[DEGREE // 2 + 1 :]
+    np.add.reduce(terms, axis=1, out=low)
+    np.add.reduce(terms[1:] * (2.0 * terms[-1]), axis=1, out=high)
+    high -= low[-2::-1]
+    return found
+
+
+def traced_moments(t: Array, xp: Namespace) -> Array:
+    """sum_i T_r(t_i), (n, R + 1), without stacks of arrays, which runtimes would write out.
+
+    Half of the polynomials are enough, for T_(h + r) = 2 T_h T_r - T_(h - r).
+    """
+    half, twice = DEGREE // 2, 2.0 * t
+    terms = [t, twice * t - 1.0]
+    while len(terms) < half:
+        terms.append(twice * terms[-1] - terms[-2])
+    low = [xp.sum(term, axis=1, keepdims=True) for term in terms]
+    low = [0.0 * low[0] + float(t.shape[1]), *low]
+    products = [xp.sum(terms[-1] * term, axis=1, keepdims=True) for term in terms]
+    high = 2.0 * xp.concat(products, axis=1) - xp.concat(low[half - 1 :: -1], axis=1)
+    return xp.concat([*low, high], axis=1)
+
+
+def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
+    """rows (n, p) times matrix (p, q). NumPy's BLAS would sum in an order that depends on n."""
+    if xp is np:
+        return np.einsum("np,pq->nq", rows, matrix)
+    return xp.matmul(rows, matrix)
+
+
+def contract_in_lanes(rows: Array, table: Array, xp: Namespace) -> Array:
+    """`contract` with a small table: BLAS gets LANES rows at a time, whatever the batch."""
+    if xp is not np:
+        return xp.matmul(rows, table)
+    n, p = rows.shape
+    whole = rows if n % LANES == 0 else np.concatenate([rows, np.zeros((-n % LANES, p))])
+    return np.matmul(whole.reshape(-1, LANES, p), table).reshape(-1, table.shape[1])[:n]
+
+
+def _row_powers(coefficients: Array, t: Array, xp: Namespace) -> Array:
+    """sum_j T_j(t) P_j(T_4(t)), (n, classes), from powers (n, R + 1) (Horner)."""
+    second = 2.0 * t * t - 1.0
+    fourth = 2.0 * second * second - 1.0
+    parts = []
+    for first, end in tables.POWER_PARTS:
+        value = coefficients[:, end - 1 : end] * fourth
+        for k in range(end - 2, first, -1):
+            c = coefficients[:, k : k + 1]
+            if xp is np:
+                np.multiply(np.add(value, c, out=value), fourth, out=value)
+            else:
+                value = (value + c) * fourth
+        parts.append(value + coefficients[:, first : first + 1])
+    return parts[0] + t * (parts[1] + (2.0 * second - 1.0) * parts[3]) + second * parts[2]
+
+
+def _floats_per_row(logits: Logits) -> int:
+    nodes = tables.gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes)).nodes
+    return max(logits.n_columns, 2 * nodes.size)
+
+
+_LOG_OVERTAKE_AT_REACH = float(log_ndtr(np.array(-REACH * _ROOT_HALF), np))

@@ -1,0 +1,113 @@
+"""Fits on data that do not fit into memory: a checkpoint, a progress bar, chunks that come once."""
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hokical._core.version import VERSION
+from hokical.calibrators._base import BaseCalibrator
+from hokical.calibrators._hoki import Hoki
+from hokical.io._checkpoint import Journal
+from hokical.io._opening import as_source
+from hokical.io._sources import ChunkSource, spool_chunks
+from hokical.streams._partition import StreamedPartition, report_files
+
+Estimator = TypeVar("Estimator", bound=BaseCalibrator)
+Location = str | os.PathLike[str]
+
+
+def fit(
+    calibrator: Estimator,
+    source: Any,
+    *,
+    checkpoint: Location | None = None,
+    every: float = 0.0,
+    spool: bool = False,
+    progress: bool | None = None,
+) -> Estimator:
+    """Fit a calibrator on a source, and return it; with a checkpoint, a killed fit can go on.
+
+    Parameters
+    ----------
+    calibrator : estimator
+        Of any method; the same object is returned, fitted.
+    source : ChunkSource, path, pyarrow Dataset or Table, or chunks
+        Chunks are (logits, labels) or (logits, labels, sample_weight), in a sequence, an iterator,
+        or a function that returns one. See `from_arrays`, `from_chunks` and `open_source`.
+    checkpoint : folder, optional
+        If it has a checkpoint of the same fit, the fit goes on from there and ends with the same
+        numbers, to the bit; one of another fit (other parameters, other data) is refused. Files
+        are compared by size and time, and rows of functions and iterators by their hashes, for
+        which they are read once more. One process can use it at a time. Delete it in the end.
+    every : float
+        Seconds between two writes of the checkpoint. 0 writes after every block of about 30 MB, so
+        at most one block is lost (a pass for `profile`, all for methods that gather).
+    spool : bool
+        Keep the chunks of an iterator in a temporary file, for methods that need several passes.
+        Needs as much disk as the chunks have bytes.
+    progress : bool, optional
+        Show a progress bar for every pass; None shows one on a terminal once a second has passed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical.calibrators import make
+    >>> from hokical.streams import fit
+    >>> def batches():
+    ...     for seed in range(4):
+    ...         rng = np.random.default_rng(seed)
+    ...         logits = rng.normal(size=(500, 3))
+    ...         yield 2 * logits, np.argmax(logits + rng.gumbel(size=(500, 3)), axis=1)
+    >>> round(fit(make("temps"), batches(), spool=True).temperature_)
+    2
+    """
+    chunks = as_source(source)
+    if checkpoint is not None and spool:
+        raise ValueError(
+            "`checkpoint` and `spool` exclude each other: what was spooled is lost with the "
+            "process. Write the chunks to files and give those."
+        )
+    spooled = spool_chunks(chunks) if spool and not chunks.repeatable else nullcontext(chunks)
+    with spooled as kept:
+        noted = (
+            nullcontext() if checkpoint is None else _journal(calibrator, kept, checkpoint, every)
+        )
+        with noted as journal, report_files(kept):
+            partition = StreamedPartition(kept, journal=journal, progress=progress)
+            if journal is not None:
+                journal.compare_rows()
+            calibrator.fit_partition(partition)
+    if not chunks.independent:  # they prove nothing about new examples
+        calibrator.fit_scores_ = calibrator.neighbours_ = None
+    return calibrator
+
+
+def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) -> Hoki:
+    """Add the examples of a source to a fitted `Hoki`: equal to one fit on all of them."""
+    chunks = as_source(source)
+    calibrator.partial_fit_partition(StreamedPartition(chunks, progress=progress))
+    if not chunks.independent:
+        calibrator.fit_scores_ = calibrator.neighbours_ = None
+    return calibrator
+
+
+def _journal(
+    calibrator: BaseCalibrator, source: ChunkSource, folder: Location, every: float
+) -> AbstractContextManager[Journal]:
+    if not every >= 0.0:
+        raise ValueError(f"`every` must be a number of seconds, 0 or more; got {every!r}.")
+    parameters = calibrator.get_params(deep=False)
+    seed, drawn = parameters.get("random_state", 0), parameters.get("draws", 0) is not None
+    if drawn and not isinstance(seed, (int, np.integer)):
+        raise ValueError(
+            "`random_state` must be an integer for a fit with a checkpoint, so that the same noise "
+            f"is drawn again; got {seed!r}."
+        )
+    identity = {
+        "calibrator": type(calibrator).__name__,
+        "parameters": {name: repr(value) for name, value in sorted(parameters.items())},
+        "version": VERSION,
+    }
+    return Journal.open(folder, source, identity, every=every)
