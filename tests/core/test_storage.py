@@ -12,7 +12,12 @@ import pytest
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform, load
 from hokical._core.files import write_text_atomically
-from hokical._core.storage import CalibratorFileError, fingerprint
+from hokical._core.storage import (
+    CalibratorFileError,
+    fingerprint,
+    read_document,
+    write_document,
+)
 
 
 @pytest.fixture
@@ -194,3 +199,22 @@ def test_saving_before_fitting_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError):
         Hoki().save(tmp_path / "cal.json")
     assert not (tmp_path / "cal.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"format_version": 2', '"format_version": 2, "extra": 1e999', "no float64 can hold"),
+        (
+            '"format_version": 2',
+            '"format_version": 2, "format_version": 2',
+            "'format_version' twice",
+        ),
+    ],
+)
+def test_numbers_out_of_range_and_keys_twice_are_refused(tmp_path, old, new, message) -> None:
+    path = tmp_path / "c.json"
+    write_document(path, {"x": 1.0})
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(CalibratorFileError, match=message):
+        read_document(path)

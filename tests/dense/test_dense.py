@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from hokical import Hoki, load
 from hokical.calibrators import CalibratorFileError, make
 from hokical.dense import Dense, from_dense, open_dense
-from hokical.dense._sources import without_witnesses
+from hokical.dense._batches import without_witnesses
 from hokical.io import _chunks as chunks
 from hokical.stability._noise import Gaussian, Uniform
 from hokical.streams import evaluate, from_arrays

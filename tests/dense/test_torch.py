@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hokical import Hoki
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.dense._sources import without_witnesses
+from hokical.dense._batches import without_witnesses
 from hokical.io import _chunks as chunks
 from hokical.stability._noise import Gaussian, Gumbel
 from hokical.streams._partition import StreamedPartition

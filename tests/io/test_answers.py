@@ -126,3 +126,15 @@ def test_samples_of_lm_eval(tmp_path: Path) -> None:
     assert logits[1].tolist() == [-3.5, -1.5, -np.inf]
     with pytest.raises(ValueError, match="multiple-choice sample in entry 0"):
         read_lm_eval([{"target": "4", "filtered_resps": [["forty-two"]]}])
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        ({"target": "42", "filtered_resps": ["42"]}, "generation task.*`read_logprobs`"),
+        ({"target": "7", "filtered_resps": [["-1", "x"], ["-2", "y"]]}, "7 is none of its 2"),
+    ],
+)
+def test_samples_without_choices_are_refused(sample: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_lm_eval([sample])

@@ -76,8 +76,14 @@ BAD: dict[str, tuple[bytes, str]] = {
     "NaN": (npz_of(logits=NAN, labels=Y), "NaN in row 2, column 1"),
     "infinite": (npz_of(logits=X + np.inf, labels=Y), r"\+inf in row 0"),
     "csv header only": (b"logit_0,logit_1,label\n", "0 rows"),
-    "csv ragged": (b"a,b,label\n1,2,0\n1,2\n", "columns changed"),
-    "csv long row": (b"a,b,label\n1,2,0\n1,2,0,9\n", "columns changed"),
+    "csv ragged": (
+        b"a,b,label\n1,2,0\n1,2\n",
+        "expected 3 cells in a row, as in the first; found [24] in row 1",
+    ),
+    "csv long row": (
+        b"a,b,label\n1,2,0\n1,2,0,9\n",
+        "expected 3 cells in a row, as in the first; found [24] in row 1",
+    ),
     "csv words": (b"a,b,label\n1,2,0\n1,x,0\n", "row 1, column `b`; found 'x'"),
     "csv gap": (b"a,b,label\n1,,0\n", "row 0, column `b`; found an empty cell"),
     "csv twice": (b"a,a,label\n1,2,0\n", "`a` twice"),

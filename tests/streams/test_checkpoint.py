@@ -105,7 +105,7 @@ def test_other_fits_are_refused(examples, tmp_path: Path) -> None:
         (Hoki(noise=Gaussian(4.0)), from_arrays(logits + 1, labels), "its first rows was"),
         (Hoki(noise=Gaussian(4.0)), from_arrays(logits[:-1], labels[:-1]), "its source was"),
     ):
-        with pytest.raises(CheckpointError, match=f"belongs to another fit: {words}"):
+        with pytest.raises(CheckpointError, match=f"belongs to other work: {words}"):
             fit(cal, other, checkpoint=tmp_path / "c")
 
 
@@ -164,7 +164,7 @@ def test_rows_that_changed_late_are_refused(examples, tmp_path: Path, give) -> N
     shorter = examples[0][:-1], examples[1][:-1]
     longer = tuple(np.concatenate([part, part[:1]]) for part in examples)
     for other in (changed_late(examples), shorter, longer):
-        with pytest.raises(CheckpointError, match=r"rows from|belongs to another fit"):
+        with pytest.raises(CheckpointError, match=r"rows from|belongs to other work"):
             fit(cal, give(other), checkpoint=tmp_path / "c")
     fit(cal, give(examples), checkpoint=tmp_path / "c")
 
@@ -188,7 +188,7 @@ def test_label_files_that_changed_are_refused(examples, tmp_path: Path, dtype) -
     late = examples[1].copy()
     late[3000:] = 0
     np.save(tmp_path / "labels.npy", late.astype(dtype))
-    with pytest.raises(CheckpointError, match="belongs to another fit: its source was"):
+    with pytest.raises(CheckpointError, match="belongs to other work: its source was"):
         fit(make("temps"), str(tmp_path / "logits.npy"), checkpoint=tmp_path / "c")
 
 
@@ -202,7 +202,7 @@ def test_zarr_stores_that_changed_are_refused(examples, tmp_path: Path, in_memor
     fit(make("temps"), source, checkpoint=tmp_path / "c")
     fit(make("temps"), source, checkpoint=tmp_path / "c")
     group["labels"][3999] = (examples[1][3999] + 1) % 5
-    with pytest.raises(CheckpointError, match="belongs to another fit: its source was"):
+    with pytest.raises(CheckpointError, match="belongs to other work: its source was"):
         fit(make("temps"), source, checkpoint=tmp_path / "c")
 
 

@@ -62,7 +62,7 @@ def test_a_killed_writer_goes_on(examples, calibrator, what, tmp_path) -> None:
         try:
             predict_to(calibrator, source, tmp_path / "out.npy", what=what)
         except Stopped:
-            with (tmp_path / "out.npy.part").open("ab") as part:
+            with (tmp_path / "out.npy.part" / "values.npy").open("ab") as part:
                 part.write(b"half a row")  # what a crash may leave behind
     assert calls == 4
     assert_array_equal(
@@ -73,7 +73,7 @@ def test_a_killed_writer_goes_on(examples, calibrator, what, tmp_path) -> None:
 def test_going_on_with_something_else_is_refused(examples, calibrator, tmp_path) -> None:
     with pytest.raises(Stopped):
         predict_to(calibrator, batches(examples, [5]), tmp_path / "out.npy")
-    with pytest.raises(CheckpointError, match="another calibrator or other data"):
+    with pytest.raises(CheckpointError, match=r"belongs to other work: its calibrator|first rows"):
         predict_to(calibrator, from_arrays(examples[0] + 1.0), tmp_path / "out.npy")
 
 
@@ -186,33 +186,38 @@ def test_a_part_that_is_shorter_than_its_note_is_begun_anew(
 ) -> None:
     path = tmp_path / "out.npy"
     cut_short(examples, calibrator, path)
-    with (tmp_path / "out.npy.part").open("r+b") as part:
+    with (tmp_path / "out.npy.part" / "values.npy").open("r+b") as part:
         part.truncate(left)
     predict_to(calibrator, batches(examples, []), path)
     assert_array_equal(np.load(path), calibrator.predict_confidence(examples[0]))
 
 
-def test_a_note_without_its_part_vouches_for_nothing(examples, calibrator, tmp_path) -> None:
-    path, note = tmp_path / "out.npy", tmp_path / "out.npy.part.json"
+def test_a_note_without_its_results_vouches_for_nothing(examples, calibrator, tmp_path) -> None:
+    path, folder = tmp_path / "out.npy", tmp_path / "out.npy.part"
     cut_short(examples, calibrator, path)
-    (tmp_path / "out.npy.part").unlink()  # as after a kill between two steps of the end
-    with pytest.raises(Stopped):
-        predict_to(calibrator, batches(examples, [1]), path)
-    with pytest.raises(Stopped):
-        predict_to(calibrator, batches(examples, [2]), path)
-    assert not note.exists()
-    (tmp_path / ".out.npy.part.json.0123456789ab").write_text("{")
+    (folder / "values.npy").unlink()  # as after a kill between two steps of the end
+    other = from_arrays(examples[0] + 1.0)
+    predict_to(calibrator, other, path)
+    assert_array_equal(np.load(path), calibrator.predict_confidence(examples[0] + 1.0))
+    cut_short(examples, calibrator, path)
+    (folder / ".running.npz.0123456789ab").write_text("{")
     predict_to(calibrator, batches(examples, []), path)
     assert_array_equal(np.load(path), calibrator.predict_confidence(examples[0]))
     assert [found.name for found in tmp_path.iterdir()] == ["out.npy"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": "x", "identity": 1}', "7"])
-def test_a_damaged_note_is_said(examples, calibrator, tmp_path, text) -> None:
+@pytest.mark.parametrize(("name", "text"), [("about.json", "{"), ("running.npz", "no")])
+def test_a_damaged_note_is_said(examples, calibrator, tmp_path, name, text) -> None:
     cut_short(examples, calibrator, tmp_path / "out.npy")
-    (tmp_path / "out.npy.part.json").write_text(text)
-    with pytest.raises(CheckpointError, match=r"part\.json, which .*out\.npy\.part is, cannot be"):
+    (tmp_path / "out.npy.part" / name).write_text(text)
+    with pytest.raises(CheckpointError, match=rf"out\.npy\.part.{name} cannot be read"):
         predict_to(calibrator, batches(examples, []), tmp_path / "out.npy")
+
+
+def test_what_an_earlier_version_left_is_named(examples, calibrator, tmp_path) -> None:
+    (tmp_path / "out.npy.part").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"out\.npy\.part is a file, .* or delete it"):
+        predict_to(calibrator, from_arrays(examples[0]), tmp_path / "out.npy")
 
 
 def test_rows_that_changed_before_the_crash_are_refused(examples, calibrator, tmp_path) -> None:

@@ -12,13 +12,16 @@ from hokical._core.blocks import per_row
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
 from hokical._core.types import FloatArray
+from hokical._core.warn import FitDataWarning, warn_user
 
 #: What a probability of 0 means: a class that is very unlikely, or one that cannot be.
 Zeros = Literal["unlikely", "impossible"]
 #: The logit of a probability of 0 that is "unlikely": the log of the smallest positive float64.
 LOG_ZERO = -744.4400719213812
-#: Rows of rounded probabilities may sum to 1 within this.
-_SUM_SLACK = 1e-3
+#: Rows of probabilities that were rounded to two digits or more sum to 1 within this.
+_SUM_SLACK = 5e-2
+#: Sums that are taken for 1 as they are: up to the precision of float16.
+_SUM_ERROR = 1e-2
 
 
 def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray:
@@ -86,6 +89,7 @@ def from_probabilities(
             f"`{name}` must be (n, classes) with at least one row and two classes, or (n,) for "
             f"class 1 of two; got shape {array.shape}."
         )
+    proba = _undo_rounding(proba, name)
     check_probability_rows(proba, name, remedy="If these are logits, use them as they are.")
     proba = np.minimum(proba, 1.0)
     with np.errstate(divide="ignore"):
@@ -97,6 +101,33 @@ def from_probabilities(
     rows = np.flatnonzero(logits.argmax(axis=1) != label)
     logits[rows, label[rows]] = np.nextafter(logits[rows, label[rows]], np.inf)
     return logits
+
+
+def _undo_rounding(proba: FloatArray, name: str) -> FloatArray:
+    """Rows whose sum differs from 1 no more than rounding explains, divided by it; and say so.
+
+    A number of `digits` digits is off by half of the last at most.
+    """
+    sums = proba.sum(axis=1)
+    off = np.abs(sums - 1.0) > _SUM_ERROR
+    if not off.any() or not np.all((proba >= 0.0) & (proba <= 1.0)):
+        return proba
+    for digits in (2, 3, 4):
+        step = 10.0**-digits
+        if np.abs(proba - np.rint(proba / step) * step).max() < 1e-9:
+            slack = 0.5 * step * np.where(sums > 1.0, (proba > 0.0).sum(axis=1), proba.shape[1])
+            rounded = off & (np.abs(sums - 1.0) <= np.minimum(slack, 2 * _SUM_SLACK) + 1e-9)
+            break
+    else:
+        return proba
+    if rounded.any():
+        low, high = sums[rounded].min(), sums[rounded].max()
+        warn_user(
+            f"`{name}` are rounded to {digits} digits: {rounded.sum():,} of {len(sums):,} rows sum "
+            f"to {low:.6g} - {high:.6g} and were divided by their sum. More digits are better.",
+            FitDataWarning,
+        )
+    return np.where(rounded[:, None], proba / np.where(rounded, sums, 1.0)[:, None], proba)
 
 
 def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
@@ -144,7 +175,7 @@ def check_probability_rows(
             f"column {column}. {remedy}"
         )
     sums = proba.sum(axis=1)
-    off = np.abs(sums - 1.0) > 1e-2
+    off = np.abs(sums - 1.0) > _SUM_ERROR
     if off.any():
         row = int(np.argmax(off))
         raise ValueError(

@@ -85,7 +85,13 @@ def read_document(
             f"({document.get('library_version', 'unknown')})."
         )
     stored = document.pop("checksum", None)
-    if stored != _checksum(document):
+    try:
+        found = _checksum(document)
+    except ValueError as error:
+        raise CalibratorFileError(
+            f"{path} holds a number that no float64 can hold: it was edited or damaged."
+        ) from error
+    if stored != found:
         raise CalibratorFileError(
             f"{path} does not match its checksum: it was edited or damaged. Save it again."
         )
@@ -106,7 +112,9 @@ def fingerprint(body: dict[str, Any]) -> str:
 def _parse(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         text = Path(path).read_text(encoding="utf-8")
-        document = json.loads(text, parse_constant=_refuse_constant)
+        document = json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins
+        )
     except (ValueError, RecursionError) as error:
         raise CalibratorFileError(
             f"{path} is not a hokical calibrator file, or it was cut short: {error}"
@@ -114,6 +122,15 @@ def _parse(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise CalibratorFileError(f"{path} is not a hokical calibrator file.")
     return document
+
+
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are all different; of two values one would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key in found if [name for name, _ in pairs].count(key) > 1)
+        raise ValueError(f"it has {twice!r} twice")
+    return found
 
 
 def _refuse_constant(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,12 @@ import numpy as np
 import typer
 
 import hokical
+from hokical._core.logits import Logits
 from hokical._core.progress import track
 from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.show import DASH, check_options, show_result, spinner
+from hokical.cli.inputs import check_arrays, dense_options, in_many_files, load_dense, load_examples
+from hokical.cli.show import DASH, check_options, say, show_result, spinner
 
 #: Logits that are worked on between two steps of the progress bar.
 _PART_SIZE = 1 << 21
@@ -24,6 +27,7 @@ _NOT_CERTIFIED = (
 )
 
 
+@opt.reads(opt.Part.test, without=("labels", "label_column"))
 def apply(
     calibrator: opt.CalibratorFile,
     logits: Annotated[
@@ -32,6 +36,7 @@ def apply(
     output: Annotated[
         Path, opt.text("A .csv, .csv.gz, .parquet, .npz; a folder for a folder.", "-o", "--output")
     ],
+    given: opt.Input,
     proba: Annotated[bool, opt.text("Also write all probabilities.", "--proba")] = False,
     keep: Annotated[
         str | None,
@@ -41,17 +46,13 @@ def apply(
         float | None,
         opt.text("Also write `accepted`: labels with at most this error rate, e.g. 0.05."),
     ] = None,
-    delta: Annotated[float, opt.text("With --risk: chance that the error rate is larger.")] = 0.1,
+    delta: Annotated[
+        float | None,
+        opt.text("With --risk: probability that the error rate is larger.", show_default="0.1"),
+    ] = None,
     scheduler: Annotated[
         str | None, opt.text("For a folder: address of a Dask scheduler, e.g. tcp://host:8786.")
     ] = None,
-    probabilities: opt.Scores = None,
-    zeros: opt.Zeros = None,
-    binary_score: opt.BinaryScore = None,
-    classes: opt.Classes = None,
-    split: opt.Split = opt.Part.test,
-    class_axis: opt.ClassAxis = None,
-    ignore_label: opt.IgnoreLabel = None,
     as_json: opt.Json = False,
 ) -> None:
     """Write the predicted labels and their confidence for new logits.
@@ -67,54 +68,65 @@ def apply(
     classes. Labels are not read, so --ignore-label changes nothing. Where an
     array `mask` is 0, results are -1 and NaN.
     """
-    dense = data.dense_options(logits, class_axis, ignore_label, scheduler=scheduler)
-    in_parts = dense is None and (scheduler is not None or data.in_many_files(logits))
+    if delta is not None and risk is None:
+        raise typer.BadParameter("only goes with --risk.", param_hint="--delta")
+    dense = dense_options(logits, given, scheduler=scheduler)
+    in_parts = dense is None and (scheduler is not None or in_many_files(logits))
     if in_parts and (risk is not None or keep is not None):
         raise typer.BadParameter("--risk and --keep work on one file, not on a folder.")
     fitted = data.load_calibrator(calibrator)
-    scores = (probabilities, binary_score, classes, zeros, keep)
-    wanted = data.choose_scores(*scores, fitted=fitted, dense=dense, in_parts=in_parts)
+    wanted = data.choose_scores(given, keep, fitted=fitted, in_parts=in_parts)
     if in_parts:
-        options: dict[str, Any] = {"split": split.literal, "classes": wanted.classes}
-        task = hokical.streams.PartTask(fitted, proba=proba, **options)
+        task = hokical.streams.PartTask(
+            fitted, proba=proba, split=given.split.literal, classes=wanted.classes
+        )
         _apply_to_parts(task, logits, output, scheduler, as_json)
         return
     suffix = ".npz" if dense else (".npz", *hokical.io._writing.TABLES)
     hokical.io.check_output(output, suffix=suffix)
-    model: hokical.Calibrator | hokical.Dense = fitted
-    if dense is None:
-        examples = data.load_examples(
-            logits, split, need_labels=False, fitted_by=fitted, wanted=wanted
-        )
-        rows = examples.logits
-        data.warn_of_probabilities(rows, logits, wanted)
-        if risk is not None:
-            data.warn_of_own_examples(fitted, logits, examples.part, rows)
-        step = max(_PART_SIZE // rows.n_columns, 1)
-        starts = range(0, rows.n_rows, step)
-        given: list[dict[str, Any]] = [{"logits": rows.part(slice(i, i + step))} for i in starts]
+    promise = {} if risk is None else {"risk": risk, "delta": 0.1 if delta is None else delta}
+    with check_options("--risk / --delta"):  # with logits that are not to blame
+        if promise and dense and fitted.held_out_scores_ is None:
+            raise ValueError(_NOT_CERTIFIED)
+        if promise:
+            fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)), **promise)
+    if dense:
+        part, predict = _open_maps(logits, given, hokical.Dense(fitted, **dense))
+        rows, unit = None, "positions"
     else:
-        if risk is not None and fitted.held_out_scores_ is None:
-            raise typer.BadParameter(_NOT_CERTIFIED, param_hint="--risk")
-        arrays, part = data.load_dense(logits, split, need_labels=False)
-        if risk is not None:
-            data.warn_of_own_examples(fitted, logits, part)
-        given = [{name: arrays[name] for name in ("logits", "mask") if name in arrays}]
-        model = hokical.Dense(fitted, **dense)
-    if risk is not None:
-        with check_options("--risk / --delta"):  # with logits that are not to blame
-            fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)), risk=risk, delta=delta)
-    check = nullcontext() if dense is None else data.check_arrays(logits)
-    with spinner(f"Applying {fitted.name}") if dense else nullcontext(), check:
-        promise = {} if risk is None else {"risk": risk, "delta": delta}
-        results, facts = _predict(model, given, proba, promise)
-        columns = results if dense else _columns(results, examples, output.suffix == ".npz")
-        hokical.io.write_table(output, columns)
+        examples = load_examples(logits, given, wanted, need_labels=False, fitted_by=fitted)
+        data.warn_of_probabilities(examples.logits, logits, wanted)
+        part, rows, unit = examples.part, examples.logits, "examples"
+        predict = partial(_predict, fitted, _cut(examples.logits))
+    if promise:
+        data.warn_of_own_examples(fitted, logits, part, rows)
+    results, facts = predict(proba, promise)
+    columns = results if dense else _columns(results, examples, output.suffix == ".npz")
+    marked = hokical.io.write_table(output, columns)
+    if marked:
+        say(f"{marked:,} cells of text that a spreadsheet would run begin with ' in {output}.")
     confidence = results["confidence"][~np.isnan(results["confidence"])]  # NaN: masked
     facts = {"arrays": list(columns), **facts}
-    unit = "examples" if dense is None else "positions"
     mean = float(confidence.mean()) if confidence.size else float("nan")
     _show(fitted.name, output, {"examples": confidence.size, "mean": mean, **facts}, as_json, unit)
+
+
+def _cut(rows: Logits) -> list[dict[str, Any]]:
+    """Rows in parts between which the progress bar steps."""
+    step = max(_PART_SIZE // rows.n_columns, 1)
+    return [{"logits": rows.part(slice(i, i + step))} for i in range(0, rows.n_rows, step)]
+
+
+def _open_maps(path: Path, given: opt.Input, model: hokical.Dense) -> tuple[str | None, Any]:
+    """The part of a file of maps, and a function that predicts them."""
+    arrays, part = load_dense(path, given, need_labels=False)
+    chosen = [{name: arrays[name] for name in ("logits", "mask") if name in arrays}]
+
+    def predict(proba: bool, promise: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        with spinner(f"Applying {model.fitted_calibrator().name}"), check_arrays(path):
+            return _predict(model, chosen, proba, promise)
+
+    return part, predict
 
 
 def _columns(
@@ -128,6 +140,8 @@ def _columns(
         vectors = added.pop("probabilities", np.empty((0, 0)))
         added |= {f"probability_{names[k]}": column for k, column in enumerate(vectors.T)}
     kept = {(f"input_{n}" if n in added else n): column for n, column in examples.kept.items()}
+    for name in set(examples.kept) - set(kept):
+        say(f"The column `{name}` of the input is called `input_{name}`, beside the new one.")
     return kept | added
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -14,7 +15,8 @@ from rich.table import Table
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.data import check_method, choose_scores, load_examples
+from hokical.cli.data import check_method, choose_scores, make_method
+from hokical.cli.inputs import load_examples
 from hokical.cli.options import Json
 from hokical.cli.show import interval, new_table, say, show_json, show_table, spinner, stdout, warn
 from hokical.demo import DEMO_CLASSES, demo_logits
@@ -29,12 +31,18 @@ _MOST_CLASSES = 10
 _SIGNS = {"better": "<", "worse": ">", "no clear difference": "=", "unknown": "?"}
 
 
+@opt.reads(without=("labels", "split", *opt.MAPS))
 def compare(
     val: opt.Validation,
+    given: opt.Input,
     test: Annotated[
         Path | None, opt.argument("[TEST]", "Test data; if omitted, VAL must hold both parts.")
     ] = None,
     methods: Annotated[str, opt.text("all, or names of `hokical methods`: hoki,temps.")] = "all",
+    settings: Annotated[
+        list[str] | None,
+        opt.text("An option: hoki.n_bins=20; repeatable.", "--set", metavar="M.K=V"),
+    ] = None,
     subject: Annotated[
         str | None, opt.method("Method that the headline is about and others are compared with.")
     ] = None,
@@ -45,10 +53,6 @@ def compare(
     seed: opt.Seed = 0,
     val_labels: Annotated[Path | None, opt.text("File with VAL's labels.")] = None,
     test_labels: Annotated[Path | None, opt.text("File with TEST's labels.")] = None,
-    probabilities: opt.Probabilities = False,
-    zeros: opt.Zeros = None,
-    binary_score: opt.BinaryScore = None,
-    classes: opt.Classes = None,
     as_json: opt.Json = False,
 ) -> None:
     """Fit methods on VAL and compare them on TEST."""
@@ -61,13 +65,15 @@ def compare(
         names = list(dict.fromkeys(["uncalibrated", *asked, *([subject] if subject else [])]))
     if report is not None:
         hokical.io.check_output(report)
-    wanted = choose_scores(probabilities, binary_score, classes, zeros)
-    fitted_on = load_examples(val, opt.Part.val, val_labels, wanted=wanted)
+    entrants = _with_settings(names, settings or [], seed)
+    wanted = choose_scores(given)
+    fitted_on = load_examples(val, replace(given, labels=val_labels), wanted)
     if test is None and fitted_on.part is None:
         raise typer.BadParameter(
             f"{val} holds one set; pass TEST, data that nothing was fitted on."
         )
-    tested_on = load_examples(test or val, opt.Part.test, test_labels, wanted=wanted)
+    given = replace(given, labels=test_labels, split=opt.Part.test)
+    tested_on = load_examples(test or val, given, wanted)
     widths = [examples.logits.n_classes for examples in (fitted_on, tested_on)]
     if widths[0] != widths[1]:
         raise typer.BadParameter(
@@ -76,7 +82,7 @@ def compare(
     found = hokical.compare(
         fitted_on.pair,
         tested_on.pair,
-        names,
+        entrants,
         subject=subject,
         title=title,
         data_names=(val.name, (test or val).name),
@@ -89,6 +95,19 @@ def compare(
     heading = title or f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
     printed = "json" if as_json else form.value
     show_comparison(found, heading, report, printed)
+
+
+def _with_settings(names: list[str] | None, settings: list[str], seed: int) -> Any:
+    """The methods by name, those with options as calibrators."""
+    chosen: dict[str, list[str]] = {}
+    for setting in settings:
+        name, _, option = setting.partition(".")
+        chosen.setdefault(check_method(name), []).append(option)
+    if not chosen:
+        return names
+    made = {name: make_method(name, seed, options) for name, options in chosen.items()}
+    known = names or hokical.calibrators.methods_from_logits()
+    return {name: made.get(name, name) for name in dict.fromkeys([*known, *made])}
 
 
 def demo(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import ast
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,97 +12,83 @@ import typer
 import hokical
 from hokical._core.conversion import look_like_probabilities
 from hokical._core.logits import Logits
-from hokical.cli.options import Part, Zero
-from hokical.cli.show import say, spinner, warn
+from hokical.cli.options import Input, Missing, Zero
+from hokical.cli.show import check_options, say, warn
 
 #: What `fit` stores beside a calibrator, each where it is known.
 _METADATA = {
     "examples": int, "accuracy": float, "classes": list, "scores": str, "binary_score": str,
-    "zeros": str, "data": str,
+    "zeros": str, "data": str, "score_columns": str,
 }  # fmt: skip
 
 
-def load_examples(
-    path: Path,
-    part: Part,
-    labels: Path | None = None,
-    *,
-    weighted: bool = False,
-    wanted: hokical.io.Wanted | None = None,
-    **options: Any,
-) -> hokical.io.LabelledRows:
-    """Logits and labels of a file, with a message about the part used, and about weights."""
-    wanted = wanted or hokical.io.Wanted()
-    try:
-        with spinner(f"Reading {path.name}"):
-            examples = hokical.io.read_examples(
-                path, split=part.literal, labels=labels, wanted=wanted, **options
-            )
-    except hokical.io.DataFileError as error:
-        raise _dense_error(path, part) or error from error.__cause__
-    scores = examples.logits.values
-    if wanted.binary_score and not wanted.probabilities and 0 <= scores.min() <= scores.max() <= 1:
-        say(
-            f"Note: all of `{wanted.binary_score}` lies in [0, 1] and is taken for log-odds; if it "
-            "is a probability, add --probabilities."
-        )
-    if examples.classes and not wanted.classes and not wanted.keep:
-        _say_set_aside(examples.kept)
-    if examples.part is not None:
-        say(f"Using the {examples.part} part of {path} ({examples.logits.n_rows} examples).")
-    if examples.weights is not None:
-        say_weighted(path) if weighted else say(f"The weights in {path} are not used here.")
-    return examples
-
-
 def choose_scores(
-    probabilities: bool | None,
-    binary_score: str | None,
-    classes: str | None,
-    zeros: Zero | None,
+    given: Input,
     keep: str | None = None,
     *,
     fitted: hokical.calibrators.FittedCalibrator | None = None,
-    dense: dict[str, Any] | None = None,
     in_parts: bool = False,
 ) -> hokical.io.Wanted:
     """What the options, or else the fit, say of the scores of a file."""
-    names, kept = (
-        tuple(name.strip() for name in (text or "").split(",") if name.strip())
-        for text in (classes, "" if keep == "none" else keep)
-    )
-    if binary_score and len(names) not in (0, 2):
+    names, kept = map(_split_names, (given.classes, "" if keep == "none" else keep))
+    if given.binary_score and len(names) not in (0, 2):
         raise typer.BadParameter(
             f"must name 2 classes with --binary-score; got {len(names)}.", param_hint="--classes"
         )
     known = {} if fitted is None else fitted.metadata
-    said = None if probabilities is None else "probabilities" if probabilities else "logits"
-    column = binary_score or known.get("binary_score")
+    said = None
+    if given.probabilities is not None:
+        said = "probabilities" if given.probabilities else "logits"
+    column = given.binary_score or known.get("binary_score")
     fit_names = tuple(known.get("classes", ()))
     if names and fit_names and set(names) != set(fit_names):
         raise typer.BadParameter(
             f"`--classes` must name the classes of the fit, {', '.join(fit_names)}; got "
             f"{', '.join(names)}. Leave it out: the calibrator knows them."
         )
-    wanted = hokical.io.Wanted(
-        probabilities=_choose("--", said, known.get("scores"), "logits") == "probabilities",
-        binary_score=None if column == "none" else column,
-        classes=fit_names or names,
-        keep=None if keep is None else kept,
-        zeros=_choose("--zeros ", zeros and zeros.value, known.get("zeros"), "unlikely"),
-    )
-    on_maps, not_logits = dense is not None, wanted.probabilities or wanted.binary_score
-    if (on_maps and names) or ((on_maps or in_parts) and not_logits):
+    with check_options():
+        wanted = hokical.io.Wanted(
+            probabilities=_choose("--", said, known.get("scores"), "logits") == "probabilities",
+            binary_score=None if column == "none" else column,
+            classes=fit_names or names,
+            keep=None if keep is None else kept,
+            zeros=_choose("--zeros ", given.zeros, known.get("zeros"), "unlikely"),
+            label_column=given.label_column,
+            score_columns=_split_names(given.score_columns or known.get("score_columns")),
+            decimal=given.decimal,
+            encoding=given.encoding,
+            missing="drop" if given.missing is Missing.drop else "error",
+        )
+    _check_reach(given, wanted, in_parts=in_parts)
+    if given.zeros and not wanted.probabilities:
+        raise typer.BadParameter("only goes with --probabilities.", param_hint="--zeros")
+    if wanted.probabilities and not said:
+        say("Scores are read as probabilities, as in the fit; if they are not, add --logits.")
+    return wanted
+
+
+def _split_names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _check_reach(given: Input, wanted: hokical.io.Wanted, *, in_parts: bool) -> None:
+    """Refuse options that only work on one file of scores (n, classes)."""
+    on_maps = given.class_axis is not None
+    if (on_maps and given.classes) or (
+        (on_maps or in_parts) and (wanted.probabilities or wanted.binary_score)
+    ):
         place = "maps (nor does --classes)" if on_maps else "folders or with --checkpoint"
         raise typer.BadParameter(
             "--probabilities and --binary-score, given here or in the fit, work on one file of "
             f"scores (n, classes), not on {place}."
         )
-    if zeros and not wanted.probabilities:
-        raise typer.BadParameter("only goes with --probabilities.", param_hint="--zeros")
-    if wanted.probabilities and not said:
-        say("Scores are read as probabilities, as in the fit; if they are not, add --logits.")
-    return wanted
+    for name in ("label_column", "score_columns", "decimal", "encoding", "missing"):
+        if (on_maps or in_parts) and getattr(given, name) != getattr(Input, name):
+            raise typer.BadParameter(
+                "works on one file of scores (n, classes), not on folders, maps or with "
+                "--checkpoint.",
+                param_hint=f"--{name.replace('_', '-')}",
+            )
 
 
 def _choose(option: str, said: str | None, known: str | None, default: str) -> Any:
@@ -110,52 +96,6 @@ def _choose(option: str, said: str | None, known: str | None, default: str) -> A
     if said and known and said != known:
         warn(f"{option}{said} does not match the fit of the calibrator, which had {known}.")
     return said or known or default
-
-
-def _dense_error(path: Path, part: Part) -> hokical.io.DataFileError | None:
-    """The error for logits of maps or tokens, or None if a file has none."""
-    try:
-        shape = tuple(hokical.dense.open_dense(path, split=part.literal)["logits"].shape)
-    except hokical.io.DataFileError:
-        return None
-    if len(shape) < 3:
-        return None
-    return hokical.io.DataFileError(
-        path,
-        f"expected logits (n, classes); found shape {shape}.",
-        "For maps and tokens `fit`, `evaluate` and `apply` have --class-axis, the axis of the "
-        "classes: 1 for (n, classes, h, w), -1 for (n, tokens, classes).",
-    )
-
-
-def open_parts(
-    path: Path, part: Part, labels: Path | None, classes: tuple[str, ...] = ()
-) -> tuple[hokical.streams.ChunkSource, hokical.io._names.FileSplit | None]:
-    """A source that is read in parts, with a message about weights; which part of a table it is."""
-    source = hokical.streams.open_source(path, split=part.literal, labels=labels, classes=classes)
-    with hokical.io._errors.report_file(path):  # without rows, for instance
-        first = source.first_chunk()
-        source.classes = hokical.io._names.check_classes(classes, first.n_classes) or source.classes
-    if source.classes and not classes:
-        _say_set_aside(source.set_aside)
-    if first.weights is not None:
-        say_weighted(path)
-    return source, part.literal if source.n_rows is None else None
-
-
-def _say_set_aside(columns: Iterable[str]) -> None:
-    if names := ", ".join(columns):
-        say(f"Not taken for a class: {names}. If it is one, see --classes.")
-
-
-def say_weighted(path: Path) -> None:
-    """Tell that rows are weighted."""
-    say(f"Rows count by the weights in {path}.")
-
-
-def in_many_files(path: Path) -> bool:
-    """Whether a path is a folder, or a pattern that matches several files."""
-    return path.is_dir() or hokical.io.is_pattern(path)
 
 
 def read_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
@@ -230,66 +170,46 @@ def check_method(name: str) -> str:
     raise typer.BadParameter(f"no method {name!r}; there are {', '.join(known)}.{hint}")
 
 
-def dense_options(
-    path: Path,
-    class_axis: int | None,
-    ignore_label: list[int] | None,
-    per_item: int | None = None,
-    **others: object,
-) -> dict[str, Any] | None:
-    """Options of `Dense`, or None for plain logits; `others` are incompatible options."""
-    if class_axis is None:
-        dense_only = {"--ignore-label": ignore_label, "--max-positions-per-item": per_item}
-        for name, value in dense_only.items():
-            if value:
-                raise typer.BadParameter(
-                    "needs --class-axis, the axis of the classes: 1 for (n, classes, h, w), -1 for "
-                    "(n, tokens, classes) and (n, classes).",
-                    param_hint=name,
-                )
-        return None
-    for name, other in others.items():
-        if other is not None:
-            raise typer.BadParameter(f"--{name} and --class-axis cannot be combined.")
-    if hokical.io.is_pattern(path) or (path.is_dir() and any(path.glob("*.parquet"))):
-        raise typer.BadParameter(
-            f"{path}: --class-axis works on one .npz or .npy file or Zarr store, not on several "
-            "files. In Python, `Dense` takes batches."
-        )
-    return {
-        "class_axis": class_axis,
-        "ignore_label": ignore_label or None,
-        "max_positions_per_item": per_item,
-    }
+def make_method(
+    name: str, seed: int, settings: Iterable[str], options: dict[str, Any] | None = None
+) -> hokical.calibrators.BaseCalibrator:
+    """A calibrator with options such as `n_bins=20`, of the types that its parameters have."""
+    known = hokical.make(check_method(name)).get_params(deep=False)
+    chosen = dict(options or {})
+    for setting in settings:
+        key, sign, value = setting.partition("=")
+        if not sign or key.strip() not in known:
+            listed = ", ".join(f"{each}={default}" for each, default in known.items())
+            raise typer.BadParameter(
+                f"must be an option of {name}: {listed}; got {setting!r}.", param_hint="--set"
+            )
+        chosen[key.strip()] = _read_value(setting, value.strip(), known[key.strip()])
+    if isinstance(chosen.get("noise", "auto"), str) and chosen.get("noise", "auto") != "auto":
+        with check_options("--noise"):
+            chosen["noise"] = hokical.stability.parse_noise(chosen["noise"])
+    with check_options("--set"):
+        made = hokical.calibrators.make_seeded(name, seed, **chosen)
+        made.set_params(**{k: v for k, v in chosen.items() if k == "random_state"})
+    return made
 
 
-def load_dense(
-    path: Path, split: Part, labels: Path | None = None, *, need_labels: bool = True
-) -> tuple[dict[str, Any], hokical.io._names.FileSplit | None]:
-    """The arrays of a file, left on disk, as the keyword arguments of `Dense.fit`; the part."""
-    arrays, part = hokical.dense.open_part(path, split.literal, labels)
-    if part is not None:
-        shape = tuple(arrays["logits"].shape)
-        say(f"Using the {part} part of {path} (logits of shape {shape}).")
-    if need_labels and "labels" not in arrays:
-        raise hokical.io.DataFileError(
-            path, "expected labels beside the logits; found none.", "See --labels FILE."
-        )
-    if need_labels and "sample_weight" in arrays:
-        say_weighted(path)
-    return arrays, part
-
-
-@contextmanager
-def check_arrays(path: Path) -> Iterator[None]:
-    """Report errors of `Dense` about the arrays as errors of the file."""
+def _read_value(setting: str, text: str, default: Any) -> Any:
+    """A number, true, false, none or several of them in brackets; else the text itself."""
+    words: dict[str, Any] = {"true": True, "false": False, "none": None}
     try:
-        yield
-    except hokical.io.DataFileError:
-        raise
-    except (TypeError, ValueError) as error:
-        text = str(error)
-        for name in ("class_axis", "ignore_label", "max_positions_per_item"):
-            option = "--" + name.replace("_", "-")
-            text = text.replace(f"{name}=", f"{option} ").replace(name, option)
-        raise hokical.io.DataFileError(path, text) from error
+        value = words[text.lower()] if text.lower() in words else ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        value = text
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    fits = {
+        bool: isinstance(value, bool),
+        int: number and int(value) == value,
+        float: number,
+    }.get(type(default), True)
+    if not fits and not (isinstance(value, str) and isinstance(default, str)):
+        kinds = {bool: "true or false", int: "a whole number", float: "a number"}
+        raise typer.BadParameter(
+            f"must be {kinds[type(default)]}, as the default {default}; got {setting!r}.",
+            param_hint="--set",
+        )
+    return value

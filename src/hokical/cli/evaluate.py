@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.compare import show_classes
+from hokical.cli.inputs import Maps, open_data
 from hokical.cli.show import interval, new_table, number, say, show_json, show_table, spinner, warn
 
 _FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: of the surest 80 %."
 
 
+@opt.reads(opt.Part.test)
 def evaluate(
     logits: Annotated[Path, opt.argument("LOGITS", "Test logits with labels.")],
+    given: opt.Input,
     calibrator: Annotated[Path | None, opt.text("File of `fit`, to compare with softmax.")] = None,
     full: Annotated[bool, opt.text("Score all probabilities too.", "--full/--no-full")] = True,
     bins: opt.Bins = 15,
     resamples: opt.Resamples = 1000,
     seed: opt.Seed = 0,
-    labels: opt.Labels = None,
-    probabilities: opt.Scores = None,
-    zeros: opt.Zeros = None,
-    binary_score: opt.BinaryScore = None,
-    classes: opt.Classes = None,
-    split: opt.Split = opt.Part.test,
-    class_axis: opt.ClassAxis = None,
-    ignore_label: opt.IgnoreLabel = None,
     as_json: opt.Json = False,
 ) -> None:
     """Measure calibration, with intervals and guarantees.
@@ -39,68 +33,24 @@ def evaluate(
     parts and may be larger than memory; there are no intervals then. With
     --class-axis intervals and guarantees are by item, not by position.
     """
-    dense = data.dense_options(logits, class_axis, ignore_label)
     fitted = None if calibrator is None else data.load_calibrator(calibrator)
-    options: dict[str, Any] = {"n_bins": bins, "full": full}
-    in_parts = dense is not None or data.in_many_files(logits)
-    scores = (probabilities, binary_score, classes, zeros)
-    wanted = data.choose_scores(*scores, fitted=fitted, dense=dense, in_parts=in_parts)
-    given: Any
-    plain: hokical.Calibrator
-    rows, new = None, hokical.make("uncalibrated")
-    with data.check_arrays(logits) if in_parts else nullcontext():
-        if dense is not None:
-            options["n_resamples"] = resamples
-            given, part = data.load_dense(logits, split, labels)
-            plain = hokical.Dense(new, **dense).fit(**given).calibrator_
-        elif in_parts:
-            given, part = data.open_parts(logits, split, labels, wanted.classes)
-            head = given.first_chunk().rows(slice(1))
-            plain = new.fit(head.logits, head.labels)
-        else:
-            options |= {"n_resamples": resamples, "random_state": seed}
-            given = data.load_examples(
-                logits, split, labels, weighted=True, fitted_by=fitted, wanted=wanted
+    found, _ = open_data(logits, given, fitted=fitted)
+    if fitted is not None:
+        data.warn_of_own_examples(fitted, logits, found.part, found.rows)
+    summaries: dict[str, hokical.metrics.Summary] = {}
+    for judged in (found.without_calibration(), *([] if fitted is None else [fitted])):
+        with spinner(f"Measuring {judged.name}"):
+            summaries[judged.name] = found.measure(
+                judged, n_bins=bins, full=full, resamples=resamples, seed=seed
             )
-            rows, part = given.logits, given.part
-            plain = new.fit(*given.pair)
-        if fitted is not None:
-            data.warn_of_own_examples(fitted, logits, part, rows)
-        summaries: dict[str, hokical.metrics.Summary] = {}
-        for judged in (plain, *([] if fitted is None else [fitted])):
-            with spinner(f"Measuring {judged.name}"):
-                summaries[judged.name] = _measure(judged, given, dense, options)
-    if dense is not None and any(found.bounds for found in summaries.values()):
+    if isinstance(found, Maps) and any(each.bounds for each in summaries.values()):
         say("Intervals and guarantees are by item: neighbouring positions are not independent.")
     method_title = hokical.report._results.method_title
     if as_json:
         show_json({name: found.to_dict() for name, found in summaries.items()})
     else:
         names = [] if fitted is None else [f"; {fitted.name}: {method_title(fitted)}"]
-        unit = "examples" if dense is None else "positions"
-        labels_of = () if dense is not None else given.classes
-        _show(summaries, logits, "".join([unit, *names]), labels_of)
-
-
-def _measure(
-    judged: hokical.Calibrator, given: Any, dense: dict[str, Any] | None, options: dict[str, Any]
-) -> hokical.metrics.Summary:
-    """Of arrays of maps, with intervals by item; of rows with intervals; of a source in parts."""
-    if dense is not None:
-        return hokical.Dense(judged, **dense).evaluate(**given, **options)
-    if isinstance(given, hokical.streams.ChunkSource):
-        return hokical.streams.evaluate(judged, given, **options)
-    others = {name: value for name, value in options.items() if name != "full"}
-    if options["full"] and not isinstance(given.logits, hokical.TopK):
-        others |= {"proba": judged.predict_proba(given.logits), "labels": given.labels}
-    predicted = judged.predict(given.logits)
-    return hokical.metrics.summary(
-        judged.predict_confidence(given.logits),
-        predicted == given.labels,
-        predicted=predicted,
-        sample_weight=given.weights,
-        **others,
-    )
+        _show(summaries, logits, "".join([found.unit, *names]), found.classes)
 
 
 def _show(

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import hokical
-from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.show import check_options, show_result, spinner
+from hokical.cli.data import make_method, sketch
+from hokical.cli.inputs import open_data
+from hokical.cli.show import show_result
 
 
+@opt.reads()
 def fit(
     val: opt.Validation,
     output: Annotated[Path, opt.text("Output file (.json).", "-o", "--output")],
+    given: opt.Input,
     method: opt.Method = None,
+    settings: opt.Settings = None,
     noise: Annotated[
         str | None, opt.text("For hoki: auto, gaussian:2.0, uniform:-2,4 or gumbel:1.5.")
     ] = None,
@@ -29,14 +31,6 @@ def fit(
         Path | None, opt.text("Folder from which a killed fit continues; data is read in parts.")
     ] = None,
     seed: opt.Seed = 0,
-    labels: opt.Labels = None,
-    probabilities: opt.Probabilities = False,
-    zeros: opt.Zeros = None,
-    binary_score: opt.BinaryScore = None,
-    classes: opt.Classes = None,
-    split: opt.Split = opt.Part.val,
-    class_axis: opt.ClassAxis = None,
-    ignore_label: opt.IgnoreLabel = None,
     max_positions_per_item: opt.PositionsPerItem = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -45,74 +39,28 @@ def fit(
     A folder (or 'pattern*') of Parquet files, a Zarr store, and any file with
     --checkpoint are read in parts, so they may be larger than memory.
     """
-    calibrator = _make(method, noise, draws, bins, seed)
+    for_hoki = {"noise": noise, "draws": draws, "n_bins": bins}
+    for_hoki = {name: value for name, value in for_hoki.items() if value is not None}
+    if for_hoki and (method or "hoki") != "hoki":
+        raise typer.BadParameter("--noise, --draws and --bins are options of hoki only.")
+    name = method or ("hoki" if for_hoki else "auto")
+    calibrator = make_method(name, seed, settings or [], for_hoki)
     hokical.io.check_output(output)
-    dense = data.dense_options(
-        val, class_axis, ignore_label, max_positions_per_item, checkpoint=checkpoint
-    )
-    in_parts = checkpoint is not None or data.in_many_files(val)
-    scores = (probabilities, binary_score, classes, zeros)
-    wanted = data.choose_scores(*scores, dense=dense, in_parts=in_parts)
-    about = {"scores": "probabilities" if wanted.probabilities else "logits"}
+    dense: dict[str, Any] = {"per_item": max_positions_per_item, "random_state": seed}
+    found, wanted = open_data(val, given, checkpoint=checkpoint, **dense)
+    start = time.perf_counter()
+    model, counts = found.fit(calibrator)
+    seconds = time.perf_counter() - start
+    about: dict[str, Any] = {"scores": "probabilities" if wanted.probabilities else "logits"}
     about |= {"zeros": wanted.zeros} if wanted.probabilities else {}
     about |= {"binary_score": wanted.binary_score} if wanted.binary_score else {}
-    if dense is not None:
-        model = hokical.Dense(calibrator, **dense, random_state=seed)
-        arrays, part = data.load_dense(val, split, labels)
-        with data.check_arrays(val):
-            seconds = _time(lambda: model.fit(**arrays))
-        model.save(output, metadata=about | {"data": data.sketch(val, part)})
-        counts = {"examples": model.n_positions_, "accuracy": model.accuracy_}
-        counts["fit_seconds"] = seconds
-        _show(model.calibrator_, counts, output, as_json, "positions")
-        return
-    if in_parts:
-        source, part = data.open_parts(val, split, labels, wanted.classes)
-        seconds = _time(lambda: hokical.streams.fit(calibrator, source, checkpoint=checkpoint))
-        table, names = calibrator.fit_scores_, source.classes
-        counts = {"examples": source.n_rows, "accuracy": None}
-        if table is not None:
-            counts = {"examples": table.total, "accuracy": table.accuracy}
-    else:
-        examples = data.load_examples(val, split, labels, weighted=True, wanted=wanted)
-        if calibrator.binary_only and examples.logits.n_classes > 2:
-            raise typer.BadParameter(
-                f"{calibrator.name} is for two classes; {val.name} has "
-                f"{examples.logits.n_classes}. Leave it out, or try structured.",
-                param_hint="--method",
-            )
-        # The choice of noise has its own progress bar.
-        searching = getattr(calibrator, "noise", None) == "auto"
-        with nullcontext() if searching else spinner(f"Fitting {calibrator.name}"):
-            seconds = _time(lambda: calibrator.fit(*examples.pair, examples.weights))
-        right = float((examples.logits.labels == examples.labels).mean())
-        counts = {"examples": examples.logits.n_rows, "accuracy": right}
-        names, part = examples.classes, examples.part
-    known = {name: value for name, value in counts.items() if value is not None}
-    metadata = {**known, **about, "classes": list(names), "data": data.sketch(val, part)}
-    calibrator.save(output, metadata=metadata)
-    _show(calibrator, counts | {"fit_seconds": seconds}, output, as_json, "examples", names)
-
-
-def _make(
-    method: str | None, noise: str | None, draws: int | None, bins: int | None, seed: int
-) -> hokical.calibrators.BaseCalibrator:
-    options: dict[str, Any] = {"noise": noise, "draws": draws, "n_bins": bins}
-    options = {name: value for name, value in options.items() if value is not None}
-    name = data.check_method(method or ("hoki" if options else "auto"))
-    if name != "hoki" and options:
-        raise typer.BadParameter("--noise, --draws and --bins are options of hoki only.")
-    if noise is not None and noise != "auto":
-        with check_options("--noise"):
-            options["noise"] = hokical.stability.parse_noise(noise)
-    return hokical.calibrators.make_seeded(name, seed, **options)
-
-
-def _time(work: Callable[[], object]) -> float:
-    """Seconds that the work takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    about |= {"score_columns": given.score_columns} if given.score_columns else {}
+    if model is calibrator:
+        known = {name: value for name, value in counts.items() if value is not None}
+        about = known | about | {"classes": list(found.classes)}
+    model.save(output, metadata=about | {"data": sketch(val, found.part)})
+    fitted = getattr(model, "calibrator_", model)
+    _show(fitted, counts | {"fit_seconds": seconds}, output, as_json, found.unit, found.classes)
 
 
 def _show(

@@ -2,10 +2,13 @@
 
 import errno
 import os
+import sys
 import traceback
 import warnings
+from contextlib import ExitStack
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import hokical
 from hokical.cli.options import text
-from hokical.cli.show import stderr, warn, warned
+from hokical.cli.show import aliases, results_to_stderr, stderr, warn, warned
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed; 2 bad usage or a bad file; 3 an alarm of `monitor`; 130 after "
@@ -23,6 +26,8 @@ EXIT_CODES = (
 )
 #: Parameters of commands that name what is written; all other paths are read.
 OUTPUTS = frozenset({"output", "report", "state", "log", "prometheus", "checkpoint"})
+#: What a command writes to stdout if its output is `-`.
+_SUFFIXES = {"apply": ".csv", "fit": ".json", "export": ".onnx"}
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 #: Base of all errors of usage. Its module differs between versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -111,6 +116,16 @@ class ProtectingCommand(TyperCommand):
     """A command whose outputs take the place of none of its inputs, nor of each other."""
 
     def invoke(self, ctx: Any) -> Any:
+        """`-` is stdin among the inputs; as --output it is stdout, and results go to stderr."""
+        with ExitStack() as at_end:
+            dashes = [name for name, path in ctx.params.items() if path == Path("-")]
+            if dashes:
+                folder = Path(at_end.enter_context(TemporaryDirectory()))
+                _replace_dashes(ctx, dashes, folder, at_end)
+            self._protect(ctx)
+            return super().invoke(ctx)
+
+    def _protect(self, ctx: Any) -> None:
         paths = {name: path for name, path in ctx.params.items() if isinstance(path, Path)}
         if "state" in paths:  # which is removed in the end
             paths["lock of --state"] = Path(f"{paths['state']}.lock")
@@ -128,7 +143,34 @@ class ProtectingCommand(TyperCommand):
                     "another output, and would be lost.",
                     "Choose another name.",
                 )
-        return super().invoke(ctx)
+
+
+def _replace_dashes(ctx: Any, dashes: list[str], folder: Path, at_end: ExitStack) -> None:
+    """Files in place of `-`: one with what stdin holds, one that goes to stdout in the end."""
+    inputs = [name for name in dashes if name not in OUTPUTS]
+    outputs = [name for name in dashes if name in OUTPUTS]
+    if len(inputs) > 1 or outputs not in ([], ["output"]):
+        raise typer.BadParameter("`-` can be one of the inputs, and the --output.")
+    aliases.clear()
+    for name in inputs:
+        ctx.params[name] = folder / "stdin"
+        aliases[str(folder / "stdin")] = "stdin"
+        ctx.params[name].write_bytes(sys.stdin.buffer.read())
+    for name in outputs:
+        suffix = _SUFFIXES.get(ctx.info_name)
+        if suffix is None:
+            raise typer.BadParameter("cannot be stdout here.", param_hint="--output")
+        target = ctx.params[name] = folder / f"stdout{suffix}"
+        aliases[str(target)] = "stdout"
+        at_end.callback(_copy_to_stdout, target)
+        at_end.enter_context(results_to_stderr())
+
+
+def _copy_to_stdout(path: Path) -> None:
+    if path.exists():  # the command has not failed
+        sys.stdout.flush()
+        sys.stdout.buffer.write(path.read_bytes())
+        sys.stdout.buffer.flush()
 
 
 def _is_same(one: Path, other: Path) -> bool:

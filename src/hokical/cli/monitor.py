@@ -19,6 +19,7 @@ import hokical
 from hokical._core.logits import as_logits
 from hokical.cli import data
 from hokical.cli import options as opt
+from hokical.cli.inputs import check_arrays, dense_options, load_dense, load_examples
 from hokical.cli.show import (
     DASH,
     check_options,
@@ -36,9 +37,11 @@ _SHOWN = 5
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
+@opt.reads(opt.Part.test)
 def monitor(
     calibrator: opt.CalibratorFile,
     logits: Annotated[Path, opt.argument("LOGITS", "New logits, with labels where known.")],
+    given: opt.Input,
     state: Annotated[Path | None, opt.text("File of the monitor, created if missing.")] = None,
     reference: Annotated[
         Path | None, opt.text("Validation data; needed at first, except for unweighted hoki.")
@@ -60,14 +63,6 @@ def monitor(
     tolerance: Annotated[float, opt.text("Tolerated gap between confidence and accuracy.")] = 0.01,
     class_tolerance: Annotated[float, opt.text("The same for rows of one predicted label.")] = 0.05,
     model: Annotated[str, opt.text("Name of the model in exports.")] = "model",
-    labels: opt.Labels = None,
-    probabilities: opt.Scores = None,
-    zeros: opt.Zeros = None,
-    binary_score: opt.BinaryScore = None,
-    classes: opt.Classes = None,
-    split: opt.Split = opt.Part.test,
-    class_axis: opt.ClassAxis = None,
-    ignore_label: opt.IgnoreLabel = None,
     as_json: opt.Json = False,
 ) -> None:
     """Watch a model in service for drift of confidence and inputs.
@@ -80,9 +75,8 @@ def monitor(
         if output is not None:
             hokical.io.check_output(output)
     fitted = data.load_calibrator(calibrator)
-    dense = data.dense_options(logits, class_axis, ignore_label, timestamp=timestamp)
-    scores = (probabilities, binary_score, classes, zeros)
-    plain = data.choose_scores(*scores, fitted=fitted, dense=dense)
+    dense = dense_options(logits, given, timestamp=timestamp)
+    plain = data.choose_scores(given, fitted=fitted)
     wanted = replace(plain, keep=(timestamp,) if timestamp else None, unlabelled=True)
     read = partial(_read_rows, fitted=fitted, dense=dense)
     options = {"window": _read_window(window), "n_bins": bins, "delta": delta, "model": model}
@@ -92,10 +86,11 @@ def monitor(
             with check_options("CALIBRATOR or --state"):
                 watching = hokical.CalibrationMonitor.load(state, fitted)
         else:
-            known = None if reference is None else read(reference, opt.Part.val, None, plain, 0)
+            at_first = replace(given, split=opt.Part.val, labels=None)
+            known = None if reference is None else read(reference, at_first, plain, 0)
             watching = _new_monitor(fitted, known, options)
         seed = watching.status().n_observed  # another position of each map at every run
-        rows = read(logits, split, labels, wanted, seed)
+        rows = read(logits, given, wanted, seed)
         data.warn_of_own_examples(fitted, logits, rows.part, rows.logits if dense is None else None)
         data.warn_of_probabilities(rows.logits, logits, wanted)
         times = None if timestamp is None else next(iter(rows.kept.values()))
@@ -156,8 +151,7 @@ def _note(
 
 def _read_rows(
     path: Path,
-    split: opt.Part,
-    labels: Path | None,
+    given: opt.Input,
     wanted: hokical.io.Wanted,
     seed: int,
     *,
@@ -166,10 +160,10 @@ def _read_rows(
 ) -> hokical.io.LabelledRows:
     """The rows of a file; of maps one position per item."""
     if dense is None:
-        return data.load_examples(path, split, labels, wanted=wanted, fitted_by=fitted)
-    arrays, part = data.load_dense(path, split, labels, need_labels=not wanted.unlabelled)
-    with data.check_arrays(path):
-        model = hokical.Dense(fitted, **dense, random_state=seed)
+        return load_examples(path, given, wanted, fitted_by=fitted)
+    arrays, part = load_dense(path, given, need_labels=not wanted.unlabelled)
+    with check_arrays(path):
+        model = hokical.Dense(fitted, **dense | {"random_state": seed})
         rows, truth = model.draw_positions(
             arrays["logits"], arrays.get("labels"), mask=arrays.get("mask")
         )

@@ -1,8 +1,12 @@
 """Options that several commands share."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -54,6 +58,8 @@ _SCORES = "What the scores are: as in the fit, else logits."
 Scores = Annotated[bool | None, text(_SCORES, "--probabilities/--logits", show_default=False)]
 #: What a probability of 0 means, see `hokical.from_probabilities`.
 Zero = StrEnum("Zero", ["unlikely", "impossible"])
+#: What to do with rows that lack a score or a label.
+Missing = StrEnum("Missing", ["error", "drop"])
 _ZEROS = "What a probability of 0 means: unlikely or impossible."
 Zeros = Annotated[Zero | None, text(_ZEROS, metavar="WORD", show_default="unlikely")]
 BinaryScore = Annotated[str | None, text("Score of class 1 of two, or none.", metavar="COLUMN")]
@@ -73,3 +79,67 @@ PositionsPerItem = Annotated[
 CalibratorFile = Annotated[Path, argument("CALIBRATOR", "File that `fit` saved.")]
 _VALIDATION = "Logits and labels to fit on: .npz, .npy, .csv, .parquet, .safetensors."
 Validation = Annotated[Path, argument("VAL", _VALIDATION, show_default=False)]
+Settings = Annotated[
+    list[str] | None,
+    text("An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"),
+]
+_MISSING = "Rows without a score or label: error, or drop them."
+_SCORE_COLUMNS = "Columns of the scores: a,b,c, or a pattern: 'P({class})'."
+
+
+@dataclass(frozen=True)
+class Input:
+    """How to read the data of a command: options that commands share."""
+
+    labels: Labels = None
+    probabilities: Scores = None
+    zeros: Zeros = None
+    binary_score: BinaryScore = None
+    classes: Classes = None
+    label_column: Annotated[str | None, text("Column of the labels.", metavar="COLUMN")] = None
+    score_columns: Annotated[str | None, text(_SCORE_COLUMNS, metavar="COLUMNS")] = None
+    decimal: Annotated[str, text("Decimal sign of a .csv.", metavar="SIGN")] = "."
+    encoding: Annotated[str | None, text("Encoding of a .csv.", show_default="utf-8")] = None
+    missing: Annotated[Missing, text(_MISSING, metavar="WORD")] = Missing.error
+    split: Split = Part.val
+    class_axis: ClassAxis = None
+    ignore_label: IgnoreLabel = None
+
+
+#: Of `Input`, what goes with pixels and tokens.
+MAPS = ("class_axis", "ignore_label")
+
+
+def reads(
+    split: Part = Part.val, without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command's parameter `given: Input` as options, less those that it goes `without`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(Input, include_extras=True)
+        if split is Part.val:  # no calibrator is given, which may know what the scores are
+            hints["probabilities"] = Probabilities
+        defaults: dict[str, Any] = {field.name: field.default for field in fields(Input)} | {
+            "split": split
+        }
+        names = [name for name in hints if name not in without]
+        shared = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hints[name])
+            for name in names
+        ]
+        own = [
+            part.replace(kind=Parameter.KEYWORD_ONLY)
+            for part in signature(command, eval_str=True).parameters.values()
+            if part.name != "given"
+        ]
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            given = Input(**defaults | {name: values.pop(name) for name in names})
+            command(**values, given=given)
+
+        run.__signature__ = Signature([*own[:-1], *shared, own[-1]])  # type: ignore[attr-defined]
+        run.__annotations__ = {part.name: part.annotation for part in (*own, *shared)}
+        return run
+
+    return decorate

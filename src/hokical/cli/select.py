@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from rich.text import Text
 
 import hokical
-from hokical.cli.data import choose_scores, load_examples
-from hokical.cli.options import Classes, Json, Labels, Part, Seed, Split, Validation, text
+from hokical.cli.data import choose_scores
+from hokical.cli.inputs import load_examples
+from hokical.cli.options import MAPS, Input, Json, Seed, Validation, reads, text
 from hokical.cli.show import check_options, new_table, show_json, show_table, stdout
 
 _SHOWN = 5
@@ -19,8 +20,10 @@ _SHOWN = 5
 Search = StrEnum("Search", ["exact", "paper"])
 
 
+@reads(without=MAPS)
 def select(
     val: Validation,
+    given: Input,
     search: Annotated[Search, text("Refine the width, or use the paper's grid.")] = (Search.exact),
     families: Annotated[
         str, text("Noise families, comma-separated; gumbel is the third.")
@@ -29,14 +32,11 @@ def select(
         int | None, text("For the paper's grid: sample instead of integrate.", min=1)
     ] = None,
     seed: Seed = 0,
-    labels: Labels = None,
-    classes: Classes = None,
-    split: Split = Part.val,
     as_json: Json = False,
 ) -> None:
     """Find the noise that separates examples best, for `fit --noise`."""
     names = [name.strip() for name in families.split(",") if name.strip()]
-    examples = load_examples(val, split, labels, wanted=choose_scores(None, None, classes, None))
+    examples = load_examples(val, given, choose_scores(given))
     with check_options():
         found = hokical.select_noise(
             *examples.pair,
@@ -50,7 +50,7 @@ def select(
         best = {"noise": noise_option(found.noise), "best": _trial_dict(found.best)}
         show_json(best | {"trials": trials})
         return
-    _show(found, val, classes)
+    _show(found, val, given.classes)
 
 
 def noise_option(noise: hokical.stability._noise.Noise) -> str:

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich import box
@@ -26,6 +26,10 @@ _WIDTH_OF_A_PIPE = 120
 _UNBOUNDED = 100_000
 #: For what is not known.
 DASH = "\N{EN DASH}"
+#: Where results go if not to stdout.
+_results: TextIO | None = None
+#: What files that stand for stdin and stdout are called.
+aliases: dict[str, str] = {}
 #: The warnings of this command.
 warned: list[str] = []
 
@@ -34,16 +38,37 @@ class _Terminal(Console):
     """A console that shows control characters of names and files instead of obeying them."""
 
     def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
-        for text, style, control in super().render(renderable, options):
+        for segment, style, control in super().render(renderable, options):
+            text = _say_names(segment)
             lines = text if control else "\n".join(map(printable, text.split("\n")))
             yield Segment(lines, style, control)
+
+
+def _say_names(text: str) -> str:
+    for path, name in aliases.items():
+        text = text.replace(path, name)
+    return text
+
+
+@contextmanager
+def results_to_stderr() -> Iterator[None]:
+    """Results on stderr, where stdout is for the file that a command writes."""
+    global _results
+    _results = sys.stderr
+    try:
+        yield
+    finally:
+        _results = None
 
 
 def stdout(*, at_least: int = 0) -> Console:
     """The console for results, as if it were at least this wide."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = _Terminal(width=None if known else _WIDTH_OF_A_PIPE, highlight=False)
-    return _Terminal(width=at_least, highlight=False) if console.width < at_least else console
+    width = None if known else _WIDTH_OF_A_PIPE
+    console = _Terminal(width=width, highlight=False, file=_results)
+    if console.width >= at_least:
+        return console
+    return _Terminal(width=at_least, highlight=False, file=_results)
 
 
 def stderr() -> Console:
@@ -65,7 +90,8 @@ def warn(text: str) -> None:
 
 def show_json(data: Any) -> None:
     """Strict JSON on stdout; NaN and infinities become null."""
-    typer.echo(json.dumps(json_values(data), indent=2, allow_nan=False))
+    text = json.dumps(json_values(data), indent=2, allow_nan=False)
+    typer.echo(_say_names(text), file=_results)
 
 
 def new_table(columns: Iterable[str]) -> Table:

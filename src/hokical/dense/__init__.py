@@ -4,7 +4,7 @@
 positions that count, for everything in `hokical.streams`, and `open_dense` reads files.
 """
 
+from hokical.dense._batches import from_dense, open_dense, open_part
 from hokical.dense._estimator import Dense
-from hokical.dense._sources import from_dense, open_dense, open_part
 
 __all__ = ["Dense", "from_dense", "open_dense", "open_part"]

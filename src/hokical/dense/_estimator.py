@@ -14,7 +14,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._fitted import load
 from hokical.calibrators._registry import new_estimator
-from hokical.dense import _sources as sources
+from hokical.dense import _batches as batches
 from hokical.dense._items import judge_items
 from hokical.dense._positions import DenseBatch, DenseOptions, check_options
 from hokical.dense._predicting import AnswerKind, map_batches, predict_batch, select_batch
@@ -104,11 +104,11 @@ class Dense(Estimator):
         """
         calibrator = new_estimator(self.calibrator, argument="calibrator")
         source = self._source(logits, labels, mask, sample_weight, self.max_positions_per_item)
-        calibrator.fit_partition(sources.partition_for(calibrator, source))
+        calibrator.fit_partition(batches.partition_for(calibrator, source))
         table = calibrator.fit_scores_
         self.n_positions_ = None if table is None else table.total
         self.accuracy_ = None if table is None else table.accuracy
-        self.calibrator_: Calibrator = sources.without_witnesses(calibrator)
+        self.calibrator_: Calibrator = batches.without_witnesses(calibrator)
         return self
 
     def predict(self, logits: Any, *, mask: Any = None, fill: int = -1) -> Any:
@@ -151,8 +151,8 @@ class Dense(Estimator):
         given = (logits, labels, mask, sample_weight)
         calibrator = self.fitted_calibrator()
         found = evaluate(calibrator, self._source(*given, max_positions_per_item), **options)
-        batches = sources.item_batches(*given, self._options(max_positions_per_item))
-        return judge_items(found, batches, calibrator, n_resamples)
+        items = batches.item_batches(*given, self._options(max_positions_per_item))
+        return judge_items(found, items, calibrator, n_resamples)
 
     def score(
         self, logits: Any, labels: Any = None, *, mask: Any = None, sample_weight: Any = None
@@ -168,7 +168,7 @@ class Dense(Estimator):
         calibrator given at the start stays as it is; `calibrator_` is a copy that has counted.
         """
         self._source(logits, labels, mask, None, 1)  # checks that there are labels
-        certified = sources.without_witnesses(self.fitted_calibrator())
+        certified = batches.without_witnesses(self.fitted_calibrator())
         self.calibrator_ = certified.certify(*self.draw_positions(logits, labels, mask=mask))
         return self
 
@@ -193,7 +193,7 @@ class Dense(Estimator):
         ((5, 3), (5,))
         """
         options = self._options(per_item, random_state)
-        chunks = list(sources.make_source(logits, labels, mask, None, options))
+        chunks = list(batches.make_source(logits, labels, mask, None, options))
         truth = [chunk.labels for chunk in chunks if chunk.labels is not None]
         rows = np.concatenate([to_host(chunk.logits) for chunk in chunks])
         return rows, np.concatenate(truth) if truth else None
@@ -233,7 +233,7 @@ class Dense(Estimator):
             "random_state": options.seed,
         }
         about = {**(metadata or {}), "dense": stored}
-        sources.without_witnesses(self.fitted_calibrator()).save(path, metadata=about)
+        batches.without_witnesses(self.fitted_calibrator()).save(path, metadata=about)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -271,8 +271,8 @@ class Dense(Estimator):
     def _source(
         self, logits: Any, labels: Any, mask: Any, weights: Any, per_item: int | None
     ) -> ChunkSource:
-        return sources.check_labelled(
-            sources.make_source(logits, labels, mask, weights, self._options(per_item))
+        return batches.check_labelled(
+            batches.make_source(logits, labels, mask, weights, self._options(per_item))
         )
 
     def _predict(self, what: Output, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:

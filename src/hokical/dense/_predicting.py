@@ -8,8 +8,8 @@ import numpy as np
 
 from hokical._core.arrays import Array, to_input_library
 from hokical.dense._arrays import classes_last, fill_array, put_rows
+from hokical.dense._batches import dense_batches, holds_batches
 from hokical.dense._positions import DenseBatch, DenseOptions, make_batch
-from hokical.dense._sources import dense_batches, holds_batches
 from hokical.guarantees._selective import SelectivePrediction
 
 

@@ -10,11 +10,11 @@ One module per format. The format is found by a file's first bytes; nothing in a
 2
 """
 
-from hokical.io._answers import Answers, read_lm_eval, read_logprobs
 from hokical.io._errors import DataFileError
+from hokical.io._labelled import LabelledRows, read_examples
+from hokical.io._logprobs import Answers, read_lm_eval, read_logprobs
 from hokical.io._names import Wanted
 from hokical.io._opening import is_pattern
-from hokical.io._reading import LabelledRows, read_examples
 from hokical.io._writing import check_output, write_npz, write_table
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,13 +64,19 @@ def find_columns(
     index = {name: i for i, name in enumerate(names)}
     found = [spelling.first_known(index, words) for words in (spelling.LABELS, spelling.WEIGHTS)]
     labels, weights = (None if name is None else index[name] for name in found)
+    if wanted.label_column is not None:
+        labels = _find_column(path, index, wanted.label_column, "--label-column")
     split = index.get("split")
     kept = {header[i]: i for i in _kept_columns(path, index, wanted)}
     taken = (labels, split, weights, *kept.values())
     named = [normalize(name) for name in wanted.classes]
     rest = {name: i for name, i in index.items() if i not in taken or name in named}
+    logits: list[int]
+    called: tuple[str, ...] = ()  # the classes, by a pattern of the columns' names
     if not wanted.scores and (labels is not None or len(names) == 1):
         logits, labels = [], labels or 0
+    elif wanted.score_columns:
+        logits, called = _score_columns(path, header, wanted)
     elif wanted.binary_score is not None:
         logits = [_find_column(path, index, wanted.binary_score, "--binary-score")]
     elif named and set(named) <= set(index):
@@ -84,6 +90,8 @@ def find_columns(
     patterns = (_NUMBERED, _NUMBERED_PROBABILITY)
     numbered = any(p.fullmatch(names[i]) for p in patterns for i in logits)
     classes = () if numbered or len(logits) < 2 else tuple(header[i] for i in logits)
+    if any("{class}" in name for name in wanted.score_columns):
+        classes = () if all(map(str.isdigit, called)) else called
     return ColumnLayout(logits, labels, split, weights, classes, kept)
 
 
@@ -94,6 +102,34 @@ def _kept_columns(path: Path, index: dict[str, int], wanted: Wanted) -> list[int
     names = () if wanted.keep == ALL else wanted.keep
     option = "--timestamp" if wanted.unlabelled else "--keep"
     return [_find_column(path, index, name, option) for name in names]
+
+
+def _score_columns(
+    path: Path, header: Sequence[str], wanted: Wanted
+) -> tuple[list[int], tuple[str, ...]]:
+    """The columns that are named, or that a pattern fits, and the classes' names in it."""
+    pattern = wanted.score_columns[0]
+    if "{class}" not in pattern:
+        index = {normalize(name): i for i, name in enumerate(header)}
+        names = wanted.score_columns
+        return [_find_column(path, index, name, "--score-columns") for name in names], names
+    start, _, end = pattern.partition("{class}")
+    found = {
+        name[len(start) : len(name) - len(end)]: i
+        for i, name in enumerate(header)
+        if name.startswith(start) and name.endswith(end) and len(name) > len(start + end)
+    }
+    missing = [name for name in wanted.classes if name not in found]
+    if len(found) < 2 or missing:
+        raise DataFileError(
+            path,
+            f"expected a column like {pattern} for every class; found {', '.join(header[:6])}"
+            + (f", and none for {missing[0]}." if missing else "."),
+            "Check --score-columns; `{class}` stands for the name of a class.",
+        )
+    numbers = all(name.isdigit() for name in found)
+    names = wanted.classes or tuple(sorted(found, key=int) if numbers else found)
+    return [found[name] for name in names], names
 
 
 def _find_column(path: Path, index: dict[str, int], name: str, option: str) -> int:
@@ -212,32 +248,42 @@ def open_parquet(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
             if "list" not in str(only.type):
                 raise one_score_error(path, only.name)
         table = stored.read(columns=[names[index] for index in layout.all()])
-        rows = table_rows(path, table, layout, names, wanted.array)
+        rows = table_rows(layout, arrow_columns(path, table, names, layout), wanted.array)
         return split_rows(path, *rows, layout.classes)
 
 
 def table_rows(
-    path: Path, table: Any, layout: ColumnLayout, names: list[str], scores: str = "logits"
+    layout: ColumnLayout, column: Callable[[int], AnyArray], scores: str = "logits"
 ) -> tuple[TableRows, Any]:
-    """The rows of a pyarrow table, and their parts."""
-    columns = [table.column(names[index]) for index in layout.logits]
-    if len(columns) == 1 and "list" in str(columns[0].type):
-        logits = _from_lists(path, columns[0])
-    else:
-        parts = [np.asarray(column.to_numpy()) for column in columns]
-        logits = np.stack(parts, axis=1) if parts else np.empty((table.num_rows, 0))
-    labels, weights = (
-        None if index is None else table.column(names[index]).to_numpy()
-        for index in (layout.labels, layout.weights)
+    """The rows of a table, whose columns are known by their index, and their parts."""
+    parts = [column(index) for index in layout.logits]
+    listed = len(parts) == 1 and parts[0].ndim == 2
+    logits = parts[0] if listed else np.stack(parts, axis=1) if parts else np.empty((0, 0))
+    labels, weights, split = (
+        None if index is None else column(index)
+        for index in (layout.labels, layout.weights, layout.split)
     )
-    split = None if layout.split is None else table.column(names[layout.split]).to_pylist()
-    kept = {KEPT + name: _column_array(table.column(name)) for name in layout.kept}
+    kept = {KEPT + name: column(index) for name, index in layout.kept.items()}
     return {scores: logits, "labels": labels, WEIGHT_ARRAY: weights, **kept}, split
 
 
-def _column_array(column: Any) -> AnyArray:
-    """Values (n,); with nulls as objects, so that whole numbers stay whole."""
-    return np.array(column.to_pylist(), object) if column.null_count else column.to_numpy()
+def arrow_columns(
+    path: Path, table: Any, names: Sequence[str], layout: ColumnLayout
+) -> Callable[[int], AnyArray]:
+    """The columns of a pyarrow table by their index: (n,), or (n, classes) of lists.
+
+    With nulls, columns to keep are objects, so that whole numbers stay whole.
+    """
+
+    def column(index: int) -> AnyArray:
+        found = table.column(names[index])
+        if "list" in str(found.type):
+            return _from_lists(path, found)
+        if found.null_count and index in layout.kept.values():
+            return np.array(found.to_pylist(), object)
+        return np.asarray(found.to_numpy())
+
+    return column
 
 
 def _from_lists(path: Path, column: Any) -> AnyArray:

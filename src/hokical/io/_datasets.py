@@ -11,11 +11,10 @@ import numpy as np
 
 from hokical.io import _names as spelling
 from hokical.io._chunks import Chunk, block_rows, read_ahead, skip_rows
-from hokical.io._columns import KIND, find_columns, parquet_library, table_rows
+from hokical.io._columns import KIND, arrow_columns, find_columns, parquet_library, table_rows
 from hokical.io._errors import DataFileError, report_damage
 from hokical.io._identities import file_identity
 from hokical.io._names import PARTS, WEIGHT_ARRAY, FileSplit, Wanted, normalize
-from hokical.io._reading import tidy_labels
 from hokical.io._sources import ChunkSource
 
 #: How a dataset is called in errors.
@@ -23,27 +22,99 @@ _DATASET = Path("pyarrow dataset")
 
 
 class TableSource(ChunkSource):
-    """Batches of tables that have the same columns, `names`; errors call the table `path`.
+    """Rows of pyarrow datasets that have the same columns, in order; errors name their paths.
 
     `split` says which rows, where a column `split` distinguishes them; columns called `classes`, in
     this order, are the logits. One called `sample_weight`, `weight` or `weights` counts rows.
     """
 
     def __init__(
-        self, path: Path, names: Sequence[str], split: FileSplit, classes: tuple[str, ...]
+        self,
+        pieces: Sequence[tuple[Path, Any]],
+        *,
+        split: FileSplit = "val",
+        classes: tuple[str, ...] = (),
+        identified: bool = False,
     ) -> None:
-        self.split = split
-        self._names = list(names)
+        self.split, self.pieces, self.identified = split, list(pieces), identified
+        path, first = self.pieces[0]
+        self.path = None if path is _DATASET else path
+        self._names = _column_names(first)
         layout = find_columns(path, self._names, Wanted(classes=classes, keep=None))
         self._layout, self.set_aside = replace(layout, kept={}), tuple(layout.kept)
         self.classes = classes or layout.classes
         self._columns = [self._names[index] for index in self._layout.all()]
-        self._logit_columns = [self._names[index] for index in self._layout.logits]
+        if layout.split is None:
+            self.n_rows = sum(map(_count_rows, self.pieces))
 
-    def _chunk(self, path: Path, batch: Any) -> Chunk:
-        table = import_module("pyarrow").Table.from_batches([batch])
-        rows, parts = table_rows(path, table, self._layout, self._names)
-        labels = None if rows["labels"] is None else tidy_labels(rows["labels"])
+    @classmethod
+    def of_files(cls, files: Sequence[Any], folder: Path | None = None, **options: Any) -> Self:
+        """Parquet files, of a folder if its subfolders called `name=value` are columns too."""
+        if not files:
+            raise ValueError("`files` must name at least one Parquet file; got none.")
+        pieces = []
+        for file in map(Path, files):
+            parquet_library(file)
+            parts = {"partitioning": "hive", "partition_base_dir": str(folder)} if folder else {}
+            with report_damage(file, KIND):
+                found = import_module("pyarrow.dataset").dataset(
+                    [str(file)], format="parquet", **parts
+                )
+            pieces.append((file, found))
+        return cls(pieces, identified=True, **options)
+
+    @classmethod
+    def of_dataset(cls, data: Any, **options: Any) -> Self:
+        """A pyarrow Dataset, with its filter and the columns of its partitions, or a Table."""
+        arrow, sets = import_module("pyarrow"), import_module("pyarrow.dataset")
+        if not isinstance(data, (sets.Dataset, arrow.Table, arrow.RecordBatch)):
+            raise TypeError(
+                "of pyarrow, a Dataset, a Table or a RecordBatch is a source; got "
+                f"{type(data).__name__}. Read it into a Table with `.read_all()`, or name files."
+            )
+        dataset = data if isinstance(data, sets.Dataset) else sets.dataset(data)
+        return cls([(_DATASET, dataset)], **options)
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        return read_ahead(self._from_row(start))
+
+    def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
+        one = partial(type(self), split=self.split, classes=self.classes)
+        return ((piece[0], one([piece])) for piece in self.pieces if self.identified)
+
+    def identity(self) -> dict[str, Any]:
+        about = [file_identity(path) for path, _ in self.pieces if self.identified]
+        return super().identity() | {"files": about, "split": self.split}
+
+    def _from_row(self, start: int) -> Iterator[Chunk]:
+        for path, dataset in self.pieces:
+            if self._layout.split is None and start >= (count := _count_rows((path, dataset))):
+                start -= count
+                continue
+            for chunk in self._read(path, dataset):
+                yield from skip_rows([chunk], start)
+                start = max(0, start - chunk.n_rows)
+
+    def _read(self, path: Path, dataset: Any) -> Iterator[Chunk]:
+        missing = sorted(set(self._columns) - set(dataset.schema.names))
+        if missing:
+            expected = self.pieces[0][0].name
+            raise DataFileError(
+                path, f"expected the columns of {expected}; `{missing[0]}` is missing."
+            )
+        table = import_module("pyarrow").Table
+        logits = [self._names[index] for index in self._layout.logits]
+        with report_damage(path, KIND):
+            frugal = _frugal(dataset)
+            head = dataset.head(1, columns=logits, batch_size=1, **frugal)
+            size = _batch_rows(head)
+            for batch in dataset.to_batches(columns=self._columns, batch_size=size, **frugal):
+                yield self._chunk(path, table.from_batches([batch]))
+
+    def _chunk(self, path: Path, table: Any) -> Chunk:
+        column = arrow_columns(path, table, self._names, self._layout)
+        rows, parts = table_rows(self._layout, column)
+        labels = None if rows["labels"] is None else spelling.tidy_labels(rows["labels"])
         chunk = Chunk(rows["logits"], labels, rows[WEIGHT_ARRAY])
         if parts is None:
             return chunk
@@ -51,107 +122,9 @@ class TableSource(ChunkSource):
         return chunk.rows(np.isin(names, PARTS[self.split]))
 
 
-class ParquetSource(TableSource):
-    """Rows of Parquet files, a list of paths, in the order of the files."""
-
-    identified = True
-
-    def __init__(
-        self, files: Sequence[Any], *, split: FileSplit = "val", classes: tuple[str, ...] = ()
-    ) -> None:
-        self.files = [Path(file) for file in files]
-        if not self.files:
-            raise ValueError("`files` must name at least one Parquet file; got none.")
-        super().__init__(self.files[0], _facts(self.files[0])[0], split, classes)
-        if self._layout.split is None:
-            self.n_rows = sum(_facts(file)[1] for file in self.files)
-
-    def chunks(self, start: int = 0) -> Iterator[Chunk]:
-        return read_ahead(self._from_row(start))
-
-    def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
-        one = partial(ParquetSource, split=self.split, classes=self.classes)
-        return ((file, one([file])) for file in self.files)
-
-    def identity(self) -> dict[str, Any]:
-        about = [file_identity(file) for file in self.files]
-        return super().identity() | {"files": about, "split": self.split}
-
-    def _from_row(self, start: int) -> Iterator[Chunk]:
-        for file in self.files:
-            if self._layout.split is None and start >= (count := _facts(file)[1]):
-                start -= count
-                continue
-            seen = 0
-            for chunk in self._of_file(file):
-                yield from skip_rows([chunk], max(0, start - seen))
-                seen += chunk.n_rows
-            start = max(0, start - seen)
-
-    def _of_file(self, file: Path) -> Iterator[Chunk]:
-        missing = sorted(set(self._columns) - set(_facts(file)[0]))
-        if missing:
-            raise DataFileError(
-                file, f"expected the columns of {self.files[0].name}; `{missing[0]}` is missing."
-            )
-        logits = self._logit_columns
-        with report_damage(file, KIND):
-            stored = parquet_library(file).ParquetFile(file, page_checksum_verification=True)
-            size = _batch_rows(logits, stored.iter_batches(batch_size=1, columns=logits))
-            # One group at a time: of all together, pyarrow keeps the bytes until the end.
-            for group in range(stored.num_row_groups):
-                for batch in stored.iter_batches(size, [group], self._columns):
-                    yield self._chunk(file, batch)
-
-
-class DatasetSource(TableSource):
-    """Rows of a pyarrow Dataset, with its filter and the columns of its partitions, or a Table."""
-
-    def __init__(
-        self,
-        data: Any,
-        *,
-        split: FileSplit = "val",
-        path: Path | None = None,
-        classes: tuple[str, ...] = (),
-    ) -> None:
-        self.path = path
-        arrow, sets = import_module("pyarrow"), import_module("pyarrow.dataset")
-        if isinstance(data, arrow.RecordBatch):
-            data = arrow.Table.from_batches([data])
-        if not isinstance(data, (sets.Dataset, arrow.Table)):
-            raise TypeError(
-                "of pyarrow, a Dataset, a Table or a RecordBatch is a source; got "
-                f"{type(data).__name__}. Read it into a Table with `.read_all()`, or name files."
-            )
-        self.dataset = data = sets.dataset(data) if isinstance(data, arrow.Table) else data
-        super().__init__(path or _DATASET, _column_names(data), split, classes)
-        if self._layout.split is None:
-            self.n_rows = int(data.count_rows())
-
-    @classmethod
-    def from_folder(cls, folder: Path, files: list[Path], **options: Any) -> Self:
-        """The Parquet files of a folder whose subfolders are called `name=value`."""
-        parquet_library(folder)
-        dataset = import_module("pyarrow.dataset").dataset(
-            [str(file) for file in files],
-            format="parquet",
-            partitioning="hive",
-            partition_base_dir=str(folder),
-        )
-        return cls(dataset, path=folder, **options)
-
-    def chunks(self, start: int = 0) -> Iterator[Chunk]:
-        return read_ahead(skip_rows(self._all(), start))
-
-    def _all(self) -> Iterator[Chunk]:
-        logits = self._logit_columns
-        with report_damage(self.path or _DATASET, "a table"):
-            frugal = _frugal(self.dataset)
-            head = self.dataset.head(1, columns=logits, batch_size=1, **frugal).to_batches()
-            size = _batch_rows(logits, iter(head))
-            for batch in self.dataset.to_batches(columns=self._columns, batch_size=size, **frugal):
-                yield self._chunk(self.path or _DATASET, batch)
+def _count_rows(piece: tuple[Path, Any]) -> int:
+    with report_damage(piece[0], KIND):
+        return int(piece[1].count_rows())
 
 
 def _column_names(dataset: Any) -> list[str]:
@@ -178,16 +151,9 @@ def _frugal(dataset: Any) -> dict[str, Any]:
     return options
 
 
-def _batch_rows(logits: list[str], rows: Iterator[Any]) -> int:
+def _batch_rows(head: Any) -> int:
     """As many rows as make a block; of lists, the first row tells how long they are."""
-    if len(logits) > 1:
-        return block_rows(len(logits))
-    first = next((batch.column(0)[0].as_py() for batch in rows if batch.num_rows), None)
+    if head.num_columns > 1 or not head.num_rows:
+        return block_rows(max(head.num_columns, 1))
+    first = head.column(0)[0].as_py()
     return block_rows(len(first) if isinstance(first, list) and first else 1)
-
-
-def _facts(file: Path) -> tuple[list[str], int]:
-    """The names of its columns, and the number of its rows."""
-    with report_damage(file, KIND):
-        known = parquet_library(file).read_metadata(file)
-        return known.schema.to_arrow_schema().names, known.num_rows

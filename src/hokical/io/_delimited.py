@@ -2,139 +2,157 @@
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
-from functools import partial
-from itertools import islice
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hokical._core.types import AnyArray
-from hokical.io._columns import KEPT, ColumnLayout, find_columns, one_score_error, split_rows
+from hokical.io._columns import ColumnLayout, find_columns, one_score_error, split_rows, table_rows
 from hokical.io._errors import DataFileError, report_damage
-from hokical.io._names import LOGITS_AND_LABELS, NAMELESS, WEIGHT_ARRAY, Arrays, Wanted
+from hokical.io._names import LOGITS_AND_LABELS, NAMELESS, Arrays, Wanted
 from hokical.io._sniff import open_text
 
 _KIND = "a table (.csv) of numbers, columns logit_0, logit_1, ... and label"
+#: What stands for no number where rows without one are dropped.
+_MISSING = ("", "na", "n/a", "nan", "null", "none")
+Row = list[str]
 
 
 def open_csv(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
     """Columns by the header; without a header all of them, nameless."""
     with report_damage(path, _KIND):
-        lines = _read_lines(path)
-        delimiter = max(",;\t", key="".join(lines[:1]).count)
-        read = partial(csv.reader, delimiter=delimiter)
-        first, second = (next(read(lines[k : k + 1]), []) for k in (0, 1))
-        first = [name.strip() for name in first]
-        if all(map(_is_number, first)):
-            start = int(_numbers_columns(first, second))
-            return {NAMELESS: _read_numbers(path, lines[start:], delimiter)}
-        layout, words = _find_columns(path, first, second, wanted)
-        columns = _read_words(path, islice(read(lines), 1, None), words) if words else {}
-        wanted_numbers = (*layout.logits, layout.labels, layout.weights)
-        numbers = sorted(k for k in wanted_numbers if k is not None and k not in words)
-        if numbers:
-            values = _read_numbers(path, lines[1:], delimiter, first, numbers)
-            columns |= dict(zip(numbers, values.T, strict=True))
-        logits = [columns[k] for k in layout.logits]
-        labels, weights, parts = (
-            None if k is None else columns[k] for k in (layout.labels, layout.weights, layout.split)
-        )
-        scores = np.stack(logits, axis=1) if logits else np.empty((0, 0))
-        kept = {KEPT + name: columns[k] for name, k in layout.kept.items()}
-        rows = {wanted.array: scores, "labels": labels, WEIGHT_ARRAY: weights, **kept}
-        return split_rows(path, rows, parts, layout.classes)
+        try:
+            with open_text(path, wanted.encoding) as stream:
+                lines = [line for line in stream if line.strip()]
+        except UnicodeDecodeError as error:
+            raise DataFileError(
+                path,
+                f"expected {_KIND}; found text that is not {wanted.encoding or 'UTF-8'}.",
+                "Save it as UTF-8, or name what it is: --encoding latin-1.",
+            ) from error
+        return _read_table(_Text(path, lines, wanted), wanted)
 
 
-def _read_lines(path: Path) -> list[str]:
-    try:
-        with open_text(path) as stream:
-            return [line for line in stream if line.strip()]
-    except UnicodeDecodeError as error:
-        raise DataFileError(
-            path, f"expected {_KIND}; found text that is not UTF-8.", "Save it as UTF-8."
-        ) from error
+class _Text:
+    """The lines of a table and how to take them apart."""
+
+    def __init__(self, path: Path, lines: list[str], wanted: Wanted) -> None:
+        self.path, self.lines = path, lines
+        self.delimiter = max(",;\t".replace(wanted.decimal, ""), key="".join(lines[:1]).count)
+        self.convert = _converter(wanted)
+
+    def rows(self) -> Iterator[Row]:
+        return csv.reader(self.lines, delimiter=self.delimiter)
+
+    def is_number(self, cell: str) -> bool:
+        try:
+            self.convert(cell)
+        except ValueError:
+            return False
+        return True
 
 
-def _find_columns(
-    path: Path, header: list[str], row: list[str], wanted: Wanted
-) -> tuple[ColumnLayout, list[int]]:
-    """The columns, and which of them hold text, by the first row."""
+def _read_table(text: _Text, wanted: Wanted) -> Arrays:
+    rows = text.rows()
+    header, second = [name.strip() for name in next(rows, [])], next(rows, [])
+    if all(map(text.is_number, header)):
+        text.lines = text.lines[int(_numbers_columns(header, second)) :]
+        names = [str(k) for k in range(len(header))]
+        columns = _read_columns(text, names, list(range(len(header))), [])
+        return {NAMELESS: np.stack(list(columns.values()), axis=1)}
+    layout = _find_columns(text.path, header, wanted)
+    words = {*layout.kept.values(), *(() if layout.split is None else (layout.split,))}
+    words -= set(layout.logits)  # numbers, also if they are to be kept
+    text.lines = text.lines[1:]
+    if (label := layout.labels) is not None:
+        cells = (row[label] for row in text.rows() if label < len(row) and row[label].strip())
+        if wanted.unlabelled or not text.is_number(next(cells, "0")):
+            words.add(label)
+    given = {*layout.logits, label, layout.weights} - words
+    numbers = sorted(k for k in given if k is not None)
+    columns = _read_columns(text, [f"`{name}`" for name in header], numbers, sorted(words))
+    rows_and_parts = table_rows(layout, columns.__getitem__, wanted.array)
+    return split_rows(text.path, *rows_and_parts, layout.classes)
+
+
+def _find_columns(path: Path, header: Row, wanted: Wanted) -> ColumnLayout:
     if len(header) < 2 and not header[0].isidentifier():
         raise DataFileError(path, f"expected {_KIND}; found other text.", "Name another file.")
     layout = find_columns(path, header, wanted)
     if len(layout.logits) == 1 and wanted.binary_score is None:
         raise one_score_error(path, header[layout.logits[0]])
-    if len(row) > len(header):
-        raise DataFileError(
-            path,
-            f"expected {len(header)} cells in a row, as in the header; found {len(row)}.",
-            "Name every column, and write numbers with a decimal point, not a comma.",
-        )
-    words = {*layout.kept.values(), *([] if layout.split is None else [layout.split])}
-    words -= set(layout.logits)  # numbers, also if they are to be kept
-    if layout.labels is not None:
-        label = "".join(row[layout.labels : layout.labels + 1])  # a short row has none
-        if wanted.unlabelled or (label.strip() and not _is_number(label)):
-            words.add(layout.labels)
-    return layout, sorted(words)
+    return layout
 
 
-def _read_words(path: Path, rows: Iterable[list[str]], words: list[int]) -> dict[int, AnyArray]:
-    """The columns that hold text, by index."""
-    cells = []
-    for number, row in enumerate(rows):
-        if len(row) <= words[-1]:
+def _read_columns(
+    text: _Text, header: Sequence[str], numbers: list[int], words: list[int]
+) -> dict[int, AnyArray]:
+    """The columns that hold numbers and those that hold text, by index."""
+    if not text.lines:
+        raise DataFileError(text.path, f"expected {_KIND}; found a header and 0 rows.", "Add rows.")
+    found = _read_numbers(text, numbers, whole=len(numbers) == len(header))
+    slowly = numbers if found is None else []
+    values, cells, last = array("d"), list[Row](), max([*numbers, *words])
+    for number, row in enumerate(text.rows() if slowly or words else ()):
+        if not last < len(row) <= len(header):
             raise DataFileError(
-                path,
-                f"expected as many cells in every row as in the header; found {len(row)} in row "
+                text.path,
+                f"expected {len(header)} cells in a row, as in the first; found {len(row)} in row "
                 f"{number}.",
-                "Complete or drop the row.",
+                "Complete or drop the row; name every column, and write numbers with a decimal "
+                "point, not a comma.",
             )
+        try:
+            values.extend([text.convert(row[k]) for k in slowly])
+        except ValueError as error:
+            bad = next(k for k in slowly if not text.is_number(row[k]))
+            raise _bad_cell(text.path, row[bad], number, header[bad]) from error
         cells.append([row[k] for k in words])
-    return dict(zip(words, np.array(cells, np.str_).T, strict=True)) if cells else {}
+    found = np.frombuffer(values).reshape(len(cells), len(numbers)) if found is None else found
+    texts = np.array(cells, np.str_).T
+    return dict(zip(numbers, found.T, strict=True)) | dict(zip(words, texts, strict=True))
 
 
-def _read_numbers(
-    path: Path,
-    lines: list[str],
-    delimiter: str,
-    header: Sequence[str] = (),
-    columns: Sequence[int] = (),
-) -> AnyArray:
-    if not lines:
-        raise DataFileError(path, f"expected {_KIND}; found a header and 0 rows.", "Add rows.")
-    # All columns at once where all are numbers: then a row that is too long is noticed as well.
-    some = columns if len(columns) < len(header) else None
-    try:
-        return np.loadtxt(
-            lines, delimiter=delimiter, usecols=some, quotechar='"', comments=None, ndmin=2
-        )
-    except ValueError as error:
-        raise _bad_cell(path, str(error), header) from error
+def _read_numbers(text: _Text, columns: list[int], *, whole: bool) -> AnyArray | None:
+    """Columns as NumPy reads them, which is fast; None if it cannot, and rows will tell why."""
+    if text.convert is not float or not columns:
+        return None
+    some = None if whole else columns  # of all together, NumPy notices a row that is too long
+    options: Any = {"quotechar": '"', "comments": None, "ndmin": 2}
+    with suppress(ValueError):
+        found = np.loadtxt(text.lines, delimiter=text.delimiter, usecols=some, **options)
+        return found if found.shape[1] == len(columns) else None
+    return None
 
 
-def _bad_cell(path: Path, reason: str, header: Sequence[str]) -> DataFileError:
-    """What NumPy says of a cell or row, in words and with the remedy that fits it."""
-    found = re.fullmatch(
-        r"could not convert string (.*) to \w+ at row (\d+), column (\d+)\.", reason
-    )
-    if found is None:
-        short = reason.split(";")[0].rstrip(".")
-        remedy = "Give every row as many cells as the first."
-        return DataFileError(path, f"expected {_KIND}; {short}.", remedy)
-    cell, row, column = found[1], found[2], int(found[3]) - 1
-    name = f"`{header[column]}`" if header else str(column)
-    shown = "an empty cell" if cell == "''" else cell
-    remedy = "Write a number there, or drop the row or column."
-    if re.match(r"'[-+]?\d+,\d+", cell):
-        remedy = "Write numbers with a decimal point, not a comma."
+def _bad_cell(path: Path, cell: str, row: int, column: str) -> DataFileError:
+    shown = repr(cell) if cell.strip() else "an empty cell"
+    remedy = "Write a number there, or drop the row (--missing drop) or column."
+    if re.match(r"[-+]?\d+,\d+", cell):
+        remedy = "Write numbers with a decimal point, not a comma, or say --decimal ,"
     return DataFileError(
-        path, f"expected a number in row {row}, column {name}; found {shown}.", remedy
+        path, f"expected a number in row {row}, column {column}; found {shown}.", remedy
     )
 
 
-def _numbers_columns(first: list[str], second: list[str]) -> bool:
+def _converter(wanted: Wanted) -> Callable[[str], float]:
+    """From a cell to a number, ValueError if it is none."""
+    if wanted.decimal == "." and wanted.missing == "error":
+        return float
+    absent = _MISSING if wanted.missing == "drop" else ()
+
+    def convert(cell: str) -> float:
+        missing = cell.strip().lower() in absent
+        return np.nan if missing else float(cell.replace(wanted.decimal, "."))
+
+    return convert
+
+
+def _numbers_columns(first: Row, second: Row) -> bool:
     """Whether a line of numbers is a header: 0, 1, 2, ... or 1, 2, 3, ..., as pandas writes it.
 
     Two columns of whole numbers may as well begin with a row 0, 1; they are taken for a header
@@ -144,11 +162,3 @@ def _numbers_columns(first: list[str], second: list[str]) -> bool:
     if len(first) < 2 or not counted:
         return False
     return len(first) > 2 or not all(re.fullmatch(r"\s*[-+]?\d+\s*", cell) for cell in second)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -1,5 +1,6 @@
 """What to read from a file, and which of its arrays that is, by their names."""
 
+import codecs
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ _PROBABILITIES = re.compile("p|prob(s|a|as|ability|abilities)?|softmax")
 #: What every format gives: its arrays by name. A file with one array and no name for it uses "".
 Arrays = Mapping[str, AnyArray]
 NAMELESS = ""
+#: Whole numbers up to here are exact in float64.
+_EXACT = 2.0**53
 #: `keep` for every column that is not a score.
 ALL = ("all",)
 
@@ -47,16 +50,17 @@ class ArrayNames:
 
 
 def choose_arrays(
-    path: Path, names: Iterable[str], split: FileSplit, words: tuple[str, ...]
+    path: Path, names: Iterable[str], split: FileSplit, wanted: "Wanted"
 ) -> ArrayNames:
-    """The scores, called one of the words, and labels of the wanted part, else the only ones."""
-    known = list(names)
+    """The scores and labels of the wanted part, else the only ones."""
+    known, words = list(names), wanted.words
     if known == [NAMELESS]:
         return ArrayNames(NAMELESS, None, None)
     for part in (split, None):
         logits = find_name(known, words, part)
         if logits is not None:
-            labels, weights = (find_name(known, words, part) for words in (LABELS, (WEIGHT_ARRAY,)))
+            weights = find_name(known, (WEIGHT_ARRAY,), part)
+            labels = find_name(known, wanted.label_words, part)
             return ArrayNames(logits, labels, part, weights)
     raise _no_logits(path, known, split, words)
 
@@ -174,6 +178,10 @@ class Wanted:
     scores : False for a file that is read for its labels alone
     unlabelled : rows may have no label, which is then -1
     zeros : what a probability of 0 means, as in `hokical.from_probabilities`
+    label_column : name of the labels' column or array, if it is none of the usual ones
+    score_columns : names of the scores' columns; or a pattern with `{class}`, such as "P({class})"
+    decimal, encoding : of text tables: the decimal sign, and the encoding if not UTF-8
+    missing : "drop" to leave out rows without a score or label, which are errors otherwise
     """
 
     probabilities: bool = False
@@ -183,6 +191,23 @@ class Wanted:
     scores: bool = True
     unlabelled: bool = False
     zeros: Zeros = "unlikely"
+    label_column: str | None = None
+    score_columns: tuple[str, ...] = ()
+    decimal: str = "."
+    encoding: str | None = None
+    missing: Literal["error", "drop"] = "error"
+
+    def __post_init__(self) -> None:
+        if self.decimal not in (".", ","):
+            raise ValueError(f"`decimal` must be a point or a comma; got {self.decimal!r}.")
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError as error:
+                raise ValueError(
+                    f"`encoding` must be one that Python knows; got {self.encoding!r}. For "
+                    "example latin-1, cp1252 or utf-16."
+                ) from error
 
     @property
     def array(self) -> str:
@@ -195,6 +220,11 @@ class Wanted:
         if self.binary_score is not None:
             return (self.binary_score,)
         return (*PROBABILITIES, *LOGITS) if self.probabilities else (*LOGITS, *TOP_K)
+
+    @property
+    def label_words(self) -> tuple[str, ...]:
+        """Names under which a file may have the labels; a table gives them the first of all."""
+        return LABELS if self.label_column is None else (self.label_column, LABELS[0])
 
     def to_logits(self, scores: Any, name: str) -> Any:
         """The logits that are meant by the scores of a file."""
@@ -210,7 +240,17 @@ class Wanted:
         return scores if self.binary_score is None else from_binary_scores(scores, name=name)
 
 
-LOGITS_AND_LABELS, LABELS_ALONE = Wanted(), Wanted(scores=False)
+LOGITS_AND_LABELS = Wanted()
+
+
+def tidy_labels(array: AnyArray) -> AnyArray:
+    """A column (n, 1) as (n,), and whole floats as integers: files hold both, and both are safe."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.dtype.kind != "f":
+        return array
+    whole = np.isfinite(array) & (np.abs(array) < _EXACT) & (np.floor(array) == array)
+    return array.astype(np.int64) if whole.all() else array
 
 
 def has_label(labels: AnyArray) -> BoolArray:
@@ -235,6 +275,17 @@ def check_classes(names: tuple[str, ...], n_classes: int) -> tuple[str, ...]:
     return names
 
 
+def _booleans_as_numbers(labels: AnyArray, classes: Container[str]) -> AnyArray:
+    """False and True as the classes 0 and 1, unless the classes are called so."""
+    if labels.dtype.kind == "b":
+        return labels.astype(np.int64)
+    if labels.dtype.kind not in "OUT" or not labels.size:
+        return labels
+    words = [str(label).strip() for label in labels.tolist()]
+    plain = all(word.lower() in ("true", "false") and word not in classes for word in words)
+    return np.array([word.lower() == "true" for word in words], np.int64) if plain else labels
+
+
 def encode_labels(
     labels: AnyArray, classes: Sequence[str], set_aside: Container[str] = ()
 ) -> AnyArray:
@@ -245,6 +296,7 @@ def encode_labels(
     >>> encode_labels(np.array(["dog", "cat"]), ["cat", "dog"])
     array([1, 0])
     """
+    labels = _booleans_as_numbers(labels, classes)
     words = labels.dtype.kind in "OUT" and any(isinstance(v, str) for v in labels[:1].tolist())
     named_by_numbers = bool(classes) and all(name.isdigit() for name in classes)
     numbers = labels.dtype.kind in "iu" and named_by_numbers

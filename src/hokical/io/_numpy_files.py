@@ -1,8 +1,7 @@
 """`.npy` and `.npz`, read at once or left on disk; safetensors and Zarr (extras of these names).
 
 `open_npz` reads a member as a whole when it is asked for. `map_npz` maps members into memory where
-they are stored as they are, and unpacks the others a slice at a time. Sizes and checksums are
-compared either way.
+they are stored as they are; compressed ones are read. Sizes and checksums are compared either way.
 """
 
 import math
@@ -10,7 +9,7 @@ import os
 import struct
 import zipfile
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import numpy as np
 
@@ -44,7 +43,7 @@ def open_npz(path: Path) -> Arrays:
 
 
 def map_npz(path: Path) -> Arrays:
-    """The archive's arrays by name, none of them read as a whole."""
+    """The archive's arrays by name, left on disk where they are not compressed."""
     return LazyArrays(path, _NPZ, _member_names(path), _map_member)
 
 
@@ -62,38 +61,32 @@ def _member_names(path: Path) -> list[str]:
 
 
 def _read_member(path: Path, name: str) -> AnyArray:
-    _open_member(path, name)
+    _member_facts(path, name)
     with np.load(path, allow_pickle=False) as stored:
         return np.asarray(stored[name])
 
 
-def _map_member(path: Path, name: str) -> Any:
-    info, header, (shape, column_major, dtype) = _open_member(path, name, check_all=True)
-    if 0 in shape:  # cannot be mapped
+def _map_member(path: Path, name: str) -> AnyArray:
+    info, header, (shape, column_major, dtype) = _member_facts(path, name)
+    if info.compress_type != zipfile.ZIP_STORED or 0 in shape:
         return _read_member(path, name)
-    if info.compress_type == zipfile.ZIP_STORED:
-        with path.open("rb") as stream:  # its bytes begin after a header that names it once more
-            stream.seek(info.header_offset)
-            lengths = struct.unpack("<HH", stream.read(_HEADER_BYTES)[_LENGTHS])
-        start = info.header_offset + _HEADER_BYTES + sum(lengths) + header
-        return np.memmap(path, dtype, "r", start, shape, "F" if column_major else "C")
-    return _read_member(path, name) if column_major else PackedArray(path, name, shape, dtype)
+    with zipfile.ZipFile(path) as archive, archive.open(info) as stream:
+        while stream.read(_READ_AT_ONCE):  # for its checksum, which a map does not compare
+            pass
+    with path.open("rb") as file:  # its bytes begin after a header that names it once more
+        file.seek(info.header_offset)
+        lengths = struct.unpack("<HH", file.read(_HEADER_BYTES)[_LENGTHS])
+    start = info.header_offset + _HEADER_BYTES + sum(lengths) + header
+    return np.memmap(path, dtype, "r", start, shape, "F" if column_major else "C")
 
 
-def _open_member(
-    path: Path, name: str, *, check_all: bool = False
-) -> tuple[zipfile.ZipInfo, int, ArrayHeader]:
-    """A member, its bytes before the data, and its header, which must fit the data's size.
-
-    With `check_all` it is read once, for its checksum, which later reads of parts do not compare.
-    """
+def _member_facts(path: Path, name: str) -> tuple[zipfile.ZipInfo, int, ArrayHeader]:
+    """A member, its bytes before the data, and its header, which must fit the data's size."""
     with zipfile.ZipFile(path) as archive:
         info = archive.getinfo(f"{name}.npy")
         with archive.open(info) as stream:
             about, header = _read_header(path, f"numbers in `{name}`", stream), stream.tell()
-            _check_size(info.file_size - header, about[0], about[2])
-            while check_all and stream.read(_READ_AT_ONCE):
-                pass
+    _check_size(info.file_size - header, about[0], about[2])
     return info, header, about
 
 
@@ -113,51 +106,6 @@ def _read_header(path: Path, what: str, stream: IO[bytes]) -> ArrayHeader:
     if dtype.hasobject:
         raise objects_error(path, what)
     return shape, column_major, dtype
-
-
-class PackedArray:
-    """An array in a compressed member, from which slices of rows are unpacked in order.
-
-    A slice that begins before the end of the last one starts again from the member's beginning.
-    Every reader needs its own, from `reopen`, because it keeps its place in the file.
-    """
-
-    def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.filename = str(path)
-        self.shape, self.dtype = shape, dtype
-        self._path, self._name = path, name
-        self._row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        self._stream: IO[bytes] | None = None
-        self._row = 0
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def reopen(self) -> Self:
-        """The same array for another reader, at its beginning."""
-        return type(self)(self._path, self._name, self.shape, self.dtype)
-
-    def __getitem__(self, rows: slice) -> AnyArray:
-        start, stop, _ = rows.indices(self.shape[0])
-        with report_damage(self._path, _NPZ):
-            stream = self._seek(start)
-            packed = stream.read((stop - start) * self._row_bytes)
-            if len(packed) < (stop - start) * self._row_bytes:
-                raise EOFError("the data end too early")
-        self._row = stop
-        return np.frombuffer(packed, self.dtype).reshape(stop - start, *self.shape[1:])
-
-    def _seek(self, row: int) -> IO[bytes]:
-        """The member's bytes from a row on."""
-        if self._stream is None or row < self._row:
-            archive = zipfile.ZipFile(self._path)
-            self._stream = archive.open(f"{self._name}.npy")
-            _read_header(self._path, self._name, self._stream)
-            self._row = 0
-        left = (row - self._row) * self._row_bytes
-        while left > 0:
-            left -= len(self._stream.read(min(left, _READ_AT_ONCE))) or left
-        return self._stream
 
 
 def open_safetensors(path: Path) -> Arrays:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import library_of
-from hokical.io._datasets import DatasetSource, ParquetSource
-from hokical.io._errors import DataFileError
+from hokical.io import _names as spelling
+from hokical.io._datasets import TableSource
+from hokical.io._errors import DataFileError, report_file
+from hokical.io._labelled import FileArrays, Location, labels_beside, read_examples
 from hokical.io._names import Arrays, FileSplit, Wanted
 from hokical.io._numpy_files import map_npz, open_npy, open_zarr
-from hokical.io._reading import FileArrays, Location, labels_beside, read_examples, tidy_labels
 from hokical.io._sniff import find_format
 from hokical.io._sources import ArraySource, ChunkSource, from_arrays, from_chunks
 
@@ -64,19 +65,19 @@ def open_source(
     """
     options: dict[str, Any] = {"split": split, "classes": classes}
     if library_of(data) == "pyarrow":
-        return DatasetSource(data, **options)
+        return TableSource.of_dataset(data, **options)
     if not isinstance(data, (str, os.PathLike)):
-        return ParquetSource(data, **options)
+        return TableSource.of_files(data, **options)
     path = Path(data)
     if is_pattern(path):
-        return ParquetSource(matching_files(path), **options)
+        return TableSource.of_files(matching_files(path), **options)
     if is_zarr(path):
         return _map_arrays(path, split, labels)
     if path.is_dir():
         return _open_folder(path, **options)
     kind = find_format(path)
     if kind == "parquet":
-        return ParquetSource([path], **options)
+        return TableSource.of_files([path], **options)
     if kind in ("npy", "npz"):
         return _map_arrays(path, split, labels)
     found = read_examples(
@@ -105,8 +106,9 @@ def _map_arrays(path: Path, split: FileSplit, labels: Location | None) -> ChunkS
     found = FileArrays(path, split, labels, map_file)
     truth = found.find_labels()[1]
     if isinstance(truth, np.ndarray) and truth.dtype.kind not in "iub":
-        truth = tidy_labels(truth)
-    return ArraySource(found.logits, truth, found.weights, path=path)
+        truth = spelling.tidy_labels(truth)
+    with report_file(path, "Check the arrays, or copy the data again."):
+        return ArraySource(found.logits, truth, found.weights, path=path)
 
 
 def _open_folder(path: Path, **options: Any) -> ChunkSource:
@@ -115,9 +117,8 @@ def _open_folder(path: Path, **options: Any) -> ChunkSource:
         raise DataFileError(
             path, "expected a folder of .parquet files or a Zarr store; found neither."
         )
-    if any("=" in part for part in files[0].relative_to(path).parts[:-1]):
-        return DatasetSource.from_folder(path, files, **options)
-    return ParquetSource(files, **options)
+    partitioned = any("=" in part for part in files[0].relative_to(path).parts[:-1])
+    return TableSource.of_files(files, path if partitioned else None, **options)
 
 
 def files_read(path: Path) -> Iterator[Path]:

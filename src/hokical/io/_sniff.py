@@ -23,8 +23,8 @@ _MAGIC = (
 #: First bytes of what people hand over by mistake, and what to do then.
 _OTHERS = (
     (b"\x89HDF", "HDF5 data", "Save the arrays with `numpy.savez` instead."),
-    (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8."),
-    (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8."),
+    (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8, or add --encoding utf-16."),
+    (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8, or add --encoding utf-16."),
     (b"%PDF", "a PDF document", "Name the file with the logits."),
 )
 #: How protocols 0 and 1 look up what makes an array; no table has two such lines.
@@ -38,8 +38,11 @@ _EXPECTED = "expected .npz, .npy, .csv, .parquet or .safetensors"
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
-def find_format(path: Path) -> str:
-    """One of npz, npy, parquet, safetensors, pickle, csv; or DataFileError."""
+def find_format(path: Path, encoding: str | None = None) -> str:
+    """One of npz, npy, parquet, safetensors, pickle, csv; or DataFileError.
+
+    Whoever names an encoding has text.
+    """
     head = _first_bytes(path)
     if not head:
         raise DataFileError(
@@ -50,6 +53,8 @@ def find_format(path: Path) -> str:
     for magic, name in _MAGIC:
         if head.startswith(magic):
             return name
+    if encoding is not None:
+        return "csv"
     for magic, what, remedy in _OTHERS:
         if head.startswith(magic):
             raise DataFileError(path, f"{_EXPECTED}; found {what}.", remedy)
@@ -110,9 +115,9 @@ def _is_text(head: bytes) -> bool:
     return all(byte >= 32 or byte in b"\t\r\n" for byte in head)
 
 
-def open_text(path: Path) -> TextIO:
-    """The text of a file, decompressed if needed."""
-    return io.TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline="")
+def open_text(path: Path, encoding: str | None = None) -> TextIO:
+    """The text of a file, decompressed if needed; UTF-8 if nothing else is said."""
+    return io.TextIOWrapper(open_binary(path), encoding=encoding or "utf-8-sig", newline="")
 
 
 def open_binary(path: Path) -> Any:

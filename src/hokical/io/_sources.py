@@ -7,20 +7,19 @@ row.
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 
+from hokical._core.arrays import to_host
 from hokical._core.bins import check_count
-from hokical._core.types import AnyArray
 from hokical.io._chunks import Chunk, as_chunk, as_sliceable, block_rows, read_ahead, skip_rows
 from hokical.io._errors import report_damage
 from hokical.io._identities import array_identity
 
-_COLUMNS = ("logits", "labels", "weights")
 _NO_ROWS = "a source must have at least one row; got none."
 
 
@@ -116,9 +115,7 @@ class ArraySource(ChunkSource):
 
     def _slices(self, start: int) -> Iterator[Chunk]:
         assert self.n_rows is not None
-        # One that keeps its place in a file, from its beginning.
-        given = (self.logits, self.labels, self.weights)
-        arrays = [array.reopen() if hasattr(array, "reopen") else array for array in given]
+        arrays = (self.logits, self.labels, self.weights)
         for first in range(start, self.n_rows, self.chunk_rows):
             rows = slice(first, min(first + self.chunk_rows, self.n_rows))
             with nullcontext() if self.path is None else report_damage(self.path, "numbers"):
@@ -245,43 +242,25 @@ def _peek(chunks: Iterator[Chunk]) -> tuple[Chunk, Iterator[Chunk]]:
 
 @contextmanager
 def spool_chunks(source: ChunkSource) -> Iterator[ChunkSource]:
-    """The same chunks in nameless files, of which nothing is left even after a kill."""
-    first, n_rows = source.first_chunk(), 0
-    names = [name for name in _COLUMNS if getattr(first, name) is not None]
-    kinds = {name: _stored_dtype(getattr(first, name)) for name in names}
-    with ExitStack() as open_files:
-        streams = {name: open_files.enter_context(TemporaryFile()) for name in names}
+    """The same chunks in a nameless file, of which nothing is left even after a kill."""
+    with TemporaryFile() as file:
+
+        def write(array: Any) -> int | None:
+            place = file.tell()
+            if array is not None:
+                np.save(file, to_host(array), allow_pickle=False)
+            return None if array is None else place
+
+        def read(place: int | None) -> Any:
+            if place is None:
+                return None
+            file.seek(place)
+            return np.load(file, allow_pickle=False)
+
+        n_rows, places = 0, []
         for chunk in source.chunks():
-            _check_alike(first, chunk)
+            places.append([write(part) for part in (chunk.logits, chunk.labels, chunk.weights)])
             n_rows += chunk.n_rows
-            for name, stream in streams.items():
-                stream.write(np.ascontiguousarray(getattr(chunk, name), kinds[name]).data)
-        arrays: dict[str, Any] = {}
-        for name, stream in streams.items():
-            stream.flush()
-            shape = (n_rows, *getattr(first, name).shape[1:])
-            arrays[name] = np.memmap(stream, kinds[name], "r", shape=shape)
-        yield ArraySource(*(arrays.get(name) for name in _COLUMNS))
-
-
-def _stored_dtype(first: AnyArray) -> np.dtype[Any]:
-    """Whole numbers as int64, since frameworks mix int32 with it; others as they come first."""
-    return np.dtype(np.int64) if first.dtype.kind in "iub" else first.dtype
-
-
-def _check_alike(first: Chunk, chunk: Chunk) -> None:
-    """Numbers of one kind go into a file, and those that it holds exactly."""
-    for name in _COLUMNS:
-        one, other = getattr(first, name), getattr(chunk, name)
-        alike = one is other  # None
-        if one is not None and other is not None:
-            exact = np.can_cast(other.dtype, _stored_dtype(one), "safe")
-            alike = exact and one.shape[1:] == other.shape[1:]
-        if not alike:
-            kinds = [
-                None if part is None else (part.dtype, part.shape[1:]) for part in (one, other)
-            ]
-            raise ValueError(
-                f"`{name}` of all chunks must be of one kind to be spooled; got {kinds[1]} after "
-                f"{kinds[0]} (dtype, columns)."
-            )
+        spooled = IterableSource(lambda: (Chunk(*map(read, each)) for each in places))
+        spooled.n_rows = n_rows
+        yield spooled

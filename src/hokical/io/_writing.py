@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import re
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from hokical.io._errors import DataFileError
 
 #: What the name of a table of results may end in.
 TABLES = (".csv", ".csv.gz", ".parquet")
+#: What a spreadsheet runs: begins with a sign of formulas and is no number.
+_FORMULA = re.compile(r"[=@\t\r]|[-+](?![\d.]+(e[-+]?\d+)?$|inf$|nan$)", re.IGNORECASE)
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 
 
@@ -30,29 +33,43 @@ def write_npz(path: str | os.PathLike[str], **arrays: ArrayLike) -> None:
         np.savez(stream, allow_pickle=False, **{name: np.asarray(a) for name, a in arrays.items()})
 
 
-def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> None:
-    """Write columns (n,) as .csv, .csv.gz, .parquet or .npz, by the name of the file."""
+def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> int:
+    """Write columns (n,) as .csv, .csv.gz, .parquet or .npz, by the name of the file.
+
+    In a .csv, text that a spreadsheet would take for a formula, as it begins with one of `=+-@` and
+    is no number, gets a `'` before it; the number of such cells is returned.
+    """
     name = os.fspath(path)
     if name.endswith(".npz"):
         texts = {k: c.astype(np.str_) for k, c in columns.items() if c.dtype.kind in "OT"}
-        return write_npz(path, **columns | texts)
+        write_npz(path, **columns | texts)
+        return 0
     if name.endswith(".parquet"):
         parquet = parquet_library(Path(name))
         arrow = import_module("pyarrow")
         table = arrow.table({key: _for_arrow(column) for key, column in columns.items()})
         with replace_file(path) as stream:
             parquet.write_table(table, stream)
-        return None
+        return 0
+    marked = 0
+
+    def cells(values: Iterable[Any]) -> Iterator[Any]:
+        nonlocal marked
+        for value in values:
+            runs = isinstance(value, str) and _FORMULA.match(value) is not None
+            marked += runs
+            yield f"'{value}" if runs else value
+
     with replace_file(path) as stream:
         packed = gzip.GzipFile(fileobj=stream, mode="wb", mtime=0) if name.endswith(".gz") else None
         text = io.TextIOWrapper(packed or stream, encoding="utf-8", newline="", write_through=True)
         rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(columns)
-        rows.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+        rows.writerow(cells(columns))
+        rows.writerows(zip(*(cells(c.tolist()) for c in columns.values()), strict=True))
         text.detach()
         if packed is not None:
             packed.close()
-    return None
+    return marked
 
 
 def _for_arrow(column: AnyArray) -> Any:

@@ -19,8 +19,7 @@ from hokical._core.labels import as_labels
 from hokical._core.reading import to_numpy
 from hokical._core.storage import storable
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
-from hokical.io._names import has_label
-from hokical.io._reading import tidy_labels
+from hokical.io._names import has_label, tidy_labels
 from hokical.metrics._examples import Examples, as_examples
 
 Sums = TypeVar("Sums")

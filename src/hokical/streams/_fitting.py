@@ -1,7 +1,7 @@
 """Fits on data that do not fit into memory: a checkpoint, a progress bar, chunks that come once."""
 
 import os
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from hokical._core.version import VERSION
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._hoki import Hoki
-from hokical.io._checkpoint import FolderJournal, hold_folder, source_identity
+from hokical.io._checkpoint import Journal
 from hokical.io._opening import as_source
 from hokical.io._sources import ChunkSource, spool_chunks
 from hokical.streams._partition import StreamedPartition, report_files
@@ -70,11 +70,15 @@ def fit(
             "process. Write the chunks to files and give those."
         )
     spooled = spool_chunks(chunks) if spool and not chunks.repeatable else nullcontext(chunks)
-    with nullcontext() if checkpoint is None else hold_folder(checkpoint), spooled as kept:
-        journal = None if checkpoint is None else _journal(calibrator, kept, checkpoint, every)
-        rows = kept if journal is None else journal.witness(kept)
-        with report_files(kept):
-            calibrator.fit_partition(StreamedPartition(rows, journal=journal, progress=progress))
+    with spooled as kept:
+        noted = (
+            nullcontext() if checkpoint is None else _journal(calibrator, kept, checkpoint, every)
+        )
+        with noted as journal, report_files(kept):
+            partition = StreamedPartition(kept, journal=journal, progress=progress)
+            if journal is not None:
+                journal.compare_rows()
+            calibrator.fit_partition(partition)
     if not chunks.independent:  # they prove nothing about new examples
         calibrator.fit_scores_ = calibrator.neighbours_ = None
     return calibrator
@@ -91,7 +95,7 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
 
 def _journal(
     calibrator: BaseCalibrator, source: ChunkSource, folder: Location, every: float
-) -> FolderJournal:
+) -> AbstractContextManager[Journal]:
     if not every >= 0.0:
         raise ValueError(f"`every` must be a number of seconds, 0 or more; got {every!r}.")
     parameters = calibrator.get_params(deep=False)
@@ -106,4 +110,4 @@ def _journal(
         "parameters": {name: repr(value) for name, value in sorted(parameters.items())},
         "version": VERSION,
     }
-    return FolderJournal(folder, identity | source_identity(source), every=every)
+    return Journal.open(folder, source, identity, every=every)

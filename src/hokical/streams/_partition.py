@@ -15,7 +15,7 @@ from hokical._core.memory import check_memory
 from hokical._core.progress import progress_bar
 from hokical._core.types import AnyArray, FloatArray
 from hokical._fitting.partitions import Block, Partition, State, join_states
-from hokical.io._checkpoint import FolderJournal
+from hokical.io._checkpoint import Journal
 from hokical.io._chunks import Chunk, block_rows, join_columns, join_rows, reblock
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._sources import ChunkSource, check_row_count
@@ -129,7 +129,7 @@ class StreamedPartition(Partition):
         self,
         source: ChunkSource,
         *,
-        journal: FolderJournal | None = None,
+        journal: Journal | None = None,
         progress: bool | None = None,
     ) -> None:
         self.source, self.n_classes, self.progress = source, source.n_classes, progress
@@ -182,7 +182,11 @@ class StreamedPartition(Partition):
         return join_states(parts)
 
     def _blocks(self, start: int = 0) -> Iterator[Block]:
-        for chunk in reblock(self.source.chunks(start), block_rows(self.n_classes)):
+        if self._journal is None:
+            chunks = reblock(self.source.chunks(start), block_rows(self.n_classes))
+        else:
+            chunks = self._journal.blocks(start)
+        for chunk in chunks:
             yield check_block(chunk, start, self.n_classes)
             start += chunk.n_rows
 

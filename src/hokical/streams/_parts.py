@@ -19,7 +19,7 @@ from hokical._core.files import replace_file
 from hokical._core.logits import as_logits
 from hokical.calibrators._calibrator import Calibrator
 from hokical.io._columns import parquet_library
-from hokical.io._datasets import ParquetSource
+from hokical.io._datasets import TableSource
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._identities import file_identity
 from hokical.io._names import FileSplit
@@ -81,7 +81,7 @@ class PartTask:
     def _batches(self, file: Path, schema: Any) -> Iterator[Any]:
         arrow = import_module("pyarrow")
         first = 0
-        for chunk in ParquetSource([file], split=self.split, classes=self.classes).chunks():
+        for chunk in TableSource.of_files([file], split=self.split, classes=self.classes).chunks():
             if not chunk.n_rows:
                 continue
             with report_file(file), report_rows(first):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ import numpy as np
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.topk import TopK
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical.io import _names as spelling
 from hokical.io._columns import CLASSES, KEPT, open_parquet
 from hokical.io._delimited import open_csv
 from hokical.io._errors import DataFileError, report_file
-from hokical.io._names import LABELS_ALONE, LOGITS_AND_LABELS, Arrays, FileSplit, Wanted
+from hokical.io._names import LOGITS_AND_LABELS, Arrays, FileSplit, Wanted
 from hokical.io._numpy_files import open_npy, open_npz, open_safetensors
 from hokical.io._plugins import find_reader
 from hokical.io._sniff import find_format
@@ -32,15 +32,14 @@ _OPENERS: dict[str, Callable[[Path], Arrays]] = {
 #: Tables, whose columns are chosen before they are read.
 _TABLES: dict[str, Callable[[Path, Wanted], Arrays]] = {"csv": open_csv, "parquet": open_parquet}
 _TOP_K_READERS = dict(zip(spelling.TOP_K, (TopK, TopK.from_log_probabilities), strict=True))
-#: Whole numbers up to here are exact in float64.
-_EXACT = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
     """Checked logits, their labels and weights where needed and found, and the part.
 
-    `classes` are the names of the classes where known, `kept` the columns asked for beside.
+    `classes` are the names of the classes where known, `kept` the columns asked for beside, and
+    `n_dropped` counts rows that lacked a value and were to be dropped.
     """
 
     logits: Logits
@@ -49,6 +48,7 @@ class LabelledRows:
     weights: FloatArray | None = None
     classes: tuple[str, ...] = ()
     kept: dict[str, AnyArray] = field(default_factory=dict)
+    n_dropped: int = 0
 
     @property
     def pair(self) -> tuple[Logits, IntArray | None]:
@@ -85,22 +85,29 @@ def read_examples(
     wanted : Wanted
         What the scores are, if not logits; names of classes; columns to keep.
     """
-    openers = [partial(_open, wanted=each) for each in (wanted, LABELS_ALONE)]
+    alone = replace(wanted, scores=False, keep=())
+    openers = [partial(_open, wanted=each) for each in (wanted, alone)]
     found = FileArrays(Path(path), split, labels, openers[0], wanted, openers[1])
     where, name = found.path, found.names.logits
+    present = found.rows_present(need_labels) if wanted.missing == "drop" else None
+
+    def take(array: Any) -> Any:
+        return array if present is None or array is None else array[present]
+
     with report_file(where):
-        given = _read_top_k(where, found.arrays, name) if is_top_k(name) else found.logits
+        given = _read_top_k(where, found.arrays, name) if is_top_k(name) else take(found.logits)
         given = wanted.to_logits(given, name or wanted.array)
         logits = as_logits(given, name=name or "logits", fitted_by=fitted_by)
         classes = _class_names(wanted, found.arrays, logits.n_classes)
-        kept = found.find_kept(wanted.keep, logits.n_rows)
+        n_rows = logits.n_rows if present is None else present.size
+        kept = {each: take(column) for each, column in found.find_kept(wanted.keep, n_rows).items()}
+    dropped = n_rows - logits.n_rows
     if not need_labels:
-        return LabelledRows(logits, None, found.names.part, None, classes, kept)
+        return LabelledRows(logits, None, found.names.part, None, classes, kept, dropped)
     with report_file(where, "Fix or drop the weights."):
-        weights = as_weights(found.weights, logits.n_rows)
+        weights = as_weights(take(found.weights), logits.n_rows)
     labels_path, truth = found.find_labels()
-    if truth is None and wanted.unlabelled:
-        truth = np.full(logits.n_rows, -1)
+    truth = np.full(n_rows, -1) if truth is None and wanted.unlabelled else truth
     if truth is None:
         what = f"found `{name}` alone." if name else "found one array."
         raise DataFileError(
@@ -108,15 +115,23 @@ def read_examples(
             f"expected labels beside the logits; {what}",
             "Call them `label` in that file, or name the file that has them: --labels FILE.",
         )
+    checked = _check_labels(take(truth), labels_path, logits, wanted, (classes, kept))
+    return LabelledRows(logits, checked, found.names.part, weights, classes, kept, dropped)
+
+
+def _check_labels(
+    truth: AnyArray, path: Path, logits: Logits, wanted: Wanted, names: tuple[Any, Any]
+) -> IntArray:
+    """Labels (n,) as column indices, -1 for those that may be missing."""
     header = truth.ndim > 0 and len(truth) == logits.n_rows + 1
     partly = wanted.unlabelled and truth.shape[:1] == (logits.n_rows,)
     known = spelling.has_label(truth) if partly else slice(None)
     checked = np.full(logits.n_rows, -1)
-    with report_file(labels_path):
-        truth = spelling.encode_labels(tidy_labels(truth[known]), classes, kept)
-    with report_file(labels_path, "If the first is a header, call it `label`." if header else ""):
+    with report_file(path):
+        truth = spelling.encode_labels(spelling.tidy_labels(truth[known]), *names)
+    with report_file(path, "If the first is a header, call it `label`." if header else ""):
         checked[known] = as_labels(truth, checked[known].shape[0], logits.n_classes)
-    return LabelledRows(logits, checked, found.names.part, weights, classes, kept)
+    return checked
 
 
 def _class_names(wanted: Wanted, arrays: Arrays, n_classes: int) -> tuple[str, ...]:
@@ -142,7 +157,7 @@ class FileArrays:
     ) -> None:
         self.path, self.split, self.labels_file = path, split, labels
         self.arrays = open_file(path)
-        self.names = spelling.choose_arrays(path, self.arrays, split, wanted.words)
+        self.names = spelling.choose_arrays(path, self.arrays, split, wanted)
         self.open_labels = open_labels or open_file
 
     @property
@@ -152,6 +167,16 @@ class FileArrays:
     @property
     def weights(self) -> Any:
         return None if self.names.weights is None else self.arrays[self.names.weights]
+
+    def rows_present(self, need_labels: bool) -> BoolArray:
+        """Which rows have all scores, a weight and a label, each where there are such."""
+        scores = np.asarray(self.logits)
+        present = ~np.isnan(scores.reshape(len(scores), -1)).any(axis=1)
+        others = [self.weights, self.find_labels()[1] if need_labels else None]
+        for column in others:
+            if column is not None and column.shape[:1] == present.shape:
+                present &= spelling.has_label(column)
+        return np.asarray(present)
 
     def find_kept(self, keep: tuple[str, ...] | None, n_rows: int) -> dict[str, AnyArray]:
         """Columns that a table kept, or the arrays (n,) of these names."""
@@ -189,7 +214,7 @@ def labels_beside(path: Path) -> Path:
 
 
 def _open(path: Path, wanted: Wanted) -> Arrays:
-    kind = find_format(path)
+    kind = find_format(path, wanted.encoding)
     if kind in _TABLES:
         return _TABLES[kind](path, wanted)
     return (_OPENERS.get(kind) or find_reader(path, kind))(path)
@@ -224,13 +249,3 @@ def _read_top_k(path: Path, arrays: Arrays, name: str) -> TopK:
     if count.size != 1 or count.dtype.kind not in "iu":
         raise DataFileError(path, f"expected one whole number in `{others[1]}`.")
     return _TOP_K_READERS[word](arrays[name], indices, int(count.reshape(())))
-
-
-def tidy_labels(array: AnyArray) -> AnyArray:
-    """A column (n, 1) as (n,), and whole floats as integers: files hold both, and both are safe."""
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.dtype.kind != "f":
-        return array
-    whole = np.isfinite(array) & (np.abs(array) < _EXACT) & (np.floor(array) == array)
-    return array.astype(np.int64) if whole.all() else array

@@ -7,8 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hokical._core.arrays import NUMPY, backend_of
 from hokical._fitting.partitions import InMemory, Partition
 from hokical.calibrators._base import BaseCalibrator
@@ -18,10 +16,9 @@ from hokical.dense._positions import MASKS, DenseBatch, DenseOptions, check_opti
 from hokical.io._chunks import Chunk, skip_rows, split_parts
 from hokical.io._errors import DataFileError
 from hokical.io._identities import array_identity
+from hokical.io._labelled import FileArrays, Location, is_top_k
 from hokical.io._names import LABELS, LOGITS, WEIGHTS, FileSplit, find_name
-from hokical.io._numpy_files import PackedArray
 from hokical.io._opening import map_file
-from hokical.io._reading import FileArrays, Location, is_top_k
 from hokical.io._sources import ChunkSource, from_chunks
 from hokical.streams._partition import StreamedPartition
 
@@ -261,9 +258,5 @@ def open_part(
         "mask": None if mask is None else found.arrays[mask],
         "sample_weight": found.weights,
     }
-    given = {  # a compressed array can be sliced by its first axis only
-        name: np.asarray(array[:]) if isinstance(array, PackedArray) else array
-        for name, array in arrays.items()
-        if array is not None
-    }
+    given = {name: array for name, array in arrays.items() if array is not None}
     return given, found.names.part

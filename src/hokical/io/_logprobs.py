@@ -17,6 +17,11 @@ from hokical.io._sniff import find_format, open_text
 #: What tokenizers and prompts put around a letter.
 _AROUND = " \t\n\r\u2581\u0120\u010a()[]*.:\"'"
 
+_GENERATED = (
+    "it is of a generation task, whose answers are text without log-likelihoods of choices. Run a "
+    "multiple-choice variant of the task, or read the log-probabilities of the answers' tokens "
+    "with `read_logprobs`"
+)
 #: What entries of another format raise while they are taken apart.
 _OTHER_FORMAT = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
@@ -87,8 +92,11 @@ def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
     found, labels = [], []
     for row, sample in enumerate(_records(source)):
         try:
-            found.append([float(answer[0]) for answer in sample["filtered_resps"]])
-            labels.append(_target(sample))
+            answers = sample["filtered_resps"]
+            if any(isinstance(answer, str) for answer in answers):
+                raise ValueError(_GENERATED)
+            found.append([float(answer[0]) for answer in answers])
+            labels.append(_target(sample, len(answers)))
         except _OTHER_FORMAT as error:
             raise _bad(source, row, "a multiple-choice sample", error) from error
     if not found:
@@ -99,12 +107,14 @@ def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
     return logits, np.array(labels)
 
 
-def _target(sample: dict[str, Any]) -> int:
+def _target(sample: dict[str, Any], n_choices: int) -> int:
     """The index of the right choice, given as such, as a letter or as the text of the choice."""
     target = sample["target"]
     target = target[0] if isinstance(target, list) else target
     text = str(target).strip(_AROUND)
     if text.isdigit():
+        if int(text) >= n_choices:
+            raise ValueError(f"its target {text} is none of its {n_choices} choices")
         return int(text)
     texts = [str(choice) for choice in sample.get("doc", {}).get("choices", [])]
     return texts.index(str(target)) if str(target) in texts else "ABCDEFGHIJ".index(text)

@@ -1,0 +1,287 @@
+"""The data of a command: examples in memory, a source that is read in parts, or maps and tokens.
+
+All three are fitted on and measured alike, so that commands need not know which they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import hokical
+from hokical.cli.data import choose_scores
+from hokical.cli.options import Input, Part
+from hokical.cli.show import say, spinner
+
+_CLASS_AXIS = "the axis of the classes: 1 for (n, classes, h, w), -1 for (n, tokens, classes)"
+
+
+class Rows:
+    """Examples in memory, of a `part` of a file if it has parts."""
+
+    unit = "examples"
+
+    def __init__(self, path: Path, examples: hokical.io.LabelledRows) -> None:
+        self.path, self.examples, self.rows = path, examples, examples.logits
+        self.part, self.classes = examples.part, examples.classes
+
+    def fit(self, calibrator: hokical.calibrators.BaseCalibrator) -> tuple[Any, dict[str, Any]]:
+        """A model with `save`, and numbers of examples and of the share that is right."""
+        examples, logits = self.examples, self.examples.logits
+        if calibrator.binary_only and logits.n_classes > 2:
+            raise typer.BadParameter(
+                f"{calibrator.name} is for two classes; {self.path.name} has {logits.n_classes}. "
+                "Leave it out, or try structured.",
+                param_hint="--method",
+            )
+        # The choice of noise has its own progress bar.
+        searching = getattr(calibrator, "noise", None) == "auto"
+        with nullcontext() if searching else spinner(f"Fitting {calibrator.name}"):
+            calibrator.fit(*examples.pair, examples.weights)
+        right = float((logits.labels == examples.labels).mean())
+        return calibrator, {"examples": logits.n_rows, "accuracy": right}
+
+    def without_calibration(self) -> hokical.Calibrator:
+        return hokical.make("uncalibrated").fit(*self.examples.pair)
+
+    def measure(
+        self, judged: hokical.Calibrator, *, n_bins: int, full: bool, resamples: int, seed: int
+    ) -> hokical.metrics.Summary:
+        logits, labels = self.examples.pair
+        whole = full and not isinstance(logits, hokical.TopK)
+        vectors = {"proba": judged.predict_proba(logits), "labels": labels} if whole else {}
+        predicted = judged.predict(logits)
+        return hokical.metrics.summary(
+            judged.predict_confidence(logits),
+            predicted == labels,
+            predicted=predicted,
+            sample_weight=self.examples.weights,
+            n_bins=n_bins,
+            n_resamples=resamples,
+            random_state=seed,
+            **vectors,
+        )
+
+
+class Stream:
+    """A source that is read in parts, so that it may be larger than memory."""
+
+    unit, rows = "examples", None
+
+    def __init__(
+        self, path: Path, source: hokical.streams.ChunkSource, part: Any, checkpoint: Path | None
+    ) -> None:
+        self.path, self.source, self.checkpoint = path, source, checkpoint
+        self.part, self.classes = part, source.classes
+
+    def fit(self, calibrator: hokical.calibrators.BaseCalibrator) -> tuple[Any, dict[str, Any]]:
+        hokical.streams.fit(calibrator, self.source, checkpoint=self.checkpoint)
+        table = calibrator.fit_scores_
+        if table is None:
+            return calibrator, {"examples": self.source.n_rows, "accuracy": None}
+        return calibrator, {"examples": table.total, "accuracy": table.accuracy}
+
+    def without_calibration(self) -> hokical.Calibrator:
+        head = self.source.first_chunk().rows(slice(1))
+        with check_arrays(self.path):
+            return hokical.make("uncalibrated").fit(head.logits, head.labels)
+
+    def measure(
+        self, judged: hokical.Calibrator, *, n_bins: int, full: bool, **_: int
+    ) -> hokical.metrics.Summary:
+        with check_arrays(self.path):
+            return hokical.streams.evaluate(judged, self.source, n_bins=n_bins, full=full)
+
+
+class Maps:
+    """Arrays with a prediction per pixel or token, left on disk; `options` are those of `Dense`."""
+
+    unit, rows, classes = "positions", None, ()
+
+    def __init__(
+        self, path: Path, arrays: dict[str, Any], part: Any, options: dict[str, Any]
+    ) -> None:
+        self.path, self.arrays, self.part, self.options = path, arrays, part, options
+
+    def fit(self, calibrator: hokical.calibrators.BaseCalibrator) -> tuple[Any, dict[str, Any]]:
+        model = hokical.Dense(calibrator, **self.options)
+        with check_arrays(self.path):
+            model.fit(**self.arrays)
+        return model, {"examples": model.n_positions_, "accuracy": model.accuracy_}
+
+    def without_calibration(self) -> hokical.Calibrator:
+        found: hokical.Calibrator = self.fit(hokical.make("uncalibrated"))[0].calibrator_
+        return found
+
+    def measure(
+        self, judged: hokical.Calibrator, *, n_bins: int, full: bool, resamples: int, seed: int
+    ) -> hokical.metrics.Summary:
+        with check_arrays(self.path):
+            return hokical.Dense(judged, **self.options).evaluate(
+                **self.arrays, n_bins=n_bins, full=full, n_resamples=resamples
+            )
+
+
+def open_data(
+    path: Path,
+    given: Input,
+    *,
+    fitted: hokical.calibrators.FittedCalibrator | None = None,
+    checkpoint: Path | None = None,
+    **dense: Any,
+) -> tuple[Rows | Stream | Maps, hokical.io.Wanted]:
+    """The data of a path with labels, opened as the options say, and how it was read."""
+    maps = dense_options(path, given, checkpoint=checkpoint, **dense)
+    in_parts = maps is None and (checkpoint is not None or in_many_files(path))
+    wanted = choose_scores(given, fitted=fitted, in_parts=in_parts)
+    if maps is not None:
+        return Maps(path, *load_dense(path, given), maps), wanted
+    if in_parts:
+        return Stream(path, *_open_parts(path, given, wanted.classes), checkpoint), wanted
+    examples = load_examples(path, given, wanted, weighted=True, fitted_by=fitted)
+    return Rows(path, examples), wanted
+
+
+def load_examples(
+    path: Path,
+    given: Input,
+    wanted: hokical.io.Wanted,
+    *,
+    weighted: bool = False,
+    **options: Any,
+) -> hokical.io.LabelledRows:
+    """Logits and labels of a file, with a message about the part used, and about weights."""
+    try:
+        with spinner(f"Reading {path.name}"):
+            examples = hokical.io.read_examples(
+                path, split=given.split.literal, labels=given.labels, wanted=wanted, **options
+            )
+    except hokical.io.DataFileError as error:
+        raise _dense_error(path, given.split) or error from error.__cause__
+    scores = examples.logits.values
+    if wanted.binary_score and not wanted.probabilities and 0 <= scores.min() <= scores.max() <= 1:
+        say(
+            f"Note: all of `{wanted.binary_score}` lies in [0, 1] and is taken for log-odds; if it "
+            "is a probability, add --probabilities."
+        )
+    if examples.classes and not wanted.classes and not wanted.keep and not wanted.score_columns:
+        _say_set_aside(examples.kept)
+    if examples.n_dropped:
+        total = examples.logits.n_rows + examples.n_dropped
+        say(f"Dropped {examples.n_dropped:,} of {total:,} rows of {path.name} without a value.")
+    if examples.part is not None:
+        say(f"Using the {examples.part} part of {path} ({examples.logits.n_rows} examples).")
+    if examples.weights is not None:
+        _say_weighted(path) if weighted else say(f"The weights in {path} are not used here.")
+    return examples
+
+
+def _dense_error(path: Path, part: Part) -> hokical.io.DataFileError | None:
+    """The error for logits of maps or tokens, or None if a file has none."""
+    try:
+        shape = tuple(hokical.dense.open_dense(path, split=part.literal)["logits"].shape)
+    except hokical.io.DataFileError:
+        return None
+    if len(shape) < 3:
+        return None
+    return hokical.io.DataFileError(
+        path,
+        f"expected logits (n, classes); found shape {shape}.",
+        f"For maps and tokens `fit`, `evaluate` and `apply` have --class-axis, {_CLASS_AXIS}.",
+    )
+
+
+def _open_parts(
+    path: Path, given: Input, classes: tuple[str, ...]
+) -> tuple[hokical.streams.ChunkSource, hokical.io._names.FileSplit | None]:
+    """A source that is read in parts, with a message about weights; which part of a table it is."""
+    part = given.split.literal
+    source = hokical.streams.open_source(path, split=part, labels=given.labels, classes=classes)
+    with hokical.io._errors.report_file(path):  # without rows, for instance
+        first = source.first_chunk()
+        source.classes = hokical.io._names.check_classes(classes, first.n_classes) or source.classes
+    if source.classes and not classes:
+        _say_set_aside(source.set_aside)
+    if first.weights is not None:
+        _say_weighted(path)
+    return source, part if source.n_rows is None else None
+
+
+def _say_set_aside(columns: Iterable[str]) -> None:
+    if names := ", ".join(columns):
+        say(f"Not taken for a class: {names}. If it is one, see --classes.")
+
+
+def _say_weighted(path: Path) -> None:
+    say(f"Rows count by the weights in {path}.")
+
+
+def in_many_files(path: Path) -> bool:
+    """Whether a path is a folder, or a pattern that matches several files."""
+    return path.is_dir() or hokical.io.is_pattern(path)
+
+
+def dense_options(
+    path: Path, given: Input, per_item: int | None = None, random_state: int = 0, **others: object
+) -> dict[str, Any] | None:
+    """Options of `Dense`, or None for plain logits; `others` are incompatible options."""
+    if given.class_axis is None:
+        for name, value in (
+            ("ignore-label", given.ignore_label),
+            ("max-positions-per-item", per_item),
+        ):
+            if value:
+                raise typer.BadParameter(
+                    f"needs --class-axis, {_CLASS_AXIS} and (n, classes).", param_hint=f"--{name}"
+                )
+        return None
+    for name, other in others.items():
+        if other is not None:
+            raise typer.BadParameter(f"--{name} and --class-axis cannot be combined.")
+    if hokical.io.is_pattern(path) or (path.is_dir() and any(path.glob("*.parquet"))):
+        raise typer.BadParameter(
+            f"{path}: --class-axis works on one .npz or .npy file or Zarr store, not on several "
+            "files. In Python, `Dense` takes batches."
+        )
+    return {
+        "class_axis": given.class_axis,
+        "ignore_label": given.ignore_label or None,
+        "max_positions_per_item": per_item,
+        "random_state": random_state,
+    }
+
+
+def load_dense(
+    path: Path, given: Input, *, need_labels: bool = True
+) -> tuple[dict[str, Any], hokical.io._names.FileSplit | None]:
+    """The arrays of a file, left on disk, as the keyword arguments of `Dense.fit`; the part."""
+    arrays, part = hokical.dense.open_part(path, given.split.literal, given.labels)
+    if part is not None:
+        shape = tuple(arrays["logits"].shape)
+        say(f"Using the {part} part of {path} (logits of shape {shape}).")
+    if need_labels and "labels" not in arrays:
+        raise hokical.io.DataFileError(
+            path, "expected labels beside the logits; found none.", "See --labels FILE."
+        )
+    if need_labels and "sample_weight" in arrays:
+        _say_weighted(path)
+    return arrays, part
+
+
+@contextmanager
+def check_arrays(path: Path) -> Iterator[None]:
+    """Report errors of `Dense` about the arrays as errors of the file."""
+    try:
+        yield
+    except hokical.io.DataFileError:
+        raise
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        for name in ("class_axis", "ignore_label", "max_positions_per_item"):
+            option = "--" + name.replace("_", "-")
+            text = text.replace(f"{name}=", f"{option} ").replace(name, option)
+        raise hokical.io.DataFileError(path, text) from error

@@ -1,0 +1,158 @@
+"""Tables as people have them: named columns, commas, encodings, gaps; options of methods; pipes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hokical import load
+from hokical.io import DataFileError, Wanted, read_examples, write_table
+from tests.cli.test_cli import hokical_command
+
+HEADER = "name;P(cat);P(dog);confidence;truth;city"
+
+
+def write(path: Path, *, gap: bool = False) -> Path:
+    """A table with decimal commas in Latin-1, labels in a column of an odd name."""
+    rng = np.random.default_rng(0)
+    lines = [HEADER]
+    for row in range(200):
+        truth = rng.integers(2)
+        chance = float(np.clip(0.5 + 0.3 * (2 * truth - 1) + rng.normal(0, 0.2), 0.01, 0.99))
+        scores = [f"{value:.3f}".replace(".", ",") for value in (1 - chance, chance)]
+        scores[0] = "" if gap and row == 7 else scores[0]
+        name = "=1+1" if row == 0 else str(row)
+        lines.append(f"{name};{scores[0]};{scores[1]};0,5;{['cat', 'dog'][truth]};K\xf6ln")
+    path.write_text("\n".join(lines) + "\n", encoding="latin-1")
+    return path
+
+
+TABLE = ("--decimal", ",", "--encoding", "latin-1")
+SCORES = ("--label-column", "truth", "--score-columns", "P({class})", "--probabilities")
+
+
+def test_a_table_of_another_make_from_end_to_end(tmp_path: Path) -> None:
+    table, cal, out = write(tmp_path / "v.csv", gap=True), tmp_path / "c.json", tmp_path / "o.csv"
+    options = ("--missing", "drop", *TABLE, *SCORES)
+    done = hokical_command("fit", table, "-o", cal, "--method", "temps", *options)
+    assert done.code == 0, done.err
+    assert "Dropped 1 of 200 rows" in done.err
+    stored = json.loads(cal.read_text())["beside"]
+    assert stored["classes"] == ["cat", "dog"]
+    assert stored["examples"] == 199
+    done = hokical_command(
+        "apply", cal, table, "-o", out, *TABLE, "--missing", "drop", "--keep", "all"
+    )
+    assert done.code == 0, done.err
+    assert "`confidence` of the input is called `input_confidence`" in done.err
+    assert "1 cells of text that a spreadsheet would run" in done.err
+    rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    assert len(rows) == 199
+    assert rows[0]["name"] == "'=1+1"
+    assert rows[1]["city"] == "K\xf6ln"
+    assert {row["label"] for row in rows} == {"cat", "dog"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (SCORES, "not UTF-8.*--encoding latin-1"),
+        ((*TABLE[2:], *SCORES), r"found '\d,\d+'.*--decimal ,"),
+        ((*TABLE, *SCORES), "row 7, column `P.cat.`; found an empty cell.*--missing drop"),
+        ((*TABLE, "--label-column", "y"), "`y`, named by --label-column"),
+        ((*TABLE, "--score-columns", "Q({class})"), r"like Q\(\{class\}\) for every class"),
+        (("--encoding", "klingon"), "`encoding` must be one that Python knows"),
+        (("--decimal", "x"), "`decimal` must be a point or a comma"),
+        (("--method", "temps", "--set", "bins=3"), "option of temps: .*max_iter=200"),
+        (("--method", "temps", "--set", "max_iter=few"), "a whole number, as the default 200"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+    done = hokical_command(
+        "fit", write(tmp_path / "v.csv", gap=True), "-o", tmp_path / "c", *options
+    )
+    assert done.code == 2
+    assert re.search(message, done.err), done.err
+
+
+def test_options_of_any_method(tmp_path: Path) -> None:
+    table = write(tmp_path / "v.csv")
+    options = (*TABLE, *SCORES, "--set", "n_bins=7", "--set", "noise=gaussian:2.0")
+    done = hokical_command("fit", table, "-o", tmp_path / "c", "--method", "hoki", *options)
+    assert done.code == 0, done.err
+    assert load(tmp_path / "c").estimator().get_params()["n_bins"] == 7
+    named = ("--methods", "hoki", "--set", "hoki.n_bins=3", "--set", "hoki.noise=gaussian:2.0")
+    done = hokical_command("compare", table, table, *TABLE, *SCORES, *named, "--resamples", 0)
+    assert done.code == 0, done.err
+
+
+def test_delta_needs_a_risk(tmp_path: Path) -> None:
+    done = hokical_command("apply", tmp_path / "c", tmp_path / "x", "-o", "o.csv", "--delta", 0.1)
+    assert done.code == 2
+    assert "--delta: only goes with --risk" in done.err
+
+
+def test_pipes(tmp_path: Path) -> None:
+    table, command = write(tmp_path / "v.csv"), "from hokical.cli import main; main()"
+    made = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            command,
+            "fit",
+            "-",
+            "-o",
+            "-",
+            "--method",
+            "temps",
+            *TABLE,
+            *SCORES,
+        ],
+        input=table.read_bytes(),
+        capture_output=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert json.loads(made.stdout)["format"] == "hokical-calibrator"
+    assert b"saved to   stdout" in made.stderr
+
+
+@pytest.mark.parametrize("words", [("True", "False"), ("true", "FALSE")])
+def test_booleans_are_the_classes_0_and_1(tmp_path: Path, words: tuple[str, str]) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"score,label\n2,{words[0]}\n-1,{words[1]}\n")
+    found = read_examples(path, wanted=Wanted(binary_score="score"))
+    assert found.labels is not None
+    assert found.labels.tolist() == [1, 0]
+    np.savez(tmp_path / "t.npz", logits=np.eye(2), labels=np.array([True, False]))
+    arrays = read_examples(tmp_path / "t.npz")
+    assert arrays.labels is not None
+    assert arrays.labels.tolist() == [1, 0]
+
+
+def test_rows_without_values_are_dropped_in_every_format(tmp_path: Path) -> None:
+    logits = np.eye(3)
+    logits[1, 1] = np.nan
+    np.savez(tmp_path / "t.npz", logits=logits, labels=[0, 1, 2], sample_weight=[1.0, 2.0, 3.0])
+    with pytest.raises(DataFileError, match="NaN in row 1"):
+        read_examples(tmp_path / "t.npz")
+    found = read_examples(tmp_path / "t.npz", wanted=Wanted(missing="drop"))
+    assert found.n_dropped == 1
+    assert found.labels is not None
+    assert found.weights is not None
+    assert (found.labels.tolist(), found.weights.tolist()) == ([0, 2], [1.0, 3.0])
+
+
+def test_numbers_are_no_formulas(tmp_path: Path) -> None:
+    texts = np.array(["-1.5", "+3", "-1e-7", "-x", "@a", "=b", "c", "-inf"])
+    assert write_table(tmp_path / "t.csv", {"a": texts, "b": np.arange(8.0) - 4}) == 3
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text())))
+    assert [row["a"] for row in rows] == ["-1.5", "+3", "-1e-7", "'-x", "'@a", "'=b", "c", "-inf"]
