@@ -30,6 +30,12 @@ BUILT_IN: dict[str, tuple[str, str]] = {
 }
 #: Those for two classes, known without importing them.
 BINARY_ONLY = ("platt", "beta", "venn_abers")
+#: Names that say what a method is; tables and files keep the short ones.
+ALIASES = {
+    "softmax": "uncalibrated", "temperature": "temps", "vector": "vecs", "matrix": "ms_odir",
+    "dirichlet": "dir_odir", "ensemble_temperature": "ets", "isotonic_pooled": "irm",
+    "isotonic_ovr": "irova_ts", "stability_profile": "profile",
+}  # fmt: skip
 #: The automatic choice among them.
 AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
 GROUP = "hokical.calibrators"
@@ -99,16 +105,18 @@ def load_estimator_class(name: Any, argument: str = "name") -> type[Any]:
 
 
 def find_method(name: str) -> str:
-    """The name of a method that is called by the name of its class, whole or without "Scaling".
+    """The name of a method that is called by an alias or by the name of its class.
 
-    >>> find_method("temperature"), find_method("VectorScaling"), find_method("hoki")
-    ('temps', 'vecs', 'hoki')
+    >>> find_method("temperature"), find_method("VectorScaling"), find_method("isotonic_ovr")
+    ('temps', 'vecs', 'irova_ts')
     """
+    if name in ALIASES:
+        return ALIASES[name]
     wanted = _letters(name)
     # Searching entry points takes longer.
     known = name in BUILT_IN or name in AUTOMATIC or name in method_names()
     for method, (_, kind) in {} if known else BUILT_IN.items():
-        if wanted in (kind.lower(), kind.lower().removesuffix("scaling"), _letters(method)):
+        if wanted in (kind.lower(), _letters(method)):
             return method
     return name
 
