@@ -6,20 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import hokical
 from hokical._core.logits import as_logits
-from hokical._fitting.averaging import HeldOut, assign_folds, hold_out
+from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.floor import choose_base, with_floor
+from hokical._fitting.leave_one_out import scores_left_out
 from hokical._fitting.partitions import Block
 from hokical._fitting.structured import count_possible, fit_structured
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import AutoCalibrator, TemperatureScaling, load, make
-from hokical.rules._auto import AutoRule, candidate_probabilities
+from hokical.rules._auto import AutoRule
 from hokical.rules._structured import StructuredRule
-from hokical.stability._api import draw_seed
 
 
 def softmax_world(n, classes=5, temperature=3.0, seed=0):
@@ -109,54 +107,84 @@ def test_labels_are_kept_or_not(keep):
     assert (cal.predict(logits) == labels).mean() > (0.8 if keep else 0.95)
 
 
-def test_held_out_chances_match_fits_from_scratch():
-    """One step from the whole fit, against exact fits without each fold."""
-    logits, labels = uneven_world(600)
-    logits = logits[:, :6] + 0.1 * np.random.default_rng(2).normal(size=(600, 6))
+def fit_candidates(logits, labels, *, crossed, floor=None, temperature=None):
+    """Structured scaling to the end, at a given floor and temperature, and its examples."""
     counted, n_examples = count_possible(Block(as_logits(logits), labels, None))
-    floor, base, floored = choose_base(counted)
-    options = {"crossed": True, "tol": 1e-12, "max_iter": 200}
-    fit = fit_structured(floored, n_examples, floor, base.x, **options)
-    held = hold_out(counted, n_examples, fit, n_folds=3, random_state=0)
+    if floor is None:
+        floor, base, floored = choose_base(counted)
+        temperature = base.x
+    else:
+        floored = with_floor(counted, floor)
+    options = {"crossed": crossed, "tol": 1e-12, "max_iter": 200}
+    return counted, n_examples, fit_structured(floored, n_examples, floor, temperature, **options)
+
+
+@pytest.mark.parametrize(("classes", "crossed"), [(6, True), (40, False)])
+def test_left_out_scores_match_fits_from_scratch(classes, crossed):
+    """One step from the whole fit, against exact fits without each of some examples."""
+    logits, labels = softmax_world(200, classes)
+    counted, n_examples, fit = fit_candidates(logits, labels, crossed=crossed)
+    held = hold_out(counted, n_examples, fit)
     np.testing.assert_array_equal(held.labels, labels)
-    fold = assign_folds(labels, 3, draw_seed(0))
+    rows = np.r_[np.flatnonzero(logits.argmax(axis=1) != labels)[:20], np.arange(0, 200, 20)]
     gaps, shifts = [], []
-    for number in range(3):
-        others, rows = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        part, count = count_possible(Block(as_logits(logits[others]), labels[others], None))
-        part = with_floor(part, floor)
-        alone = fit_structured(part, count, floor, base.x, **options).rule
-        asked = as_logits(logits[rows])
-        own, _, structured = candidate_probabilities(alone, asked)
-        cooler = best_temperature(part).x
-        scaled = candidate_probabilities(replace(alone, temperature=cooler), asked)[1]
-        true = np.arange(rows.size), labels[rows]
-        expected = np.log(np.stack([p[true] for p in (own, scaled, structured)], axis=1))
-        in_sample = candidate_probabilities(fit.rule, asked)[2][true]
-        gaps.append(np.abs(np.log(held.chances[rows]) - expected).mean(axis=0))
-        shifts.append(np.abs(np.log(in_sample) - expected[:, 2]).mean())
-    assert (np.array(gaps)[:, :2] < 1e-3).all()
-    assert np.mean(gaps, axis=0)[2] < 0.2 * np.mean(shifts)
+    for row in rows:
+        others = np.delete(np.arange(200), row)
+        _, _, alone = fit_candidates(
+            logits[others],
+            labels[others],
+            crossed=crossed,
+            floor=fit.rule.floor,
+            temperature=fit.rule.temperature,
+        )
+        cooler = best_temperature(alone.examples).x
+        asked, truth = as_logits(logits[[row]]), labels[row]
+        scaled = replace(alone.rule, temperature=cooler, shape=np.zeros(3), even=0.0)
+        plain = {"scale": np.ones(classes), "bias": np.zeros(classes), "cross": np.zeros((0, 0))}
+        scaled = replace(scaled, **plain)
+        expected = np.log([rule.proba(asked)[0, truth] for rule in (scaled, alone.rule)])
+        gaps.append(np.abs(np.log(held.chances[row, 1:]) - expected))
+        shifts.append(abs(np.log(fit.rule.proba(asked)[0, truth]) - expected[1]))
+    own = softmax_of(logits)[np.arange(200), labels]
+    np.testing.assert_allclose(held.chances[:, 0], own, rtol=1e-9)
+    assert np.mean(gaps, axis=0)[0] < 1e-3
+    assert np.mean(gaps, axis=0)[1] < 0.1 * np.mean(shifts)
+
+
+def softmax_of(logits):
+    return make("uncalibrated").fit(logits, np.zeros(len(logits), int)).predict_proba(logits)
+
+
+def test_the_change_without_an_example_by_its_formula():
+    """Blocks of rows and packed products, against the matrices written out."""
+    logits, labels = softmax_world(60, 6)
+    _, _, fit = fit_candidates(logits, labels, crossed=True)
+    point, x = fit.minimum.point, fit.minimum.x
+    found = np.concatenate(scores_left_out(point.problem, point, x, 1.0))
+    (block,), proba, n = point.problem.examples.blocks, point.proba[0], 60
+    shapes = np.moveaxis(block.shapes.reshape(3, n, 6), 0, 2)
+    wide = np.einsum("kl,nw->nklw", np.eye(6), block.inputs).reshape(n, 6, -1)
+    a = np.concatenate([shapes, wide], axis=2)
+    w = np.einsum("nk,kl->nkl", proba, np.eye(6)) - proba[:, :, None] * proba[:, None, :]
+    hessian = np.einsum("nkp,nkl,nlq->pq", a, w, a) / n + np.diag(point.problem.penalty)
+    s = a @ np.linalg.inv(hessian) @ np.swapaxes(a, 1, 2) / n
+    residual = (proba - np.eye(6)[labels])[:, :, None]
+    change = s @ np.linalg.solve(np.eye(6) - w @ s, residual)
+    np.testing.assert_allclose(found, block.scores(x) + change[:, :, 0], rtol=1e-7, atol=1e-9)
 
 
 def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
-    """With every third row asked about, a fit without a fold of them has nearly all examples."""
-    logits, labels = softmax_world(600)
-    counted, n_examples = count_possible(Block(as_logits(logits), labels, None))
-    fit = fit_structured(counted, n_examples, 0.0, 3.0, crossed=True, tol=1e-12, max_iter=99)
+    """With every third row asked about, its own fit still has all the others."""
+    logits, labels = softmax_world(600, 6)
+    counted, n_examples, fit = fit_candidates(logits, labels, crossed=True)
+    whole = hold_out(counted, n_examples, fit)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_SIZE", 1000)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_ROWS", 200)
-    held = hold_out(counted, n_examples, fit, n_folds=5, random_state=0)
-    some = np.arange(0, 600, 3)
-    np.testing.assert_array_equal(held.labels, labels[some])
-    gone = some[assign_folds(labels[some], 5, draw_seed(0)) == 0]
-    others = np.setdiff1d(np.arange(600), gone)
-    part, count = count_possible(Block(as_logits(logits[others]), labels[others], None))
-    alone = fit_structured(part, count, 0.0, 3.0, crossed=True, tol=1e-12, max_iter=99).rule
-    expected = candidate_probabilities(alone, as_logits(logits[gone]))[2]
-    whole = candidate_probabilities(fit.rule, as_logits(logits[gone]))[2]
-    found = held.probabilities[2][gone // 3]
-    assert np.abs(found - expected).mean() < 0.5 * np.abs(whole - expected).mean()
+    held = hold_out(counted, n_examples, fit)
+    np.testing.assert_array_equal(held.labels, labels[::3])
+    in_sample = fit.rule.proba(as_logits(logits))[np.arange(600), labels][::3]
+    gaps = np.abs(np.log(held.chances[:, 2] / whole.chances[::3, 2]))
+    assert gaps.mean() < 0.3 * np.abs(np.log(in_sample / whole.chances[::3, 2])).mean()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -167,12 +195,14 @@ def test_the_weights_are_those_of_least_log_loss(seed):
     counts = rng.dirichlet(np.ones(300))
     parts = tuple(np.stack([part, 1.0 - part], axis=1) for part in chances.T)
     held = HeldOut(as_logits(np.zeros((300, 2))), np.zeros(300, int), counts, 300.0, parts)
+    prior = np.array([0.0, 4.0 * (seed % 2), 0.0])
     weights = np.full(3, 1 / 3)
     for _ in range(5000):
         shares = chances * weights
-        weights = counts @ (shares / shares.sum(axis=1, keepdims=True))
+        weights = counts @ (shares / shares.sum(axis=1, keepdims=True)) + prior / 300.0
+        weights /= weights.sum()
     expected = np.where(weights < 0.01, 0.0, weights)
-    np.testing.assert_allclose(held.best_weights(), expected / expected.sum(), atol=2e-3)
+    np.testing.assert_allclose(held.best_weights(prior), expected / expected.sum(), atol=2e-3)
 
 
 @pytest.mark.parametrize("n", [2, 10])
@@ -223,18 +253,6 @@ def test_few_different_rows_are_no_obstacle():
         same = scores == score
         found = cal.predict_proba(logits[same])[:, 1].mean()
         assert found == pytest.approx(labels[same].mean(), abs=0.05)
-
-
-@given(
-    labels=st.lists(st.integers(0, 3), min_size=5, max_size=80),
-    n_folds=st.integers(2, 5),
-    seed=st.integers(0, 2**32),
-)
-def test_folds_share_every_class_evenly(labels, n_folds, seed):
-    fold = assign_folds(np.array(labels), n_folds, seed)
-    for label in range(4):
-        counts = np.bincount(fold[np.array(labels) == label], minlength=n_folds)
-        assert counts.max() - counts.min() <= 1
 
 
 def test_ties_are_labelled_and_can_be_wrong():
@@ -299,10 +317,65 @@ def test_a_rule_checks_its_numbers(change, message):
         AutoRule(**(fields | change))
 
 
+def test_bad_options():
+    with pytest.raises(ValueError, match="True or False; got 'yes'"):
+        make("auto", keep_labels="yes").fit(*softmax_world(100))
+
+
+@pytest.mark.parametrize("options", [{"cv": 5}, {"random_state": 0}])
+def test_folds_and_seeds_are_things_of_the_past(options):
+    """They are accepted, with a warning, and change nothing."""
+    logits, labels = softmax_world(300)
+    expected = hokical.auto(logits, labels).predict_proba(logits)
+    with pytest.warns(FutureWarning, match=f"`{next(iter(options))}` has no effect"):
+        found = hokical.auto(logits, labels, **options)
+    np.testing.assert_array_equal(found.predict_proba(logits), expected)
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [({"keep_labels": "yes"}, "True or False; got 'yes'"), ({"cv": 1}, "at least 2; got 1")],
+    ("classes", "n", "most"), [(2, 200, 0.003), (30, 300, 0.003), (100, 400, 0.003), (5, 50, 0.01)]
 )
-def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        make("auto", **options).fit(*softmax_world(100))
+def test_many_classes_and_few_examples_do_no_harm(classes, n, most):
+    """Calibrated classifiers: class biases must not look better than they are."""
+    lost = []
+    for seed in range(5):
+        rng = np.random.default_rng([seed, classes])
+        logits = 3.0 * rng.normal(size=(n + 1000, classes))
+        labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+        truth = softmax_of(logits[n:])
+        found = hokical.auto(logits[:n], labels[:n]).predict_proba(logits[n:])
+        lost.append(np.sum(truth * np.log(truth / found), axis=1).mean())
+    assert np.mean(lost) <= most
+
+
+def test_of_very_many_examples_a_part_is_enough(monkeypatch):
+    logits, labels = shifted_world(80_000)
+    fresh, _ = shifted_world(4000, seed=1)
+    part = hokical.auto(logits, labels)
+    assert "of 80000 examples, at random" in part.reason_
+    monkeypatch.setattr("hokical.calibrators._automatic.PART_COSTS", 1e-9)
+    whole = hokical.auto(logits, labels)
+    assert "at random" not in whole.reason_
+    truth = whole.predict_proba(fresh)
+    assert np.sum(truth * np.log(truth / part.predict_proba(fresh)), axis=1).mean() < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["scales", "cauchy", "impossible"])
+def test_a_single_example_decides_nothing(kind):
+    """With 20 to 40 examples of strange logits, calibrated ones are hardly made worse."""
+    for seed in range(6):
+        rng = np.random.default_rng([seed, 7])
+        n = (20, 30, 40)[seed % 3]
+        logits = rng.normal(size=(n + 1000, 4))
+        if kind == "scales":
+            logits *= 10.0 ** rng.uniform(-2.0, 2.0, size=(n + 1000, 1))
+        elif kind == "cauchy":
+            logits = rng.standard_cauchy(size=(n + 1000, 4))
+        else:
+            logits[rng.random(logits.shape) < 0.3] = -np.inf
+            logits[:, 0] = rng.normal(size=n + 1000)
+        labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+        found = hokical.auto(logits[:n], labels[:n]).predict_proba(logits[n:])
+        own = softmax_of(logits[n:])
+        true = np.arange(1000), labels[n:]
+        assert np.log(own[true] / found[true]).mean() < 0.1

@@ -32,7 +32,7 @@ from hokical.rules._structured import StructuredRule
 STRENGTH = 0.3
 #: Cross terms are used up to this many classes.
 MOST_CROSSED = 100
-#: Up to this many coefficients the Hessian of about this many rows is inverted for the solver.
+#: Up to this many coefficients the Hessian, by so many rows or more, is inverted for the solver.
 _MOST_DENSE, _DENSE_ROWS = 300, 2000
 
 
@@ -80,10 +80,7 @@ class StructuredProblem(LinearProblem):
         if self.is_small and point.pull.any():
             from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-            step = max(1, self.examples.labels.size // _DENSE_ROWS)
-            rows = [slice(-own.start % step, None, step) for own in self.examples.rows]
-            hessian = np.sum(self.examples.map(StructuredBlock.hessian, point.proba, rows), axis=0)
-            hessian.flat[:: self.penalty.size + 1] += self.penalty
+            hessian = self.hessian(point)
             try:
                 factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
                 return partial(
@@ -92,6 +89,14 @@ class StructuredProblem(LinearProblem):
             except LinAlgError:  # a penalty too small to be seen
                 pass
         return self._invert_by_class(*self.examples.moments(point.proba))
+
+    def hessian(self, point: LinearPoint) -> FloatArray:
+        """The Hessian (p, p) by a part of the rows, with cross terms."""
+        step = max(1, self.examples.labels.size // _DENSE_ROWS)
+        rows = [slice(-own.start % step, None, step) for own in self.examples.rows]
+        found = np.sum(self.examples.map(StructuredBlock.hessian, point.proba, rows), axis=0)
+        found.flat[:: self.penalty.size + 1] += self.penalty
+        return np.asarray(found)
 
     def _invert_by_class(self, first: FloatArray, second: FloatArray) -> Product:
         """`OuterProducts` for what each class has of its own, and a diagonal for the shapes."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from hokical._core.arrays import Array
 from hokical._core.jit import Kernel, has_kernels
 from hokical._core.logits import Logits
 from hokical._core.parallel import map_slices
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import FloatArray
 from hokical._fitting import structured_kernels as kernels
 from hokical._fitting.likelihood import WeightedExamples, row_dots
 from hokical._fitting.linear_examples import LinearBlock, LinearExamples, block_rows
@@ -36,12 +36,6 @@ class StructuredBlock(LinearBlock):
     def z(self) -> Array:
         """(rows, classes)"""
         return self.inputs[:, :-1] if self.crossed else self.inputs
-
-    def take(self, rows: IntArray) -> Self:
-        xp = self.xp
-        shapes = xp.reshape(self.shapes, (3, *self.z.shape))
-        shapes = xp.take(shapes, self.backend.from_host(rows, self.inputs), axis=1)
-        return replace(super().take(rows), shapes=xp.reshape(shapes, (3, -1)))
 
     def scores(self, coef: Array) -> Array:
         return self.z + self.change(coef)

@@ -2,21 +2,21 @@
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from hokical._core.bins import check_count
+from hokical._core.portable import uniform_draws
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical._fitting.averaging import HeldOut, hold_out, tighten
+from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.example_stats import has_zeros
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.floor import choose_base, choose_floor
 from hokical._fitting.likelihood import WeightedExamples, effective_size
 from hokical._fitting.partitions import Block, InMemory, Partition
-from hokical._fitting.structured import MOST_CROSSED, count_possible, fit_structured
+from hokical._fitting.structured import count_possible, fit_structured
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._profile import StabilityProfile
 from hokical.rules._auto import PARTS, AutoRule
@@ -26,11 +26,22 @@ from hokical.rules._predicting import predict_blocks
 from hokical.rules._profile import ProfileRule
 from hokical.rules._softmax import UncalibratedRule
 
-#: The classifier's own probabilities are kept unless the mean gain is this many standard errors.
-MIN_GAIN_SE = 0.7
-#: The whole fit ends with a Newton step that promises no more than this in mean log loss (less
-#: where that is small); about a hundredth of it is left.
-TOLERANCE, MAX_ITER = 1e-4, 200
+#: The classifier's own probabilities are kept unless the mean gain is this many standard errors:
+#: at least the first with more than two classes, where that saves more than it costs; and more with
+#: few examples: by their number, the second with two classes, the third with more, or half of the
+#: parameters.
+MIN_GAIN_SE, FEW_OF_TWO, FEW_OF_MORE = 0.7, 50.0, 80.0
+#: The weights begin with examples that speak for structured scaling of two classes; or, of more,
+#: for temperature scaling, by the class beyond two, and at most.
+FOR_STRUCTURED, FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 2.0, 1.0 / 3.0, 6.0
+#: Where a part of the examples is expected to cost less log loss than this, it has to do.
+PART_COSTS = 1e-4
+#: Cross terms are fitted up to this many classes, and a stability profile above that many: it
+#: costs most of an answer.
+MOST_CROSSED, PROFILED_ABOVE = 30, 20
+#: The fit ends with a Newton step that promises no more than this in mean log loss; less where that
+#: is below the second, down to 1 %. About a hundredth of it is left.
+TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
 _TITLES = {
     "uncalibrated": "the classifier's own",
     "temps": "temperature scaling",
@@ -42,10 +53,10 @@ class AutoCalibrator(BaseCalibrator):
     """The default: an average of candidates for all classes, weighed on held-out data.
 
     The candidates are the classifier's own probabilities, temperature scaling and structured
-    scaling (with cross terms up to 100 classes). Each is asked about examples it was not fitted
-    on, and the weights of least log loss are taken. A stability profile is fitted on those held-out
-    averages; half of its correction is used. If the average is not better than the classifier's own
-    probabilities by 0.7 standard errors, these are kept.
+    scaling (with cross terms up to 30 classes). Each is asked about every example as if it had been
+    fitted without it, and the weights of least log loss are taken. With more than 20 classes a
+    stability profile is fitted on those averages; half of its correction is used. If the average is
+    not clearly better than the classifier's own probabilities, these are kept.
 
     `hokical.auto(logits, labels)` creates one and fits it.
 
@@ -54,10 +65,8 @@ class AutoCalibrator(BaseCalibrator):
     keep_labels : bool
         True: `predict` stays the classifier's own label, and the confidence is that label's
         calibrated probability. False: the most likely class after calibration is predicted.
-    cv : int
-        Number of folds, at least 2; the documented results were measured with 5.
-    random_state : int, RandomState, Generator or None
-        Seed of the folds.
+    cv, random_state : None
+        Deprecated, without effect: nothing is cut into folds, and nothing is random.
 
     Attributes
     ----------
@@ -66,7 +75,7 @@ class AutoCalibrator(BaseCalibrator):
     shares_ : weight of every candidate by name
     held_out_log_loss_ : mean log loss on held-out examples by name, "average" among them
     weights_, structured_, profile_ : the parts of the rule
-    converged_ : whether every fit of structured scaling converged, those without a fold included
+    converged_ : whether the fit of structured scaling converged
 
     Notes
     -----
@@ -92,9 +101,11 @@ class AutoCalibrator(BaseCalibrator):
         "weights by held-out log loss: Wolpert: Stacked Generalization, Neural Networks 5, 1992, "
         "doi:10.1016/S0893-6080(05)80023-1; the candidates are those of the other methods"
     )
-    cost = "a structured fit, shorter ones for each fold, and a profile"
+    cost = "a structured fit, and a profile above 20 classes"
 
-    def __init__(self, *, keep_labels: bool = True, cv: int = 5, random_state: Any = 0) -> None:
+    def __init__(
+        self, *, keep_labels: bool = True, cv: Any = None, random_state: Any = None
+    ) -> None:
         self.keep_labels = keep_labels
         self.cv = cv
         self.random_state = random_state
@@ -105,7 +116,19 @@ class AutoCalibrator(BaseCalibrator):
                 f"`keep_labels` must be True or False; got {self.keep_labels!r}. True predicts the "
                 "classifier's own labels."
             )
-        check_count(self.cv, name="cv", least=2)
+        for name in ("cv", "random_state"):
+            if getattr(self, name) is not None:
+                warn_user(
+                    f"`{name}` has no effect any more, and will be removed in 0.4: every example "
+                    "is held out by itself, without folds or a seed. Leave it out.",
+                    FutureWarning,
+                )
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        """The estimator of a file's checked contents; files of 0.2 have folds and a seed."""
+        kept = {"keep_labels": document["parameters"]["keep_labels"]}
+        return super().from_document(document | {"parameters": kept})
 
     @property
     def preserves_labels(self) -> bool:  # type: ignore[override]
@@ -115,7 +138,7 @@ class AutoCalibrator(BaseCalibrator):
         block = examples.gather(type(self).__name__).without_weightless()
         if isinstance(block.logits, TopK):
             return self._fit_best_classes(block)
-        counted, n_examples = count_possible(block)
+        counted, n_examples, part = _take_part(*count_possible(block))
         own = counted.logits.to_host(counted.logits.labels)
         hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
         if hopeless:
@@ -127,17 +150,16 @@ class AutoCalibrator(BaseCalibrator):
             floor,
             base.x,
             crossed=counted.n_classes <= MOST_CROSSED,
-            tol=tighten(TOLERANCE, base.value),
+            tol=TOLERANCE * min(max(base.value / SMALL_LOSS, 0.01), 1.0),
             max_iter=MAX_ITER,
         )
-        folds = {"n_folds": int(self.cv), "random_state": self.random_state}
-        held = hold_out(counted, n_examples, fit, **folds)
-        weights = held.best_weights()
+        held = hold_out(counted, n_examples, fit)
+        weights = held.best_weights(_prior(counted.n_classes))
         mixed = held.chances @ weights
         losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
         losses["average"] = float(-held.weights @ np.log(mixed))
         gain, error = _mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
-        if gain <= MIN_GAIN_SE * error:
+        if gain <= _caution(counted.n_classes, fit.minimum.x.size, n_examples) * error:
             return _keep_own(
                 counted,
                 f"an average of calibrated ones was not clearly better on held-out examples (log "
@@ -145,10 +167,9 @@ class AutoCalibrator(BaseCalibrator):
                 f"{losses['uncalibrated']:.4f}, standard error {error:.4f})",
                 losses,
             )
-        profile = _profile_on(held, weights)
+        profile = _profile_on(held, weights) if counted.n_classes > PROFILED_ABOVE else None
         rule = AutoRule(weights, fit.rule, profile, bool(self.keep_labels))
-        converged = fit.minimum.converged and held.converged
-        return Fit(rule, _tell_average(rule, losses, converged))
+        return Fit(rule, _tell_average(rule, losses, fit.minimum.converged, part))
 
     def _fit_best_classes(self, block: Block) -> Fit:
         """A profile, or the classifier's own confidence where that is not clearly worse."""
@@ -180,7 +201,7 @@ def auto(
     labels : array-like of shape (n,)
     sample_weight : array-like of shape (n,), optional
     options
-        Of `AutoCalibrator`: `keep_labels`, `cv`, `random_state`.
+        Of `AutoCalibrator`: `keep_labels`.
 
     Examples
     --------
@@ -192,6 +213,38 @@ def auto(
     True
     """
     return AutoCalibrator(**options).fit(logits, labels, sample_weight)
+
+
+def _take_part(
+    examples: WeightedExamples, n_examples: float
+) -> tuple[WeightedExamples, float, str]:
+    """A random part of so many examples that the others hardly matter, their number, and words."""
+    size, n_rows = examples.n_classes, examples.labels.size
+    n_parameters = 3 + size * (size + 1 if size <= MOST_CROSSED else 2)
+    wanted = n_parameters / (2.0 * PART_COSTS)
+    if n_rows < 1.5 * wanted:
+        return examples, n_examples, ""
+    # Not NumPy's generator: data made by the same one, and a seed of 0, would not be independent.
+    rows = np.flatnonzero(uniform_draws(0, (n_rows, 1))[:, 0] < wanted / n_rows)
+    part = examples.take(rows)
+    part = replace(part, weights=part.weights / part.weights.sum())
+    told = (
+        f" on {rows.size} of {n_rows} examples, at random: the others are worth {PART_COSTS} nats"
+    )
+    return part, effective_size(part.weights), told
+
+
+def _prior(n_classes: int) -> FloatArray:
+    """Examples (3,) that speak for one of `PARTS` before any is seen."""
+    if n_classes == 2:
+        return np.array([0.0, 0.0, FOR_STRUCTURED])
+    return np.array([0.0, min(FOR_TEMPERATURE * (n_classes - 2.0), MOST_FOR_TEMPERATURE), 0.0])
+
+
+def _caution(n_classes: int, n_parameters: int, n_examples: float) -> float:
+    """How many standard errors the gain must be."""
+    least, few = (0.0, FEW_OF_TWO) if n_classes == 2 else (MIN_GAIN_SE, FEW_OF_MORE)
+    return max(least, few / n_examples, 0.5 * n_parameters / n_examples)
 
 
 def _find_hopeless(correct: BoolArray, labels: IntArray, n_examples: float) -> str:
@@ -220,12 +273,14 @@ def _keep_own(
     return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
 
 
-def _tell_average(rule: AutoRule, losses: dict[str, float], converged: bool) -> dict[str, Any]:
+def _tell_average(
+    rule: AutoRule, losses: dict[str, float], converged: bool, part: str
+) -> dict[str, Any]:
     shares = {PARTS[i]: float(weight) for i, weight in enumerate(rule.weights) if weight > 0.0}
     named = ", ".join(f"{weight:.0%} {_TITLES[name]}" for name, weight in shares.items())
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
     profile = "" if rule.profile is None else ", then half of a stability profile's correction"
-    reason = f"an average was fitted: {named}{profile} (held-out log loss: {scores})."
+    reason = f"an average was fitted{part}: {named}{profile} (held-out log loss: {scores})."
     return _report("average", reason, shares, losses, converged)
 
 

@@ -43,7 +43,7 @@ def make(name: str, **parameters: Any) -> BaseCalibrator:
 def make_seeded(name: str, seed: int, **parameters: Any) -> BaseCalibrator:
     """`make`, with the seed as `random_state` if the method has one."""
     calibrator = make(name, **parameters)
-    if "random_state" in calibrator.get_params(deep=False):
+    if make(name).get_params(deep=False).get("random_state") is not None:  # None: without effect
         calibrator.set_params(random_state=seed)
     return calibrator
 

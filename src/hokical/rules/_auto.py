@@ -1,5 +1,6 @@
 """The default's rule: an average of candidates, half of it corrected by the stability profile."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -62,14 +63,17 @@ class AutoRule(Rule):
 
     def average(self, logits: Logits) -> Array:
         """The candidates' probabilities, averaged, (n, classes)."""
-        return average(candidate_probabilities(self.structured, logits), self.weights, logits)
-
-
-def candidate_probabilities(structured: StructuredRule, logits: Logits) -> tuple[Array, ...]:
-    """Probabilities (n, classes) by each of `PARTS`."""
-    features = structured_features(logits, structured.floor, structured.temperature)
-    own, scaled = softmax(-logits.margins, logits), softmax(features[0], logits)
-    return own, scaled, structured.proba_from(features, logits)
+        features = structured_features(logits, self.structured.floor, self.structured.temperature)
+        makers: tuple[Callable[[], Array], ...] = (
+            lambda: softmax(-logits.margins, logits),
+            lambda: softmax(features[0], logits),
+            lambda: self.structured.proba_from(features, logits),
+        )
+        found: Array = 0.0
+        for weight, make in zip(self.weights, makers, strict=True):
+            if not logits.is_numpy or weight > 0.0:  # a graph is traced for all weights
+                found = found + make() * weight
+        return found / logits.xp.sum(found, axis=1, keepdims=True)
 
 
 def average(parts: tuple[Array, ...], weights: Array, logits: Logits) -> Array:

@@ -52,6 +52,8 @@ def _odds(margins: Array, logits: Logits) -> tuple[Array, Array]:
 
 def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
     """log(p + floor), (n, classes), from log p; the same where `floor` is 0."""
+    if xp is np and not np.any(floor):
+        return log_p
     share = xp.ones_like(log_p[:, :1]) * floor  # not 0 + floor: onnxruntime takes 1e-50 for 0
     some = share > 0.0
     least = xp.log(xp.where(some, share, xp.ones_like(share)))

@@ -15,12 +15,14 @@ from joblib import parallel_config
 from scipy import sparse
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
+from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import (
     GridSearchCV,
     KFold,
@@ -40,7 +42,7 @@ from threadpoolctl import threadpool_limits
 from hokical.calibrators import Hoki, make, methods_from_logits
 from hokical.calibrators._temps import TemperatureScaling
 from hokical.integrations.sklearn._classifier import CalibratedClassifier
-from hokical.integrations.sklearn._held_out import HeldOutScores, label_on_top, resolution
+from hokical.integrations.sklearn._held_out import HeldOutScores, resolution
 from hokical.metrics import ece
 
 METHODS = methods_from_logits(3)
@@ -105,7 +107,7 @@ ESTIMATORS = [
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda kind: type(kind).__name__)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_labels_are_the_estimators_own(
+def test_labels_can_be_the_estimators_own(
     estimator: BaseEstimator, classes: int, hard: tuple[np.ndarray, np.ndarray]
 ) -> None:
     X, y = hard
@@ -113,17 +115,16 @@ def test_labels_are_the_estimators_own(
     if isinstance(estimator, SVC):  # with two classes scikit-learn refuses `break_ties`
         estimator = SVC(break_ties=classes > 2)
     alone = clone(estimator).fit(X[::2], y[::2])
-    model = CalibratedClassifier(estimator, cv=4).fit(X[::2], y[::2])
+    model = CalibratedClassifier(estimator, cv=4, keep_labels=True).fit(X[::2], y[::2])
     assert model.classes_.tolist() == sorted(set(y))
     np.testing.assert_array_equal(model.predict(X), alone.predict(X))
     proba = model.predict_proba(X)
     assert proba.shape == (len(X), classes)
     assert (proba >= 0).all()
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
-    np.testing.assert_array_equal(model.classes_[proba.argmax(axis=1)], model.predict(X))
-    confidence = model.predict_confidence(X)
-    expected = np.where(confidence < 1 / classes, 1 / classes, confidence)
-    np.testing.assert_allclose(proba.max(axis=1), expected, rtol=1e-12)
+    own = np.searchsorted(model.classes_, alone.predict(X))
+    expected = proba[np.arange(len(X)), own]
+    np.testing.assert_allclose(model.predict_confidence(X), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -164,23 +165,57 @@ def test_overconfident_classifier_becomes_honest() -> None:
     assert after < before / 3
 
 
-def test_label_on_top_against_its_definition() -> None:
-    rng = np.random.default_rng(0)
-    proba = rng.dirichlet(np.full(5, 0.5), size=500)
-    possible = np.ones(proba.shape, bool)
-    possible[::3, 4] = False
-    proba = np.where(possible, proba, 0.0)
-    proba /= proba.sum(axis=1, keepdims=True)
-    labels = rng.integers(4, size=500)
-    rows = np.arange(500)
-    out = label_on_top(proba.copy(), labels, possible)
-    np.testing.assert_array_equal(out.argmax(axis=1), labels)
-    np.testing.assert_allclose(out.sum(axis=1), 1.0, rtol=1e-12)
-    assert (out[~possible] == 0).all()
-    floor = np.maximum(proba[rows, labels], 1 / possible.sum(axis=1))
-    changed = proba.argmax(axis=1) != labels
-    np.testing.assert_allclose(out[changed, labels[changed]], floor[changed], rtol=1e-12)
-    np.testing.assert_array_equal(out[~changed], proba[~changed])
+@pytest.fixture(scope="module")
+def imbalanced() -> tuple[np.ndarray, np.ndarray]:
+    """Six positives in a hundred."""
+    X, y = make_classification(
+        4000, 10, n_informative=5, weights=[0.94], flip_y=0.01, class_sep=0.7, random_state=0
+    )
+    return X, y
+
+
+def test_a_balanced_model_keeps_its_ranking_and_gets_the_true_share(
+    imbalanced: tuple[np.ndarray, np.ndarray],
+) -> None:
+    """Its labels are far from the most likely class, and no probability is bent towards them."""
+    X, y = imbalanced
+    balanced = LogisticRegression(class_weight="balanced")
+    alone = clone(balanced).fit(X[::2], y[::2])
+    model = CalibratedClassifier(balanced).fit(X[::2], y[::2])
+    keeping = clone(model).set_params(keep_labels=True).fit(X[::2], y[::2])
+    proba = model.predict_proba(X[1::2])
+    np.testing.assert_array_equal(keeping.predict_proba(X[1::2]), proba)
+    auc = roc_auc_score(y[1::2], alone.decision_function(X[1::2]))
+    assert roc_auc_score(y[1::2], proba[:, 1]) > auc - 0.005
+    assert proba[:, 1].mean() == pytest.approx(y[1::2].mean(), abs=0.015)
+    peer = CalibratedClassifierCV(balanced, ensemble=False).fit(X[::2], y[::2])
+    assert log_loss(y[1::2], proba) < 1.02 * log_loss(y[1::2], peer.predict_proba(X[1::2]))
+    np.testing.assert_array_equal(model.predict(X[1::2]), proba.argmax(axis=1))
+    np.testing.assert_array_equal(model.predict_confidence(X[1::2]), proba.max(axis=1))
+    own = alone.predict(X[1::2])
+    np.testing.assert_array_equal(keeping.predict(X[1::2]), own)
+    expected = proba[np.arange(own.size), own]
+    np.testing.assert_allclose(keeping.predict_confidence(X[1::2]), expected, rtol=1e-12)
+
+
+def test_an_ensemble_is_the_mean_of_calibrated_folds() -> None:
+    """The reference implementation, by hand."""
+    X, y = load_wine(return_X_y=True)
+    inner = make_pipeline(StandardScaler(), LogisticRegression(C=0.01))
+    model = CalibratedClassifier(inner, method="temps", cv=3, ensemble=True).fit(X, y)
+    expected = np.zeros((len(y), 3))
+    for train, test in StratifiedKFold(3).split(X, y):
+        part = clone(inner).fit(X[train], y[train])
+        twin = TemperatureScaling().fit(part.decision_function(X[test]), y[test])
+        expected += twin.predict_proba(part.decision_function(X)) / 3
+    np.testing.assert_allclose(model.predict_proba(X), expected, rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(X), expected.argmax(axis=1))
+    assert (len(model.models_), model.n_calibration_) == (3, len(y))
+    with pytest.raises(ValueError, match="`ensemble` must be False for a guarantee"):
+        model.certify(X, y)
+    for wrong in ({"cv": "prefit"}, {"keep_labels": True}):
+        with pytest.raises(ValueError, match="`ensemble"):
+            clone(model).set_params(**wrong).fit(X, y)
 
 
 # --- probabilities of zero
@@ -524,7 +559,7 @@ def test_scores_of_the_wrong_shape_are_refused() -> None:
 def test_the_code_of_the_documentation_runs() -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "scikit-learn.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names: dict[str, object] = {}
     for block in blocks:
         exec(block, names)

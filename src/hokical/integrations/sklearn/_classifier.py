@@ -1,9 +1,9 @@
 """A scikit-learn classifier with calibrated confidence.
 
 The scores of all held-out folds are pooled, one calibrator is fitted on them, and the estimator is
-fitted again on all the data. So there is one model, as fast and with the same labels as the
-estimator alone. The price: it has seen more data than the models of the folds, so its confidence
-tends to be slightly too low rather than too high.
+fitted again on all the data. So there is one model, as fast as the estimator alone. The price: it
+has seen more data than the models of the folds, so its confidence tends to be slightly too low
+rather than too high. An ensemble instead keeps the models of the folds, each with a calibrator.
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
 from sklearn.utils import Tags, get_tags
@@ -27,7 +27,7 @@ from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._registry import new_estimator
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.integrations.sklearn import _held_out as held_out
-from hokical.integrations.sklearn._held_out import HeldOutScores
+from hokical.integrations.sklearn._held_out import CalibratedModel, HeldOutScores
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -36,8 +36,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     Logits are the estimator's `decision_function`, or the logarithm of its `predict_proba`. There,
     a probability of 0 shows the estimator's resolution (no tree voted for the class), not
     certainty: zeros are raised to half the smallest probability seen on held-out data, or to
-    2.2e-16 if that is more. Labels are the estimator's own, the class of its largest score, for
-    every method that preserves labels (see `hokical.calibrators._registry.table`).
+    2.2e-16 if that is more. The most likely class of the calibrated probabilities is predicted, as
+    by scikit-learn's own; `keep_labels=True` predicts the estimator's.
 
     Parameters
     ----------
@@ -53,13 +53,22 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     zeros : {"unlikely", "impossible"}
         What a probability of 0 means: as above, or that the class is impossible, which gets
         probability 0 (see `hokical.from_probabilities`).
+    keep_labels : bool
+        True: `predict` gives the estimator's own label, the class of its largest score, with every
+        method that preserves labels (see `hokical.calibrators._registry.table`), and
+        `predict_confidence` the probability of that label. Another class can then have the largest
+        entry of `predict_proba`, whose probabilities are the same either way.
+    ensemble : bool
+        True: the models of the folds, each with a calibrator of its own, answer together, by the
+        mean of their probabilities. Often a little sharper, and as many times as slow.
     n_jobs : int, optional
         How many folds to fit in parallel, as in scikit-learn.
 
     Attributes
     ----------
     classes_ : (classes,), the labels, in the order of the columns of `predict_proba`
-    estimator_ : the estimator, fitted on all the data
+    models_ : what answers, one pair of `model` and `calibrator`, or one per fold
+    estimator_ : the estimator, fitted on all the data; not of an ensemble, nor are the next two
     calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions
     lowest_logit_ : logits are raised to this; -inf if they come from `decision_function`
     n_features_in_, feature_names_in_ : those of the estimator
@@ -70,11 +79,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     with a warning: the final model would not make that mistake. For the other examples of the fold
     that class is impossible (-inf), as it was for the fold's model. A fold whose training part has
     only one class is not used at all.
-
-    A method may find that the estimator's label is right less often than another class. The label
-    stays, and so does its confidence, but `predict_proba` then levels the other classes, so that
-    none exceeds the label. Only a confidence below 1/classes leaves no room for that:
-    `predict_confidence` returns it, `predict_proba` a row of equal numbers.
 
     `sample_weight` goes to the calibrator, and to the estimator if its `fit` (or that of the last
     step of a Pipeline) takes it. There is no `decision_function`: it would rank examples by raw
@@ -99,12 +103,16 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         method: str | BaseCalibrator = "auto",
         cv: int | Literal["prefit"] | Any = 5,
         zeros: Zeros = "unlikely",
+        keep_labels: bool = False,
+        ensemble: bool = False,
         n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
         self.method = method
         self.cv = cv
         self.zeros = zeros
+        self.keep_labels = keep_labels
+        self.ensemble = ensemble
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -115,43 +123,67 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         counts.
         """
         check_zeros(self.zeros)
+        self._check_ensemble()
         calibrator = new_estimator(self.method)
+        if self.method == "auto":
+            calibrator.set_params(keep_labels=bool(self.keep_labels))
         X, labels = held_out.check_examples(self, X, y)
         weights = as_weights(sample_weight, labels.size)
-        self.estimator_ = self._fit_estimator(X, labels, weights)
-        self.classes_ = held_out.classes_of(self.estimator_)
-        parts = self._hold_out(X, labels, weights)
-        self._calibrate(calibrator, parts, held_out.class_index(labels, self.classes_), weights)
+        final = self._fit_estimator(X, labels, weights)
+        self.classes_ = np.unique(labels) if self.ensemble else held_out.classes_of(final)
+        parts = self._hold_out(X, labels, weights, final)
+        self.n_calibration_ = sum(part.rows.size for part in parts)
+        groups = [[part] for part in parts] if self.ensemble else [parts]
+        self.models_ = [
+            self._calibrate(
+                group[0].model if final is None else final, calibrator, group, labels, weights
+            )
+            for group in groups
+        ]
+        one = self.models_[0]
+        fitted = {
+            "estimator_": one.model,
+            "calibrator_": one.calibrator,
+            "lowest_logit_": one.lowest,
+        }
+        for name, value in fitted.items():
+            if not self.ensemble:
+                setattr(self, name, value)
+            elif hasattr(self, name):
+                delattr(self, name)
         for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
+            if hasattr(self.models_[0].model, name):
+                setattr(self, name, getattr(self.models_[0].model, name))
             elif hasattr(self, name):  # of an earlier fit, on a frame
                 delattr(self, name)
         return self
 
     def predict(self, X: Any) -> AnyArray:
-        """Labels (n,): the estimator's own where the method preserves labels."""
-        logits = self._logits(X)
-        return np.asarray(self.classes_[self.calibrator_.predict(logits)])
+        """Labels (n,): the most likely class, or the estimator's own with `keep_labels`."""
+        if self.keep_labels:
+            logits = self._logits(X)
+            return np.asarray(self.classes_[self.calibrator_.predict(logits)])
+        proba = self.predict_proba(X)
+        return np.asarray(self.classes_[proba.argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Calibrated probabilities (n, classes), columns in the order of `classes_`.
-
-        The predicted label has the largest one, as scikit-learn expects; see the notes above.
-        """
-        logits = self._logits(X)
-        proba = self.calibrator_.predict_proba(logits)
-        return held_out.label_on_top(proba, self.calibrator_.predict(logits), np.isfinite(logits))
+        """Calibrated probabilities (n, classes), columns in the order of `classes_`."""
+        check_is_fitted(self, "models_")
+        found = [pair.proba(X, self.classes_) for pair in self.models_]
+        return found[0] if len(found) == 1 else np.asarray(np.mean(found, axis=0))
 
     def predict_confidence(self, X: Any) -> FloatArray:
         """The probability (n,) that each predicted label is right."""
-        logits = self._logits(X)
-        return np.asarray(self.calibrator_.predict_confidence(logits))
+        if self.keep_labels:
+            logits = self._logits(X)
+            return np.asarray(self.calibrator_.predict_confidence(logits))
+        return np.asarray(self.predict_proba(X).max(axis=1))
 
     def certify(self, X: Any, y: Any) -> Self:
         """Count rows that nothing was fitted on, for the guarantee of `predict_or_abstain`."""
         X, labels = held_out.check_examples(self, X, y)
-        self.calibrator_.certify(self._logits(X), held_out.class_index(labels, self.classes_))
+        logits = self._logits(X)
+        self.calibrator_.certify(logits, held_out.class_index(labels, self.classes_))
         return self
 
     def predict_or_abstain(
@@ -161,8 +193,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
         Call `certify` first: held-out folds are scored by other models than the final one, and are
         no proof of what it does. Only a fitted estimator with `decision_function` needs none.
+        Labels are those of `calibrator_`. An ensemble has no such guarantee.
         """
-        found = self.calibrator_.predict_or_abstain(self._logits(X), risk=risk, delta=delta)
+        logits = self._logits(X)
+        calibrator: BaseCalibrator = self.calibrator_
+        found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta)
         return replace(found, labels=self.classes_[found.labels])
 
     @property
@@ -170,8 +205,20 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         named = isinstance(self.cv, str) and self.cv == "prefit"
         return named or isinstance(self.estimator, FrozenEstimator)
 
+    def _check_ensemble(self) -> None:
+        if self.ensemble and self._prefit:
+            raise ValueError(
+                "`ensemble` must be False if the estimator is fitted already; got True. There is "
+                "one model then: leave it out, or pass the estimator unfitted."
+            )
+        if self.ensemble and self.keep_labels:
+            raise ValueError(
+                "`keep_labels` must be False with `ensemble=True`; got True. Several models have "
+                "no common label of their own: leave out one of the two."
+            )
+
     def _fit_estimator(self, X: Any, y: AnyArray, weights: FloatArray | None) -> Any:
-        """The estimator to predict with, fitted on all the data unless it was fitted before."""
+        """The one estimator to predict with: as given, or fitted on all the data. None if many."""
         held_out.check_estimator(self.estimator)
         if self._prefit:
             return self.estimator
@@ -187,19 +234,21 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 "`fit`. Use an estimator that does, or omit it.",
                 UserWarning,
             )
-        return held_out.fit_clone(self.estimator, X, y, weights)
+        return None if self.ensemble else held_out.fit_clone(self.estimator, X, y, weights)
 
-    def _hold_out(self, X: Any, y: AnyArray, weights: FloatArray | None) -> list[HeldOutScores]:
+    def _hold_out(
+        self, X: Any, y: AnyArray, weights: FloatArray | None, final: Any
+    ) -> list[HeldOutScores]:
         """Scores of examples that the model giving them has not seen, one part per fold."""
         # Examples of weight 0 are not used, not even for the smallest probability seen.
         counts = np.ones(y.size, np.bool_) if weights is None else weights > 0.0
         if self._prefit:
-            rows, scores = np.flatnonzero(counts), held_out.read_scores(self.estimator_, X)
+            rows, scores = np.flatnonzero(counts), held_out.read_scores(final, X)
             return [HeldOutScores(rows, self.classes_, scores[rows])]
         splits = [(train, test[counts[test]]) for train, test in self._splits(X, y)]
         parts = Parallel(n_jobs=self.n_jobs)(
-            delayed(held_out.hold_out)(self.estimator, X, y, weights, train, test)
-            for train, test in splits
+            delayed(held_out.hold_out)(self.estimator, X, y, weights, split, bool(self.ensemble))
+            for split in splits
         )
         held_out.warn_of_lost_rows(parts, sum(test.size for _, test in splits))
         return [part for part in parts if part.rows.size]
@@ -217,30 +266,36 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def _calibrate(
         self,
+        model: Any,
         calibrator: BaseCalibrator,
         parts: list[HeldOutScores],
-        truth: IntArray,
+        labels: AnyArray,
         weights: FloatArray | None,
-    ) -> None:
-        """Pool the held-out scores and fit the calibrator on them."""
-        self.lowest_logit_ = -math.inf
-        if self.zeros == "unlikely" and not hasattr(self.estimator_, "decision_function"):
-            scores = [part.scores for part in parts]
-            self.lowest_logit_ = held_out.resolution(scores, self.classes_.size)
+    ) -> CalibratedModel:
+        """The model, and a calibrator that was fitted on the pooled held-out scores."""
+        lowest, classes = -math.inf, held_out.classes_of(model)
+        if self.zeros == "unlikely" and not hasattr(model, "decision_function"):
+            lowest = held_out.resolution([part.scores for part in parts], classes.size)
         rows = np.concatenate([part.rows for part in parts])
-        logits = np.concatenate([part.logits(self.classes_, self.lowest_logit_) for part in parts])
-        self.n_calibration_ = int(rows.size)
+        logits = np.concatenate([part.logits(classes, lowest) for part in parts])
+        truth = held_out.class_index(labels[rows], classes)
         own = None if weights is None else weights[rows]
-        self.calibrator_ = calibrator.fit(logits, truth[rows], own)
-        if not self._prefit or self.lowest_logit_ > -math.inf:
+        fitted = clone(calibrator).fit(logits, truth, own)
+        if not self._prefit or lowest > -math.inf:
             # Scores of the models of folds, or raised to a limit that these very examples set, are
             # not independent examples of what the final model does.
-            self.calibrator_.fit_scores_ = self.calibrator_.neighbours_ = None
+            fitted.fit_scores_ = fitted.neighbours_ = None
+        return CalibratedModel(model, fitted, lowest)
 
     def _logits(self, X: Any) -> FloatArray:
         """The estimator's logits (n, classes), raised to the lowest."""
-        check_is_fitted(self, "calibrator_")
-        return np.maximum(held_out.read_scores(self.estimator_, X), self.lowest_logit_)
+        check_is_fitted(self, "models_")
+        if self.ensemble:
+            raise ValueError(
+                "`ensemble` must be False for a guarantee; got True. Fit with `ensemble=False`: "
+                "what is certified is one calibrator of one model."
+            )
+        return self.models_[0].logits(X)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -17,8 +17,9 @@ from sklearn.utils.validation import has_fit_parameter
 
 from hokical._core.conversion import from_binary_scores, from_probabilities
 from hokical._core.reading import to_numpy
-from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
+from hokical.calibrators._base import BaseCalibrator
 
 #: By how much rounding may lift a probability above 1 before it is an error.
 _ROUNDING = 1e-6
@@ -26,11 +27,15 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class HeldOutScores:
-    """Scores (rows, known) of the held-out `rows` by a model of the classes `known`."""
+    """Scores (rows, known) of the held-out `rows` by a model of the classes `known`.
+
+    `model` is that model, where it is wanted.
+    """
 
     rows: IntArray
     known: AnyArray
     scores: FloatArray
+    model: Any = None
 
     def logits(self, classes: AnyArray, lowest: float) -> FloatArray:
         """Logits (rows, classes): none below `lowest`, and -inf for classes the model lacks."""
@@ -39,10 +44,36 @@ class HeldOutScores:
         return out
 
 
+@dataclass(frozen=True, eq=False)
+class CalibratedModel:
+    """A fitted classifier, and a calibrator of its logits raised to the `lowest`."""
+
+    model: Any
+    calibrator: BaseCalibrator
+    lowest: float
+
+    def logits(self, X: Any) -> FloatArray:
+        return np.maximum(read_scores(self.model, X), self.lowest)
+
+    def proba(self, X: Any, classes: AnyArray) -> FloatArray:
+        """Calibrated probabilities (n, classes), 0 for classes that the model lacks."""
+        found = self.calibrator.predict_proba(self.logits(X))
+        known = class_index(classes_of(self.model), classes)
+        out = np.zeros((found.shape[0], classes.size))
+        out[:, known] = found
+        return out
+
+
 def hold_out(
-    estimator: Any, X: Any, y: AnyArray, weights: FloatArray | None, train: IntArray, test: IntArray
+    estimator: Any,
+    X: Any,
+    y: AnyArray,
+    weights: FloatArray | None,
+    split: tuple[IntArray, IntArray],
+    keep_model: bool,
 ) -> HeldOutScores:
-    """Fit on `train`, and score the rows of `test` whose class occurs there."""
+    """Fit on the first rows of a split, and score those of the second whose class occurs there."""
+    train, test = split
     known = np.unique(y[train])
     rows = test[np.isin(y[test], known)]
     if known.size < 2 or not rows.size:
@@ -50,7 +81,8 @@ def hold_out(
     X_train, y_train = _safe_split(estimator, X, y, train)
     X_test, _ = _safe_split(estimator, X, y, rows, train)
     fitted = fit_clone(estimator, X_train, y_train, None if weights is None else weights[train])
-    return HeldOutScores(rows, classes_of(fitted), read_scores(fitted, X_test))
+    scores = read_scores(fitted, X_test)
+    return HeldOutScores(rows, classes_of(fitted), scores, fitted if keep_model else None)
 
 
 def read_scores(estimator: Any, X: Any) -> FloatArray:
@@ -72,33 +104,6 @@ def read_scores(estimator: Any, X: Any) -> FloatArray:
             'For scores of pairs of classes set `decision_function_shape="ovr"`.'
         )
     return scores.astype(np.float64)
-
-
-def label_on_top(proba: FloatArray, labels: IntArray, possible: BoolArray) -> FloatArray:
-    """Make the label the largest of its row, in place, by levelling the other classes.
-
-    Rows in which it already is stay as they are, and impossible classes keep 0.
-
-    >>> import numpy as np
-    >>> label_on_top(np.array([[0.4, 0.5, 0.1]]), np.array([0]), np.ones((1, 3), bool)).round(3)
-    array([[0.4, 0.4, 0.2]])
-    """
-    rows = np.flatnonzero(proba.argmax(axis=1) != labels)
-    if rows.size:
-        index = (np.arange(rows.size), labels[rows])
-        others, allowed = proba[rows], possible[rows].copy()
-        top = np.maximum(others[index], 1.0 / allowed.sum(axis=1))
-        others[index], allowed[index] = 0.0, False
-        others *= ((1.0 - top) / others.sum(axis=1))[:, None]
-        even = allowed * ((1.0 - top) / allowed.sum(axis=1))[:, None]
-        excess = np.maximum(others.max(axis=1) - top, 0.0)
-        span = others.max(axis=1) - even.max(axis=1)
-        mix = np.divide(excess, span, out=np.zeros_like(span), where=span > 0.0)[:, None]
-        proba[rows] = (1.0 - mix) * others + mix * even
-        proba[rows, labels[rows]] = top
-    rows = np.flatnonzero(proba.argmax(axis=1) != labels)  # ties, where the first would win
-    proba[rows, labels[rows]] = np.nextafter(proba[rows].max(axis=1), np.inf)
-    return proba
 
 
 def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:

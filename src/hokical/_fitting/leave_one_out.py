@@ -1,0 +1,117 @@
+"""Scores of structured scaling for every example as if it had been left out of the fit.
+
+Nothing is fitted again. With H the Hessian of the whole fit, A the (classes, p) matrix that an
+example multiplies the coefficients with, w its weight, r = p - y and W = diag(p) - p p', one Newton
+step without the example changes its own scores by
+
+    w S (I - w W S)^-1 r,    S = A H^-1 A'.
+
+With cross terms this is done as it stands. Without them H is taken class by class: each class has a
+scale and a bias, and what ties classes together fades as they become many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hokical._core.arrays import Array
+from hokical._core.parallel import cut_rows
+from hokical._core.types import FloatArray
+from hokical._fitting.likelihood import row_dots
+from hokical._fitting.linear_problem import LinearPoint
+from hokical._fitting.structured import StructuredProblem
+from hokical._fitting.structured_blocks import StructuredBlock
+
+#: Numbers of the (classes, classes) matrices that are held at a time.
+_HELD_SIZE = 1 << 18
+#: An example that is as sure as this of the truth has no effect on its own scores to speak of.
+_SURE = 1e-4
+#: The change (rows, classes) of a block's scores, from its probabilities and weights (rows, 1).
+_Change = Callable[[StructuredBlock, Array, Array], Array]
+
+
+def scores_left_out(
+    problem: StructuredProblem, point: LinearPoint, coef: FloatArray, share: float
+) -> list[Array]:
+    """Scores (rows, classes) by blocks, of every row by the fit without it.
+
+    `point` is that of `coef` (p,). If its rows are only some of those fitted, they are a `share`.
+    """
+    change = (_by_hessian if problem.crossed else _by_class)(problem, point)
+
+    def work(block: StructuredBlock, proba: Array) -> Array:
+        own = block.scores(block.backend.from_host(coef, block.inputs))
+        return own + change(block, proba, block.weights * share)
+
+    return problem.examples.map(work, point.proba)
+
+
+def _by_class(problem: StructuredProblem, point: LinearPoint) -> _Change:
+    """With 2 x 2 blocks of H for the scale and the bias of a class, and a diagonal for shapes."""
+    first, second = problem.examples.moments(point.proba)
+    size = problem.examples.n_classes
+    crossing = first[3:].reshape(size, 2)[:, 0]
+    scale, bias = (second + problem.penalty)[3:].reshape(size, 2).T
+    inverse = np.stack([bias, -2.0 * crossing, scale]) / (scale * bias - crossing * crossing)
+    steps = 1.0 / (second + problem.penalty)[:3]
+
+    def change(block: StructuredBlock, proba: Array, weights: Array) -> Array:
+        xp, z = block.xp, block.z
+        square, linear, constant = block.backend.from_host(inverse, block.inputs)
+        spread = z * square
+        spread += linear
+        spread *= z
+        spread += constant
+        spread *= weights
+        residual = block.replace_true(proba, proba - 1.0)
+        found = spread * residual
+        spread *= proba
+        spread *= proba - 1.0
+        spread += 1.0
+        found /= spread
+        for place, step in enumerate(steps.tolist()):
+            shape = xp.reshape(block.shapes[place, ...], z.shape)
+            found += row_dots(shape, residual, xp)[:, None] * weights * step * shape
+        return found
+
+    return change
+
+
+def _by_hessian(problem: StructuredProblem, point: LinearPoint) -> _Change:
+    """With all of H, on the host; there are cross terms."""
+    size = problem.examples.n_classes
+    inverse = np.linalg.inv(problem.hessian(point))
+    left, right = np.triu_indices(size + 1)
+    pairs = inverse[3:, 3:].reshape(size, size + 1, size, size + 1)
+    pairs = pairs[:, left, :, right] + pairs[:, right, :, left]
+    pairs[left == right] *= 0.5
+    border = inverse[:3, 3:].reshape(3 * size, size + 1)
+
+    def spread(inputs: FloatArray, shapes: FloatArray) -> FloatArray:
+        """S (rows, classes, classes) of inputs (rows, classes + 1), shapes (rows, classes, 3)."""
+        squares = inputs[:, left] * inputs[:, right]
+        found = (squares @ pairs.reshape(left.size, -1)).reshape(-1, size, size)
+        tilt = (inputs @ border.T).reshape(-1, 3, size)
+        tilt += 0.5 * inverse[:3, :3] @ np.swapaxes(shapes, 1, 2)
+        shaped = shapes @ tilt
+        return np.asarray(found + shaped + np.swapaxes(shaped, 1, 2))
+
+    def change(block: StructuredBlock, proba: Array, weights: Array) -> Array:
+        given = (block.inputs, block.shapes, proba, weights, block.labels)
+        inputs, shapes, p, w, labels = (block.backend.to_host(array) for array in given)
+        shapes = np.moveaxis(shapes.reshape(3, -1, size), 0, 2)
+        residual = p.copy()
+        residual[np.arange(labels.size), labels] -= 1.0
+        found = np.zeros_like(p)
+        moved = np.flatnonzero(residual[np.arange(labels.size), labels] < -_SURE)
+        for part in cut_rows(moved.size, max(1, _HELD_SIZE // (size * size))):
+            rows = moved[part]
+            own = spread(inputs[rows], shapes[rows]) * w[rows, :, None]
+            mean = p[rows, None, :] @ own
+            lever = np.eye(size) - p[rows, :, None] * (own - mean)
+            found[rows] = (own @ np.linalg.solve(lever, residual[rows, :, None]))[:, :, 0]
+        return block.backend.from_host(found, block.inputs)
+
+    return change
