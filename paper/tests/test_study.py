@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hokical_paper import study
+from hokical_paper import study, study_harm
 from hokical_paper.cli import app
 from hokical_paper.study import Outcome, choose_experiments, judge, read_experiments, run_study
 from hokical_paper.study_tables import summarise, to_markdown
@@ -103,3 +103,22 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     assert "**binary**: 1 classifiers, 1 data sets" in found.output
     assert "worse than uncalibrated in" in found.output
+
+
+def test_harm_of_what_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No calibration loses nothing, and is the only method that suits all sizes without changes."""
+    monkeypatch.setattr(study_harm, "CELLS", ((2, 40), (3, 60)))
+    found = study_harm.measure_harm(["uncalibrated", "temps", "platt"], 2)
+    assert [(harm.n_classes, harm.method) for harm in found] == [
+        (2, "uncalibrated"),
+        (2, "temps"),
+        (2, "platt"),
+        (3, "uncalibrated"),
+        (3, "temps"),
+    ]
+    assert all((harm.mean == 0.0) == (harm.method == "uncalibrated") for harm in found)
+    assert all(0.0 <= harm.mean <= harm.worst for harm in found)
+    lines = study_harm.harm_table(found).splitlines()
+    assert lines[0] == "| classes | examples | uncalibrated | temps | platt |"
+    assert len(lines) == 4
+    assert lines[3].endswith("|  |")

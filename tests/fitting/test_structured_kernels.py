@@ -102,15 +102,6 @@ def test_fits_are_the_same(monkeypatch, masked: bool) -> None:
     )
 
 
-def test_rows_of_a_block() -> None:
-    logits, labels = synthetic_logits(30, 4, seed=2)
-    examples = WeightedExamples(as_logits(logits), labels, np.full(30, 1 / 30))
-    coef = np.random.default_rng(0).normal(size=3 + 4 * 5)
-    rows = np.array([7, 2, 29])
-    (block,) = make_blocks(examples, 1.5, crossed=True).blocks
-    np.testing.assert_allclose(block.take(rows).scores(coef), block.scores(coef)[rows], **CLOSE)
-
-
 def test_without_cross_terms_in_another_library() -> None:
     logits, labels = synthetic_logits(200, 4, seed=1)
     expected = make("structured", cross=False).fit(logits, labels)

@@ -179,7 +179,7 @@ def _key(experiment: Experiment, method: str) -> str:
     """A digest of the data and of the code that is executed."""
     home = "hokical_paper.study_peers"
     if method not in PEERS:
-        home = f"hokical.calibrators.{(BUILT_IN | AUTOMATIC)[method][0]}"
+        home = f"hokical.calibrators._{(BUILT_IN | AUTOMATIC)[method][0]}"
     digest = hashlib.sha256(code_digest("hokical_paper.study", home).encode())
     for array in (experiment.val_logits, experiment.test_logits, experiment.test_labels):
         digest.update(np.ascontiguousarray(array).tobytes())
