@@ -26,6 +26,7 @@ from hokical._core.warn import warn_user
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._registry import new_estimator
 from hokical.guarantees._selective import SelectivePrediction
+from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import HeldOutScores
 
@@ -148,11 +149,20 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         logits = self._logits(X)
         return np.asarray(self.calibrator_.predict_confidence(logits))
 
-    def certify(self, X: Any, y: Any) -> Self:
-        """Count rows that nothing was fitted on, for the guarantee of `predict_or_abstain`."""
+    def certify(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
+        """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`."""
         X, labels = held_out.check_examples(self, X, y)
-        self.calibrator_.certify(self._logits(X), held_out.class_index(labels, self.classes_))
+        truth = held_out.class_index(labels, self.classes_)
+        self.calibrator_.certify(self._logits(X), truth, sample_weight, groups=groups)
         return self
+
+    def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> PredictionSets:
+        """The labels that each row may have, by name; options are those of Calibrator.
+
+        Call `certify` first, as for `predict_or_abstain`.
+        """
+        found = self.calibrator_.predict_set(self._logits(X), groups=groups, **options)
+        return replace(found, classes=self.classes_.tolist())
 
     def predict_or_abstain(
         self, X: Any, *, risk: float = 0.05, delta: float = 0.1
@@ -235,7 +245,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if not self._prefit or self.lowest_logit_ > -math.inf:
             # Scores of the models of folds, or raised to a limit that these very examples set, are
             # not independent examples of what the final model does.
-            self.calibrator_.fit_scores_ = self.calibrator_.neighbours_ = None
+            self.calibrator_.forget_examples()
 
     def _logits(self, X: Any) -> FloatArray:
         """The estimator's logits (n, classes), raised to the lowest."""
