@@ -83,12 +83,15 @@ def show(rows: list[dict[str, Any]]) -> None:
     print("\nSize of the default's smallest sets over temperature scaling's:")
     for coverage in (0.9, 0.95):
         for data in dict.fromkeys(r["data"] for r in rows):
-            sizes = {
-                r["method"]: r["size"]
+            own = [
+                r
                 for r in rows
                 if (r["data"], r["coverage"], r["kind"]) == (data, coverage, "smallest")
-            }
-            print(f"  {coverage:.0%} {data}: {sizes['auto'] / sizes['temps']:.4f}")
+            ]
+            ours, theirs = (
+                sum(r["size"] for r in own if r["method"] == name) for name in ("auto", "temps")
+            )
+            print(f"  {coverage:.0%} {data}: {ours / theirs:.4f}")
 
 
 def imagenet(path: Path, seeds: int) -> None:
