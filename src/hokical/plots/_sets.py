@@ -18,5 +18,5 @@ def draw_sets(found: SetSummary, ax: Axes | None = None) -> Axes:
         axes.axhline(found.goal, color=GREY, linestyle="--", label="asked for")
     axes.set_xticks(places, [row.name for row in rows])
     axes.set(xlabel="classes in the set", ylim=(0.0, 1.02))
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="center")
     return axes
