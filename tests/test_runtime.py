@@ -75,8 +75,9 @@ monitors = [hokical.CalibrationMonitor(cal)]
 monitors += [hokical.CalibrationMonitor.from_validation(cal, logits, labels)]
 for _ in range(2):
     found = [cal.predict_or_abstain(logits, risk=0.3).accepted, cal.predict_interval(logits)]
+    found += [cal.predict_set(logits, coverage=0.9, delta=0.1).members]
     print(*(float(np.sum(array)) for array in found))
-    cal.certify(logits, labels)
+    cal.certify(logits + 0.1, labels)
 for monitor in monitors:
     monitor.update_logits(logits, labels).observe_logits(logits)
     monitor.save(path + ".json")
@@ -96,6 +97,8 @@ def test_guarantees_and_the_monitor_need_nothing_more(tmp_path: Path) -> None:
     for _ in range(2):
         expected.append(float(cal.predict_or_abstain(logits, risk=0.3).accepted.sum()))
         expected.append(float(cal.predict_interval(logits).sum()))
-        cal.certify(logits, labels)
+        sets = cal.predict_set(logits, coverage=0.9, delta=0.1)
+        expected.append(float(sets.sizes.sum()))
+        cal.certify(logits + 0.1, labels)
     bound = calibration_bound(0.01, 1000, method="bousquet", brier=0.05)
     assert list(map(float, run.stdout.split())) == [*expected, 400, 400, bound]

@@ -147,7 +147,7 @@ def test_pickles_are_small(overconfident: Data) -> None:
         cal = Hoki(noise=Gaussian(2.0), init=init, draws=draws).fit(*overconfident)
         expected = cal.predict_confidence(overconfident[0])
         stored = pickle.dumps(cal)
-        assert len(stored) < 200_000
+        assert len(stored) < 260_000
         again = pickle.loads(stored)
         np.testing.assert_array_equal(again.predict_confidence(overconfident[0]), expected)
 

@@ -37,7 +37,7 @@ def test_only_what_predicts_is_stamped(monkeypatch: pytest.MonkeyPatch) -> None:
     cal = hoki()
     before = Stamp.of(cal)
     monkeypatch.setattr("hokical.__version__", "999.0")
-    assert Stamp.of(cal.certify(LOGITS, LABELS)) == before
+    assert Stamp.of(cal.certify(LOGITS + 0.1, LABELS)) == before
     drawn = Hoki(noise=Gaussian(4.0), draws=50, random_state=np.random.default_rng(0))
     assert Stamp.of(drawn.fit(LOGITS, LABELS)).learned != before.learned
 

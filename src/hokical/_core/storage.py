@@ -165,9 +165,14 @@ def _encode(value: Any) -> Any:
     raise TypeError(f"cannot store a {type(value).__name__} in a calibrator file.")
 
 
-def _encode_array(array: AnyArray) -> dict[str, Any]:
+def pack_array(array: AnyArray) -> dict[str, Any]:
+    """An array as it is stored where nobody will read its numbers, for `to_stored`."""
+    return {"$array": _encode_array(array, 0)}
+
+
+def _encode_array(array: AnyArray, readable: int = _READABLE_SIZE) -> dict[str, Any]:
     head = {"dtype": array.dtype.name, "shape": list(array.shape)}
-    if array.size <= _READABLE_SIZE:
+    if array.size <= readable:
         return head | {"values": [_encode(item) for item in array.ravel().tolist()]}
     raw = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
     return head | {"base64": base64.b64encode(raw).decode("ascii")}

@@ -274,6 +274,13 @@ class TopK(Logits):
             "`TopK.to_dense(fill=...)`."
         )
 
+    def mark_seen(self) -> AnyArray:
+        """Which classes have a column, (n, classes) bool."""
+        seen = np.zeros((self.n_rows, self.n_classes), np.bool_)
+        row, place = np.nonzero(self.indices != topk_checks.EMPTY)
+        seen[row, self.indices[row, place]] = True
+        return seen
+
     def fill(self) -> Logits:
         """Plain logits (n, classes), with the tail's value for the hidden classes."""
         dense = Logits(self.to_dense(), self.top)

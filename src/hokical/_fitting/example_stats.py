@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -10,23 +13,57 @@ from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
 from hokical._core.conversion import look_like_probabilities
 from hokical._core.logits import Logits
-from hokical._core.types import FloatArray
+from hokical._core.types import BoolArray, FloatArray
 from hokical._fitting.partitions import Block, State, add_states
+from hokical.guarantees._conformity import Conformity
+from hokical.guarantees._row_sketch import RowSketch, scatter
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
 from hokical.guarantees._scores import conservative_levels, label_log_odds
 from hokical.guarantees._support import Support, support_minima
+from hokical.rules._softmax import UncalibratedRule
 
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)
 #: Arrays of a state of statistics.
-N_STATS = 4
+N_STATS = 6
+#: Examples that are kept for prediction sets: a sample, so that a fit stays small.
+_SAMPLE = 2048
+
+
+@dataclass(frozen=True)
+class FitNotes:
+    """What is kept of the examples of a fit, each None where it is not known.
+
+    Counts of the classifier's own scores, what the rows were like, what its softmax says of the
+    true classes of a sample (unless weights differ), and a fingerprint of all rows.
+    """
+
+    scores: ScoreTable | None = None
+    support: Support | None = None
+    sample: Conformity | None = None
+    rows: RowSketch | None = None
+
+    def __add__(self, other: Self) -> Self:
+        """Of both lots of examples; without a sample if that would be larger than one."""
+        sample = _if_both(operator.add, self.sample, other.sample)
+        return type(self)(
+            _if_both(operator.add, self.scores, other.scores),
+            _if_both(operator.or_, self.support, other.support),
+            None if sample is None or sample.n > _SAMPLE else sample,
+            _if_both(operator.or_, self.rows, other.rows),
+        )
+
+
+def _if_both(join: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    return None if left is None or right is None else join(left, right)
 
 
 @dataclass(frozen=True)
 class ExampleStats:
     """How many examples count, for how many the classifier is right, and what the rows are like.
 
-    `scores` counts the classifier's own scores, if labels are kept and weights are counts.
+    `notes` are kept with the calibrator; scores are counted if labels are kept and weights are
+    counts, and there is no support where no example counts, which the fit refuses.
     """
 
     n_rows: int
@@ -34,18 +71,18 @@ class ExampleStats:
     n_examples: int
     n_correct: int
     like_probabilities: bool
-    scores: ScoreTable | None
-    support: Support | None  # None where no example counts, which the fit refuses
+    notes: FitNotes
 
     @classmethod
     def from_state(cls, state: State) -> ExampleStats:
         """Of what `block_stats` gave, joined."""
-        sums, count, wrong, minima = state
-        uncounted, n_rows, n_zeros, n_examples, n_correct = sums.tolist()
+        sums, count, wrong, minima, sample, hashes = state
+        uncounted, n_rows, n_zeros, n_examples, n_correct, weighted = sums.tolist()
         scores = None if uncounted else ScoreTable(count, wrong)
         support = Support.from_minima(minima[:4]) if n_examples else None
-        like = bool(minima[4] > 0.0)
-        return cls(n_rows, n_zeros, n_examples, n_correct, like, scores, support)
+        truth = None if weighted or not n_examples else _as_conformity(sample)
+        notes = FitNotes(scores, support, truth, _sketch(hashes))
+        return cls(n_rows, n_zeros, n_examples, n_correct, bool(minima[4] > 0.0), notes)
 
     @property
     def n_wrong(self) -> int:
@@ -53,16 +90,48 @@ class ExampleStats:
 
 
 def block_stats(block: Block, keeps_labels: bool) -> State:
-    """Sums (5,): blocks whose scores cannot be counted, and numbers; counts; minima (5,)."""
+    """Sums (6,): blocks whose scores cannot be counted, and numbers; counts; minima (5,); a sample
+    of the examples (k, 6); hashes of all rows and how often each came (k, 2).
+    """
     log_odds = block.logits.to_host(label_log_odds(block.logits))
     top, counting = block.logits.to_host(block.logits.top), block.counting
     counted = keeps_labels and can_be_counts(block.weights)
     counts = _count_scores(block, log_odds, top) if counted else (np.zeros(1, np.int64),) * 2
     right = (block.correct & counting).sum()
-    sums = [not counted, block.n_rows, has_zeros(block.logits), counting.sum(), right]
+    weighted = bool((block.counts[counting] != 1.0).any())
+    sums = [not counted, block.n_rows, has_zeros(block.logits), counting.sum(), right, weighted]
     minima = support_minima(log_odds[counting], top[counting])
     likeness = float(look_like_probabilities(block.logits, top))
-    return np.array(sums, np.int64), *counts, np.append(minima, likeness)
+    whole = block.logits if counting.all() else block.logits.take(counting)
+    sketch = RowSketch.from_rows(whole) if counting.any() else _sketch(np.empty((0, 2)))
+    notes = (_draw_sample(block, counting), _sketch_array(sketch))
+    return np.array(sums, np.int64), *counts, np.append(minima, likeness), *notes
+
+
+def _draw_sample(block: Block, counting: BoolArray) -> FloatArray:
+    """Key and `Conformity` (k, 6) of examples, chosen by their numbers, whatever the blocks."""
+    number = np.arange(block.first_row, block.first_row + block.n_rows, dtype=np.uint64)
+    key = np.where(counting, scatter(number + np.uint64(1)), 2.0)
+    rows = np.argsort(key, kind="stable")[: min(_SAMPLE, int(counting.sum()))]
+    if not rows.size:
+        return np.empty((0, 6))
+    truth = block.labels[rows]
+    found = Conformity.from_rows(UncalibratedRule(), [block.logits.take(rows)], truth)
+    columns = (key[rows], truth, found.proba, found.above, found.rank, found.draw)
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
+def _as_conformity(sample: FloatArray) -> Conformity:
+    label, proba, above, rank, draw = sample.T[1:]
+    return Conformity(label.astype(np.int64), proba, above, rank.astype(np.int64), draw)
+
+
+def _sketch(hashes: FloatArray) -> RowSketch:
+    return RowSketch.from_counts(hashes[:, 0], hashes[:, 1].astype(np.int64))
+
+
+def _sketch_array(sketch: RowSketch) -> FloatArray:
+    return np.stack([sketch.hashes, sketch.counts.astype(np.float64)], axis=1)
 
 
 def _count_scores(block: Block, log_odds: FloatArray, top: FloatArray) -> State:
@@ -73,7 +142,10 @@ def _count_scores(block: Block, log_odds: FloatArray, top: FloatArray) -> State:
 
 def join_stats(left: State, right: State) -> State:
     """The statistics of two parts together."""
-    return *add_states(left[:3], right[:3]), np.minimum(left[3], right[3])
+    sample = np.concatenate([left[4], right[4]])
+    first = sample[np.argsort(sample[:, 0], kind="stable")[:_SAMPLE]]
+    hashes = _sketch_array(_sketch(left[5]) | _sketch(right[5]))
+    return *add_states(left[:3], right[:3]), np.minimum(left[3], right[3]), first, hashes
 
 
 def has_zeros(logits: Logits) -> bool:

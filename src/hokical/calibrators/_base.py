@@ -15,13 +15,13 @@ from hokical._core.conversion import as_two_columns
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
+from hokical._fitting.example_stats import FitNotes
 from hokical._fitting.fit_warnings import warn_about_examples
 from hokical._fitting.partitions import Block, InMemory, Partition
 from hokical._fitting.recording import RecordingPartition
-from hokical.calibrators._calibrator import Calibrator, acceptable
+from hokical.calibrators._calibrator import STORED, Calibrator, acceptable
 from hokical.calibrators._estimator import Estimator
-from hokical.guarantees._score_table import NeighbourTable, ScoreTable
-from hokical.guarantees._support import Support
+from hokical.guarantees._score_table import NeighbourTable
 from hokical.rules._base import Rule
 from hokical.rules._floored import FlooredRule
 
@@ -119,7 +119,7 @@ class BaseCalibrator(Calibrator, Estimator):
         if recording.floor > 0.0:
             found = replace(found, rule=FlooredRule(recording.floor, found.rule))
         stats = recording.stats
-        self._keep(found, examples.n_classes, stats.scores, stats.support)
+        self._keep(found, examples.n_classes, stats.notes)
         warn_about_examples(self.name, stats, found.rule)
         return self
 
@@ -136,16 +136,15 @@ class BaseCalibrator(Calibrator, Estimator):
             warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
         return {"n_iter": n_iter, "converged": converged, "message": message}
 
-    def _keep(
-        self, found: Fit, n_classes: int, scores: ScoreTable | None, support: Support | None
-    ) -> None:
+    def _keep(self, found: Fit, n_classes: int, noted: FitNotes) -> None:
         """Store the result of a fit; what `certify` counted for an earlier fit is dropped."""
         for name, value in found.attributes().items():
             setattr(self, name, value)
         self._report = found.report
         self.neighbours_ = found.neighbours
-        self.fit_scores_, self.held_out_scores_ = scores, None
-        self.support_ = support
+        self.fit_scores_, self.support_ = noted.scores, noted.support
+        self.fit_conformity_, self.fit_rows_ = noted.sample, noted.rows
+        self.held_out_scores_ = self.held_out_conformity_ = None
         self.n_classes_ = self.n_features_in_ = n_classes
         self.classes_ = np.arange(n_classes)
         self.rule_ = found.rule
@@ -203,9 +202,11 @@ class BaseCalibrator(Calibrator, Estimator):
         estimator = cls(**document["parameters"])
         rule: Rule = document["rule"]
         found = Fit(rule.core, document["report"], neighbours=document["neighbours"])
-        kept = (document[name] for name in ("n_classes", "fit_scores", "support"))
-        estimator._keep(replace(estimator._complete(found), rule=rule), *kept)
-        estimator.held_out_scores_ = document["held_out_scores"]
+        estimator._keep(
+            replace(estimator._complete(found), rule=rule), document["n_classes"], FitNotes()
+        )
+        for name in STORED[2:]:
+            setattr(estimator, f"{name}_", document[name])
         return estimator
 
     def _complete(self, found: Fit) -> Fit:

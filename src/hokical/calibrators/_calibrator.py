@@ -6,6 +6,11 @@ the answer is converted to the library of the input.
 """
 
 import os
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,28 +18,40 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, backend_of, float64_scope, to_input_library
 from hokical._core.conversion import as_two_columns
-from hokical._core.labels import as_labels, as_weights
+from hokical._core.labels import as_groups, as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.storage import fingerprint, write_document
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.version import VERSION
 from hokical._core.warn import warn_user
+from hokical.calibrators._set_predictions import SetPredictions
 from hokical.guarantees import _scores as scores
 from hokical.guarantees import _selective as selective
 from hokical.guarantees._binomial import check_chance
-from hokical.guarantees._score_table import NeighbourTable, ScoreTable, accuracy_intervals
+from hokical.guarantees._conformity import Conformity
+from hokical.guarantees._row_sketch import RowSketch
+from hokical.guarantees._score_table import (
+    NeighbourTable,
+    ScoreTable,
+    accuracy_intervals,
+    can_be_counts,
+)
 from hokical.guarantees._selective import Evidence, SelectivePrediction
 from hokical.guarantees._support import Support
 from hokical.rules._base import Rule
 from hokical.rules._predicting import Output, predict_blocks
+from hokical.rules._sets import SetRule
 from hokical.stability._noise import Noise
 
 #: What a file holds of a fit; in the attributes of these names, with an underscore.
-STORED = ("n_classes", "rule", "fit_scores", "held_out_scores", "neighbours", "support")
+STORED = (
+    "n_classes", "rule", "fit_scores", "held_out_scores", "neighbours", "support",
+    "fit_conformity", "held_out_conformity", "fit_rows",
+)  # fmt: skip
 
 
-class Calibrator:
+class Calibrator(SetPredictions):
     """Labels, confidence and probabilities for logits, and guarantees about them."""
 
     #: The method's name; "auto" for the automatic choice.
@@ -50,6 +67,8 @@ class Calibrator:
     neighbours_: NeighbourTable | None = None
     #: What the calibration examples were like; None if it was not stored.
     support_: Support | None = None
+    #: A fingerprint of the rows of the fit, which cannot certify it.
+    fit_rows_: RowSketch | None = None
 
     def predict(self, logits: Any) -> Array:
         """Labels (n,): the classifier's own where the method preserves labels.
@@ -115,22 +134,55 @@ class Calibrator:
         )
         return -float(np.average(error**2, weights=weights))
 
-    def certify(self, logits: Any, labels: Any) -> Self:
-        """Count how often the calibrated confidence is right on examples used for nothing else.
+    def certify(
+        self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
+    ) -> Self:
+        """Note how the calibrated probabilities do on examples used for nothing else.
 
         `logits` (n, classes) and `labels` (n,) are of examples that neither the classifier nor this
-        calibrator was fitted on. `predict_or_abstain` and `predict_interval` then use these counts,
-        until the next fit.
+        calibrator was fitted on; rows of the fit are refused. `predict_or_abstain`,
+        `predict_interval` and `predict_set` then go by these, until the next fit. Whole numbers as
+        `sample_weight` (n,) say how often an example was seen; others how much likelier it is among
+        the examples to come, of which only `predict_set` makes use. `groups` (n,), text or numbers,
+        are for `predict_set(by="group")`.
         """
         data = self._check_logits(logits)
         truth = as_labels(labels, data.n_rows, data.n_classes)
+        weights = as_weights(sample_weight, data.n_rows)
+        learned = self.fit_rows_ is not None and bool(self.rule_.numbers())
+        if learned and self.fit_rows_.holds_too_many(data):  # type: ignore[union-attr]
+            raise ValueError(
+                "`logits` must be of examples that were not used in `fit`; got rows of the fit. "
+                "They look better than new ones, so what they certify would not hold. Split the "
+                "labelled examples: fit on one part and certify on the other."
+            )
         forms = _serving_forms(data)
         odds = [
             scores.confidence_log_odds(self._output_on_host("confidence", form)) for form in forms
         ]
         wrong = np.any([self._output_on_host("labels", form) != truth for form in forms], axis=0)
         level = scores.conservative_levels(odds, wrong, data.to_host(data.top))
-        self.held_out_scores_ = ScoreTable.from_examples(level, wrong)
+        counted = can_be_counts(weights)
+        self.held_out_scores_ = ScoreTable.from_examples(level, wrong, weights) if counted else None
+        found = Conformity.from_rows(self.rule_, forms, truth)
+        if weights is not None:
+            found = replace(found, weights=weights, unit=1.0 if counted else float(weights.max()))
+        if groups is not None:
+            found = found.with_groups(as_groups(groups, data.n_rows))
+        self.held_out_conformity_ = found if weights is None else found.take(weights > 0.0)
+        return self
+
+    def certify_parts(self, parts: Iterable[tuple[Any, ...]]) -> Self:
+        """`certify` with examples that come in parts: (logits, labels) or with weights."""
+        twin, noted = copy(self), []
+        for part in parts:
+            twin.certify(*part)
+            noted.append((twin.held_out_scores_, twin.held_out_conformity_))
+        if not noted:
+            raise ValueError("there must be at least one part with examples; got none.")
+        tables, found = zip(*noted, strict=True)
+        self.held_out_scores_ = None if None in tables else reduce(add, tables)
+        self.held_out_conformity_ = reduce(add, found)
         return self
 
     def predict_or_abstain(
@@ -221,6 +273,10 @@ class Calibrator:
         own = {} if metadata is None else {"beside": metadata}
         write_document(path, {"library_version": VERSION, **self._document(), **own})
 
+    def forget_examples(self) -> None:
+        """Drop what the examples of the fit would prove, where they are not independent."""
+        self.fit_scores_ = self.neighbours_ = self.fit_conformity_ = None
+
     def _document(self) -> dict[str, Any]:
         """The contents of a file, in which the metadata have been called `beside` since 0.2."""
         stored = {name: getattr(self, f"{name}_") for name in STORED}
@@ -240,8 +296,16 @@ class Calibrator:
         """Raise if the calibrator is not fitted."""
 
     def output(self, what: Output | Literal["support"], logits: Any) -> Array:
-        """The output of a `predict` method by name: "labels", "confidence", "proba", "support"."""
+        """The output of a `predict` method by name: "labels", "confidence", "proba", "support".
+
+        "members" (n, classes), bool, is that of a calibrator `with_sets`.
+        """
         self.check_fitted()
+        if what == "members" and not isinstance(self.rule_, SetRule):
+            raise ValueError(
+                "sets need what is asked of them: use `predict_set(logits, coverage=0.9)`, or give "
+                "`cal.with_sets(coverage=0.9)` in place of the calibrator."
+            )
         backend = backend_of(logits)
         lazy = None if backend is None else backend.predict_lazily(self, what, logits)
         if lazy is not None:

@@ -7,6 +7,8 @@ from hokical._core.storage import CalibratorFileError, read_document
 from hokical._core.warn import warn_user
 from hokical.calibrators._calibrator import STORED, Calibrator
 from hokical.calibrators._catalog import find_rule, load_estimator_class
+from hokical.guarantees._conformity import Conformity
+from hokical.guarantees._row_sketch import RowSketch
 from hokical.guarantees._score_table import NeighbourTable, ScoreTable
 from hokical.guarantees._support import Support
 from hokical.rules._base import Rule
@@ -53,7 +55,7 @@ class FittedCalibrator(Calibrator):
 
     def estimator(self) -> Any:
         """The fitted scikit-learn estimator, which can be cloned and fitted further."""
-        document = {**self._body, "held_out_scores": self.held_out_scores_}
+        document = self._body | {name: getattr(self, f"{name}_") for name in STORED}
         kind = load_estimator_class(self.name)
         try:
             return kind.from_document(document)
@@ -101,6 +103,9 @@ def _read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
         "held_out_scores": ScoreTable | None,
         "neighbours": NeighbourTable | None,
         "support": Support | None,
+        "fit_conformity": Conformity | None,
+        "held_out_conformity": Conformity | None,
+        "fit_rows": RowSketch | None,
         "parameters": dict,
         "report": dict,
         "beside": dict,

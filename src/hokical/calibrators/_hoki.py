@@ -1,9 +1,8 @@
 """Hoki: confidence from how often a label survives noise on the logits (Jang et al., 2021)."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
-from operator import add, or_
+from operator import add
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -12,6 +11,7 @@ from hokical._core.arrays import Array, float64_scope, to_input_library
 from hokical._core.bins import check_count
 from hokical._core.blocks import by_blocks, per_row
 from hokical._core.warn import ConvergenceWarning, warn_user
+from hokical._fitting.example_stats import FitNotes
 from hokical._fitting.noise_search import choose_noise
 from hokical._fitting.partitions import Partition
 from hokical._fitting.recording import RecordingPartition
@@ -139,9 +139,9 @@ class Hoki(BaseCalibrator):
             )
         recording = RecordingPartition(examples, keeps_labels=True, fits_floor=False)
         table = self.table_ + count_stability(recording, self.rule_, self.table_.n_starts)
-        tables = [self.fit_scores_, recording.stats.scores]
-        supports = [self.support_, recording.stats.support]
-        return self._learn_again(self, table, self.selection_, tables, supports)
+        return self._learn_again(
+            self, table, self.selection_, self._noted() + recording.stats.notes
+        )
 
     def merge(self, *others: Self) -> Self:
         """A new calibrator from this one and others fitted on other examples with the same noise.
@@ -162,17 +162,19 @@ class Hoki(BaseCalibrator):
                 )
             table = table + other.table_
         merged = type(self)(**self.get_params(deep=False))
-        scores = [each.fit_scores_ for each in (self, *others)]
-        supports = [each.support_ for each in (self, *others)]
-        return merged._learn_again(self, table, None, scores, supports)
+        noted = reduce(add, (each._noted() for each in (self, *others)))
+        return merged._learn_again(self, table, None, noted)
+
+    def _noted(self) -> FitNotes:
+        return FitNotes(self.fit_scores_, self.support_, self.fit_conformity_, self.fit_rows_)
 
     def _learn_again(
-        self, known: Self, table: StabilityTable, selection: Any, scores: Any, supports: Any
+        self, known: Self, table: StabilityTable, selection: Any, noted: FitNotes
     ) -> Self:
         """Learn from a joined table with the rule of `known`, and join what is kept beside it."""
         kept = (known.init_, known.n_bins_, selection, known.n_classes_)
         found = self._learn(known.rule_, table, *kept)
-        self._keep(found, known.n_classes_, _merge(scores, add), _merge(supports, or_))
+        self._keep(found, known.n_classes_, noted)
         return self
 
     def stability(self, logits: Any) -> Array:
@@ -291,11 +293,6 @@ class Hoki(BaseCalibrator):
         """What two calibrators must share for their tables to be added."""
         names = ("noise_", "draws_", "n_bins_", "init_", "n_classes_")
         return {name: getattr(self, name) for name in names}
-
-
-def _merge(parts: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
-    """All joined, if all are known."""
-    return None if any(part is None for part in parts) else reduce(join, parts)
 
 
 def _not_converged_message(schedule: Schedule) -> str:

@@ -48,7 +48,14 @@ def apply(
     ] = None,
     delta: Annotated[
         float | None,
-        opt.text("With --risk: probability that the error rate is larger.", show_default="0.1"),
+        opt.text(
+            "Probability that the promise fails; of --coverage on average if not given.",
+            show_default="0.1 with --risk",
+        ),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        opt.text("Also write `set`: the labels it can be, with this coverage, e.g. 0.9."),
     ] = None,
     scheduler: Annotated[
         str | None, opt.text("For a folder: address of a Dask scheduler, e.g. tcp://host:8786.")
@@ -68,12 +75,12 @@ def apply(
     classes. Labels are not read, so --ignore-label changes nothing. Where an
     array `mask` is 0, results are -1 and NaN.
     """
-    if delta is not None and risk is None:
-        raise typer.BadParameter("only goes with --risk.", param_hint="--delta")
+    if delta is not None and risk is None and coverage is None:
+        raise typer.BadParameter("only goes with --risk or --coverage.", param_hint="--delta")
     dense = dense_options(logits, given, scheduler=scheduler)
     in_parts = dense is None and (scheduler is not None or in_many_files(logits))
-    if in_parts and (risk is not None or keep is not None):
-        raise typer.BadParameter("--risk and --keep work on one file, not on a folder.")
+    if in_parts and not (risk is None and keep is None and coverage is None):
+        raise typer.BadParameter("--risk, --coverage and --keep work on one file, not on a folder.")
     fitted = data.load_calibrator(calibrator)
     wanted = data.choose_scores(given, keep, fitted=fitted, in_parts=in_parts)
     if in_parts:
@@ -85,11 +92,16 @@ def apply(
     suffix = ".npz" if dense else (".npz", *hokical.io._writing.TABLES)
     hokical.io.check_output(output, suffix=suffix)
     promise = {} if risk is None else {"risk": risk, "delta": 0.1 if delta is None else delta}
-    with check_options("--risk / --delta"):  # with logits that are not to blame
-        if promise and dense and fitted.held_out_scores_ is None:
+    sets = {} if coverage is None else {"coverage": coverage}
+    sets |= {} if coverage is None or delta is None else {"delta": delta}
+    nothing = np.zeros((1, fitted.n_classes_))  # logits that are not to blame
+    with check_options("--risk / --coverage / --delta"):
+        if (promise or sets) and dense and fitted.held_out_scores_ is None:
             raise ValueError(_NOT_CERTIFIED)
         if promise:
-            fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)), **promise)
+            fitted.predict_or_abstain(nothing, **promise)
+        if sets:
+            fitted.predict_set(nothing, **sets)
     if dense:
         part, predict = _open_maps(logits, given, hokical.Dense(fitted, **dense))
         rows, unit = None, "positions"
@@ -98,9 +110,9 @@ def apply(
         data.warn_of_probabilities(examples.logits, logits, wanted)
         part, rows, unit = examples.part, examples.logits, "examples"
         predict = partial(_predict, fitted, _cut(examples.logits))
-    if promise:
+    if promise or sets:
         data.warn_of_own_examples(fitted, logits, part, rows)
-    results, facts = predict(proba, promise)
+    results, facts = predict(proba, promise, sets)
     columns = results if dense else _columns(results, examples, output.suffix == ".npz")
     marked = hokical.io.write_table(output, columns)
     if marked:
@@ -122,9 +134,9 @@ def _open_maps(path: Path, given: opt.Input, model: hokical.Dense) -> tuple[str 
     arrays, part = load_dense(path, given, need_labels=False)
     chosen = [{name: arrays[name] for name in ("logits", "mask") if name in arrays}]
 
-    def predict(proba: bool, promise: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def predict(proba: bool, promise: Any, sets: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         with spinner(f"Applying {model.fitted_calibrator().name}"), check_arrays(path):
-            return _predict(model, chosen, proba, promise)
+            return _predict(model, chosen, proba, promise, sets)
 
     return part, predict
 
@@ -137,6 +149,10 @@ def _columns(
     if not as_arrays:
         names = np.array(examples.classes or range(examples.logits.n_classes))
         added = {"label": names[added.pop("labels")], **added}
+        members = added.pop("members", None)
+        if members is not None:
+            size = added.pop("set_size")
+            added |= {"set": _set_names(members, names), "set_size": size}
         vectors = added.pop("probabilities", np.empty((0, 0)))
         added |= {f"probability_{names[k]}": column for k, column in enumerate(vectors.T)}
     kept = {(f"input_{n}" if n in added else n): column for n, column in examples.kept.items()}
@@ -145,8 +161,17 @@ def _columns(
     return kept | added
 
 
+def _set_names(members: Any, names: Any) -> Any:
+    """The names of each row's set, with bars between them."""
+    return np.array(["|".join(map(str, names[row])) for row in members])
+
+
 def _predict(
-    model: hokical.Calibrator | hokical.Dense, parts: list[Any], proba: bool, promise: Any
+    model: hokical.Calibrator | hokical.Dense,
+    parts: list[Any],
+    proba: bool,
+    promise: dict[str, Any],
+    sets: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays to write, and facts to show; parts are rows of one file."""
     facts: dict[str, Any] = {}
@@ -158,9 +183,13 @@ def _predict(
         else:
             chosen = model.predict_or_abstain(**given, **promise)
             arrays = {name: getattr(chosen, name) for name in ("labels", "confidence", "accepted")}
-            facts = {"guarantee": chosen.guarantee}
+            facts |= {"guarantee": chosen.guarantee}
         if proba:
             arrays["probabilities"] = model.predict_proba(**given)
+        if sets:
+            labels = model.predict_set(**given, **sets)
+            arrays |= {"members": labels.members, "set_size": labels.sizes}
+            facts |= {"sets": labels.guarantee}
         found.append(arrays)
     whole = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
     if promise:
@@ -215,6 +244,7 @@ def _show(
         "written to": place,
         "accepted": f"{facts['accepted_share']:.1%}" if rows and guarantee else None,
         "guarantee": guarantee,
+        "sets": facts.get("sets"),
     }
     values = {"method": method, "output": str(output), "mean_confidence": mean}
     show_result(values | facts, lines, as_json)

@@ -18,7 +18,17 @@ from hokical.cli import options as opt
 from hokical.cli.data import check_method, choose_scores, make_method
 from hokical.cli.inputs import load_examples
 from hokical.cli.options import Json
-from hokical.cli.show import interval, new_table, say, show_json, show_table, spinner, stdout, warn
+from hokical.cli.show import (
+    check_options,
+    interval,
+    new_table,
+    say,
+    show_json,
+    show_table,
+    spinner,
+    stdout,
+    warn,
+)
 from hokical.demo import DEMO_CLASSES, demo_logits
 
 #: How the result is printed.
@@ -48,6 +58,9 @@ def compare(
     ] = None,
     report: Annotated[Path | None, opt.text("Write an HTML report here.")] = None,
     title: Annotated[str | None, opt.text("Title of the table and report.")] = None,
+    coverage: Annotated[
+        float | None, opt.text("Also measure prediction sets of this coverage, e.g. 0.9.")
+    ] = None,
     form: Annotated[Format, opt.text("How to print the result.", "--format")] = Format.table,
     resamples: opt.Resamples = 1000,
     seed: opt.Seed = 0,
@@ -56,6 +69,9 @@ def compare(
     as_json: opt.Json = False,
 ) -> None:
     """Fit methods on VAL and compare them on TEST."""
+    if coverage is not None:
+        with check_options("--coverage"):
+            hokical.guarantees.plan_coverage(coverage)
     subject = None if subject is None else check_method(subject)
     names = None  # all that the data allow
     if methods != "all":
@@ -87,6 +103,7 @@ def compare(
         title=title,
         data_names=(val.name, (test or val).name),
         class_names=tested_on.classes,
+        coverage=coverage,
         n_resamples=resamples,
         random_state=seed,
     )
@@ -108,6 +125,18 @@ def _with_settings(names: list[str] | None, settings: list[str], seed: int) -> A
     made = {name: make_method(name, seed, options) for name, options in chosen.items()}
     known = names or hokical.calibrators.methods_from_logits()
     return {name: made.get(name, name) for name in dict.fromkeys([*known, *made])}
+
+
+def show_sets(found: dict[str, hokical.metrics.SetSummary]) -> None:
+    """A table of prediction sets, by method."""
+    some = next(iter(found.values()))
+    table = new_table(("method", "covered", "interval", "mean size", "worst class", "worst size"))
+    for name, sets in found.items():
+        worst = [min(r.coverage for r in rows) for rows in (sets.by_class, sets.by_size)]
+        ends = interval(sets.overall.low, sets.overall.high)
+        cells = (f"{sets.overall.coverage:.1%}", ends, f"{sets.overall.mean_size:.2f}")
+        table.add_row(name, *cells, *(f"{share:.1%}" for share in worst))
+    show_table(f"Prediction sets at {some.goal:.4g}, on {some.overall.n:,} examples", table)
 
 
 def demo(
@@ -141,6 +170,9 @@ def show_comparison(
         show_table(title, table, _caption(comparison), "", comparison.headline())
         plain = {r.name: r.summary for r in comparison.results if r.name == "uncalibrated"}
         show_classes(plain | {subject.name: subject.summary}, comparison.class_names)
+        sets = {r.name: r.sets for r in comparison.results if r.sets is not None}
+        if sets:
+            show_sets(sets)
     for reason in dict.fromkeys(comparison.skipped.values()):
         names = [name for name, why in comparison.skipped.items() if why == reason]
         say(f"Left out: {', '.join(names)} ({reason}).")

@@ -6,12 +6,24 @@ import math
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.compare import show_classes
-from hokical.cli.inputs import Maps, open_data
-from hokical.cli.show import interval, new_table, number, say, show_json, show_table, spinner, warn
+from hokical.cli.compare import show_classes, show_sets
+from hokical.cli.inputs import Maps, Rows, open_data
+from hokical.cli.show import (
+    check_options,
+    interval,
+    new_table,
+    number,
+    say,
+    show_json,
+    show_table,
+    spinner,
+    warn,
+)
 
 _FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: of the surest 80 %."
 
@@ -22,6 +34,10 @@ def evaluate(
     given: opt.Input,
     calibrator: Annotated[Path | None, opt.text("File of `fit`, to compare with softmax.")] = None,
     full: Annotated[bool, opt.text("Score all probabilities too.", "--full/--no-full")] = True,
+    coverage: Annotated[
+        float | None,
+        opt.text("With --calibrator: also measure its prediction sets of this coverage."),
+    ] = None,
     bins: opt.Bins = 15,
     resamples: opt.Resamples = 1000,
     seed: opt.Seed = 0,
@@ -43,14 +59,29 @@ def evaluate(
             summaries[judged.name] = found.measure(
                 judged, n_bins=bins, full=full, resamples=resamples, seed=seed
             )
+    sets = {}
+    if coverage is not None:
+        if fitted is None or not isinstance(found, Rows):
+            raise typer.BadParameter(
+                "needs --calibrator, and rows of one file.", param_hint="--coverage"
+            )
+        with check_options("--coverage"):
+            members = fitted.predict_set(found.rows, coverage=coverage).members
+        labels = found.examples.labels
+        sets = {fitted.name: hokical.metrics.set_summary(members, labels, goal=coverage)}
     if isinstance(found, Maps) and any(each.bounds for each in summaries.values()):
         say("Intervals and guarantees are by item: neighbouring positions are not independent.")
     method_title = hokical.report._results.method_title
     if as_json:
-        show_json({name: found.to_dict() for name, found in summaries.items()})
+        shown = {name: found.to_dict() for name, found in summaries.items()}
+        for name, measured in sets.items():
+            shown[name]["sets"] = measured.to_dict()
+        show_json(shown)
     else:
         names = [] if fitted is None else [f"; {fitted.name}: {method_title(fitted)}"]
         _show(summaries, logits, "".join([found.unit, *names]), found.classes)
+        if sets:
+            show_sets(sets)
 
 
 def _show(

@@ -19,7 +19,12 @@ def plan(
     risk: Annotated[float, text("Largest error rate among accepted labels.")] = 0.05,
     accuracy: Annotated[float, text("Accuracy of the classifier, e.g. 0.8.")] = 0.8,
     auroc: Annotated[float, text("How well it ranks right above wrong; see evaluate.")] = 0.85,
-    delta: Annotated[float, text("Probability that the error rate is larger than the risk.")] = 0.1,
+    delta: Annotated[
+        float | None, text("Probability that the promise fails.", show_default="0.1")
+    ] = None,
+    coverage: Annotated[
+        float | None, text("Plan prediction sets with this coverage instead, e.g. 0.9.")
+    ] = None,
     simulations: Annotated[int, text("Simulated sets per number of examples.", min=1)] = 100,
     seed: Seed = 0,
     as_json: Json = False,
@@ -27,8 +32,13 @@ def plan(
     """How many labelled examples a guarantee needs, by simulation.
 
     The examples are those for `certify`, apart from those of the fit. Coverage
-    is the share of new examples whose labels are accepted.
+    is the share of new examples whose labels are accepted. With --coverage it
+    is the share whose true class is in the prediction set, by Beta's law.
     """
+    if coverage is not None:
+        _plan_sets(coverage, delta, as_json)
+        return
+    delta = 0.1 if delta is None else delta
     with check_options():
         found = hokical.guarantees.plan(
             risk, accuracy, delta=delta, auroc=auroc, n_simulations=simulations, random_state=seed
@@ -48,6 +58,20 @@ def plan(
         "be accepted.",
         str(found),
     )
+
+
+def _plan_sets(coverage: float, delta: float | None, as_json: bool) -> None:
+    with check_options():
+        found = hokical.guarantees.plan_coverage(coverage, delta=delta)
+    if as_json:
+        show_json(asdict(found))
+        return
+    table = new_table(("examples", "true coverage, 90 % of the time"))
+    for n, low, high in zip(found.examples, found.low, found.high, strict=True):
+        table.add_row(f"{n:,}", DASH if n < found.fewest else f"{low:.1%} to {high:.1%}")
+    sure = "" if delta is None else f", delta {delta:.4g}"
+    few = f"Below {found.fewest:,} examples every set holds every class."
+    show_table(f"Prediction sets with coverage {coverage:.4g}{sure}", table, few)
 
 
 def bound(

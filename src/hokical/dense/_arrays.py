@@ -72,12 +72,15 @@ def fill_array(shape: tuple[int, ...], fill: float, logits: Any, *, whole: bool)
     """An array for predictions on `logits`, whole numbers or others; with them if they stay there.
 
     Whole numbers are int64, others float64; beside float32 or less on a device they are float32.
+    What is filled with False is bool.
     """
     if not stays_in_place(logits):
-        return np.full(shape, fill, np.int64 if whole else np.float64)
+        kind = np.bool_ if fill is False else np.int64 if whole else np.float64
+        return np.full(shape, fill, kind)
     xp = _backend(logits).namespace(logits)
     wide = xp.float64 if logits.dtype == xp.float64 else xp.float32
-    return xp.full(shape, fill, dtype=xp.int64 if whole else wide, device=device(logits))
+    kind = xp.bool if fill is False else xp.int64 if whole else wide
+    return xp.full(shape, fill, dtype=kind, device=device(logits))
 
 
 def first_bad_row(rows: Array) -> tuple[int, str] | None:

@@ -199,7 +199,7 @@ def check_labelled(source: ChunkSource) -> ChunkSource:
 def without_witnesses(calibrator: Calibrator) -> Calibrator:
     """A copy that does not take the positions of its fit for independent examples."""
     own = copy.deepcopy(calibrator)
-    own.fit_scores_ = own.neighbours_ = None
+    own.forget_examples()
     return own
 
 

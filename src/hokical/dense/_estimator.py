@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -15,13 +16,18 @@ from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._fitted import load
 from hokical.calibrators._registry import new_estimator
 from hokical.dense import _batches as batches
-from hokical.dense._items import judge_items
+from hokical.dense._items import judge_items, note_positions
 from hokical.dense._positions import DenseBatch, DenseOptions, check_options
 from hokical.dense._predicting import AnswerKind, map_batches, predict_batch, select_batch
+from hokical.guarantees._sets import PredictionSets
 from hokical.io._sources import ChunkSource
 from hokical.metrics._summaries import Summary
 from hokical.rules._predicting import Output
+from hokical.rules._sets import Kind
 from hokical.streams._evaluation import evaluate
+
+#: Positions of each item that sets are certified with.
+_PER_ITEM = 64
 
 
 class Dense(Estimator):
@@ -162,15 +168,61 @@ class Dense(Estimator):
         return -float(evaluate(self.fitted_calibrator(), source)["brier"].value)
 
     def certify(self, logits: Any, labels: Any = None, *, mask: Any = None) -> Self:
-        """Count one held-out position per item, so that `predict_or_abstain` has a guarantee.
+        """Count held-out positions, so that `predict_or_abstain` and `predict_set` can promise.
 
         The items are those that neither the classifier nor this calibrator was fitted on. The
-        calibrator given at the start stays as it is; `calibrator_` is a copy that has counted.
+        calibrator given at the start stays as it is; `calibrator_` is a copy that has counted: one
+        position per item, and for sets up to 64 (one of an iterator's items).
         """
         self._source(logits, labels, mask, None, 1)  # checks that there are labels
         certified = batches.without_witnesses(self.fitted_calibrator())
-        self.calibrator_ = certified.certify(*self.draw_positions(logits, labels, mask=mask))
+        certified.certify(*self.draw_positions(logits, labels, mask=mask))
+        options = self._options(_PER_ITEM)
+        items = list(batches.item_batches(logits, labels, mask, None, options))
+        if items:
+            certified.held_out_conformity_ = note_positions(certified.rule_, items)
+        self.calibrator_ = certified
         return self
+
+    def predict_set(
+        self,
+        logits: Any,
+        *,
+        coverage: float = 0.9,
+        kind: Kind = "smallest",
+        mask: Any = None,
+        **options: Any,
+    ) -> Any:
+        """The classes that each position may have; `members` has the shape of the logits.
+
+        Of a new item at most a share 1 - coverage of the positions misses its true class, on
+        average over items (conformal risk control): so often, too, is a position covered that is
+        drawn at random from one. Positions where the mask is False have empty sets. `options` are
+        `penalty`, `free_ranks` and `allow_empty` of `Calibrator.predict_set`. Of batches it is an
+        iterator of `PredictionSets`.
+        """
+        calibrator = self.fitted_calibrator()
+        if calibrator.held_out_conformity_ is None:
+            raise ValueError(
+                "`predict_set` has no items to go by. Call `certify(logits, labels)` first, with "
+                "items that nothing was fitted on."
+            )
+        asked = {"coverage": coverage, "kind": kind, **options}
+        promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
+        words = (
+            f"Of a new item, at least {coverage:.4g} of the positions have their true class in the "
+            "set"
+        )
+        promise = replace(promise, guarantee=calibrator.describe_sets(words, **asked))
+        judge = calibrator.with_sets(**asked)
+
+        def one(batch: DenseBatch) -> PredictionSets:
+            answer = AnswerKind(False, of_classes=True)
+            found = predict_batch(batch, lambda rows: [judge.output("members", rows)], answer)[0]
+            sizes = found.sum(batch.layout.axis)
+            return replace(promise, members=found, sizes=sizes)
+
+        return self._each(logits, mask, one)
 
     def draw_positions(
         self,

@@ -8,21 +8,27 @@ which is all that the proofs of the bounds need (`docs/bounds.md`), with the mea
 """
 
 import math
+import operator
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
 from hokical._core.arrays import to_host
 from hokical._core.bins import bin_index, sum_by
-from hokical._core.types import FloatArray
+from hokical._core.labels import as_labels
+from hokical._core.logits import as_logits
+from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.dense._positions import DenseBatch
+from hokical.guarantees._conformity import Conformity
 from hokical.metrics._binned_sums import debiased_error, gap_norm
 from hokical.metrics._by_class import ClassTable, gap_p_values, holm
 from hokical.metrics._examples import Examples
 from hokical.metrics._summaries import Summary, estimate, proven_bounds
 from hokical.metrics._sums import top_losses
+from hokical.rules._base import Rule
 
 #: Draws of items that are in memory at once.
 _DRAWS = 4_000_000
@@ -110,3 +116,27 @@ def _resample(sums: FloatArray, n_resamples: int, seed: int) -> dict[str, FloatA
         "mce": gap_norm(correct - confidence, weight, math.inf),
         "debiased_ece": debiased_error(correct - confidence, weight, correct),
     }
+
+
+def note_positions(rule: Rule, batches: Iterable[DenseBatch]) -> Conformity:
+    """What is said of the true classes of positions, those of an item together one example.
+
+    Then the weighted share of missed positions is the mean share over items, and a threshold for
+    it, with room for one item more, is that of conformal risk control.
+    """
+    parts: list[Conformity] = []
+    items: list[IntArray] = []
+    for batch in batches:
+        for index, keep in batch.slabs():
+            chunk = batch.chunk(index, keep)
+            if not chunk.n_rows:
+                continue
+            shape = [part.stop - part.start for part in index]
+            there = np.nonzero(np.ones(shape, np.bool_) if keep is None else keep)[0]
+            items.append(there + index[0].start + batch.first_item)
+            rows = as_logits(chunk.logits)
+            truth = as_labels(chunk.labels, rows.n_rows, rows.n_classes)
+            parts.append(Conformity.from_rows(rule, [rows], truth))
+    item = np.concatenate(items)
+    found = reduce(operator.add, parts)
+    return replace(found, weights=1.0 / np.bincount(item)[item])

@@ -53,7 +53,8 @@ def predict_batch(
     answers = []
     for fill, whole, of_classes in kinds:
         shape = layout.shape if of_classes else layout.positions
-        answers.append(fill_array(shape, _check_fill(fill, whole), logits, whole=whole))
+        filled = fill if fill is False else _check_fill(fill, whole)
+        answers.append(fill_array(shape, filled, logits, whole=whole))
     for index, keep in batch.slabs():
         rows = batch.rows(index, keep)
         if not rows.shape[0]:

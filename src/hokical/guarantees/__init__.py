@@ -2,7 +2,14 @@
 
 from hokical.guarantees._binomial import clopper_pearson
 from hokical.guarantees._bounds import calibration_bound
-from hokical.guarantees._plan import Plan, plan
+from hokical.guarantees._decisions import Decisions, Detections
+from hokical.guarantees._plan import CoveragePlan, Plan, plan, plan_coverage
 from hokical.guarantees._selective import SelectivePrediction
+from hokical.guarantees._sets import PredictionSets
+from hokical.guarantees._thresholds import examples_to_cover, fewest_for_coverage
 
-__all__ = ["Plan", "SelectivePrediction", "calibration_bound", "clopper_pearson", "plan"]
+__all__ = [
+    "CoveragePlan", "Decisions", "Detections", "Plan", "PredictionSets", "SelectivePrediction",
+    "calibration_bound", "clopper_pearson", "examples_to_cover", "fewest_for_coverage", "plan",
+    "plan_coverage",
+]  # fmt: skip

@@ -9,10 +9,11 @@ import numpy as np
 from hokical._core.bins import check_count
 from hokical._core.progress import track
 from hokical._core.types import FloatArray
-from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._binomial import check_chance, clopper_pearson
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import confidence_log_odds, score_levels
 from hokical.guarantees._selective import choose_threshold, fewest_examples, starting_levels
+from hokical.guarantees._thresholds import examples_to_cover, fewest_for_coverage
 
 SIZES = (100, 200, 500, 1000, 2000, 5000, 10_000)
 #: Points that stand for a distribution; the share of the best coverage that is good enough.
@@ -103,6 +104,47 @@ def plan(
         examples=tuple(examples),
         coverage=tuple(found.mean(axis=1).tolist()),
         nothing=tuple((found == 0.0).mean(axis=1).tolist()),
+    )
+
+
+@dataclass(frozen=True)
+class CoveragePlan:
+    """What to expect of `predict_set`, for each of the numbers of `examples` to certify with.
+
+    With fewer than `fewest` every set holds every class. The true coverage lies between `low` and
+    `high` with probability 90 % over the choice of the examples (Beta's law).
+    """
+
+    coverage: float
+    delta: float | None
+    fewest: int
+    examples: tuple[int, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def plan_coverage(
+    coverage: float = 0.9, *, delta: float | None = None, examples: Sequence[int] = SIZES
+) -> CoveragePlan:
+    """How many labelled examples prediction sets need, and how exact their coverage then is.
+
+    >>> found = plan_coverage(0.9, examples=(100, 1000))
+    >>> found.fewest, [round(end, 3) for end in found.low]
+    (9, [0.848, 0.884])
+    """
+    coverage = check_chance("coverage", coverage)
+    if delta is not None:
+        check_chance("delta", delta)
+    counts = np.array([check_count(n, name="examples") for n in examples])
+    needed = np.array([examples_to_cover(int(n), coverage, delta) for n in counts])
+    all_of = needed > counts
+    # Ends of Beta(k, n + 1 - k), as of Clopper and Pearson's intervals.
+    low = clopper_pearson(np.minimum(needed, counts), counts, delta=0.1)[:, 0]
+    high = 1.0 - clopper_pearson(np.clip(counts + 1 - needed, 0, counts), counts, delta=0.1)[:, 0]
+    ends = (np.where(all_of, 1.0, end) for end in (low, high))
+    fewest = fewest_for_coverage(coverage, delta)
+    return CoveragePlan(
+        coverage, delta, fewest, tuple(counts.tolist()), *(tuple(end.tolist()) for end in ends)
     )
 
 

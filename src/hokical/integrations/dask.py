@@ -25,7 +25,7 @@ from hokical._core.parallel import threads
 from hokical._fitting.partitions import Block, Partition, State, join_states
 from hokical.calibrators._calibrator import Calibrator
 from hokical.io._chunks import Chunk
-from hokical.rules._predicting import Output
+from hokical.rules._predicting import OF_CLASSES, Output
 from hokical.streams._partition import check_block, gather_blocks
 
 #: How many results are combined in a task. Partial results never all meet in one place.
@@ -48,7 +48,7 @@ class DaskBackend(NumpyBackend):
         as_logits(np.zeros((1, int(array.shape[1]))), fitted_by=calibrator)  # number of classes
         fitted = deepcopy(calibrator)  # a later fit must not change what is computed later
         empty = _empty_answer(calibrator, what)
-        dropped = {} if what == "proba" else {"drop_axis": 1}
+        dropped = {} if what in OF_CLASSES else {"drop_axis": 1}
         return _whole_rows(array).map_blocks(
             _predict, calibrator=fitted, what=what, dtype=empty.dtype, meta=empty, **dropped
         )
@@ -184,8 +184,8 @@ def _predict(block: NDArray[Any], calibrator: Calibrator, what: Output) -> NDArr
 
 def _empty_answer(calibrator: Calibrator, what: Output) -> NDArray[Any]:
     """An answer for no rows."""
-    columns = (calibrator.n_classes_,) if what == "proba" else ()
-    kinds = {"labels": np.int64, "support": np.bool_}
+    columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()
+    kinds = {"labels": np.int64, "support": np.bool_, "members": np.bool_}
     return np.empty((0, *columns), kinds.get(what, np.float64))
 
 

@@ -29,14 +29,16 @@ from hokical.metrics._calibration import (
 )
 from hokical.metrics._metric import METRICS, Metric
 from hokical.metrics._ranking import aurc, auroc, risk_coverage_curve, selective_risk
+from hokical.metrics._sets import SetRow, SetSummary, set_summary, worst_slab_coverage
 from hokical.metrics._smooth import ks_error, smooth_ece
 from hokical.metrics._summaries import Estimate, Summary, summarize_sums, summary
 from hokical.metrics._sums import FullSums, MetricSums
 
 __all__ = [
     "METRICS", "BinnedSums", "BrierSplit", "ClassRow", "ClassSums", "ClassTable", "Estimate",
-    "FullSums", "Metric", "MetricSums", "Summary", "aurc", "auroc", "brier", "brier_full",
-    "brier_split", "class_table", "classwise_ece", "debiased_ece", "ece", "ks_error", "log_loss",
-    "log_loss_full", "mce", "refinement", "risk_coverage_curve", "selective_risk", "sharpness",
-    "smooth_ece", "split_sums", "summarize_sums", "summary",
+    "FullSums", "Metric", "MetricSums", "SetRow", "SetSummary", "Summary", "aurc", "auroc", "brier",
+    "brier_full", "brier_split", "class_table", "classwise_ece", "debiased_ece", "ece", "ks_error",
+    "log_loss", "log_loss_full", "mce", "refinement", "risk_coverage_curve", "selective_risk",
+    "set_summary", "sharpness", "smooth_ece", "split_sums", "summarize_sums", "summary",
+    "worst_slab_coverage",
 ]  # fmt: skip

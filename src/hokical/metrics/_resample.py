@@ -9,10 +9,9 @@ float64; the tests compare them with the public functions under the same weights
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from hokical._core.bins import bin_index, sum_by
 from hokical._core.types import FloatArray, IntArray
@@ -33,7 +32,7 @@ _MOST_CELLS = 2048
 class Resampler:
     """Rows in sorted order: row i is example `order[i]` and in block `block[i]`.
 
-    `weights` and `errors` (blocks, cells) are those of the rows, and of the wrong ones, whose
+    `weights` and `errors` (blocks, cells), sparse or not, are those of the rows, and of the wrong ones, whose
     confidences are neighbours; `centre` (cells,) is the mean confidence of each cell.
     """
 
@@ -41,8 +40,8 @@ class Resampler:
     block: IntArray
     n_blocks: int
     centre: FloatArray
-    weights: FloatArray | csr_array
-    errors: FloatArray | csr_array
+    weights: Any
+    errors: Any
 
     @classmethod
     def from_examples(cls, examples: Examples, random_state: int = 0, n_bins: int = 1) -> Self:
@@ -97,8 +96,10 @@ class Resampler:
         return RankedExamples(self.centre, weights, errors)
 
 
-def _sparse_if_mostly_zero(table: FloatArray) -> FloatArray | csr_array:
+def _sparse_if_mostly_zero(table: FloatArray) -> Any:
     """Blocks of few rows reach few cells: products with those alone take far less."""
+    from scipy.sparse import csr_array
+
     return csr_array(table) if 20 * np.count_nonzero(table) < table.size else table
 
 

@@ -27,10 +27,11 @@ from hokical.plots._reliability import (
     draw_reliability,
     reliability,
 )
+from hokical.plots._sets import draw_sets
 
 __all__ = [
     "ConfidenceHistogram", "ErrorAgainstVariance", "NoiseWidths", "Reliability", "RiskCoverage",
     "StabilityCurve", "confidence_histogram", "draw_histogram", "draw_noise_widths",
-    "draw_reliability", "draw_risk_coverage", "draw_stability_curve", "draw_variance",
+    "draw_reliability", "draw_risk_coverage", "draw_sets", "draw_stability_curve", "draw_variance",
     "error_against_variance", "noise_widths", "reliability", "risk_coverage", "stability_curve",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.metrics import summary
 from hokical.metrics._examples import Examples, Predictions
 from hokical.metrics._metric import METRICS
+from hokical.metrics._sets import SetSummary, set_summary
 from hokical.metrics._sums import row_scores
 from hokical.report._results import MethodResult, Provenance, choose_entrants, is_fitted
 from hokical.report._tables import Tables
@@ -107,6 +109,7 @@ def compare(
     title: str | None = None,
     data_names: tuple[str | None, str | None] = (None, None),
     class_names: Sequence[str] = (),
+    coverage: float | None = None,
     n_resamples: int = 1000,
     random_state: int = 0,
     progress: bool | None = None,
@@ -131,6 +134,9 @@ def compare(
         Names of the validation and the test data in the report.
     class_names : sequence of str
         Names of the classes in the report, by column; empty shows column numbers.
+    coverage : float, optional
+        Also measure prediction sets of this coverage: thresholds come from every other row of the
+        test set, what they cover from the rows between.
     n_resamples : int
         Number of resamples of the bootstrap intervals; 0 for none.
     random_state : int
@@ -158,6 +164,8 @@ def compare(
         calibrator = entrants[name]
         seconds, notes = _fit(calibrator, val_logits, val_labels)
         measured = _measure(calibrator, logits, labels, options)
+        if coverage is not None:
+            measured["sets"] = _measure_sets(calibrator, logits, labels, coverage)
         results.append(MethodResult(name, calibrator, seconds, notes=notes, **measured))
     data = ((val_logits, val_labels, data_names[0]), (logits, labels, data_names[1]))
     origin = Provenance.collect(*data, random_state)
@@ -208,6 +216,18 @@ def _fit(calibrator: Any, logits: Logits, labels: IntArray) -> tuple[float | Non
             warn_user(str(found.message), FitDataWarning)
     notes = (str(w.message) for w in caught if w.category is not FitDataWarning)
     return seconds, tuple(notes)
+
+
+def _measure_sets(
+    calibrator: Calibrator, logits: Logits, labels: IntArray, coverage: float
+) -> SetSummary:
+    """Sets whose threshold one half of the test set gives, on the other half."""
+    known, new = np.arange(0, labels.size, 2), np.arange(1, labels.size, 2)
+    judge = copy(calibrator)
+    judge.fit_rows_ = None  # a test on the validation set is told of elsewhere
+    judge.certify(logits.take(known), labels[known])
+    found = judge.predict_set(logits.take(new), coverage=coverage)
+    return set_summary(to_host(found.members), labels[new], goal=coverage)
 
 
 def _measure(

@@ -77,6 +77,7 @@ def _method_data(
         "scores": {name: _plain(result.summary[name]) for name in shown},
         "difference": None if difference is None else _plain(difference),
         "classes": _classes(result, comparison.class_names),
+        "sets": None if result.sets is None else result.sets.to_dict(),
         "bounds": {name: _round(bound) for name, bound in result.summary.bounds.items()},
         "reliability": {
             scheme: {str(n_bins): _bins(result, n_bins, scheme) for n_bins in BIN_COUNTS}

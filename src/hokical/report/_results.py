@@ -22,6 +22,7 @@ from hokical.calibrators._catalog import load_estimator_class, methods_from_logi
 from hokical.calibrators._estimator import clone
 from hokical.calibrators._registry import make_seeded
 from hokical.metrics import Summary
+from hokical.metrics._sets import SetSummary
 
 Methods = Iterable[Any] | Mapping[str, Any] | None
 NamedData = tuple[Logits, IntArray, str | None]
@@ -44,6 +45,7 @@ class MethodResult:
     notes: tuple[str, ...]
     summary: Summary
     row_scores: dict[str, FloatArray] = field(default_factory=dict)
+    sets: SetSummary | None = None
 
     @property
     def title(self) -> str:
@@ -74,6 +76,7 @@ class MethodResult:
             "converged": self.converged,
             "notes": list(self.notes),
             **self.summary.to_dict(),
+            **({} if self.sets is None else {"sets": self.sets.to_dict()}),
         }
 
 

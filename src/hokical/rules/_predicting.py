@@ -10,19 +10,30 @@ from hokical.rules._base import Rule
 from hokical.rules._probabilities import keep_above_zero
 from hokical.rules._sharing import distribute_remainder
 
-Output = Literal["labels", "confidence", "proba"]
+Output = Literal["labels", "confidence", "proba", "members"]
+#: Those with a number for every class.
+OF_CLASSES = frozenset({"proba", "members"})
 
 
 def predict_blocks(rule: Rule, what: Output, logits: Logits) -> Array:
-    """Labels (n,), confidence (n,) or probabilities (n, classes), float64 where they are floats."""
+    """Labels (n,), confidence (n,) or probabilities (n, classes), float64 where they are floats.
+
+    "members" (n, classes), bool, are the output of a `SetRule`.
+    """
     if what == "labels" and rule.preserves_labels:
         return logits.labels
     here = rule.on_device_of(logits)
-    if what == "proba" and isinstance(logits, TopK):
-        return by_blocks(lambda block: _proba_of_best(here, block), logits, logits.n_classes)
     if what == "proba":
-        return by_blocks(lambda block: keep_above_zero(here.proba(block), block), logits)
-    return by_blocks(getattr(here, what), logits)
+        return by_blocks(lambda block: probabilities(here, block), logits, logits.n_classes)
+    per_row = logits.n_classes if what in OF_CLASSES else None
+    return by_blocks(getattr(here, what), logits, per_row)
+
+
+def probabilities(rule: Rule, block: Logits) -> Array:
+    """Probabilities (n, classes) of a block; the hidden classes of a `TopK` share evenly."""
+    if isinstance(block, TopK):
+        return _proba_of_best(rule, block)
+    return keep_above_zero(rule.proba(block), block)
 
 
 def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:
@@ -32,6 +43,8 @@ def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:
         return found
     xp = logits.xp
     sound = xp.isfinite(logits.top)
+    if what == "members":
+        return found & sound[:, None]
     return xp.where(sound if what == "confidence" else sound[:, None], found, xp.nan)
 
 

@@ -9,12 +9,12 @@ from hokical.io._checkpoint import CheckpointError
 from hokical.io._opening import open_source
 from hokical.io._sources import ChunkSource, from_arrays, from_chunks
 from hokical.streams._evaluation import evaluate
-from hokical.streams._fitting import fit, partial_fit
+from hokical.streams._fitting import certify, fit, partial_fit
 from hokical.streams._parts import PartJob, PartResult, PartTask, apply_parts, plan_parts
 from hokical.streams._predicting import predict, predict_to
 
 __all__ = [
     "CheckpointError", "ChunkSource", "PartJob", "PartResult", "PartTask", "apply_parts",
-    "evaluate", "fit", "from_arrays", "from_chunks", "open_source", "partial_fit", "plan_parts",
-    "predict", "predict_to",
+    "certify", "evaluate", "fit", "from_arrays", "from_chunks", "open_source", "partial_fit",
+    "plan_parts", "predict", "predict_to",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """Fits on data that do not fit into memory: a checkpoint, a progress bar, chunks that come once."""
 
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
@@ -8,11 +9,13 @@ import numpy as np
 
 from hokical._core.version import VERSION
 from hokical.calibrators._base import BaseCalibrator
+from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._hoki import Hoki
 from hokical.io._checkpoint import Journal
+from hokical.io._chunks import block_rows, reblock
 from hokical.io._opening import as_source
 from hokical.io._sources import ChunkSource, spool_chunks
-from hokical.streams._partition import StreamedPartition, report_files
+from hokical.streams._partition import StreamedPartition, check_block, report_files
 
 Estimator = TypeVar("Estimator", bound=BaseCalibrator)
 Location = str | os.PathLike[str]
@@ -80,7 +83,7 @@ def fit(
                 journal.compare_rows()
             calibrator.fit_partition(partition)
     if not chunks.independent:  # they prove nothing about new examples
-        calibrator.fit_scores_ = calibrator.neighbours_ = None
+        calibrator.forget_examples()
     return calibrator
 
 
@@ -89,8 +92,42 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
     chunks = as_source(source)
     calibrator.partial_fit_partition(StreamedPartition(chunks, progress=progress))
     if not chunks.independent:
-        calibrator.fit_scores_ = calibrator.neighbours_ = None
+        calibrator.forget_examples()
     return calibrator
+
+
+def certify(calibrator: Calibrator, source: Any) -> Calibrator:
+    """`Calibrator.certify` with the examples of a source, a chunk at a time.
+
+    Of each example four numbers are kept.
+
+    >>> import numpy as np
+    >>> from hokical.calibrators import make
+    >>> from hokical.streams import certify, from_arrays
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(3, size=900)
+    >>> logits = rng.normal(size=(900, 3)) + 2 * np.eye(3)[labels]
+    >>> cal = make("temps").fit(logits[:300], labels[:300])
+    >>> cal = certify(cal, from_arrays(logits[300:], labels[300:]))
+    >>> cal.predict_set(logits, coverage=0.9).sizes.shape
+    (900,)
+    """
+    chunks = as_source(source)
+    if not chunks.independent:
+        raise ValueError(
+            "positions of the same items are not independent, and certify nothing. Use "
+            "`Dense.certify`, or `max_positions_per_item=1`."
+        )
+
+    def parts() -> Iterator[tuple[Any, ...]]:
+        first = 0
+        for chunk in reblock(chunks.chunks(), block_rows(calibrator.n_classes_)):
+            with report_files(chunks):
+                block = check_block(chunk, first, calibrator.n_classes_)
+            yield block.logits, block.labels, block.weights
+            first += block.n_rows
+
+    return calibrator.certify_parts(parts())
 
 
 def _journal(

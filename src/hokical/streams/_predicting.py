@@ -20,7 +20,7 @@ from hokical.io._chunks import Chunk
 from hokical.io._opening import as_source
 from hokical.io._sources import ChunkSource, check_row_count
 from hokical.io._writing import check_output
-from hokical.rules._predicting import Output
+from hokical.rules._predicting import OF_CLASSES, Output
 from hokical.streams._partition import report_files, report_rows
 
 #: The results in the folder of a journal.
@@ -33,7 +33,7 @@ def predict(
     """What a calibrator predicts for a source: an array for every chunk, in order.
 
     `source` is as in `fit`, but logits alone are enough. `what` is "confidence" (rows,), "labels"
-    (rows,) or "proba" (rows, classes).
+    (rows,), "proba" (rows, classes) or, of a calibrator `with_sets`, "members" (rows, classes).
 
     >>> import numpy as np
     >>> from hokical.calibrators import make
@@ -108,8 +108,8 @@ def _check_what(what: Output) -> None:
 def _write(calibrator: Calibrator, journal: Journal, what: Output) -> int:
     """Append to a file, whose header is completed at the end, when the rows have been counted."""
     path, source = journal.folder / _VALUES, journal.source
-    dtype = np.dtype(np.int64 if what == "labels" else np.float64)
-    columns = (calibrator.n_classes_,) if what == "proba" else ()
+    dtype = np.dtype({"labels": np.int64, "members": np.bool_}.get(what, np.float64))
+    columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()
     header = partial(_header, dtype, columns)
     row_bytes, head = dtype.itemsize * math.prod(columns), len(header(0))
     rows = journal.recall(0)[1]

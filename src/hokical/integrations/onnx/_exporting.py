@@ -38,7 +38,8 @@ def export(
     without float64, and the page on ONNX says what it costs. `probabilities=None` gives them where
     they are cheap: always, but for Hoki with Gaussian or uniform noise. `support=True` adds
     `support` (batch,) bool: which rows are like the calibration examples
-    (`Calibrator.predict_support`).
+    (`Calibrator.predict_support`). A calibrator `with_sets(coverage=0.9)` adds `members` (batch,
+    classes) bool: its prediction sets.
 
     >>> import numpy as np
     >>> from hokical.calibrators import TemperatureScaling
@@ -55,7 +56,7 @@ def export(
     graph.number_names("t", {name: name for name in ("logits", *plan.outputs)})
     outputs = []
     for name in plan.outputs:
-        shape: Shape = ("batch", plan.n_classes)[: 2 if name == "probabilities" else 1]
+        shape: Shape = ("batch", plan.n_classes)[: 2 if name in tracing.OF_CLASSES else 1]
         outputs.append(plan.value_info(name, shape, plan.dtype_of(name)))
     model = graph.model(outputs)
     model.producer_name, model.producer_version = "hokical", VERSION
@@ -161,9 +162,8 @@ def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -
     graph = tracing.trace(plan, layout)
     graph.number_names(prefix, public)
     for name in plan.outputs:
-        shape: Shape = (
-            lengths if name == "probabilities" else [lengths[k] for k in layout.order[:-1]]
-        )
+        whole_shape = name in tracing.OF_CLASSES
+        shape: Shape = lengths if whole_shape else [lengths[k] for k in layout.order[:-1]]
         whole.graph.output.append(plan.value_info(public[name], shape, plan.dtype_of(name)))
     whole.graph.node.extend(graph.nodes)
     whole.graph.initializer.extend(graph.tensors())

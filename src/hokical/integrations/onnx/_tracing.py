@@ -17,6 +17,7 @@ from hokical.integrations.onnx._graphs import Graph
 from hokical.integrations.onnx._rewriting import fold_constants, simplify, use_float32, use_opset
 from hokical.rules._base import Rule
 from hokical.rules._predicting import Output, predict_unchecked
+from hokical.rules._sets import SetRule
 
 Precision = Literal["float64", "float32"]
 InputType = Literal["float16", "float32", "float64"]
@@ -31,7 +32,10 @@ _ANSWERS: dict[str, Output] = {
     "labels": "labels",
     "confidence": "confidence",
     "probabilities": "proba",
+    "members": "members",
 }
+#: Outputs with a number for every class.
+OF_CLASSES = ("probabilities", "members")
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,14 @@ class ExportPlan:
     @property
     def outputs(self) -> list[str]:
         """The names of what is put out."""
-        wanted = {"probabilities": self.probabilities, "support": self.support is not None}
+        sets = isinstance(self.rule, SetRule)
+        known = self.support is not None
+        wanted = {"probabilities": self.probabilities, "members": sets, "support": known}
         return ["labels", "confidence", *(name for name, asked in wanted.items() if asked)]
 
     def dtype_of(self, output: str) -> np.dtype[Any]:
         """The type of an output."""
-        if output in ("labels", "support"):
+        if output in ("labels", "support", "members"):
             return np.dtype(np.int64 if output == "labels" else np.bool_)
         return np.dtype(np.float64 if self.input_dtype.itemsize == 8 else np.float32)
 
@@ -196,8 +202,8 @@ def _answers(plan: ExportPlan, layout: ScoresLayout, scores: Array) -> dict[str,
             answer = xp.astype(answer, getattr(xp, plan.dtype_of(name).name))
         if not layout.is_flat:
             shape = last.dynamic_shape
-            answer = xp.reshape(answer, shape if name == "probabilities" else shape[:-1])
-        if not layout.is_flat and name == "probabilities":
+            answer = xp.reshape(answer, shape if name in OF_CLASSES else shape[:-1])
+        if not layout.is_flat and name in OF_CLASSES:
             answer = xp.permute_dims(answer, np.argsort(layout.order).tolist())
         found[name] = answer
     return found

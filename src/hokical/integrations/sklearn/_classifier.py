@@ -26,6 +26,7 @@ from hokical._core.warn import warn_user
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._registry import new_estimator
 from hokical.guarantees._selective import SelectivePrediction
+from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import CalibratedModel, HeldOutScores
 
@@ -179,12 +180,23 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             return np.asarray(self.calibrator_.predict_confidence(logits))
         return np.asarray(self.predict_proba(X).max(axis=1))
 
-    def certify(self, X: Any, y: Any) -> Self:
-        """Count rows that nothing was fitted on, for the guarantee of `predict_or_abstain`."""
+    def certify(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
+        """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`."""
         X, labels = held_out.check_examples(self, X, y)
+        truth = held_out.class_index(labels, self.classes_)
         logits = self._logits(X)
-        self.calibrator_.certify(logits, held_out.class_index(labels, self.classes_))
+        self.calibrator_.certify(logits, truth, sample_weight, groups=groups)
         return self
+
+    def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> PredictionSets:
+        """The labels that each row may have, by name; options are those of Calibrator.
+
+        Call `certify` first, as for `predict_or_abstain`.
+        """
+        logits = self._logits(X)
+        calibrator: BaseCalibrator = self.calibrator_
+        found = calibrator.predict_set(logits, groups=groups, **options)
+        return replace(found, classes=self.classes_.tolist())
 
     def predict_or_abstain(
         self, X: Any, *, risk: float = 0.05, delta: float = 0.1
@@ -284,7 +296,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if not self._prefit or lowest > -math.inf:
             # Scores of the models of folds, or raised to a limit that these very examples set, are
             # not independent examples of what the final model does.
-            fitted.fit_scores_ = fitted.neighbours_ = None
+            fitted.forget_examples()
         return CalibratedModel(model, fitted, lowest)
 
     def _logits(self, X: Any) -> FloatArray:

@@ -122,7 +122,7 @@ def calibrate(
     )
     estimator.fit(logits, labels)
     if axes != {2}:  # positions of one item are not independent, and prove nothing
-        estimator.fit_scores_ = estimator.neighbours_ = None
+        estimator.forget_examples()
     return CalibratedModel(model, estimator, get_logits=get_logits, class_axis=class_axis)
 
 

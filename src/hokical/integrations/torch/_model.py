@@ -1,11 +1,10 @@
 """A network and its calibrator as one module."""
 
-import operator
 import os
 import tempfile
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -17,6 +16,7 @@ from hokical._core.storage import CalibratorFileError
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._fitted import load
 from hokical.guarantees._selective import SelectivePrediction
+from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.torch import _batches as batches
 from hokical.integrations.torch._batches import GetLogits
 from hokical.integrations.torch._module import CalibratorModule, as_module
@@ -123,18 +123,34 @@ class CalibratedModel(nn.Module):
 
         `predict_or_abstain` then uses these counts; `loader` is as in `collect_logits`.
         """
-        fitted, tables = self._known_fit("certify"), []
-        with batches.evaluation_mode(self.model):
+        fitted = self._known_fit("certify")
+
+        def parts() -> Iterator[tuple[Any, Any]]:
             for batch in loader:
                 args, kwargs, labels = batches.split_batch(
                     batches.to_device(batch, batches.device_of(self.model))
                 )
-                fitted.certify(self._scores(args, kwargs), labels)
-                tables.append(fitted.held_out_scores_)
-        if not tables:
-            raise ValueError("`loader` must give at least one batch; got none.")
-        fitted.held_out_scores_ = reduce(operator.add, tables)
+                yield self._scores(args, kwargs), labels
+
+        with batches.evaluation_mode(self.model):
+            fitted.certify_parts(parts())
         return self
+
+    @torch.no_grad()
+    def predict_set(
+        self,
+        *args: Any,
+        coverage: float | None = 0.9,
+        options: Mapping[str, Any] = MappingProxyType({}),
+        **kwargs: Any,
+    ) -> PredictionSets:
+        """The classes that each input may have, with that coverage.
+
+        For networks with one answer per example; further `options` are those of
+        `Calibrator.predict_set`, such as `{"by": "class"}`.
+        """
+        fitted, scores = self._known_fit("predict_set"), self._scores(args, kwargs)
+        return fitted.predict_set(scores, coverage=coverage, **options)
 
     def _known_fit(self, task: str) -> Calibrator:
         if self.fitted is None:

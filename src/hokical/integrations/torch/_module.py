@@ -11,6 +11,7 @@ from hokical.calibrators._calibrator import Calibrator, check_plain_logits
 from hokical.integrations.torch import _rule_spec as _answers
 from hokical.integrations.torch._backend import BACKEND
 from hokical.integrations.torch._rule_spec import RuleSpec, Wanted, answers, check_shape
+from hokical.rules._sets import SetRule
 
 
 class Prediction(NamedTuple):
@@ -71,6 +72,17 @@ class CalibratorModule(nn.Module):
     def labels(self, logits: Tensor) -> Tensor:
         """Labels of logits (..., classes): the classifier's own where the method keeps them."""
         return self._evaluate(("labels",), logits)[0]
+
+    def members(self, logits: Tensor) -> Tensor:
+        """Which classes are in the prediction set of logits (..., classes), bool, of that shape.
+
+        Of a module that was made from `calibrator.with_sets(coverage=0.9)`.
+        """
+        if not isinstance(self._spec.rule, SetRule):
+            raise ValueError(
+                "this module has no sets: make it from `calibrator.with_sets(coverage=0.9)`."
+            )
+        return self._evaluate(("members",), logits)[0]
 
     def support(self, logits: Tensor) -> Tensor:
         """Which rows of logits (..., classes) are like the calibration examples, bool."""

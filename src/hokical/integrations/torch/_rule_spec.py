@@ -22,7 +22,7 @@ from hokical.guarantees._support import is_within
 from hokical.integrations.torch._backend import BACKEND
 from hokical.integrations.torch.kernels._tracing import is_wrapped
 from hokical.rules._base import Rule
-from hokical.rules._predicting import Output, predict_unchecked
+from hokical.rules._predicting import OF_CLASSES, Output, predict_unchecked
 
 Answers = Callable[..., tuple[Tensor, ...]]
 Wanted = Output | Literal["support"]
@@ -124,13 +124,13 @@ def answers(
         return tuple(one(what, block) for what in wanted)
 
     # Rules have blocks of their own; but all probabilities in float64 would be too many.
-    per_row = frame.n_classes if "proba" in wanted else 1
+    per_row = 1 if OF_CLASSES.isdisjoint(wanted) else frame.n_classes
     parts = by_blocks(work, data, per_row)
     if host is not None:
         parts = [BACKEND.from_host(part, logits) for part in parts]
     shape = logits.shape
     return tuple(
-        part.reshape(shape if what == "proba" else shape[:-1])
+        part.reshape(shape if what in OF_CLASSES else shape[:-1])
         for what, part in zip(wanted, parts, strict=True)
     )
 

@@ -1,0 +1,151 @@
+"""What was said of the true class of examples with labels: all that thresholds of sets rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from hokical._core.blocks import rows_per_block
+from hokical._core.logits import Logits
+from hokical._core.parallel import map_slices
+from hokical._core.storage import pack_array, storable
+from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical.guarantees._row_sketch import row_hashes
+from hokical.rules._base import Rule
+from hokical.rules._sets import Kind, set_probabilities
+
+
+@storable("conformity")
+@dataclass(frozen=True, eq=False)
+class Conformity:
+    """The true class of each example, (n,) each.
+
+    `labels` are the classes, `proba` their probabilities, `above` the sum of those that are
+    likelier, `rank` their place (1: the likeliest), `draw` the row's number in [0, 1) for
+    randomised sets, `weights` how much each counts, `unit` how much a new one may. `group` is an
+    index of `group_names`.
+    """
+
+    labels: IntArray
+    proba: FloatArray
+    above: FloatArray
+    rank: IntArray
+    draw: FloatArray
+    weights: FloatArray | None = None
+    unit: float = 1.0
+    group: IntArray | None = None
+    group_names: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        sizes = {array.shape for array in self._arrays().values()}
+        if len(sizes) != 1 or len(next(iter(sizes))) != 1:
+            raise ValueError("`conformity` must hold arrays of one length.")
+        if not ((self.proba >= 0.0) & (self.proba <= 1.0)).all():
+            raise ValueError("`conformity` must hold probabilities.")
+
+    @classmethod
+    def from_rows(cls, rule: Rule, forms: Sequence[Logits], labels: IntArray) -> Self:
+        """Of labelled rows in one or more `forms` of the same numbers, the worst of each."""
+        draw = row_draws(forms[0])
+        found = [_place_truth(rule, form, labels) for form in forms]
+        proba, above, rank = (np.stack(parts) for parts in zip(*found, strict=True))
+        worst = proba.min(axis=0), above.max(axis=0), rank.max(axis=0).astype(np.int64)
+        return cls(labels, *worst, draw)
+
+    @property
+    def n(self) -> int:
+        return self.labels.size
+
+    @property
+    def counts(self) -> FloatArray:
+        """How much each example counts, (n,)."""
+        return np.ones(self.n) if self.weights is None else self.weights
+
+    def scores(
+        self, kind: Kind, penalty: float = 0.0, free_ranks: int = 0, seed: int | None = None
+    ) -> FloatArray:
+        """How strange each true class is, (n,): the score of `SetRule`."""
+        if kind == "smallest":
+            return -self.proba
+        share = 0.0 if seed is None else shift_draw(self.draw, seed)
+        found = self.above + share * self.proba + penalty * np.maximum(self.rank - free_ranks, 0)
+        return np.where(self.proba > 0.0, found, np.inf)
+
+    def take(self, rows: AnyArray | slice) -> Self:
+        """Some of the examples."""
+        some: dict[str, Any] = {name: array[rows] for name, array in self._arrays().items()}
+        return replace(self, **some)
+
+    def with_groups(self, groups: Sequence[Any]) -> Self:
+        """The same with the group of each example."""
+        codes: dict[Any, int] = {}
+        group = np.array([codes.setdefault(name, len(codes)) for name in groups], np.int64)
+        return replace(self, group=group, group_names=tuple(codes))
+
+    def __add__(self, other: Self) -> Self:
+        """Both lots of examples, without their groups."""
+        pairs = zip(self._arrays().items(), other._arrays().values(), strict=True)
+        joined: dict[str, Any] = {name: np.concatenate([a, b]) for (name, a), b in pairs}
+        return type(self)(**(joined | {"group": None}), unit=max(self.unit, other.unit))
+
+    def _arrays(self) -> dict[str, AnyArray]:
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: a for name, a in known.items() if isinstance(a, np.ndarray)}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_stored, (self._narrow() | self._others(),)
+
+    def to_stored(self) -> dict[str, Any]:
+        return {name: pack_array(a) for name, a in self._narrow().items()} | self._others()
+
+    def _others(self) -> dict[str, Any]:
+        return {"unit": self.unit, "group_names": self.group_names}
+
+    def _narrow(self) -> dict[str, AnyArray]:
+        """Arrays of as few bytes as hold the same numbers."""
+        kept = self._arrays()
+        narrow = {"labels": np.int32, "rank": np.int32, "group": np.int32, "draw": np.float32}
+        return kept | {
+            name: kept[name].astype(kind) for name, kind in narrow.items() if name in kept
+        }
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        wide = {"i": np.int64, "f": np.float64}
+        arrays = {name: a for name, a in stored.items() if isinstance(a, np.ndarray)}
+        return cls(**stored | {name: a.astype(wide[a.dtype.kind]) for name, a in arrays.items()})
+
+
+def row_draws(logits: Logits) -> FloatArray:
+    """A number in [0, 1) for each row (n,), of 24 bits."""
+    return np.asarray(np.floor(row_hashes(logits) * 2.0**24) * 2.0**-24)
+
+
+def shift_draw(draw: FloatArray, seed: int) -> FloatArray:
+    """Other numbers in [0, 1) for another seed."""
+    return np.asarray((draw + seed * 0.6180339887498949) % 1.0)
+
+
+def _place_truth(rule: Rule, logits: Logits, labels: IntArray) -> list[AnyArray]:
+    """Probability, sum above and rank (n,) of the true class, in one pass."""
+    here, columns = (
+        rule.on_device_of(logits),
+        logits.from_host(np.arange(logits.n_classes))[None, :],
+    )
+
+    def work(rows: slice) -> tuple[AnyArray, ...]:
+        block, xp = logits.part(rows), logits.xp
+        proba, truth = set_probabilities(here, block), logits.from_host(labels[rows])[:, None]
+        own = xp.take_along_axis(proba, truth, axis=1)
+        above = (proba > own) | ((proba == own) & (columns < truth))
+        sums = xp.sum(xp.where(above, proba, 0.0), axis=1)
+        ranks = xp.sum(xp.astype(above, xp.int64), axis=1) + 1
+        return tuple(logits.to_host(found) for found in (own[:, 0], sums, ranks))
+
+    with logits.backend.in_float64():
+        step = rows_per_block(logits.n_classes, logits.backend.block_size)
+        parts = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]

@@ -1,0 +1,99 @@
+"""A small fingerprint of the rows of a fit, so that the same rows are not taken for fresh ones.
+
+Of the hashes of all rows the smallest are kept, with how often each was seen. Sketches of parts can
+be joined in any order, and the share of given rows that is among those of the fit can be estimated.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical._core.arrays import to_float64
+from hokical._core.logits import Logits
+from hokical._core.storage import pack_array, storable
+from hokical._core.topk import TopK
+from hokical._core.types import FloatArray, IntArray
+
+#: How many hashes are kept, and how many columns of a row they are made of.
+_KEPT, _COLUMNS = 512, 8
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def scatter(numbers: NDArray[np.uint64]) -> FloatArray:
+    """Numbers in [0, 1) that look random, the same for equal ones (SplitMix64, 53 bits)."""
+    word = (numbers ^ (numbers >> np.uint64(30))) * _MIX[0]
+    word = (word ^ (word >> np.uint64(27))) * _MIX[1]
+    return ((word ^ (word >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def row_hashes(logits: Logits) -> FloatArray:
+    """A number in [0, 1) for each row (n,), from a few of its logits in single precision.
+
+    So a row has the same one in any batch, library and type.
+    """
+    last = max(logits.n_columns - 2, 0)  # not all of them, which would move a device's logits
+    places = np.unique(np.linspace(0, last, _COLUMNS).astype(np.int64))
+    few = logits.xp.take(logits.values, logits.from_host(places), axis=1)
+    with np.errstate(over="ignore"):
+        parts = [logits.to_host(to_float64(few, logits.xp)), logits.to_host(logits.top)[:, None]]
+        words = (np.concatenate(parts, axis=1).astype(np.float32) + 0.0).view(np.uint32)
+    if isinstance(logits, TopK):
+        words = np.concatenate([words, logits.indices[:, places].astype(np.uint32)], axis=1)
+    odd = np.multiply.accumulate(np.full(words.shape[1], _ODD))
+    return scatter((words.astype(np.uint64) * odd).sum(axis=1, dtype=np.uint64))
+
+
+@storable("rows")
+@dataclass(frozen=True, eq=False)
+class RowSketch:
+    """The smallest `hashes` (k,) of rows, rising, and their `counts` (k,)."""
+
+    hashes: FloatArray
+    counts: IntArray
+
+    def __post_init__(self) -> None:
+        kinds = (self.hashes.dtype.kind, self.counts.dtype.kind)
+        rising = kinds == ("f", "i") and (np.diff(self.hashes) > 0.0).all()
+        if not rising or self.hashes.shape != self.counts.shape or (self.counts < 1).any():
+            raise ValueError("a sketch of rows must hold rising hashes and how often each was seen")
+
+    @classmethod
+    def from_counts(cls, hashes: FloatArray, counts: IntArray) -> Self:
+        """From hashes in any order, equal ones too."""
+        own, place = np.unique(hashes, return_inverse=True)
+        total = np.bincount(place, counts, own.size).astype(np.int64)
+        return cls(own[:_KEPT], total[:_KEPT])
+
+    @classmethod
+    def from_rows(cls, logits: Logits) -> Self:
+        return cls.from_counts(row_hashes(logits), np.ones(logits.n_rows, np.int64))
+
+    def __or__(self, other: Self) -> Self:
+        """Of both lots of rows."""
+        pairs = zip((self.hashes, self.counts), (other.hashes, other.counts), strict=True)
+        return self.from_counts(*(np.concatenate(pair) for pair in pairs))
+
+    def to_stored(self) -> dict[str, object]:
+        return {"hashes": pack_array(self.hashes), "counts": pack_array(self.counts)}
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, FloatArray]) -> Self:
+        return cls(stored["hashes"], stored["counts"])  # type: ignore[arg-type]
+
+    def holds_too_many(self, logits: Logits) -> bool:
+        """Whether more of the rows are among those of the fit than fresh ones would be.
+
+        Rows of few distinct values come again by themselves: as often as a row of the fit has a
+        twin (Good and Turing). Beyond that, 5 % and four standard errors are let pass.
+        """
+        hashes = row_hashes(logits)
+        if self.hashes.size == _KEPT:  # beyond the last one nothing is known
+            hashes = hashes[hashes <= self.hashes[-1]]
+        if not hashes.size or not self.hashes.size:
+            return False
+        expected = 1.0 - np.count_nonzero(self.counts == 1) / self.counts.sum()
+        found = np.isin(hashes, self.hashes).mean()
+        return bool(found > expected + 0.05 + 2.0 / np.sqrt(hashes.size))

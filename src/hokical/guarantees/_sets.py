@@ -1,0 +1,246 @@
+"""Prediction sets: from examples with labels to a rule, its answer, and the promise in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+
+from hokical._core.arrays import Array
+from hokical._core.bins import check_count
+from hokical._core.labels import as_groups
+from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical.guarantees._binomial import check_chance, clopper_pearson
+from hokical.guarantees._conformity import Conformity
+from hokical.guarantees._selective import Evidence
+from hokical.guarantees._thresholds import Thresholds, find_thresholds
+from hokical.rules._base import Rule
+from hokical.rules._sets import SLACK, Kind, SetRule
+
+By = Literal["all", "class", "group"]
+#: A threshold that every possible class reaches, and no impossible one.
+_EVERYTHING = -5e-324
+
+
+@dataclass(frozen=True)
+class SetOptions:
+    """What is asked of sets; see `Calibrator.predict_set`."""
+
+    coverage: float | None = None
+    delta: float | None = None
+    by: By = "all"
+    kind: Kind = "smallest"
+    max_size: int | None = None
+    allow_empty: bool = False
+    penalty: float = 0.0
+    free_ranks: int = 0
+    random_state: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.coverage is None and self.max_size is None:
+            raise TypeError("give `coverage`, such as 0.9, or `max_size`, such as 3, or both.")
+        for name in ("coverage", "delta"):
+            if getattr(self, name) is not None:
+                check_chance(name, getattr(self, name))
+        for name, kinds in (("by", By), ("kind", Kind)):
+            if getattr(self, name) not in get_args(kinds):
+                raise ValueError(
+                    f"`{name}` must be one of {list(get_args(kinds))}; got {getattr(self, name)!r}."
+                )
+        if self.max_size is not None:
+            check_count(self.max_size, name="max_size")
+        check_count(self.free_ranks, name="free_ranks", least=0)
+        if self.random_state is not None:
+            check_count(self.random_state, name="random_state", least=0)
+        if self.kind == "smallest" and (self.penalty or self.random_state is not None):
+            raise ValueError(
+                '`penalty` and `random_state` go with kind="adaptive"; got kind="smallest".'
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedSets:
+    """Options, the examples they are answered by, and the thresholds that these prove."""
+
+    options: SetOptions
+    examples: Conformity
+    certified_on: Evidence
+    n_classes: int
+    cells: IntArray = field(init=False)
+    thresholds: Thresholds = field(init=False)
+
+    def __post_init__(self) -> None:
+        asked, known = self.options, self.examples
+        cells, n_cells = np.zeros(known.n, np.int64), 1
+        if asked.by == "class":
+            cells, n_cells = known.labels, self.n_classes
+        elif asked.by == "group":
+            if known.group is None:
+                raise ValueError(
+                    '`by="group"` has no groups to go by. Call `certify(logits, labels, '
+                    "groups=groups)` first."
+                )
+            cells, n_cells = known.group, len(known.group_names) + 1  # the last: any other group
+        if asked.coverage is None:
+            found = Thresholds(np.full(n_cells, np.inf), np.zeros(n_cells, np.bool_), 0)
+        else:
+            given = (known.weights, known.unit, cells, n_cells, float(asked.coverage), asked.delta)
+            found = find_thresholds(self._scores(), *given)
+        object.__setattr__(self, "cells", cells)
+        object.__setattr__(self, "thresholds", found)
+
+    def _scores(self) -> FloatArray:
+        asked = self.options
+        given = (asked.penalty, asked.free_ranks, asked.random_state)
+        return self.examples.scores(asked.kind, *given)
+
+    def rule(self, rule: Rule, cell: int | None = None) -> SetRule:
+        """The rule with its sets: with the thresholds of all classes, or that of one cell."""
+        asked, values = self.options, self.thresholds.values
+        return SetRule(
+            rule,
+            asked.kind,
+            self._with_slack(values if cell is None else values[cell : cell + 1]),
+            self.certified_on == "fit",
+            asked.penalty,
+            asked.free_ranks,
+            asked.max_size or 0,
+            asked.allow_empty,
+        )
+
+    def _with_slack(self, values: FloatArray) -> FloatArray:
+        """Thresholds moved outwards by what rounding may change."""
+        moved = values + SLACK * np.abs(values)
+        # Where a true class was impossible, nothing less than every class will do.
+        needed = bool((self.examples.proba == 0.0).any())
+        if self.options.kind == "adaptive":
+            return moved if needed else np.minimum(moved, 1e300)
+        return np.minimum(moved, 0.0 if needed else _EVERYTHING)
+
+    def covered(self) -> BoolArray:
+        """Which of the examples (n,) the sets cover, before a class is added to empty ones."""
+        asked, known = self.options, self.examples
+        inside = self._scores() <= self.thresholds.values[self.cells]
+        if not asked.allow_empty:
+            inside = inside | (known.rank == 1)
+        return inside if asked.max_size is None else inside & (known.rank <= asked.max_size)
+
+    def cells_of(self, groups: Any, n_rows: int) -> IntArray:
+        """The cell (n,) of each row; a group that is not known has the last one."""
+        if groups is None:
+            return np.zeros(n_rows, np.int64)
+        known = {name: k for k, name in enumerate(self.examples.group_names)}
+        return np.array([known.get(name, len(known)) for name in as_groups(groups, n_rows)])
+
+    def least_and_most(self) -> FloatArray:
+        """The thresholds as probabilities: the least of a member, or the largest sum."""
+        values = self.thresholds.values
+        return np.abs(np.minimum(values, 0.0)) if self.options.kind == "smallest" else values
+
+    def guarantee(self, promise: str | None = None) -> str:
+        """The promise in words, or with others than those for sets."""
+        asked, known = self.options, self.examples
+        own = self.certified_on == "fit"
+        place = "examples of the fit, by the classifier's own scores" if own else "held-out ones"
+        weights = known.counts
+        share = float(np.average(self.covered(), weights=weights))
+        behind = f"of {known.n:,} {place}, the sets hold the true class of {share:.1%}"
+        if asked.max_size is not None:
+            return f"{self._reached()}: {behind}."
+        assert asked.coverage is not None
+        whom = {
+            "all": "new examples of the same kind",
+            "class": "new examples of each class",
+            "group": "new examples of each group",
+        }[asked.by]
+        promise = (
+            promise or f"At least {asked.coverage:.4g} of {whom} have their true class in the set"
+        )
+        sure = "on average over such examples"
+        if asked.delta is not None:
+            sure = f"with confidence {1.0 - asked.delta:.4g}"
+        return f"{promise}, {sure}: {behind}.{self._about_few()}"
+
+    def _reached(self) -> str:
+        """What sets of a limited size reach, as a lower bound."""
+        if self.examples.weights is not None:
+            return "What sets of this size cover of weighted examples cannot be bounded"
+        delta = self.options.delta or 0.05
+        hits = int(self.covered().sum())
+        low = float(clopper_pearson(hits, self.examples.n, delta=2.0 * min(delta, 0.49))[0])
+        return (
+            f"With confidence {1.0 - delta:.4g}, sets of at most {self.options.max_size} hold the "
+            f"true class of at least {low:.4g} of new examples of the same kind"
+        )
+
+    def _about_few(self) -> str:
+        """A remark where examples are too few."""
+        found, needed = self.thresholds, f"{self.thresholds.fewest:,} examples"
+        if self.options.by == "all":
+            if np.isfinite(found.values[0]):
+                return ""
+            return f" Every class is in every set: it takes at least {needed} for less."
+        n_cells = found.values.size - (self.options.by == "group")
+        n_pooled = int(found.pooled[:n_cells].sum())
+        if not n_pooled:
+            return ""
+        kinds = "classes" if self.options.by == "class" else "groups"
+        full = np.isinf(found.values[found.pooled]).all()
+        how = "are always in the set" if self.options.by == "class" else "get all classes"
+        end = how if full else "share a threshold, and the promise is about all of them together"
+        return f" {n_pooled} of {n_cells} {kinds} have less than {needed}; they {end}."
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionSets:
+    """The classes that each example may have, with the promise about them.
+
+    `members` (n, classes) is True for the classes in the set, `sizes` (n,) counts them. `other`
+    (n,) is True where the set also holds classes hidden in a `TopK`, None where none is hidden.
+    `guarantee` is the promise in words, with what it rests on: examples of the "fit" (sets are by
+    the classifier's own softmax) or "held-out" ones (by calibrated probabilities), see
+    `certified_on`. `thresholds` are the least probabilities of members, or the largest sums of
+    adaptive sets: one, or one per class.
+    """
+
+    members: BoolArray
+    sizes: IntArray
+    options: SetOptions
+    certified_on: Evidence
+    guarantee: str
+    thresholds: FloatArray
+    other: BoolArray | None = None
+    #: Names of the classes; None for column numbers.
+    classes: Sequence[Any] | None = None
+    #: Classes (n, k) that a `TopK` shows.
+    seen: IntArray | None = None
+
+    @property
+    def coverage(self) -> float | None:
+        """The coverage that was asked for."""
+        return self.options.coverage
+
+    def labels(self, row: int) -> list[Any]:
+        """The classes in the set of a row, by name where names are known, in column order.
+
+        "or another" at the end stands for classes that a `TopK` hides.
+        """
+        inside = np.flatnonzero(np.asarray(self.members[row]))
+        if self.seen is not None:
+            inside = inside[np.isin(inside, self.seen[row])]
+        found = [k if self.classes is None else self.classes[k] for k in inside.tolist()]
+        return [*found, "or another"] if self.other is not None and self.other[row] else found
+
+    def names(self, separator: str = "|") -> list[str]:
+        """The sets as text, one for each row."""
+        return [separator.join(map(str, self.labels(row))) for row in range(len(self.members))]
+
+    def map_arrays(self, change: Callable[[Array], Array]) -> Self:
+        """The same with arrays converted, as to another library."""
+        return replace(self, members=change(self.members), sizes=change(self.sizes))
+
+    def __str__(self) -> str:
+        mean = float(self.sizes.sum()) / max(1, int(np.prod(self.sizes.shape)))
+        return f"{len(self.sizes):,} sets of {mean:.2f} classes on average. {self.guarantee}"

@@ -1,0 +1,166 @@
+"""Metrics of prediction sets: coverage and size, by class and by size, and in the worst slab."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from hokical._core.bins import check_count
+from hokical._core.labels import as_labels
+from hokical._core.portable import normal_quantile
+from hokical._core.reading import to_numpy
+from hokical._core.types import BoolArray, IntArray
+from hokical.guarantees._binomial import check_chance, clopper_pearson
+
+#: Sizes up to here are rows of their own; the rest is one.
+_SIZES = 10
+_STEPS = 20
+
+
+@dataclass(frozen=True)
+class SetRow:
+    """Some of the rows: how many, the share covered with its interval, and the mean size."""
+
+    name: str
+    n: int
+    coverage: float
+    low: float
+    high: float
+    mean_size: float
+
+
+@dataclass(frozen=True)
+class SetSummary:
+    """`overall`, `by_class` (true classes that occur) and `by_size` of the sets.
+
+    The interval of the mean size is normal, those of coverage are Clopper and Pearson's; each
+    misses with probability `delta`. `size_violation` is the largest distance of the coverage of
+    sets of one size from `goal`, None without one; `empty` the share of empty sets.
+    """
+
+    overall: SetRow
+    size_low: float
+    size_high: float
+    empty: float
+    by_class: tuple[SetRow, ...]
+    by_size: tuple[SetRow, ...]
+    goal: float | None
+    size_violation: float | None
+    delta: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings."""
+        return asdict(self)
+
+
+def set_summary(
+    members: Any, labels: Any, *, goal: float | None = None, delta: float = 0.05
+) -> SetSummary:
+    """Coverage and size of sets `members` (n, classes), bool, for true `labels` (n,).
+
+    >>> found = set_summary([[True, False], [True, True]], [1, 1], goal=0.9)
+    >>> found.overall.coverage, found.overall.mean_size, found.size_violation
+    (0.5, 1.5, 0.9)
+    """
+    inside = np.asarray(to_numpy(members, "members"))
+    if inside.ndim != 2 or inside.dtype != np.bool_ or not inside.size:
+        raise ValueError(
+            f"`members` must be 2-D (n, classes), bool; got shape {inside.shape}, dtype "
+            f"{inside.dtype}. `predict_set(...).members` has them."
+        )
+    delta = check_chance("delta", delta)
+    truth = as_labels(labels, *inside.shape)
+    covered, sizes = inside[np.arange(truth.size), truth], inside.sum(axis=1)
+    width = float(normal_quantile(np.array([1.0 - delta / 2.0]))[0] * sizes.std())
+    width /= np.sqrt(sizes.size)
+    stratum = np.minimum(sizes, _SIZES + 1)
+    by_size = _rows(stratum, covered, sizes, delta)
+    by_size = tuple(
+        SetRow(f"> {_SIZES}", *list(vars(row).values())[1:]) if row.name == str(_SIZES + 1) else row
+        for row in by_size
+    )
+    gaps = [abs(row.coverage - goal) for row in by_size] if goal is not None else []
+    return SetSummary(
+        overall=_rows(np.zeros_like(truth), covered, sizes, delta)[0],
+        size_low=float(sizes.mean()) - width,
+        size_high=float(sizes.mean()) + width,
+        empty=float((sizes == 0).mean()),
+        by_class=_rows(truth, covered, sizes, delta),
+        by_size=by_size,
+        goal=goal,
+        size_violation=max(gaps, default=None),
+        delta=delta,
+    )
+
+
+def _rows(group: IntArray, covered: BoolArray, sizes: IntArray, delta: float) -> tuple[SetRow, ...]:
+    """A row for each group that occurs."""
+    names, place = np.unique(group, return_inverse=True)
+    n, hits, total = (np.bincount(place, part) for part in (None, covered, sizes))
+    ends = clopper_pearson(hits, n, delta=delta)
+    numbers = zip(names, n, hits / n, ends[:, 0], ends[:, 1], total / n, strict=True)
+    return tuple(SetRow(str(name), int(k), *map(float, rest)) for name, k, *rest in numbers)
+
+
+def worst_slab_coverage(
+    features: Any,
+    covered: Any,
+    *,
+    mass: float = 0.1,
+    n_directions: int = 200,
+    random_state: int = 0,
+) -> float:
+    """Coverage between two parallel planes in the space of features, where it is worst.
+
+    `features` (n, d), logits for instance, and `covered` (n,), bool. The slab, which holds at least
+    a share `mass` of the rows, is looked for in random directions on one half of them and measured
+    on the other (Cauchois, Gupta and Duchi, 2021), so 0.9 is expected of sets that cover 0.9 of
+    any slab.
+
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(4000, 2))
+    >>> bool(worst_slab_coverage(x, x[:, 0] < 1.0) < 0.3)
+    True
+    """
+    x, hit = np.asarray(features, np.float64), np.asarray(covered, np.bool_)
+    if x.ndim != 2 or hit.shape != x.shape[:1] or x.shape[0] < 4:
+        raise ValueError(
+            "`features` must be (n, d) and `covered` (n,), n at least 4; got shapes "
+            f"{x.shape} and {hit.shape}."
+        )
+    mass, rng = check_chance("mass", mass), np.random.default_rng(random_state)
+    order = rng.permutation(x.shape[0])
+    search, measure = np.array_split(order, 2)
+    best: tuple[float, float, float, Any] = (np.inf, 0.0, 0.0, None)
+    for _ in range(check_count(n_directions, name="n_directions")):
+        direction = rng.normal(size=x.shape[1])
+        place = x[search] @ direction
+        rows = np.argsort(place, kind="stable")
+        share, first, last = _lowest_mean(hit[search][rows], max(1, int(mass * rows.size)))
+        if share < best[0]:
+            best = (share, float(place[rows[first]]), float(place[rows[last]]), direction)
+    there = x[measure] @ best[3]
+    inside = (there >= best[1]) & (there <= best[2])
+    return float(hit[measure][inside].mean()) if inside.any() else float("nan")
+
+
+def _lowest_mean(hit: BoolArray, least: int) -> tuple[float, int, int]:
+    """The lowest mean of so many or more consecutive entries, and the first and last of them.
+
+    By bisection: a stretch has a mean below m if its sum less m for each entry is negative.
+    """
+    low, high, found = 0.0, float(hit.mean()), (0, hit.size - 1)
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        sums = np.concatenate([[0.0], np.cumsum(hit - middle)])
+        highest = np.maximum.accumulate(sums[: sums.size - least])
+        gain = sums[least:] - highest
+        end = int(np.argmin(gain))
+        if gain[end] <= 0.0:
+            found = int(np.argmax(sums[: end + 1])), end + least - 1
+            high = middle
+        else:
+            low = middle
+    return float(hit[found[0] : found[1] + 1].mean()), *found

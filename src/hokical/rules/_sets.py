@@ -1,0 +1,122 @@
+"""Prediction sets as a rule: which classes are likely enough, by thresholds that were proven.
+
+Classes are taken in the order of falling probability, equal ones in the order of their columns.
+"""
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from hokical._core.arrays import Array
+from hokical._core.logits import Logits
+from hokical._core.topk import TopK
+from hokical._core.types import FloatArray
+from hokical.rules._base import Rule
+from hokical.rules._checks import store_float
+from hokical.rules._predicting import probabilities
+from hokical.rules._softmax import UncalibratedRule
+
+#: Classes above a probability; or the likeliest until they sum to a probability.
+Kind = Literal["smallest", "adaptive"]
+#: Share of a threshold by which float32, or another device, may change a probability.
+SLACK = 2.0**-20
+
+
+@dataclass(frozen=True, eq=False)
+class SetRule(Rule):
+    """`rule`, and the classes whose score is at most a `threshold` (1,) or (classes,).
+
+    The score of a class is minus its probability ("smallest"), or the probability of all likelier
+    classes ("adaptive"), plus `penalty` for every rank beyond `free_ranks`. Probabilities are those
+    of the rule or, if `own_scores`, of the classifier's softmax. At most `max_size` classes are
+    taken (0: any number), and at least the likeliest unless `allow_empty`.
+    """
+
+    name: ClassVar[str] = "sets"
+
+    rule: Rule
+    kind: Kind
+    threshold: FloatArray
+    own_scores: bool = False
+    penalty: float = 0.0
+    free_ranks: int = 0
+    max_size: int = 0
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        store_float(self, "penalty", 0.0, np.inf)
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"`kind` must be one of {list(get_args(Kind))}; got {self.kind!r}.")
+
+    # All but the sets is the inner rule's own.
+    preserves_labels = property(attrgetter("rule.preserves_labels"))
+    accepts_top_k = property(attrgetter("rule.accepts_top_k"))
+    logits_kind = property(attrgetter("rule.logits_kind"))
+    binary_only = property(attrgetter("rule.binary_only"))
+    n_classes = property(attrgetter("rule.n_classes"))
+    cheap_proba = property(attrgetter("rule.cheap_proba"))
+    core = property(attrgetter("rule.core"))
+    draws = property(lambda self: getattr(self.rule, "draws", None))
+
+    def own_fields(self) -> dict[str, Any]:
+        return self.rule.own_fields()
+
+    def labels(self, logits: Logits) -> Array:
+        return self.rule.labels(logits)
+
+    def confidence(self, logits: Logits) -> Array:
+        return self.rule.confidence(logits)
+
+    def proba(self, logits: Logits) -> Array:
+        return self.rule.proba(logits)
+
+    def members(self, logits: Logits, draw: Array | None = None) -> Array:
+        """Which classes are in the set of each row, (n, classes) bool.
+
+        With a `draw` (n,) in [0, 1) that share of its own probability counts too.
+        """
+        xp = logits.xp
+        proba = set_probabilities(UncalibratedRule() if self.own_scores else self.rule, logits)
+        if self.kind == "smallest" and not self.max_size:
+            least = -self.threshold[None, :]
+            if not self.allow_empty:
+                least = xp.minimum(least, xp.max(proba, axis=1, keepdims=True))
+            return proba >= least
+        order = xp.argsort(-proba, axis=1, stable=True)
+        rank = xp.argsort(order, axis=1, stable=True)
+        inside = self._scores(proba, order, rank, draw, xp) <= self.threshold
+        if self.kind == "adaptive":  # an impossible class only where nothing is left out
+            inside = inside & ((proba > 0.0) | (self.threshold == xp.inf))
+        if self.max_size:
+            inside = inside & (rank < self.max_size)
+        return inside if self.allow_empty else inside | (rank == 0)
+
+    def _scores(
+        self, proba: Array, order: Array, rank: Array, draw: Array | None, xp: Any
+    ) -> Array:
+        """The score of every class, (n, classes)."""
+        if self.kind == "smallest":
+            return -proba
+        falling = xp.take_along_axis(proba, order, axis=1)
+        sums = xp.cumulative_sum(falling, axis=1) - falling
+        if draw is not None:
+            sums = sums + draw[:, None] * falling
+        beyond = xp.clip(xp.astype(rank + 1 - self.free_ranks, xp.float64), 0.0, None)
+        return xp.take_along_axis(sums, rank, axis=1) + self.penalty * beyond
+
+
+def set_probabilities(rule: Rule, logits: Logits) -> Array:
+    """Probabilities (n, classes) for sets; of hidden classes the most that each may have.
+
+    That is the probability of the least likely class seen, or all that the seen ones leave.
+    """
+    proba = probabilities(rule, logits)
+    if not isinstance(logits, TopK):
+        return proba
+    seen = logits.mark_seen()
+    least = np.min(proba, axis=1, where=seen & (proba > 0.0), initial=1.0)
+    left = np.maximum(1.0 - np.sum(proba, axis=1, where=seen), 0.0)
+    most = np.nextafter(np.minimum(least, left), 0.0)  # behind the seen ones
+    return np.where(seen, proba, most[:, None])

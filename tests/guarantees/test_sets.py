@@ -1,0 +1,468 @@
+"""Prediction sets: exact thresholds, every promise by simulation, and the edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hokical
+from hokical import TopK, make
+from hokical._core.logits import as_logits
+from hokical.guarantees import examples_to_cover, fewest_for_coverage, plan_coverage
+from hokical.guarantees._conformity import Conformity
+from hokical.guarantees._sets import CertifiedSets, SetOptions
+from hokical.guarantees._thresholds import find_thresholds
+from hokical.rules._sets import SetRule, set_probabilities
+from hokical.rules._softmax import UncalibratedRule
+
+DRAWS = 10_000
+
+
+def world(n: int, classes: int = 6, seed: int = 0, scale: float = 1.5) -> Any:
+    """Logits of an over-confident classifier, and labels from the true probabilities."""
+    rng = np.random.default_rng(seed)
+    logits = scale * rng.normal(size=(n, classes))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return 2.0 * logits, labels
+
+
+def certified(n: int = 500, classes: int = 6, **options: Any) -> Any:
+    cal = make("temps").fit(*world(400, classes, seed=1))
+    return cal.certify(*world(n, classes, seed=2), **options)
+
+
+def slow_scores(proba: Any, kind: str, penalty: float, free: int, u: float | None) -> list[float]:
+    """The score of every class of one row, in plain words."""
+    order = sorted(range(len(proba)), key=lambda k: (-proba[k], k))
+    scores, total = [0.0] * len(proba), 0.0
+    for place, k in enumerate(order):
+        share = 0.0 if u is None else u
+        reached = total + share * proba[k] + penalty * max(0, place + 1 - free)
+        scores[k] = -proba[k] if kind == "smallest" else reached
+        total += proba[k]
+    return scores
+
+
+@pytest.mark.parametrize("kind", ["smallest", "adaptive"])
+@pytest.mark.parametrize(("penalty", "free"), [(0.0, 0), (0.03, 2)])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_members_are_those_of_the_slow_twin(kind, penalty, free, drawn) -> None:
+    if kind == "smallest" and (penalty or drawn):
+        pytest.skip("adaptive sets alone have a penalty and draws")
+    logits, _ = world(60, seed=3)
+    logits[:20] = np.round(logits[:20])  # ties
+    logits[5, 2] = -np.inf
+    rule, data = UncalibratedRule(), as_logits(logits)
+    proba = set_probabilities(rule, data)
+    draw = np.random.default_rng(0).random(60) if drawn else None
+    for threshold in (0.37, 0.8, 0.97):
+        limit = threshold - 1.0 if kind == "smallest" else threshold
+        sets = SetRule(rule, kind, np.array([limit]), False, penalty, free, 0, True)
+        found = sets.members(data, draw)
+        for row in range(60):
+            u = None if draw is None else float(draw[row])
+            expected = np.array(slow_scores(proba[row], kind, penalty, free, u)) <= limit
+            np.testing.assert_array_equal(found[row], expected & (proba[row] > 0.0))
+
+
+@pytest.mark.parametrize("seed", [None, 4])
+def test_what_is_noted_of_the_truth_is_its_score(seed: int | None) -> None:
+    logits, labels = world(80, seed=5)
+    logits[:40] = np.round(logits[:40])
+    data = as_logits(logits)
+    noted = Conformity.from_rows(UncalibratedRule(), [data], labels)
+    proba = set_probabilities(UncalibratedRule(), data)
+    found = noted.scores("adaptive", 0.02, 1, seed)
+    for row in range(80):
+        u = None if seed is None else float((noted.draw[row] + seed * 0.6180339887498949) % 1.0)
+        expected = slow_scores(proba[row], "adaptive", 0.02, 1, u)[labels[row]]
+        assert found[row] == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_array_equal(noted.proba, proba[np.arange(80), labels])
+
+
+@given(st.integers(1, 150), st.floats(0.01, 0.99))
+@settings(max_examples=30, deadline=None)
+def test_numbers_to_cover(n: int, coverage: float) -> None:
+    """By the definition, with the whole law of the coverage."""
+    from scipy.stats import beta
+
+    k = examples_to_cover(n, coverage)
+    assert k / (n + 1) >= coverage - 1e-9 or k == n + 1
+    assert k == 1 or (k - 1) / (n + 1) < coverage
+    assert (k == n + 1) == (n < fewest_for_coverage(coverage))
+    for delta in (0.1, 0.01):
+        sure = examples_to_cover(n, coverage, delta)
+        passing = [j for j in range(1, n + 1) if beta.cdf(coverage, j, n + 1 - j) <= delta]
+        assert sure == min(passing, default=n + 1)
+        assert (sure == n + 1) == (n < fewest_for_coverage(coverage, delta))
+
+
+def true_coverage(threshold: Any) -> Any:
+    """Of scores that are uniform on [0, 1]."""
+    return np.clip(threshold, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(("n", "coverage"), [(9, 0.9), (50, 0.9), (199, 0.95), (30, 0.5)])
+def test_average_coverage_is_what_was_asked_for(n: int, coverage: float) -> None:
+    rng = np.random.default_rng(n)
+    cells = np.zeros(n, np.int64)
+    found = [
+        find_thresholds(rng.random(n), None, 1.0, cells, 1, coverage, None).values[0]
+        for _ in range(DRAWS)
+    ]
+    reached = true_coverage(found)
+    error = 4.0 * reached.std() / DRAWS**0.5
+    assert coverage - error <= reached.mean() <= coverage + 1.0 / (n + 1) + error
+
+
+@pytest.mark.parametrize(("n", "coverage", "delta"), [(100, 0.9, 0.1), (300, 0.95, 0.05)])
+def test_a_sure_coverage_fails_as_rarely_as_promised(n, coverage, delta) -> None:
+    scores = np.random.default_rng(n).random((DRAWS, n))
+    found = np.sort(scores, axis=1)[:, examples_to_cover(n, coverage, delta) - 1]
+    one = find_thresholds(scores[0], None, 1.0, np.zeros(n, np.int64), 1, coverage, delta)
+    assert one.values[0] == found[0]
+    failures = (true_coverage(found) < coverage).mean()
+    assert failures <= delta + 4.0 * (delta / DRAWS) ** 0.5
+    assert failures > 0.4 * delta  # exact, and not merely safe
+
+
+def test_cells_keep_their_promise_whichever_is_rare() -> None:
+    """Classes of very different frequency and difficulty, the rare ones pooled."""
+    rng = np.random.default_rng(0)
+    share = np.array([0.6, 0.3, 0.05, 0.03, 0.02])
+    hard = np.array([1.0, 2.0, 0.5, 3.0, 1.5])
+    covered, seen = np.zeros(5), np.zeros(5)
+    pooled = np.zeros((2, 2))
+    for _ in range(DRAWS):
+        cells = rng.choice(5, size=101, p=share)
+        scores = hard[cells] * rng.random(101)
+        found = find_thresholds(scores[1:], None, 1.0, cells[1:], 5, 0.9, None)
+        new, hit = cells[0], scores[0] <= found.values[cells[0]]
+        seen[new] += 1
+        covered[new] += hit
+        pooled[int(found.pooled[new])] += (1.0, hit)
+    error = 4.0 * (0.09 / np.maximum(seen, 1.0)) ** 0.5
+    often = seen > 400
+    assert (covered / seen >= 0.9 - error)[often & (share > 0.2)].all()
+    own, rare = pooled[:, 1] / pooled[:, 0]
+    assert own >= 0.9 - 0.02
+    assert rare >= 0.9 - 0.04  # all pooled classes together
+
+
+def test_weights_are_counts_or_odds() -> None:
+    rng = np.random.default_rng(1)
+    scores, weights = rng.random(40), rng.integers(0, 4, size=40)
+    again = np.repeat(scores, weights)
+    for delta in (None, 0.1):
+        both = [(scores, weights * 1.0), (again, None)]
+        counted, repeated = (
+            find_thresholds(of, by, 1.0, np.zeros(of.size, np.int64), 1, 0.9, delta).values
+            for of, by in both
+        )
+        np.testing.assert_array_equal(counted, repeated)
+    cal = certified(sample_weight=np.linspace(0.1, 2.0, 500))
+    assert cal.predict_set(world(50)[0], coverage=0.9).sizes.min() >= 1
+    with pytest.raises(ValueError, match="`delta` needs examples that count as whole numbers"):
+        cal.predict_set(world(50)[0], coverage=0.9, delta=0.1)
+
+
+def test_weighted_examples_stand_for_a_shifted_world() -> None:
+    """Scores of a rare kind are doubled; weights make the rare kind common."""
+    rng = np.random.default_rng(2)
+    reached = []
+    for _ in range(2000):
+        rare = rng.random(100) < 0.2
+        scores = rng.random(100) * np.where(rare, 2.0, 1.0)
+        weights = np.where(rare, 4.0, 1.0) + 1e-3
+        cells = np.zeros(100, np.int64)
+        limit = find_thresholds(scores, weights, weights.max(), cells, 1, 0.9, None).values[0]
+        reached.append(0.5 * min(limit, 1.0) + 0.5 * min(limit / 2.0, 1.0))
+    assert np.mean(reached) >= 0.9 - 4.0 * np.std(reached) / 2000**0.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"by": "class"},
+        {"kind": "adaptive"},
+        {"kind": "adaptive", "random_state": 7},
+        {"kind": "adaptive", "penalty": 0.02, "free_ranks": 1},
+    ],
+)
+@pytest.mark.parametrize("source", ["fit", "held-out"])
+def test_a_new_example_is_covered(options: dict[str, Any], source: str) -> None:
+    """End to end, over calibration sets, fits and new examples."""
+    if source == "fit" and options.get("by") == "class":
+        pytest.skip("40 examples of 4 classes")
+    hits = []
+    for seed in range(120):
+        cal = make("temps").fit(*world(60, 4, seed=3 * seed))
+        if source == "held-out":
+            cal.certify(*world(60, 4, seed=3 * seed + 1))
+        logits, labels = world(200, 4, seed=3 * seed + 2)
+        found = cal.predict_set(logits, coverage=0.8, **options)
+        assert found.certified_on == source
+        hits.append(found.members[np.arange(200), labels].mean())
+    assert np.mean(hits) >= 0.8 - 4.0 * np.std(hits) / 120**0.5
+    if not options:
+        assert np.mean(hits) <= 0.8 + 1 / 60 + 0.05  # the likeliest class is always in
+
+
+def test_randomised_sets_are_exact_and_repeatable() -> None:
+    logits, labels = world(20_000, 5, seed=9)
+    cal = make("uncalibrated").fit(*world(50, 5)).certify(*world(20_000, 5, seed=10))
+    options = {"coverage": 0.9, "kind": "adaptive", "allow_empty": True}
+    found = cal.predict_set(logits, random_state=1, **options)
+    fixed = cal.predict_set(logits, **options)
+    assert abs(found.members[np.arange(20_000), labels].mean() - 0.9) < 0.01
+    assert fixed.members[np.arange(20_000), labels].mean() > 0.89
+    pieces = [
+        cal.predict_set(logits[i : i + 7000], random_state=1, **options).members
+        for i in range(0, 20_000, 7000)
+    ]
+    np.testing.assert_array_equal(found.members, np.concatenate(pieces))
+    other = cal.predict_set(logits, random_state=2, **options)
+    assert (found.members != other.members).any()
+    narrow = cal.predict_set(logits.astype(np.float32), random_state=1, **options)
+    assert (narrow.members != found.members).mean() < 1e-4
+
+
+def test_a_rounded_row_stays_inside() -> None:
+    """Few distinct rows: the threshold is the score of one of them, to the last bit."""
+    rng = np.random.default_rng(0)
+    kinds = rng.normal(size=(7, 4))
+    rows = rng.integers(7, size=600)
+    labels = rng.integers(4, size=600)
+    cal = make("temps").fit(kinds[rows[:200]] + 1.0, labels[:200])
+    cal.certify(kinds[rows[200:]], labels[200:])
+    for coverage in np.linspace(0.3, 0.95, 14):
+        wide = cal.predict_set(kinds, coverage=coverage, allow_empty=True)
+        for dtype in (np.float32, np.longdouble):
+            other = cal.predict_set(kinds.astype(dtype), coverage=coverage, allow_empty=True)
+            np.testing.assert_array_equal(wide.members, other.members)
+
+
+def test_few_examples_give_everything_and_say_so() -> None:
+    cal = certified(n=8)
+    found = cal.predict_set(world(5)[0], coverage=0.9)
+    assert found.members.all()
+    assert "at least 9 examples" in found.guarantee
+    masked = world(5)[0]
+    masked[:, 1] = -np.inf
+    for kind in ("smallest", "adaptive"):
+        found = cal.predict_set(masked, coverage=0.9, kind=kind)
+        assert not found.members[:, 1].any()
+        assert found.members[:, [0, 2, 3, 4, 5]].all()
+
+
+def test_an_impossible_truth_is_not_forgotten() -> None:
+    """Where one in ten true classes is said to be impossible, 95 % needs every class."""
+    logits, labels = world(200, 3, seed=1)
+    logits[np.arange(0, 200, 10), labels[::10]] = -np.inf
+    cal = make("uncalibrated").fit(*world(50, 3, seed=2)).certify(logits, labels)
+    for kind in ("smallest", "adaptive"):
+        assert cal.predict_set(logits, coverage=0.95, kind=kind).members.all()
+        assert not cal.predict_set(logits, coverage=0.8, kind=kind).members.all()
+
+
+def test_rare_classes_are_pooled_and_told_of() -> None:
+    logits, labels = world(300, 5, seed=4)
+    cal = make("temps").fit(*world(200, 5, seed=3))
+    few = np.flatnonzero((labels != 4) | (np.cumsum(labels == 4) <= 3))
+    cal.certify(logits[few], labels[few])
+    found = cal.predict_set(logits, coverage=0.9, by="class")
+    assert "1 of 5 classes have less than 9 examples; they are always in" in found.guarantee
+    assert found.members[:, 4].all()
+    assert found.thresholds.shape == (5,)
+
+
+def test_groups() -> None:
+    logits, labels = world(800, 4, seed=5)
+    groups = np.where(np.arange(800) % 2 == 0, "a", "b")
+    groups[:3] = "c"
+    cal = make("temps").fit(*world(200, 4, seed=6)).certify(logits, labels, groups=groups)
+    new, truth = world(2000, 4, seed=7)
+    names = np.where(np.arange(2000) % 2 == 0, "a", "b")
+    found = cal.predict_set(new, coverage=0.9, by="group", groups=names)
+    covered = found.members[np.arange(2000), truth]
+    assert min(covered[::2].mean(), covered[1::2].mean()) > 0.86
+    assert "1 of 3 groups have less than 9 examples; they get all classes" in found.guarantee
+    assert cal.predict_set(new[:2], coverage=0.9, by="group", groups=["z", "c"]).members.all()
+    with pytest.raises(ValueError, match="`groups` must be given"):
+        cal.predict_set(new, coverage=0.9, by="group")
+    with pytest.raises(ValueError, match="no groups to go by"):
+        certified().predict_set(new, coverage=0.9, by="group", groups=names)
+
+
+def test_max_size_and_what_it_reaches() -> None:
+    cal = certified(n=2000)
+    logits, labels = world(3000, seed=8)
+    found = cal.predict_set(logits, max_size=2)
+    assert (found.sizes == 2).all()
+    reached = found.members[np.arange(3000), labels].mean()
+    assert found.guarantee.startswith("With confidence 0.95, sets of at most 2 hold")
+    assert reached > float(found.guarantee.split("at least ")[1].split()[0]) - 0.01
+    tied = np.zeros((2, 6))
+    assert (cal.predict_set(tied, max_size=2).sizes == 2).all()
+    both = cal.predict_set(logits, coverage=0.9, max_size=2)
+    assert (both.members <= cal.predict_set(logits, coverage=0.9).members).all()
+    assert both.sizes.max() <= 2
+
+
+def test_empty_sets_are_an_option() -> None:
+    cal = certified()
+    logits = world(400, seed=8, scale=4.0)[0]
+    never = cal.predict_set(logits, coverage=0.05)
+    may = cal.predict_set(logits, coverage=0.05, allow_empty=True)
+    assert never.sizes.min() == 1
+    assert may.sizes.min() == 0
+    filled = may.members | (np.arange(6) == logits.argmax(axis=1)[:, None])
+    np.testing.assert_array_equal(never.members, filled)
+
+
+@pytest.mark.parametrize("kept", [1, 3, 8])
+def test_hidden_classes_are_or_another(kept: int) -> None:
+    cal = make("temps").fit(*world(300, 12, seed=1))
+    cal.certify(TopK.from_logits(world(1500, 12, seed=2)[0], kept), world(1500, 12, seed=2)[1])
+    logits, labels = world(3000, 12, seed=3)
+    found = cal.predict_set(TopK.from_logits(logits, kept), coverage=0.9)
+    assert found.members[np.arange(3000), labels].mean() > 0.88
+    row = int(np.argmax(found.other))
+    assert found.labels(row)[-1] == "or another"
+    assert set(found.labels(row)[:-1]) <= set(np.argsort(-logits[row])[:kept].tolist())
+    assert found.sizes[row] > kept - 1
+    # Certified with all classes, it still covers: a hidden class is given its due.
+    cal.certify(*world(1500, 12, seed=2))
+    found = cal.predict_set(TopK.from_logits(logits, kept), coverage=0.9)
+    assert found.members[np.arange(3000), labels].mean() > 0.88
+
+
+def test_files_keep_sets(tmp_path) -> None:
+    cal = certified(groups=np.arange(500) % 3)
+    cal.save(tmp_path / "cal.json")
+    loaded = hokical.load(tmp_path / "cal.json")
+    logits = world(200, seed=8)[0]
+    for options in (
+        {"coverage": 0.9},
+        {"coverage": 0.9, "kind": "adaptive", "random_state": 3},
+        {"coverage": 0.9, "by": "group", "groups": np.arange(200) % 4},
+    ):
+        for other in (loaded, loaded.estimator()):
+            found, expected = (
+                other.predict_set(logits, **options),
+                cal.predict_set(logits, **options),
+            )
+            np.testing.assert_array_equal(found.members, expected.members)
+            assert found.guarantee == expected.guarantee
+    cal.with_sets(coverage=0.9).save(tmp_path / "sets.json")
+    sets = hokical.load(tmp_path / "sets.json")
+    np.testing.assert_array_equal(
+        sets.output("members", logits), cal.predict_set(logits, coverage=0.9).members
+    )
+    with pytest.raises(ValueError, match="probabilities"):
+        Conformity(*(np.full(2, 3), np.full(2, 2.0), *np.zeros((3, 2))))
+
+
+def test_rows_of_the_fit_cannot_certify_it() -> None:
+    logits, labels = world(3000, seed=1)
+    cal = make("temps").fit(logits, labels)
+    fresh = world(1000, seed=2)
+    mixed = [
+        np.concatenate([a[:500], b[:500]]) for a, b in zip((logits, labels), fresh, strict=True)
+    ]
+    for rows in (slice(None), slice(0, 200), slice(None, None, -1)):
+        for dtype in (np.float32, np.float64):
+            with pytest.raises(ValueError, match=r"rows of the fit.*Split the labelled examples"):
+                cal.certify(logits[rows].astype(dtype), labels[rows])
+    with pytest.raises(ValueError, match="rows of the fit"):
+        cal.certify(*mixed)
+    assert cal.certify(*fresh).held_out_scores_.total == 1000
+    parts = [(logits[i : i + 100], labels[i : i + 100]) for i in range(0, 3000, 100)]
+    streamed = hokical.streams.fit(make("temps"), parts)
+    np.testing.assert_array_equal(streamed.fit_rows_.hashes, cal.fit_rows_.hashes)
+    np.testing.assert_array_equal(streamed.fit_conformity_.proba, cal.fit_conformity_.proba)
+
+
+def test_rows_that_come_again_by_themselves_are_fresh() -> None:
+    """A tree with 300 leaves: many new rows equal one of the fit."""
+    rng = np.random.default_rng(0)
+    leaves = rng.normal(size=(300, 3))
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rows = rng.integers(300, size=900)
+        labels = np.argmax(leaves[rows] + rng.gumbel(size=(900, 3)), axis=1)
+        cal = make("temps").fit(leaves[rows[:450]], labels[:450])
+        cal.certify(leaves[rows[450:]], labels[450:])
+
+
+def test_detect_misses_few_of_a_class() -> None:
+    missed = []
+    for seed in range(100):
+        cal = make("temps").fit(*world(100, 4, seed=3 * seed))
+        cal.certify(*world(200, 4, seed=3 * seed + 1))
+        logits, labels = world(400, 4, seed=3 * seed + 2)
+        found = cal.detect(logits, 2, recall=0.9)
+        missed.append(1.0 - found.flagged[labels == 2].mean())
+    assert np.mean(missed) <= 0.1 + 4.0 * np.std(missed) / 10.0
+    assert found.guarantee.startswith("Of new examples of class 2, at least 0.9 are found")
+    with pytest.raises(ValueError, match="`label` must lie in"):
+        cal.detect(logits, 4)
+
+
+def test_actions_cost_least() -> None:
+    cal = certified()
+    logits = world(50, seed=8)[0]
+    costs = np.random.default_rng(0).random((6, 3))
+    found = cal.predict_action(logits, costs)
+    expected = cal.predict_proba(logits) @ costs
+    np.testing.assert_array_equal(found.actions, expected.argmin(axis=1))
+    np.testing.assert_allclose(found.costs, expected.min(axis=1))
+    with pytest.raises(ValueError, match=r"`costs` must be finite numbers of shape \(6, actions\)"):
+        cal.predict_action(logits, np.eye(5))
+
+
+def test_bad_arguments_are_named() -> None:
+    cal, logits = certified(), world(5)[0]
+    for options, words in [
+        ({}, "give `coverage`"),
+        ({"coverage": 1.0}, "`coverage` must lie strictly"),
+        ({"coverage": 0.9, "delta": 0.0}, "`delta` must lie strictly"),
+        ({"coverage": 0.9, "kind": "aps"}, "`kind` must be one of"),
+        ({"coverage": 0.9, "by": "label"}, "`by` must be one of"),
+        ({"max_size": 0}, "`max_size` must be an integer"),
+        ({"coverage": 0.9, "penalty": 0.1}, "`penalty` and `random_state` go with"),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=words):
+            cal.predict_set(logits, **options)
+    cal.forget_examples()
+    cal.held_out_conformity_ = None
+    with pytest.raises(ValueError, match="no examples to go by"):
+        cal.predict_set(logits, coverage=0.9)
+    with pytest.raises(ValueError, match=r"cal.with_sets\(coverage"):
+        cal.output("members", logits)
+
+
+def test_a_plan_tells_what_to_expect() -> None:
+    found = plan_coverage(0.9, examples=(5, 100, 1000))
+    assert found.fewest == 9
+    assert found.low[0] == found.high[0] == 1.0
+    rng = np.random.default_rng(0)
+    reached = np.sort(rng.random((DRAWS, 100)), axis=1)[:, examples_to_cover(100, 0.9) - 1]
+    inside = (reached >= found.low[1]) & (reached <= found.high[1])
+    assert abs(inside.mean() - 0.9) < 0.02
+
+
+def test_the_words_know_what_was_covered() -> None:
+    noted = Conformity(
+        np.array([0, 1, 1]), np.array([0.9, 0.5, 0.2]), np.array([0.0, 0.0, 0.8]),
+        np.array([1, 1, 2]), np.zeros(3),
+    )  # fmt: skip
+    asked = CertifiedSets(SetOptions(0.6), noted, "held-out", 2)
+    assert asked.thresholds.values[0] == -0.2
+    assert asked.covered().tolist() == [True, True, True]
+    assert "of 3 held-out ones, the sets hold the true class of 100.0%" in asked.guarantee()

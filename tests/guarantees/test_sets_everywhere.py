@@ -1,0 +1,252 @@
+"""The same sets wherever a probability goes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical import CalibratedClassifier, Dense, make
+from hokical.guarantees._conformity import Conformity
+from hokical.metrics import set_summary, worst_slab_coverage
+from hokical.monitoring import CoverageMonitor
+from hokical.streams import certify, from_chunks, predict, predict_to
+from tests.guarantees.test_sets import world
+
+OPTIONS = [
+    {"coverage": 0.9},
+    {"coverage": 0.9, "by": "class", "allow_empty": True},
+    {"coverage": 0.9, "kind": "adaptive", "penalty": 0.01, "free_ranks": 1},
+    {"max_size": 2},
+]
+
+
+@pytest.fixture(scope="module")
+def cal() -> Any:
+    return make("hoki").fit(*world(400, seed=1)).certify(*world(500, seed=2))
+
+
+@pytest.fixture(scope="module")
+def logits() -> Any:
+    rows = world(300, seed=3)[0].astype(np.float32)
+    rows[::9, 2] = -np.inf
+    return rows
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy", "array_api_strict"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_arrays_of_every_library(cal, logits, library, options) -> None:
+    xp = pytest.importorskip(library)
+    given = xp.asarray(logits)
+    found = cal.predict_set(given, **options)
+    assert type(found.members) is type(given)
+    assert type(found.sizes) is type(given)
+    expected = cal.predict_set(logits, **options)
+    np.testing.assert_array_equal(np.asarray(found.members), expected.members)
+    np.testing.assert_array_equal(np.asarray(found.sizes), expected.sizes)
+    actions = cal.predict_action(given, 1.0 - np.eye(6)).actions
+    assert type(actions) is type(given)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_torch_modules(cal, logits, options) -> None:
+    torch = pytest.importorskip("torch")
+    from hokical.integrations.torch import CalibratedModel, as_module
+
+    module, tensor = as_module(cal.with_sets(**options)), torch.tensor(logits)
+    expected = cal.predict_set(logits, **options).members
+    np.testing.assert_array_equal(module.members(tensor).numpy(), expected)
+    graph = module.members(tensor.clone().requires_grad_())
+    np.testing.assert_array_equal(graph.numpy(), expected)
+    assert module.members(tensor.reshape(3, 100, 6)).shape == (3, 100, 6)
+    with pytest.raises(ValueError, match="no sets"):
+        as_module(cal).members(tensor)
+    model = CalibratedModel(torch.nn.Identity(), cal)
+    found = model.predict_set(tensor, **{"coverage": None} | _split(options))
+    np.testing.assert_array_equal(found.members.numpy(), expected)
+
+
+def _split(options: dict[str, Any]) -> dict[str, Any]:
+    own = {name: value for name, value in options.items() if name == "coverage"}
+    return own | {"options": {k: v for k, v in options.items() if k != "coverage"}}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_onnx_graphs(cal, logits, options) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("ndonnx")
+    from hokical.integrations.onnx import export
+
+    model = export(cal.with_sets(**options))
+    session = runtime.InferenceSession(model.SerializeToString())
+    rows = np.concatenate([logits, np.full((1, 6), np.nan, np.float32)])
+    (members,) = session.run(["members"], {"logits": rows})
+    expected = cal.predict_set(logits, **options).members
+    np.testing.assert_array_equal(members[:-1], expected)
+    assert not members[-1].any()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_dask_arrays_and_streams(cal, logits, options, tmp_path) -> None:
+    expected = cal.predict_set(logits, **options)
+    sets, chunks = cal.with_sets(**options), [logits[:120], logits[120:]]
+    streamed = np.concatenate(list(predict(sets, chunks, what="members")))
+    np.testing.assert_array_equal(streamed, expected.members)
+    predict_to(sets, from_chunks(chunks), tmp_path / "sets.npy", what="members")
+    np.testing.assert_array_equal(np.load(tmp_path / "sets.npy"), expected.members)
+    da = pytest.importorskip("dask.array")
+    found = cal.predict_set(da.from_array(logits, chunks=(100, 4)), **options)
+    assert isinstance(found.members, da.Array)
+    np.testing.assert_array_equal(found.members.compute(), expected.members)
+    np.testing.assert_array_equal(found.sizes.compute(), expected.sizes)
+
+
+def test_a_stream_certifies_as_an_array_does(cal) -> None:
+    logits, labels = world(500, seed=2)
+    twin = make("hoki").fit(*world(400, seed=1))
+    certify(twin, [(logits[:90], labels[:90]), (logits[90:], labels[90:])])
+    for name in ("proba", "above", "rank", "draw", "labels"):
+        found, expected = (getattr(each.held_out_conformity_, name) for each in (twin, cal))
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="at least one part"):
+        twin.certify_parts([])
+
+
+def test_classifiers_name_their_sets() -> None:
+    from sklearn.datasets import load_iris
+    from sklearn.linear_model import LogisticRegression
+
+    data = load_iris()
+    names = data.target_names[data.target]
+    model = CalibratedClassifier(LogisticRegression(max_iter=500), method="temps")
+    model.fit(data.data[::3], names[::3])
+    with pytest.raises(ValueError, match="no examples to go by"):
+        model.predict_set(data.data[2::3], coverage=0.9)
+    found = model.certify(data.data[1::3], names[1::3]).predict_set(data.data[2::3], coverage=0.9)
+    assert set(found.labels(0)) <= set(data.target_names)
+    truth = names[2::3]
+    assert np.mean([truth[i] in found.labels(i) for i in range(50)]) > 0.8
+    assert found.names()[0] == "|".join(found.labels(0))
+
+
+def dense_world(n: int, seed: int) -> Any:
+    """Maps whose items are more or less difficult as a whole."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=(n, 5, 6))
+    noise = rng.normal(size=(n, 5, 6, 3)) * rng.uniform(0.3, 2.0, size=(n, 1, 1, 1))
+    return np.moveaxis(2.0 * np.eye(3)[labels] + noise, 3, 1), labels
+
+
+def test_the_share_of_missed_positions_is_bounded() -> None:
+    cal = Dense("temps", class_axis=1).fit(*dense_world(60, 0))
+    missed = []
+    for seed in range(1, 61):
+        cal.certify(*dense_world(20, 2 * seed))
+        logits, labels = dense_world(60, 2 * seed + 1)
+        found = cal.predict_set(logits, coverage=0.9)
+        inside = np.take_along_axis(found.members, labels[:, None], axis=1)[:, 0]
+        missed.append(1.0 - inside.mean())
+    assert found.members.shape == logits.shape
+    assert found.sizes.shape == labels.shape
+    assert np.mean(missed) <= 0.1 + 4.0 * np.std(missed) / 60**0.5
+    assert found.guarantee.startswith("Of a new item, at least 0.9 of the positions")
+    mask = labels == 0
+    masked = cal.predict_set(logits, coverage=0.9, mask=mask)
+    assert not np.moveaxis(masked.members, 1, -1)[~mask].any()
+    one, two = cal.predict_set([logits[:10], logits[10:]], coverage=0.9)
+    np.testing.assert_array_equal(np.concatenate([one.members, two.members]), found.members)
+
+
+def test_item_weights_are_those_of_risk_control() -> None:
+    """The threshold by the definition: the mean share over items, with room for one more."""
+    cal = Dense("temps").fit(*_last(dense_world(60, 0)))
+    logits, labels = _last(dense_world(25, 9))
+    noted: Conformity = cal.certify(logits, labels).calibrator_.held_out_conformity_
+    assert noted.n == 25 * 30
+    threshold = cal.predict_set(logits, coverage=0.85).thresholds[0]
+    truth = noted.proba.reshape(25, 30)
+
+    def risk(limit: float) -> float:
+        return float(((truth < limit).mean(axis=1).sum() + 1.0) / 26.0)
+
+    assert risk(threshold) <= 0.15 + 1e-9 < risk(np.nextafter(threshold, 1.0))
+
+
+def _last(pair: Any) -> Any:
+    return np.moveaxis(pair[0], 1, -1), pair[1]
+
+
+def test_summaries_count_by_hand() -> None:
+    members = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1]], bool)
+    found = set_summary(members, [0, 2, 2, 1, 1], goal=0.9)
+    assert found.overall.coverage == 0.6
+    assert found.overall.mean_size == 1.6
+    assert found.empty == 0.2
+    assert [(row.name, row.n, row.coverage) for row in found.by_class] == [
+        ("0", 1, 1.0), ("1", 2, 0.5), ("2", 2, 0.5),
+    ]  # fmt: skip
+    assert [row.name for row in found.by_size] == ["0", "1", "2", "3"]
+    assert found.size_violation == 0.9
+    assert found.size_low < 1.6 < found.size_high
+    assert json.dumps(found.to_dict())
+    wide = set_summary(np.ones((4, 15), bool), [0, 1, 2, 3])
+    assert wide.by_size[0].name == "> 10"
+    with pytest.raises(ValueError, match="`members` must be 2-D"):
+        set_summary(members.astype(int), [0, 2, 2, 1, 1])
+
+
+def test_the_worst_slab_of_even_sets_is_even() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 3))
+    even = worst_slab_coverage(x, rng.random(4000) < 0.9, n_directions=50)
+    assert 0.8 < even < 1.0
+    assert worst_slab_coverage(x, np.abs(x @ [1.0, 0.0, 0.0]) > 0.3, n_directions=50) < 0.5
+
+
+def test_coverage_is_watched_at_any_time() -> None:
+    alarms = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        alarms += CoverageMonitor(0.9, delta=0.05).update(rng.random(2000) < 0.9).alarm is not None
+    assert alarms <= 20
+    cal = make("temps").fit(*world(300, seed=1)).certify(*world(400, seed=2))
+    logits, labels = world(3000, seed=3)
+    found = cal.predict_set(logits, coverage=0.9)
+    late = np.where(np.arange(3000) % 3 == 0, -1, labels)
+    monitor = CoverageMonitor(0.9).update_sets(found, late)
+    assert monitor.n == 2000
+    assert monitor.alarm is None
+    monitor.update_sets(found, (labels + 1) % 6)
+    assert monitor.alarm is not None
+    assert "less than 0.9 since label" in str(monitor)
+
+
+def test_comparisons_show_sets(tmp_path) -> None:
+    from hokical.report import write_report
+
+    found = hokical.compare(
+        world(500, seed=1), world(1000, seed=2), ["uncalibrated", "temps"],
+        coverage=0.9, n_resamples=0,
+    )  # fmt: skip
+    sets = found["temps"].sets
+    assert sets.overall.n == 500
+    assert abs(sets.overall.coverage - 0.9) < 0.07
+    assert found.to_dict()["methods"][1]["sets"]["goal"] == 0.9
+    write_report(found, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Prediction sets at 90%" in page
+    assert "<svg viewBox" in page
+    plain = hokical.compare(world(500, seed=1), world(300, seed=2), ["temps"], n_resamples=0)
+    assert plain["temps"].sets is None
+
+
+def test_a_picture(cal, logits) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    from hokical.plots import draw_sets
+
+    found = cal.predict_set(logits, coverage=0.9)
+    axes = draw_sets(set_summary(found.members, world(300, seed=3)[1], goal=0.9))
+    assert axes.get_xlabel() == "classes in the set"
