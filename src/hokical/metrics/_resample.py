@@ -32,8 +32,8 @@ _MOST_CELLS = 2048
 class Resampler:
     """Rows in sorted order: row i is example `order[i]` and in block `block[i]`.
 
-    `weights` and `errors` (blocks, cells), sparse or not, are those of the rows, and of the wrong ones, whose
-    confidences are neighbours; `centre` (cells,) is the mean confidence of each cell.
+    `weights` and `errors` (blocks, cells), sparse or not, are those of the rows, and of the wrong
+    ones, whose confidences are neighbours; `centre` (cells,) is the mean confidence of each cell.
     """
 
     order: IntArray
