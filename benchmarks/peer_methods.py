@@ -32,7 +32,7 @@ LIBRARIES = {
 #: Penalties of the Dirichlet calibration that is compared, of W off the diagonal and of b.
 LAMBDA, MU = 1000.0, 10.0
 #: With more classes, methods with several numbers per class take minutes in any of the libraries.
-MOST_CROSSED = 100
+MAX_CROSS_CLASSES = 100
 #: Several libraries cannot take a probability of 0.
 LEAST = 1e-12
 
@@ -223,6 +223,6 @@ def methods_for(n_classes: int) -> list[str]:
             "vector scaling",
             "Dirichlet, fixed penalties",
         )  # Platt and beta with more numbers
-    elif n_classes > MOST_CROSSED:
+    elif n_classes > MAX_CROSS_CLASSES:
         skipped = (*BINARY, "vector scaling", "structured scaling", "Dirichlet, fixed penalties")
     return [name for name in METHODS if name not in skipped]

@@ -107,7 +107,7 @@ def test_labels_are_kept_or_not(keep):
     assert (cal.predict(logits) == labels).mean() > (0.8 if keep else 0.95)
 
 
-def fit_candidates(logits, labels, *, crossed, floor=None, temperature=None):
+def fit_candidates(logits, labels, *, cross_terms, floor=None, temperature=None):
     """Structured scaling to the end, at a given floor and temperature, and its examples."""
     counted, n_examples = count_possible(Block(as_logits(logits), labels, None))
     if floor is None:
@@ -115,15 +115,15 @@ def fit_candidates(logits, labels, *, crossed, floor=None, temperature=None):
         temperature = base.x
     else:
         floored = with_floor(counted, floor)
-    options = {"crossed": crossed, "tol": 1e-12, "max_iter": 200}
+    options = {"cross_terms": cross_terms, "tol": 1e-12, "max_iter": 200}
     return counted, n_examples, fit_structured(floored, n_examples, floor, temperature, **options)
 
 
-@pytest.mark.parametrize(("classes", "crossed"), [(6, True), (40, False)])
-def test_left_out_scores_match_fits_from_scratch(classes, crossed):
+@pytest.mark.parametrize(("classes", "cross_terms"), [(6, True), (40, False)])
+def test_left_out_scores_match_fits_from_scratch(classes, cross_terms):
     """One step from the whole fit, against exact fits without each of some examples."""
     logits, labels = softmax_world(200, classes)
-    counted, n_examples, fit = fit_candidates(logits, labels, crossed=crossed)
+    counted, n_examples, fit = fit_candidates(logits, labels, cross_terms=cross_terms)
     held = hold_out(counted, n_examples, fit)
     np.testing.assert_array_equal(held.labels, labels)
     rows = np.r_[np.flatnonzero(logits.argmax(axis=1) != labels)[:20], np.arange(0, 200, 20)]
@@ -133,7 +133,7 @@ def test_left_out_scores_match_fits_from_scratch(classes, crossed):
         _, _, alone = fit_candidates(
             logits[others],
             labels[others],
-            crossed=crossed,
+            cross_terms=cross_terms,
             floor=fit.rule.floor,
             temperature=fit.rule.temperature,
         )
@@ -158,7 +158,7 @@ def softmax_of(logits):
 def test_the_change_without_an_example_by_its_formula():
     """Blocks of rows and packed products, against the matrices written out."""
     logits, labels = softmax_world(60, 6)
-    _, _, fit = fit_candidates(logits, labels, crossed=True)
+    _, _, fit = fit_candidates(logits, labels, cross_terms=True)
     point, x = fit.minimum.point, fit.minimum.x
     found = np.concatenate(scores_left_out(point.problem, point, x, 1.0))
     (block,), proba, n = point.problem.examples.blocks, point.proba[0], 60
@@ -176,7 +176,7 @@ def test_the_change_without_an_example_by_its_formula():
 def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     """With every third row asked about, its own fit still has all the others."""
     logits, labels = softmax_world(600, 6)
-    counted, n_examples, fit = fit_candidates(logits, labels, crossed=True)
+    counted, n_examples, fit = fit_candidates(logits, labels, cross_terms=True)
     whole = hold_out(counted, n_examples, fit)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_SIZE", 1000)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_ROWS", 200)

@@ -361,7 +361,7 @@ def test_features_can_be_gathered_in_parts(overconfident: Data) -> None:
     logits, labels = overconfident
     cal = StabilityProfile().fit(logits, labels)
     data = as_logits(logits)
-    parts = [cal.rule_.features(data.part(slice(i, i + 700))) for i in range(0, 3000, 700)]
+    parts = [cal.rule_.features(data.take(slice(i, i + 700))) for i in range(0, 3000, 700)]
     gathered = np.concatenate(parts)
     np.testing.assert_array_equal(gathered, cal.rule_.features(data))
     assert gathered.shape == (3000, 7)

@@ -172,8 +172,8 @@ def test_little_is_lost_on_real_logits() -> None:
     for cal in (make("temps"), make("ets"), Hoki(noise=Gaussian(1.2))):
         found = {}
         for name, logits in data.items():
-            cal.fit(logits.part(val), labels[val])
-            found[name] = brier(cal.predict_confidence(logits.part(test)), right)
+            cal.fit(logits.take(val), labels[val])
+            found[name] = brier(cal.predict_confidence(logits.take(test)), right)
         assert max(found.values()) < found["all"] + 0.002
 
 

@@ -105,8 +105,8 @@ def test_some_rows_are_those_rows(seed: int) -> None:
         assert np.array_equal(part.indices, seen.indices[chosen])
         assert np.array_equal(part.tail.margin, seen.tail.margin[chosen])
         assert np.array_equal(part.rest, seen.rest[chosen])
-    assert np.array_equal(seen.part(slice(2, 5)).labels, seen.labels[2:5])
-    assert np.array_equal(seen.every(3).top, seen.top[::3])
+    assert np.array_equal(seen.take(slice(2, 5)).labels, seen.labels[2:5])
+    assert np.array_equal(seen.take(slice(None, None, 3)).top, seen.top[::3])
     assert np.array_equal(seen[seen.top > 1.0].top, seen.top[seen.top > 1.0])
 
 

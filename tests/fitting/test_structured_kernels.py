@@ -76,7 +76,7 @@ def test_sums() -> None:
     rng = np.random.default_rng(0)
     weights = rng.random(40) * rng.integers(0, 2, 40)
     examples = WeightedExamples(logits, rng.integers(0, 7, 40), weights / weights.sum())
-    (slow,) = make_blocks(examples, 1.5, crossed=False).blocks
+    (slow,) = make_blocks(examples, 1.5, cross_terms=False).blocks
     fields = {name: getattr(slow, name) for name in StructuredBlock.__dataclass_fields__}
     quick = CompiledBlock(**fields)
     coef, direction = 0.3 * rng.normal(size=(2, 17))

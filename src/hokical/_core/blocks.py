@@ -42,7 +42,7 @@ def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | Non
         return work(logits)
     if logits.is_numpy:
         return _on_threads(work, logits, step)
-    parts = [work(logits.part(rows)) for rows in cut_rows(logits.n_rows, step)]
+    parts = [work(logits.take(rows)) for rows in cut_rows(logits.n_rows, step)]
     if isinstance(parts[0], tuple):
         return tuple(logits.xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
     return logits.xp.concat(parts, axis=0)
@@ -56,7 +56,7 @@ def _block_size(logits: Any) -> int:
 
 def _on_threads(work: Callable[[Any], Any], logits: Any, step: int) -> Any:
     """The first block gives shapes and dtypes; the others are written to the same arrays."""
-    first = work(logits.part(slice(0, step)))
+    first = work(logits.take(slice(0, step)))
     several = isinstance(first, tuple)
     heads = first if several else (first,)
     outs = tuple(np.empty((logits.n_rows, *head.shape[1:]), head.dtype) for head in heads)
@@ -65,7 +65,7 @@ def _on_threads(work: Callable[[Any], Any], logits: Any, step: int) -> Any:
 
     def fill(rows: slice) -> None:
         moved = slice(rows.start + step, rows.stop + step)
-        found = work(logits.part(moved))
+        found = work(logits.take(moved))
         for out, part in zip(outs, found if several else (found,), strict=True):
             out[moved] = part
 

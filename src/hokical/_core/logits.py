@@ -183,14 +183,6 @@ class Logits:
         dtype = np.float64 if self.values.dtype.itemsize == 8 else np.float32
         return np.ascontiguousarray(self.values, dtype=dtype)
 
-    def part(self, rows: slice) -> Self:
-        """A block of consecutive rows."""
-        return self._take(rows)
-
-    def every(self, step: int) -> Self:
-        """Every `step`-th row."""
-        return self._take(slice(None, None, step))
-
     def take(self, rows: AnyArray | slice) -> Self:
         """Rows selected by number or by a mask (host arrays), or by a slice."""
         if not isinstance(rows, slice) and rows.dtype == np.bool_:

@@ -87,7 +87,7 @@ def hold_out(examples: WeightedExamples, n_examples: float, fit: StructuredFit) 
     with one_blas_thread():
         if step >= 2:
             some = examples.every(step)
-            data = make_blocks(fit.examples.every(step), fit.rule.temperature, problem.crossed)
+            data = make_blocks(fit.examples.every(step), fit.rule.temperature, problem.cross_terms)
             problem = replace(problem, examples=data)
             point = problem.evaluate(fit.minimum.x)
         share = some.logits.n_rows / examples.logits.n_rows
@@ -120,7 +120,7 @@ def _evaluate(
     """Probabilities (n, classes) by each of `PARTS`, of every row by the fit without it."""
 
     def work(block: StructuredBlock, part: Array, rows: slice) -> tuple[Array, Array, Array]:
-        logits = some.logits.part(rows)
+        logits = some.logits.take(rows)
         scaled = softmax(block.z * logits.from_host(sharper[rows])[:, None], logits)
         corrected = mix_evenly(softmax(part, logits), even, logits)
         return softmax(-logits.margins, logits), scaled, corrected

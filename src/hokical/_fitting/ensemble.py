@@ -224,7 +224,7 @@ def _plain_sums(logits: Logits) -> tuple[Array, Array]:
 
 def _softmax_products(sums: tuple[Moments, ...], plain_sum: Array) -> tuple[Array, ...]:
     """a.a and a.q of each row, each with its two derivatives by s, (n,)."""
-    (zeroth, first, second), squared, crossed = sums
+    (zeroth, first, second), squared, mixed = sums
     mean = first / zeroth
     change = mean - (second / zeroth - mean * mean)  # dm/ds
     own, own_first, own_second = (part / zeroth**2 for part in squared)
@@ -232,7 +232,7 @@ def _softmax_products(sums: tuple[Moments, ...], plain_sum: Array) -> tuple[Arra
     own_curve = 2.0 * (
         change * own + mean * own_slope - (2.0 * mean + 1.0) * own_first + 2.0 * own_second
     )
-    plain, plain_first, plain_second = (part / (zeroth * plain_sum) for part in crossed)
+    plain, plain_first, plain_second = (part / (zeroth * plain_sum) for part in mixed)
     plain_slope = mean * plain - plain_first
     plain_curve = change * plain + mean * plain_slope - (mean + 1.0) * plain_first + plain_second
     return own, own_slope, own_curve, plain, plain_slope, plain_curve

@@ -39,7 +39,7 @@ def scores_left_out(
 
     `point` is that of `coef` (p,). If its rows are only some of those fitted, they are a `share`.
     """
-    change = (_by_hessian if problem.crossed else _by_class)(problem, point)
+    change = (_by_hessian if problem.cross_terms else _by_class)(problem, point)
 
     def work(block: StructuredBlock, proba: Array) -> Array:
         own = block.scores(block.backend.from_host(coef, block.inputs))

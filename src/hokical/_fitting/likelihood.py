@@ -126,7 +126,9 @@ class WeightedExamples(ExampleSet):
         weights = self.weights[rows]
         total = weights.sum()
         return WeightedExamples(
-            self.logits.every(step), self.labels[rows], weights / (total if total else 1.0)
+            self.logits.take(slice(None, None, step)),
+            self.labels[rows],
+            weights / (total if total else 1.0),
         )
 
     def take(self, rows: IntArray) -> WeightedExamples:
@@ -142,10 +144,10 @@ class WeightedExamples(ExampleSet):
         if rows.stop - rows.start == self.logits.n_rows:
             return self.logits
         if not self.keeps_blocks:
-            return self.logits.part(rows)
+            return self.logits.take(rows)
         key = (rows.start, rows.stop)
         if key not in self._kept:
-            self._kept[key] = self.logits.part(rows)
+            self._kept[key] = self.logits.take(rows)
         return cast(Logits, self._kept[key])
 
     @property

@@ -90,7 +90,7 @@ class LinearBlock:
         """What a change of the coefficients changes in the scores, (rows, classes)."""
         return self.scores(direction)
 
-    def pull(self, table: Array) -> Array:
+    def transpose_product(self, table: Array) -> Array:
         """Sums of a table (rows, classes) times what the coefficients are multiplied with."""
         return table.T @ self.inputs
 
@@ -112,7 +112,7 @@ class LinearBlock:
         else:
             residual = self.replace_true(proba, proba - 1.0)
         residual *= self.weights
-        return self.pull(residual)
+        return self.transpose_product(residual)
 
     def curvature(self, proba: Array, direction: Array) -> Array:
         """Its Hessian times `direction`."""
@@ -120,7 +120,7 @@ class LinearBlock:
         change -= row_dots(change, proba, self.xp)[:, None]
         change *= proba
         change *= self.weights
-        return self.pull(change)
+        return self.transpose_product(change)
 
     def moments(self, proba: Array) -> Array:
         """Sums of each class's variance times inputs, and times their squares, (2, C, C + 1)."""
@@ -168,7 +168,7 @@ class LinearExamples:
         step = block_rows(n_rows, n_classes) if logits.is_numpy else n_rows
 
         def make(rows: slice) -> LinearBlock:
-            block = logits.part(rows)
+            block = logits.take(rows)
             xp, x = block.xp, features(block)
             inputs = xp.concat([x * scale, xp.ones_like(x[:, :1])], axis=1)
             every = bool(xp.all(block.possible))

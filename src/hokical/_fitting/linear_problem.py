@@ -24,8 +24,10 @@ class LinearProblem:
     def evaluate(self, coef: FloatArray) -> LinearPoint:
         proba, loss = self.examples.probabilities(coef)
         away = coef - self.centre
-        pull = self.penalty * away
-        return LinearPoint(self, loss + 0.5 * float(np.vdot(pull, away)), proba, pull)
+        penalty_gradient = self.penalty * away
+        return LinearPoint(
+            self, loss + 0.5 * float(np.vdot(penalty_gradient, away)), proba, penalty_gradient
+        )
 
     def invert_hessian(self, point: LinearPoint) -> Product:
         """About the inverse Hessian, to be multiplied with: cheap to make and to use."""
@@ -35,16 +37,16 @@ class LinearProblem:
 
 @dataclass(frozen=True, eq=False)
 class LinearPoint:
-    """The objective somewhere: its value, probabilities by blocks, and the penalty's `pull`."""
+    """The objective somewhere: its value, probabilities by blocks, and the penalty's gradient."""
 
     problem: LinearProblem
     value: float
     proba: list[Array]
-    pull: FloatArray
+    penalty_gradient: FloatArray
 
     @cached_property
     def gradient(self) -> FloatArray:
-        return self.problem.examples.slope(self.proba) + self.pull
+        return self.problem.examples.slope(self.proba) + self.penalty_gradient
 
     def curvature_along(self, direction: FloatArray) -> FloatArray:
         product = self.problem.examples.curvature(self.proba, direction)

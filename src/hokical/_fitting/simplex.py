@@ -77,8 +77,8 @@ def least_on_simplex(linear: FloatArray, hessian: FloatArray) -> FloatArray:
         candidates.append(inside)
 
     def value(w: list[float]) -> float:
-        pull = [tilt[i] + 0.5 * sum(h[i][j] * w[j] for j in range(3)) for i in range(3)]
-        return sum(pull[i] * w[i] for i in range(3))
+        half_slope = [tilt[i] + 0.5 * sum(h[i][j] * w[j] for j in range(3)) for i in range(3)]
+        return sum(half_slope[i] * w[i] for i in range(3))
 
     return np.array(min(candidates, key=value))
 

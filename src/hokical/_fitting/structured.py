@@ -31,7 +31,7 @@ from hokical.rules._structured import StructuredRule
 #: Strength of the penalty, in examples.
 STRENGTH = 0.3
 #: Cross terms are used up to this many classes.
-MOST_CROSSED = 100
+MAX_CROSS_CLASSES = 100
 #: Up to this many coefficients the Hessian, by so many rows or more, is inverted for the solver.
 _MOST_DENSE, _DENSE_ROWS = 300, 2000
 
@@ -43,28 +43,28 @@ class StructuredProblem(LinearProblem):
     `strength` is that of the penalty on w, already divided by n.
     """
 
-    crossed: bool
+    cross_terms: bool
 
     @classmethod
     def of(
-        cls, examples: WeightedExamples, temperature: float, *, crossed: bool, strength: float
+        cls, examples: WeightedExamples, temperature: float, *, cross_terms: bool, strength: float
     ) -> StructuredProblem:
         """Of examples with the floor in their logits."""
         size = examples.n_classes
-        rows = np.full((size, size + 1 if crossed else 2), float(size))
-        if crossed:
+        rows = np.full((size, size + 1 if cross_terms else 2), float(size))
+        if cross_terms:
             rows[:, :-1] = size * (size - 1.0)
             np.fill_diagonal(rows, size - 1.0)
         penalty = strength * np.concatenate([np.ones(3), rows.ravel()])
-        data = make_blocks(examples, temperature, crossed)
-        return cls(data, penalty, np.zeros(penalty.size), crossed)
+        data = make_blocks(examples, temperature, cross_terms)
+        return cls(data, penalty, np.zeros(penalty.size), cross_terms)
 
     def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """w (3,), v and b (classes,), and M (classes, classes) or (0, 0)."""
         size = self.examples.n_classes
         rows = x[3:].reshape(size, -1)
         bias = rows[:, -1].copy()
-        if not self.crossed:
+        if not self.cross_terms:
             return x[:3], rows[:, 0].copy(), bias, np.zeros((0, 0))
         cross = rows[:, :-1].copy()
         own = np.diagonal(cross) / size
@@ -74,10 +74,10 @@ class StructuredProblem(LinearProblem):
     @property
     def is_small(self) -> bool:
         """Whether Hessians are made whole; not at the start, which is too far from the end."""
-        return self.crossed and self.penalty.size <= _MOST_DENSE
+        return self.cross_terms and self.penalty.size <= _MOST_DENSE
 
     def invert_hessian(self, point: LinearPoint) -> Product:
-        if self.is_small and point.pull.any():
+        if self.is_small and point.penalty_gradient.any():
             from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
             hessian = self.hessian(point)
@@ -148,14 +148,14 @@ def fit_structured(
     floor: float,
     temperature: float,
     *,
-    crossed: bool,
+    cross_terms: bool,
     strength: float = STRENGTH,
     tol: float,
     max_iter: int,
 ) -> StructuredFit:
     """Minimise, from temperature scaling. The examples have the floor in their logits."""
     problem = StructuredProblem.of(
-        examples, temperature, crossed=crossed, strength=strength / n_examples
+        examples, temperature, cross_terms=cross_terms, strength=strength / n_examples
     )
     with one_blas_thread():
         found = minimize_newton_cg(

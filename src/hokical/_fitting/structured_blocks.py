@@ -30,12 +30,12 @@ class StructuredBlock(LinearBlock):
     """Some rows; the shape terms are (3, rows * classes). Without M there is no column of ones."""
 
     shapes: Array
-    crossed: bool
+    cross_terms: bool
 
     @property
     def z(self) -> Array:
         """(rows, classes)"""
-        return self.inputs[:, :-1] if self.crossed else self.inputs
+        return self.inputs[:, :-1] if self.cross_terms else self.inputs
 
     def scores(self, coef: Array) -> Array:
         return self.z + self.change(coef)
@@ -43,17 +43,17 @@ class StructuredBlock(LinearBlock):
     def change(self, direction: Array) -> Array:
         xp, size = self.xp, self.z.shape[1]
         rows = xp.reshape(direction[3:], (size, -1))
-        found = self.inputs @ rows.T if self.crossed else self.z * rows[:, 0] + rows[:, 1]
+        found = self.inputs @ rows.T if self.cross_terms else self.z * rows[:, 0] + rows[:, 1]
         found += xp.reshape(direction[:3] @ self.shapes, self.z.shape)
         return found
 
-    def pull(self, table: Array) -> Array:
+    def transpose_product(self, table: Array) -> Array:
         shaped = self.shapes @ self.xp.reshape(table, (-1,))
         return self._join(shaped, table, self.inputs)
 
     def _join(self, shaped: Array, table: Array, inputs: Array) -> Array:
         xp = self.xp
-        if self.crossed:
+        if self.cross_terms:
             rows = table.T @ inputs
         else:
             rows = xp.stack([xp.sum(table * inputs, axis=0), xp.sum(table, axis=0)], axis=1)
@@ -146,31 +146,33 @@ def _split(coef: FloatArray) -> kernels.Coef:
     return coef[:3], np.ascontiguousarray(coef[3:].reshape(-1, 2).T)
 
 
-def make_blocks(examples: WeightedExamples, temperature: float, crossed: bool) -> LinearExamples:
+def make_blocks(
+    examples: WeightedExamples, temperature: float, cross_terms: bool
+) -> LinearExamples:
     """Examples with the floor in their logits, cut into blocks."""
     logits = examples.logits
     n_rows, size = logits.n_rows, logits.n_classes
-    quick = not crossed and has_kernels(logits)
+    quick = not cross_terms and has_kernels(logits)
     if not logits.is_numpy:
         step = n_rows
-    elif crossed:
+    elif cross_terms:
         step = block_rows(n_rows, size)
     else:
         step = max(1, (_COMPILED_BLOCK_SIZE if quick else _BLOCK_SIZE) // size)
 
     def make(rows: slice) -> StructuredBlock:
-        part = logits.part(rows)
+        part = logits.take(rows)
         xp = part.xp
         every = bool(xp.min(part.values) > -xp.inf)
         z, shapes = make_features(part, temperature, every)
         return (CompiledBlock if quick and every else StructuredBlock)(
-            xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if crossed else z,
+            xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if cross_terms else z,
             None if every else part.possible,
             part.from_host(examples.labels[rows]),
             part.from_host(examples.weights[rows, None]),
             part.backend,
             shapes,
-            crossed,
+            cross_terms,
         )
 
     blocks = map_slices(make, n_rows, step, threads=logits.is_numpy)

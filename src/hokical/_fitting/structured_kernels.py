@@ -92,17 +92,17 @@ def probability_rows(data: Data, coef: Coef, out: FloatArray) -> float:
 
 
 @kernel
-def add_row(data: Data, n: int, pull: FloatArray, sums: Coef) -> None:
-    """Add `pull` (classes,) times what the coefficients of a row are multiplied with."""
+def add_row(data: Data, n: int, residual: FloatArray, sums: Coef) -> None:
+    """Add `residual` (classes,) times what the coefficients of a row are multiplied with."""
     z, first, second, third = data[0][n], data[1][0, n], data[1][1, n], data[1][2, n]
     shaped, scaled, plain = sums[0], sums[1][0], sums[1][1]
     a = b = c = 0.0
-    for i in range(pull.shape[0]):
-        scaled[i] += pull[i] * z[i]
-        plain[i] += pull[i]
-        a += pull[i] * first[i]
-        b += pull[i] * second[i]
-        c += pull[i] * third[i]
+    for i in range(residual.shape[0]):
+        scaled[i] += residual[i] * z[i]
+        plain[i] += residual[i]
+        a += residual[i] * first[i]
+        b += residual[i] * second[i]
+        c += residual[i] * third[i]
     shaped[0] += a
     shaped[1] += b
     shaped[2] += c
@@ -111,24 +111,24 @@ def add_row(data: Data, n: int, pull: FloatArray, sums: Coef) -> None:
 @kernel
 def slope_rows(data: Data, proba: FloatArray, sums: Coef) -> None:
     """Add the slope of the log loss to `sums`."""
-    pull = np.empty(proba.shape[1])
+    residual = np.empty(proba.shape[1])
     for n in range(proba.shape[0]):
         weight = data[3][n]
-        for i in range(pull.shape[0]):
-            pull[i] = proba[n, i] * weight
-        pull[data[2][n]] -= weight
-        add_row(data, n, pull, sums)
+        for i in range(residual.shape[0]):
+            residual[i] = proba[n, i] * weight
+        residual[data[2][n]] -= weight
+        add_row(data, n, residual, sums)
 
 
 @kernel
 def curvature_rows(data: Data, proba: FloatArray, direction: Coef, sums: Coef) -> None:
     """Add the Hessian times a direction to `sums`."""
-    pull = np.empty(proba.shape[1])
+    residual = np.empty(proba.shape[1])
     for n in range(proba.shape[0]):
-        change_row(data, n, direction, pull)
+        change_row(data, n, direction, residual)
         mean, weight = 0.0, data[3][n]
-        for i in range(pull.shape[0]):
-            mean += pull[i] * proba[n, i]
-        for i in range(pull.shape[0]):
-            pull[i] = (pull[i] - mean) * proba[n, i] * weight
-        add_row(data, n, pull, sums)
+        for i in range(residual.shape[0]):
+            mean += residual[i] * proba[n, i]
+        for i in range(residual.shape[0]):
+            residual[i] = (residual[i] - mean) * proba[n, i] * weight
+        add_row(data, n, residual, sums)

@@ -38,7 +38,7 @@ FOR_STRUCTURED, FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 2.0, 1.0 / 3.0, 6.0
 PART_COSTS = 1e-4
 #: Cross terms are fitted up to this many classes, and a stability profile above that many: it
 #: costs most of an answer.
-MOST_CROSSED, PROFILED_ABOVE = 30, 20
+MAX_CROSS_CLASSES, PROFILED_ABOVE = 30, 20
 #: The fit ends with a Newton step that promises no more than this in mean log loss; less where that
 #: is below the second, down to 1 %. About a hundredth of it is left.
 TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
@@ -149,7 +149,7 @@ class AutoCalibrator(BaseCalibrator):
             n_examples,
             floor,
             base.x,
-            crossed=counted.n_classes <= MOST_CROSSED,
+            cross_terms=counted.n_classes <= MAX_CROSS_CLASSES,
             tol=TOLERANCE * min(max(base.value / SMALL_LOSS, 0.01), 1.0),
             max_iter=MAX_ITER,
         )
@@ -220,7 +220,7 @@ def _take_part(
 ) -> tuple[WeightedExamples, float, str]:
     """A random part of so many examples that the others hardly matter, their number, and words."""
     size, n_rows = examples.n_classes, examples.labels.size
-    n_parameters = 3 + size * (size + 1 if size <= MOST_CROSSED else 2)
+    n_parameters = 3 + size * (size + 1 if size <= MAX_CROSS_CLASSES else 2)
     wanted = n_parameters / (2.0 * PART_COSTS)
     if n_rows < 1.5 * wanted:
         return examples, n_examples, ""

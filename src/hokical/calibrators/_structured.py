@@ -11,7 +11,7 @@ from hokical._fitting.likelihood import WeightedExamples
 from hokical._fitting.partitions import Partition
 from hokical._fitting.solution import Solution
 from hokical._fitting.structured import (
-    MOST_CROSSED,
+    MAX_CROSS_CLASSES,
     STRENGTH,
     count_possible,
     fit_structured,
@@ -116,7 +116,7 @@ class StructuredScaling(BaseCalibrator):
         if not (isinstance(self.cross, (bool, np.bool_)) or self.cross == "auto"):
             raise ValueError(
                 f"`cross` must be 'auto', True or False; got {self.cross!r}. Use 'auto' for cross "
-                f"terms up to {MOST_CROSSED} classes."
+                f"terms up to {MAX_CROSS_CLASSES} classes."
             )
         check_count(self.max_iter, name="max_iter")
         check_positive("strength", self.strength, f"The default is {STRENGTH}.")
@@ -131,7 +131,7 @@ class StructuredScaling(BaseCalibrator):
             n_examples,
             floor,
             base.x,
-            crossed=size <= MOST_CROSSED if self.cross == "auto" else bool(self.cross),
+            cross_terms=size <= MAX_CROSS_CLASSES if self.cross == "auto" else bool(self.cross),
             strength=float(self.strength),
             tol=float(self.tol),
             max_iter=self.max_iter,

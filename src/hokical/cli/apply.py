@@ -126,7 +126,7 @@ def apply(
 def _cut(rows: Logits) -> list[dict[str, Any]]:
     """Rows in parts between which the progress bar steps."""
     step = max(_PART_SIZE // rows.n_columns, 1)
-    return [{"logits": rows.part(slice(i, i + step))} for i in range(0, rows.n_rows, step)]
+    return [{"logits": rows.take(slice(i, i + step))} for i in range(0, rows.n_rows, step)]
 
 
 def _open_maps(path: Path, given: opt.Input, model: hokical.Dense) -> tuple[str | None, Any]:

@@ -137,7 +137,7 @@ def _place_truth(rule: Rule, logits: Logits, labels: IntArray) -> list[AnyArray]
     )
 
     def work(rows: slice) -> tuple[AnyArray, ...]:
-        block, xp = logits.part(rows), logits.xp
+        block, xp = logits.take(rows), logits.xp
         proba, truth = set_probabilities(here, block), logits.from_host(labels[rows])[:, None]
         own = xp.take_along_axis(proba, truth, axis=1)
         above = (proba > own) | ((proba == own) & (columns < truth))

@@ -86,7 +86,7 @@ def _sampled_usable(logits: Logits, draws: Draws) -> bool:
 
 @sampled.survivals.register(_sampled_usable)
 def _survivals(logits: Logits, draws: Draws) -> IntArray:
-    tiles, extremes = _noise_tiles(draws, logits.part(slice(0, 1)).block().dtype)
+    tiles, extremes = _noise_tiles(draws, logits.take(slice(0, 1)).block().dtype)
 
     def work(block: Logits) -> IntArray:
         out = np.empty(block.n_rows, np.int64)

@@ -110,8 +110,8 @@ class ScaledLogits:
             return getattr(self.logits, name)
         raise AttributeError(f"ScaledLogits has no attribute {name!r}")
 
-    def part(self, rows: slice) -> ScaledLogits:
-        return ScaledLogits(self.logits.part(rows), self.scale[rows], self.cap[rows])
+    def take(self, rows: slice) -> ScaledLogits:
+        return ScaledLogits(self.logits.take(rows), self.scale[rows], self.cap[rows])
 
 
 @dataclass(frozen=True, eq=False)
