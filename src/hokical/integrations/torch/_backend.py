@@ -17,6 +17,11 @@ from torch.autograd.forward_ad import unpack_dual
 
 from hokical._core.arrays import Backend, Kind, Namespace
 from hokical._core.special import erfcx
+from hokical.integrations.torch.kernels import (  # noqa: F401  (they register)
+    _chebyshev,
+    _fused,
+    _recomputed,
+)
 from hokical.integrations.torch.kernels._tracing import (
     is_batched,
     is_in_graph,
