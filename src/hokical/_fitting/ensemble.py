@@ -18,9 +18,11 @@ import numpy as np
 from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import by_blocks, per_row
+from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 from hokical._fitting import likelihood
+from hokical._fitting.kernels import margin_products
 from hokical._fitting.likelihood import ExampleSet, Moments, WeightedExamples
 from hokical._fitting.simplex import QuadraticModel
 
@@ -209,6 +211,13 @@ def column_products(logits: Logits, beta: float, plain: Callable[[], Array]) -> 
     first = tuple(-part for part in sums(weighted))
     weighted *= minus_x
     return tuple(zip(zeroth, first, sums(weighted), strict=True))
+
+
+@column_products.register(has_kernels)
+def _compiled_products(logits: Logits, beta: float, plain: Callable[[], Array]) -> FloatArray:
+    out = np.empty((3, 3, logits.n_rows))
+    margin_products(logits.block(), logits.top, beta, likelihood.FAR, out)
+    return out
 
 
 def _plain_sums(logits: Logits) -> tuple[Array, Array]:

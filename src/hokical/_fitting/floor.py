@@ -10,10 +10,12 @@ import numpy as np
 from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
 from hokical._core.blocks import by_blocks
+from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.example_stats import ZEROS_BELOW
-from hokical._fitting.likelihood import WeightedExamples, count_block, typical_spread
+from hokical._fitting.kernels import floor_rows
+from hokical._fitting.likelihood import FAR, WeightedExamples, count_block, typical_spread
 from hokical._fitting.partitions import Block, Partition, State
 from hokical._fitting.solution import Solution, StopReason
 from hokical._fitting.temperature import best_temperature
@@ -80,6 +82,13 @@ def floor_all(logits: Logits, floor: float) -> Logits:
 def floored_values(logits: Logits, floor: float) -> Array:
     """log(p + floor) (n, classes) of a block, for a floor above 0."""
     return add_floor(logits, floor).values
+
+
+@floored_values.register(has_kernels)
+def _compiled_values(logits: Logits, floor: float) -> FloatArray:
+    out = np.empty((logits.n_rows, logits.n_classes))
+    floor_rows(logits.block(), logits.top, floor, FAR, out)
+    return out
 
 
 def choose_base(examples: WeightedExamples) -> tuple[float, Solution[float], WeightedExamples]:

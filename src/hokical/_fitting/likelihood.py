@@ -21,9 +21,11 @@ import numpy as np
 from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import per_row, sum_over_blocks
+from hokical._core.jit import has_kernels
 from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.impossible import find_impossible, report_left_out
+from hokical._fitting.kernels import margin_moments
 from hokical._fitting.partitions import SUMMED_ON_HOST, Block
 
 #: exp(-FAR) is nothing beside 1: where scaled margins may be cut.
@@ -260,6 +262,13 @@ def column_moments(logits: Logits, beta: float) -> Moments:
     zeroth = row_sums(term, xp)
     term *= minus_x
     return zeroth, -row_sums(term, xp), row_dots(term, minus_x, xp)
+
+
+@column_moments.register(has_kernels)
+def _compiled_moments(logits: Logits, beta: float) -> Any:
+    out = np.empty((3, logits.n_rows))
+    margin_moments(logits.block(), logits.top, beta, FAR, out)
+    return tuple(out)
 
 
 def row_sums(table: Array, xp: Namespace) -> Array:

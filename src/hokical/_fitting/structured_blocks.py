@@ -188,3 +188,14 @@ def make_features(logits: Logits, temperature: float, every: bool) -> tuple[Arra
     xp = logits.xp
     z, *shapes = shape_features(logits.margins, logits, temperature)
     return z, xp.stack([xp.reshape(shape, (-1,)) for shape in shapes])
+
+
+@make_features.register(lambda logits, _, every: every and has_kernels(logits))
+def _compiled_features(
+    logits: Logits, temperature: float, _: bool
+) -> tuple[FloatArray, FloatArray]:
+    z = np.empty((logits.n_rows, logits.n_classes))
+    shapes = np.empty((3, *z.shape))
+    step = 1.0 / (3.0 * temperature)
+    kernels.shape_rows(logits.block(), logits.top, logits.labels, step, z, shapes)
+    return z, shapes.reshape(3, -1)
