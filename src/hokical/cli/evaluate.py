@@ -94,7 +94,8 @@ def _show(
         columns += [name, f"{1.0 - some.options.delta:.0%} interval"] if intervals else [name]
     table = new_table(columns)
     for name in some.estimates:
-        title = hokical.metrics.METRICS[name].full_title
+        # In 80 columns there is no room for "all classes".
+        title = hokical.metrics.METRICS[name].full_title.removesuffix(" classes")
         table.add_row(title, *table_cells(summaries, name, intervals))
     guarantees = [
         f"{name}: with {1.0 - found.options.delta:.0%} certainty the true calibration error is "
