@@ -513,3 +513,19 @@ def test_files_with_impossible_examples_are_refused(wrong, tmp_path) -> None:
     cal.save(tmp_path / "cal.json")
     with pytest.raises(CalibratorFileError, match="usable"):
         load(tmp_path / "cal.json")
+
+
+def test_a_limit_with_a_threshold_is_bounded() -> None:
+    """The true classes beyond the limit are the likelier ones here, which is the worst case."""
+    n, goal, rng = 20, 0.9, np.random.default_rng(0)
+    k, failed = examples_to_cover(n, goal), []
+    for _ in range(1000):
+        score = rng.random(n)
+        noted = Conformity(
+            np.zeros(n, np.int64), 1.0 - score, np.zeros(n),
+            np.where(score > 0.6, 1, 9), np.zeros(n),
+        )  # fmt: skip
+        asked = CertifiedSets(SetOptions(goal, max_size=2, allow_empty=True), noted, "held-out", 9)
+        stated = float(asked.guarantee().split("at least ")[1].split()[0])
+        failed.append(np.sort(score)[k - 1] - 0.6 < stated)
+    assert np.mean(failed) < 0.05

@@ -186,6 +186,8 @@ class CertifiedSets:
             return "What sets of this size cover of weighted examples cannot be bounded"
         delta = self.options.delta or 0.05
         hits = int(self.covered().sum())
+        if self.options.coverage is not None:  # the example at the threshold is no trial
+            hits = max(hits - 1, 0)
         low = float(clopper_pearson(hits, self.examples.n, delta=2.0 * min(delta, 0.49))[0])
         return (
             f"With confidence {1.0 - delta:.4g}, sets of at most {self.options.max_size} hold the "
