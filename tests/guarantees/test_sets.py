@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hokical
-from hokical import TopK, make
+from hokical import CalibratorFileError, TopK, load, make
 from hokical._core.logits import as_logits
 from hokical.guarantees import examples_to_cover, fewest_for_coverage, plan_coverage
 from hokical.guarantees._conformity import Conformity
@@ -268,6 +268,8 @@ def test_an_impossible_truth_is_not_forgotten() -> None:
     for kind in ("smallest", "adaptive"):
         assert cal.predict_set(logits, coverage=0.95, kind=kind).members.all()
         assert not cal.predict_set(logits, coverage=0.8, kind=kind).members.all()
+    found = cal.predict_set(logits, coverage=0.95, kind="adaptive")
+    assert "too many of the true classes were impossible" in found.guarantee
 
 
 def test_rare_classes_are_pooled_and_told_of() -> None:
@@ -412,6 +414,11 @@ def test_detect_misses_few_of_a_class() -> None:
     assert found.guarantee.startswith("Of new examples of class 2, at least 0.9 are found")
     with pytest.raises(ValueError, match="`label` must lie in"):
         cal.detect(logits, 4)
+    new, truth = world(200, 4, seed=1000)
+    cal.certify(new[truth != 2], truth[truth != 2])
+    found = cal.detect(logits, 2, recall=0.9)
+    assert found.flagged.all()
+    assert "of 0 held-out ones. Every row is flagged: it takes at least 9" in found.guarantee
 
 
 def test_actions_cost_least() -> None:
@@ -435,6 +442,7 @@ def test_bad_arguments_are_named() -> None:
         ({"coverage": 0.9, "kind": "aps"}, "`kind` must be one of"),
         ({"coverage": 0.9, "by": "label"}, "`by` must be one of"),
         ({"max_size": 0}, "`max_size` must be an integer"),
+        ({"max_size": 2, "by": "class"}, '`max_size` goes with by="all" alone'),
         ({"coverage": 0.9, "penalty": 0.1}, "`penalty` and `random_state` go with"),
     ]:
         with pytest.raises((TypeError, ValueError), match=words):
@@ -466,3 +474,58 @@ def test_the_words_know_what_was_covered() -> None:
     assert asked.thresholds.values[0] == -0.2
     assert asked.covered().tolist() == [True, True, True]
     assert "of 3 held-out ones, the sets hold the true class of 100.0%" in asked.guarantee()
+
+
+def test_certainty_is_of_each_cell() -> None:
+    found = certified(n=600).predict_set(world(5)[0], coverage=0.9, by="class", delta=0.1)
+    assert "with confidence 0.9 for each class:" in found.guarantee
+
+
+def test_parts_are_weighed_together() -> None:
+    logits, labels = world(400, seed=4)
+    first, last = (logits[:200], labels[:200]), (logits[200:], labels[200:])
+    cal = make("temps").fit(*world(200, seed=3))
+    for weights, unit in ((np.full(200, 2.0), 1.0), (np.full(200, 0.5), 1.0)):
+        noted = cal.certify_parts([(*first, weights), last]).held_out_conformity_
+        assert noted.weights.sum() == weights.sum() + 200.0
+        assert noted.unit == unit
+    parts = [(*first, np.full(200, 2.0)), (*last, np.full(200, 0.5))]
+    assert cal.certify_parts(parts).held_out_conformity_.unit == 2.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"labels": np.array([9, 9])}, {"labels": np.array([-1, 0])}, {"rank": np.array([0, 1])},
+        {"above": np.array([np.nan, 0.0])}, {"weights": np.array([-1.0, 1.0])}, {"unit": -100.0},
+        {"group": np.array([0, 3]), "group_names": ("a",)},
+        {"group": np.array([0, 0]), "group_names": (["a"],)},
+    ],
+)  # fmt: skip
+def test_files_with_impossible_examples_are_refused(wrong, tmp_path) -> None:
+    cal = make("temps").fit(*world(200, seed=3))
+    noted = Conformity(
+        np.array([0, 1]), np.array([0.9, 0.5]), np.zeros(2), np.array([1, 1]), np.zeros(2)
+    )
+    for name, value in wrong.items():
+        object.__setattr__(noted, name, value)
+    cal.held_out_conformity_ = noted
+    cal.save(tmp_path / "cal.json")
+    with pytest.raises(CalibratorFileError, match="usable"):
+        load(tmp_path / "cal.json")
+
+
+def test_a_limit_with_a_threshold_is_bounded() -> None:
+    """The true classes beyond the limit are the likelier ones here, which is the worst case."""
+    n, goal, rng = 20, 0.9, np.random.default_rng(0)
+    k, failed = examples_to_cover(n, goal), []
+    for _ in range(1000):
+        score = rng.random(n)
+        noted = Conformity(
+            np.zeros(n, np.int64), 1.0 - score, np.zeros(n),
+            np.where(score > 0.6, 1, 9), np.zeros(n),
+        )  # fmt: skip
+        asked = CertifiedSets(SetOptions(goal, max_size=2, allow_empty=True), noted, "held-out", 9)
+        stated = float(asked.guarantee().split("at least ")[1].split()[0])
+        failed.append(np.sort(score)[k - 1] - 0.6 < stated)
+    assert np.mean(failed) < 0.05

@@ -158,6 +158,11 @@ def test_the_share_of_missed_positions_is_bounded() -> None:
     assert not np.moveaxis(masked.members, 1, -1)[~mask].any()
     one, two = cal.predict_set([logits[:10], logits[10:]], coverage=0.9)
     np.testing.assert_array_equal(np.concatenate([one.members, two.members]), found.members)
+    assert "of 20 held-out items, the sets hold" in found.guarantee
+    with pytest.raises(ValueError, match="no names by row"):
+        found.labels(0)
+    with pytest.raises(ValueError, match="got rows of the fit"):
+        cal.certify(*dense_world(60, 0))
 
 
 def test_item_weights_are_those_of_risk_control() -> None:
@@ -222,6 +227,11 @@ def test_coverage_is_watched_at_any_time() -> None:
     monitor.update_sets(found, (labels + 1) % 6)
     assert monitor.alarm is not None
     assert "less than 0.9 since label" in str(monitor)
+    for wrong in ([np.nan, 1.0], [0.3], [[True]]):
+        with pytest.raises(ValueError, match="`covered` must be 1-D"):
+            monitor.update(wrong)
+    with pytest.raises(ValueError, match="`tolerance` must lie"):
+        CoverageMonitor(0.9, tolerance=np.nan)
 
 
 def test_comparisons_show_sets(tmp_path) -> None:

@@ -30,7 +30,7 @@ from hokical.guarantees import _scores as scores
 from hokical.guarantees import _selective as selective
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._row_sketch import RowSketch
+from hokical.guarantees._row_sketch import RowSketch, row_hashes
 from hokical.guarantees._score_table import (
     NeighbourTable,
     ScoreTable,
@@ -149,13 +149,7 @@ class Calibrator(SetPredictions):
         data = self._check_logits(logits)
         truth = as_labels(labels, data.n_rows, data.n_classes)
         weights = as_weights(sample_weight, data.n_rows)
-        learned = self.fit_rows_ is not None and bool(self.rule_.numbers())
-        if learned and self.fit_rows_.holds_too_many(data):  # type: ignore[union-attr]
-            raise ValueError(
-                "`logits` must be of examples that were not used in `fit`; got rows of the fit. "
-                "They look better than new ones, so what they certify would not hold. Split the "
-                "labelled examples: fit on one part and certify on the other."
-            )
+        self.refuse_rows_of_fit(row_hashes(data))
         forms = _serving_forms(data)
         odds = [
             scores.confidence_log_odds(self._output_on_host("confidence", form)) for form in forms
@@ -165,12 +159,23 @@ class Calibrator(SetPredictions):
         counted = can_be_counts(weights)
         self.held_out_scores_ = ScoreTable.from_examples(level, wrong, weights) if counted else None
         found = Conformity.from_rows(self.rule_, forms, truth)
-        if weights is not None:
-            found = replace(found, weights=weights, unit=1.0 if counted else float(weights.max()))
         if groups is not None:
             found = found.with_groups(as_groups(groups, data.n_rows))
-        self.held_out_conformity_ = found if weights is None else found.take(weights > 0.0)
+        if weights is not None:
+            counts, unit = weights[weights > 0.0], 1.0 if counted else float(weights.max())
+            found = replace(found.take(weights > 0.0), weights=counts, unit=unit)
+        self.held_out_conformity_ = found
         return self
+
+    def refuse_rows_of_fit(self, hashes: FloatArray) -> None:
+        """Raise if rows with these `row_hashes` are those of the fit, which learned from them."""
+        learned = self.fit_rows_ is not None and bool(self.rule_.numbers())
+        if learned and self.fit_rows_.holds_too_many(hashes):  # type: ignore[union-attr]
+            raise ValueError(
+                "`logits` must be of examples that were not used in `fit`; got rows of the fit. "
+                "They look better than new ones, so what they certify would not hold. Split the "
+                "labelled examples: fit on one part and certify on the other."
+            )
 
     def certify_parts(self, parts: Iterable[tuple[Any, ...]]) -> Self:
         """`certify` with examples that come in parts: (logits, labels) or with weights."""

@@ -117,6 +117,10 @@ def _read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     n_classes, of_rule = document["n_classes"], document["rule"].n_classes
     if not 2 <= n_classes < _MOST_CLASSES:
         raise CalibratorFileError(f"{path} must be for at least 2 classes; got {n_classes}.")
+    for name in ("fit_conformity", "held_out_conformity"):
+        noted = document[name]
+        if noted is not None and (not noted.n or noted.labels.max() >= n_classes):
+            raise CalibratorFileError(f"{path} has no usable `{name}` for {n_classes} classes.")
     if of_rule not in (None, n_classes):
         raise CalibratorFileError(f"{path} is for {n_classes} classes, and its rule for {of_rule}.")
     return document

@@ -53,14 +53,15 @@ class SetPredictions:
             With probability 1 - delta over those examples the coverage is reached.
         by : {"all", "class", "group"}
             Whom it is promised to: all together, each true class, or each of the `groups` (n,)
-            that `certify` knows. Those with too few examples share a threshold.
+            that `certify` knows; with `delta`, to each with that certainty, not to all at once.
+            Those with too few examples share a threshold.
         kind : {"smallest", "adaptive"}
             Every class above a probability, the smallest sets on average; or the likeliest classes
             until their probabilities sum to a threshold (APS), larger where rows are difficult.
             There, `penalty` for every rank beyond `free_ranks` keeps sets small (RAPS), and
-            `random_state` makes coverage exact by a draw for each row.
+            `random_state` makes coverage exact by a draw for each row, with `allow_empty`.
         max_size : int, optional
-            At most so many classes; `guarantee` says what coverage they reach.
+            At most so many classes; `guarantee` says what coverage they reach. Not with `by`.
         allow_empty : bool
             Without it the likeliest class is in every set, which only adds coverage.
 
@@ -92,8 +93,8 @@ class SetPredictions:
         )
 
     def describe_sets(self, promise: str, **options: Any) -> str:
-        """What sets rest on, in words, after a promise about other things than rows."""
-        return self._certified_sets(SetOptions(**options)).guarantee(promise)
+        """What sets rest on, in words, after a promise about items of many rows."""
+        return self._certified_sets(SetOptions(**options)).guarantee(promise, "items")
 
     def with_sets(self, **options: Any) -> Self:
         """A copy that also answers with sets, for what takes a calibrator.
@@ -142,7 +143,8 @@ class SetPredictions:
         asked = self._certified_sets(options, only=int(label))
         members = self._with_rule(asked.rule(self.rule_)).output("members", logits)
         words = f"Of new examples of class {label}, at least {recall:.4g} are found"
-        return Detections(members[..., label], asked.least_and_most(), asked.guarantee(words))
+        sentence = asked.guarantee(words, full="Every row is flagged")
+        return Detections(members[..., label], asked.least_and_most(), sentence)
 
     def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:
         """Thresholds by the best examples there are, or by those of one class."""

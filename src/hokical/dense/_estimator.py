@@ -180,7 +180,9 @@ class Dense(Estimator):
         options = self._options(_PER_ITEM)
         items = list(batches.item_batches(logits, labels, mask, None, options))
         if items:
-            certified.held_out_conformity_ = note_positions(certified.rule_, items)
+            noted, hashes = note_positions(certified.rule_, items)
+            certified.refuse_rows_of_fit(hashes)
+            certified.held_out_conformity_ = noted
         self.calibrator_ = certified
         return self
 
@@ -191,14 +193,16 @@ class Dense(Estimator):
         coverage: float = 0.9,
         kind: Kind = "smallest",
         mask: Any = None,
-        **options: Any,
+        penalty: float = 0.0,
+        free_ranks: int = 0,
+        allow_empty: bool = False,
     ) -> Any:
         """The classes that each position may have; `members` has the shape of the logits.
 
         Of a new item at most a share 1 - coverage of the positions misses its true class, on
         average over items (conformal risk control): so often, too, is a position covered that is
-        drawn at random from one. Positions where the mask is False have empty sets. `options` are
-        `penalty`, `free_ranks` and `allow_empty` of `Calibrator.predict_set`. Of batches it is an
+        drawn at random from one. Positions where the mask is False have empty sets. `penalty`,
+        `free_ranks` and `allow_empty` are as in `Calibrator.predict_set`. Of batches it is an
         iterator of `PredictionSets`.
         """
         calibrator = self.fitted_calibrator()
@@ -207,7 +211,8 @@ class Dense(Estimator):
                 "`predict_set` has no items to go by. Call `certify(logits, labels)` first, with "
                 "items that nothing was fitted on."
             )
-        asked = {"coverage": coverage, "kind": kind, **options}
+        asked: dict[str, Any] = {"coverage": coverage, "kind": kind, "penalty": penalty}
+        asked |= {"free_ranks": free_ranks, "allow_empty": allow_empty}
         promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
         words = (
             f"Of a new item, at least {coverage:.4g} of the positions have their true class in the "

@@ -23,6 +23,7 @@ from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.dense._positions import DenseBatch
 from hokical.guarantees._conformity import Conformity
+from hokical.guarantees._row_sketch import row_hashes
 from hokical.metrics._binned_sums import debiased_error, gap_norm
 from hokical.metrics._by_class import ClassTable, gap_p_values, holm
 from hokical.metrics._examples import Examples
@@ -118,14 +119,15 @@ def _resample(sums: FloatArray, n_resamples: int, seed: int) -> dict[str, FloatA
     }
 
 
-def note_positions(rule: Rule, batches: Iterable[DenseBatch]) -> Conformity:
+def note_positions(rule: Rule, batches: Iterable[DenseBatch]) -> tuple[Conformity, FloatArray]:
     """What is said of the true classes of positions, those of an item together one example.
 
     Then the weighted share of missed positions is the mean share over items, and a threshold for
-    it, with room for one item more, is that of conformal risk control.
+    it, with room for one item more, is that of conformal risk control. Also the rows' hashes (n,).
     """
     parts: list[Conformity] = []
     items: list[IntArray] = []
+    hashes: list[FloatArray] = []
     for batch in batches:
         for index, keep in batch.slabs():
             chunk = batch.chunk(index, keep)
@@ -135,8 +137,9 @@ def note_positions(rule: Rule, batches: Iterable[DenseBatch]) -> Conformity:
             there = np.nonzero(np.ones(shape, np.bool_) if keep is None else keep)[0]
             items.append(there + index[0].start + batch.first_item)
             rows = as_logits(chunk.logits)
+            hashes.append(row_hashes(rows))
             truth = as_labels(chunk.labels, rows.n_rows, rows.n_classes)
             parts.append(Conformity.from_rows(rule, [rows], truth))
     item = np.concatenate(items)
     found = reduce(operator.add, parts)
-    return replace(found, weights=1.0 / np.bincount(item)[item])
+    return replace(found, weights=1.0 / np.bincount(item)[item]), np.concatenate(hashes)

@@ -14,6 +14,7 @@ from hokical._core.parallel import map_slices
 from hokical._core.storage import pack_array, storable
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.guarantees._row_sketch import row_hashes
+from hokical.guarantees._score_table import can_be_counts
 from hokical.rules._base import Rule
 from hokical.rules._sets import Kind, set_probabilities
 
@@ -45,6 +46,19 @@ class Conformity:
             raise ValueError("`conformity` must hold arrays of one length.")
         if not ((self.proba >= 0.0) & (self.proba <= 1.0)).all():
             raise ValueError("`conformity` must hold probabilities.")
+        if any(a.dtype.kind != "i" for a in (self.labels, self.rank)) or (self.rank < 1).any():
+            raise ValueError("`conformity` must hold labels, and ranks from 1 up.")
+        if not ((self.above >= 0.0) & (self.above < np.inf)).all() or (self.labels < 0).any():
+            raise ValueError("`conformity` must hold sums of probabilities, and labels from 0 up.")
+        weights = np.append(self.counts, self.unit)
+        if not ((weights > 0.0) & np.isfinite(weights)).all():
+            raise ValueError("`conformity` must hold weights above 0.")
+        if self.group is not None and not (
+            self.group.dtype.kind == "i"
+            and ((self.group >= 0) & (self.group < len(self.group_names))).all()
+            and not any(isinstance(name, list | dict | tuple) for name in self.group_names)
+        ):
+            raise ValueError("`conformity` must hold groups, and a name for each.")
 
     @classmethod
     def from_rows(cls, rule: Rule, forms: Sequence[Logits], labels: IntArray) -> Self:
@@ -87,9 +101,16 @@ class Conformity:
 
     def __add__(self, other: Self) -> Self:
         """Both lots of examples, without their groups."""
-        pairs = zip(self._arrays().items(), other._arrays().values(), strict=True)
-        joined: dict[str, Any] = {name: np.concatenate([a, b]) for (name, a), b in pairs}
-        return type(self)(**(joined | {"group": None}), unit=max(self.unit, other.unit))
+        names = ("labels", "proba", "above", "rank", "draw")
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names
+        }
+        unit = max(self.unit, other.unit)
+        if self.weights is not None or other.weights is not None:
+            joined["weights"] = weights = np.concatenate([self.counts, other.counts])
+            if not can_be_counts(weights):  # then no weight is a count, and a new one may be any
+                unit = max(unit, float(weights.max()))
+        return type(self)(**joined, unit=unit)
 
     def _arrays(self) -> dict[str, AnyArray]:
         known = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -83,13 +83,12 @@ class RowSketch:
     def from_stored(cls, stored: dict[str, FloatArray]) -> Self:
         return cls(stored["hashes"], stored["counts"])  # type: ignore[arg-type]
 
-    def holds_too_many(self, logits: Logits) -> bool:
-        """Whether more of the rows are among those of the fit than fresh ones would be.
+    def holds_too_many(self, hashes: FloatArray) -> bool:
+        """Whether more of the rows with these `row_hashes` are of the fit than of fresh ones.
 
         Rows of few distinct values come again by themselves: as often as a row of the fit has a
         twin (Good and Turing). Beyond that, 5 % and four standard errors are let pass.
         """
-        hashes = row_hashes(logits)
         if self.hashes.size == _KEPT:  # beyond the last one nothing is known
             hashes = hashes[hashes <= self.hashes[-1]]
         if not hashes.size or not self.hashes.size:

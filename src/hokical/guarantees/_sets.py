@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
-from hokical._core.arrays import Array
+from hokical._core.arrays import Array, to_host
 from hokical._core.bins import check_count
 from hokical._core.labels import as_groups
 from hokical._core.types import BoolArray, FloatArray, IntArray
@@ -51,6 +51,11 @@ class SetOptions:
                 )
         if self.max_size is not None:
             check_count(self.max_size, name="max_size")
+            if self.by != "all":  # many thresholds fit their own examples too well for a bound
+                raise ValueError(
+                    f'`max_size` goes with by="all" alone; got by={self.by!r}. What sets of '
+                    "limited size reach is stated for all examples together."
+                )
         check_count(self.free_ranks, name="free_ranks", least=0)
         if self.random_state is not None:
             check_count(self.random_state, name="random_state", least=0)
@@ -139,14 +144,25 @@ class CertifiedSets:
         values = self.thresholds.values
         return np.abs(np.minimum(values, 0.0)) if self.options.kind == "smallest" else values
 
-    def guarantee(self, promise: str | None = None) -> str:
-        """The promise in words, or with others than those for sets."""
+    def guarantee(
+        self,
+        promise: str | None = None,
+        what: str = "examples",
+        full: str = "Every class is in every set",
+    ) -> str:
+        """The promise in words, or with others than those for sets.
+
+        `what` is counted, and what is said if too few are known is `full`.
+        """
         asked, known = self.options, self.examples
         own = self.certified_on == "fit"
-        place = "examples of the fit, by the classifier's own scores" if own else "held-out ones"
-        weights = known.counts
-        share = float(np.average(self.covered(), weights=weights))
-        behind = f"of {known.n:,} {place}, the sets hold the true class of {share:.1%}"
+        held_out = "held-out ones" if what == "examples" else f"held-out {what}"
+        place = "examples of the fit, by the classifier's own scores" if own else held_out
+        n = known.n if what == "examples" else round(float(known.counts.sum()))
+        behind = f"of {n:,} {place}"
+        if known.n:
+            share = float(np.average(self.covered(), weights=known.counts))
+            behind += f", the sets hold the true class of {share:.1%}"
         if asked.max_size is not None:
             return f"{self._reached()}: {behind}."
         assert asked.coverage is not None
@@ -160,8 +176,9 @@ class CertifiedSets:
         )
         sure = "on average over such examples"
         if asked.delta is not None:
-            sure = f"with confidence {1.0 - asked.delta:.4g}"
-        return f"{promise}, {sure}: {behind}.{self._about_few()}"
+            each = "" if asked.by == "all" else f" for each {asked.by}"
+            sure = f"with confidence {1.0 - asked.delta:.4g}{each}"
+        return f"{promise}, {sure}: {behind}.{self._about_few(what, full)}"
 
     def _reached(self) -> str:
         """What sets of a limited size reach, as a lower bound."""
@@ -169,19 +186,23 @@ class CertifiedSets:
             return "What sets of this size cover of weighted examples cannot be bounded"
         delta = self.options.delta or 0.05
         hits = int(self.covered().sum())
+        if self.options.coverage is not None:  # the example at the threshold is no trial
+            hits = max(hits - 1, 0)
         low = float(clopper_pearson(hits, self.examples.n, delta=2.0 * min(delta, 0.49))[0])
         return (
             f"With confidence {1.0 - delta:.4g}, sets of at most {self.options.max_size} hold the "
             f"true class of at least {low:.4g} of new examples of the same kind"
         )
 
-    def _about_few(self) -> str:
+    def _about_few(self, what: str, full_sets: str) -> str:
         """A remark where examples are too few."""
-        found, needed = self.thresholds, f"{self.thresholds.fewest:,} examples"
+        found, needed = self.thresholds, f"{self.thresholds.fewest:,} {what}"
         if self.options.by == "all":
             if np.isfinite(found.values[0]):
                 return ""
-            return f" Every class is in every set: it takes at least {needed} for less."
+            if self.examples.counts.sum() >= found.fewest * self.examples.unit:
+                return f" {full_sets}: too many of the true classes were impossible."
+            return f" {full_sets}: it takes at least {needed} for less."
         n_cells = found.values.size - (self.options.by == "group")
         n_pooled = int(found.pooled[:n_cells].sum())
         if not n_pooled:
@@ -190,6 +211,8 @@ class CertifiedSets:
         full = np.isinf(found.values[found.pooled]).all()
         how = "are always in the set" if self.options.by == "class" else "get all classes"
         end = how if full else "share a threshold, and the promise is about all of them together"
+        if not full and self.options.delta is not None:
+            end += ", on average"
         return f" {n_pooled} of {n_cells} {kinds} have less than {needed}; they {end}."
 
 
@@ -227,7 +250,11 @@ class PredictionSets:
 
         "or another" at the end stands for classes that a `TopK` hides.
         """
-        inside = np.flatnonzero(np.asarray(self.members[row]))
+        if len(self.members.shape) != 2:
+            raise ValueError(
+                "sets of positions have no names by row; `members` has an axis for the classes."
+            )
+        inside = np.flatnonzero(to_host(self.members[row]))
         if self.seen is not None:
             inside = inside[np.isin(inside, self.seen[row])]
         found = [k if self.classes is None else self.classes[k] for k in inside.tolist()]
@@ -242,5 +269,6 @@ class PredictionSets:
         return replace(self, members=change(self.members), sizes=change(self.sizes))
 
     def __str__(self) -> str:
-        mean = float(self.sizes.sum()) / max(1, int(np.prod(self.sizes.shape)))
-        return f"{len(self.sizes):,} sets of {mean:.2f} classes on average. {self.guarantee}"
+        n_sets = int(np.prod(self.sizes.shape))
+        mean = float(self.sizes.sum()) / max(1, n_sets)
+        return f"{n_sets:,} sets of {mean:.2f} classes on average. {self.guarantee}"

@@ -43,13 +43,18 @@ class CoverageMonitor:
     def __post_init__(self) -> None:
         check_chance("coverage", self.coverage)
         check_chance("delta", self.delta)
+        if not 0.0 <= self.tolerance < 1.0:
+            raise ValueError(f"`tolerance` must lie in [0, 1); got {self.tolerance!r}.")
         if self.evidence is None:  # that sets hold the class too often is no alarm
             allowed = np.array([[self.tolerance], [1.0]])
             self.evidence = Evidence.start(allowed, self.delta)
 
     def update(self, covered: Any) -> Self:
         """Add whether sets held the true class, (n,) bool, in the order in which it was learned."""
-        hits = np.atleast_1d(to_host(covered)).astype(np.bool_)
+        given = np.atleast_1d(to_host(covered))
+        if given.ndim != 1 or not np.isin(given, (0, 1)).all():
+            raise ValueError("`covered` must be 1-D with True or False for each set.")
+        hits = given.astype(np.bool_)
         assert self.evidence is not None
         if hits.size:
             said, none = np.full(hits.size, self.coverage), np.full(hits.size, -1)
