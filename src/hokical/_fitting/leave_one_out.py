@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hokical._core.arrays import Array
+from hokical._core.arrays import Array, Namespace
 from hokical._core.parallel import cut_rows
 from hokical._core.types import FloatArray
 from hokical._fitting.likelihood import row_dots
@@ -80,38 +80,47 @@ def _by_class(problem: StructuredProblem, point: LinearPoint) -> _Change:
 
 
 def _by_hessian(problem: StructuredProblem, point: LinearPoint) -> _Change:
-    """With all of H, on the host; there are cross terms."""
+    """With all of H; there are cross terms."""
     size = problem.examples.n_classes
     inverse = np.linalg.inv(problem.hessian(point))
     left, right = np.triu_indices(size + 1)
     pairs = inverse[3:, 3:].reshape(size, size + 1, size, size + 1)
     pairs = pairs[:, left, :, right] + pairs[:, right, :, left]
     pairs[left == right] *= 0.5
-    border = inverse[:3, 3:].reshape(3 * size, size + 1)
+    border = np.ascontiguousarray(inverse[:3, 3:].reshape(3 * size, size + 1).T)
+    tables = (
+        left,
+        right,
+        pairs.reshape(left.size, -1),
+        border,
+        0.5 * inverse[:3, :3],
+        np.eye(size),
+    )
 
-    def spread(inputs: FloatArray, shapes: FloatArray) -> FloatArray:
+    def spread(inputs: Array, shapes: Array, here: list[Array], xp: Namespace) -> Array:
         """S (rows, classes, classes) of inputs (rows, classes + 1), shapes (rows, classes, 3)."""
-        squares = inputs[:, left] * inputs[:, right]
-        found = (squares @ pairs.reshape(left.size, -1)).reshape(-1, size, size)
-        tilt = (inputs @ border.T).reshape(-1, 3, size)
-        tilt += 0.5 * inverse[:3, :3] @ np.swapaxes(shapes, 1, 2)
+        squares = xp.take(inputs, here[0], axis=1) * xp.take(inputs, here[1], axis=1)
+        found = xp.reshape(squares @ here[2], (-1, size, size))
+        tilt = xp.reshape(inputs @ here[3], (-1, 3, size)) + here[4] @ xp.matrix_transpose(shapes)
         shaped = shapes @ tilt
-        return np.asarray(found + shaped + np.swapaxes(shaped, 1, 2))
+        return found + shaped + xp.matrix_transpose(shaped)
 
     def change(block: StructuredBlock, proba: Array, weights: Array) -> Array:
-        given = (block.inputs, block.shapes, proba, weights, block.labels)
-        inputs, shapes, p, w, labels = (block.backend.to_host(array) for array in given)
-        shapes = np.moveaxis(shapes.reshape(3, -1, size), 0, 2)
-        residual = p.copy()
-        residual[np.arange(labels.size), labels] -= 1.0
-        found = np.zeros_like(p)
-        moved = np.flatnonzero(residual[np.arange(labels.size), labels] < -_SURE)
+        xp = block.xp
+        here = [block.backend.from_host(table, block.inputs) for table in tables]
+        shapes = xp.permute_dims(xp.reshape(block.shapes, (3, -1, size)), (1, 2, 0))
+        residual = block.replace_true(proba, proba - 1.0)
+        moved = np.flatnonzero(block.backend.to_host(xp.min(residual, axis=1)) < -_SURE)
+        parts = [xp.zeros_like(proba[:1, :])]
         for part in cut_rows(moved.size, max(1, _HELD_SIZE // (size * size))):
-            rows = moved[part]
-            own = spread(inputs[rows], shapes[rows]) * w[rows, :, None]
-            mean = p[rows, None, :] @ own
-            lever = np.eye(size) - p[rows, :, None] * (own - mean)
-            found[rows] = (own @ np.linalg.solve(lever, residual[rows, :, None]))[:, :, 0]
-        return block.backend.from_host(found, block.inputs)
+            rows = block.backend.from_host(moved[part], block.inputs)
+            given = (block.inputs, shapes, proba, weights, residual)
+            x, shape, p, w, r = (xp.take(array, rows, axis=0) for array in given)
+            own = spread(x, shape, here, xp) * w[:, :, None]
+            lever = here[5] - p[:, :, None] * (own - p[:, None, :] @ own)
+            parts.append((own @ xp.linalg.solve(lever, r[:, :, None]))[:, :, 0])
+        place = np.zeros(proba.shape[0], np.int64)
+        place[moved] = np.arange(1, moved.size + 1)
+        return xp.take(xp.concat(parts, axis=0), block.backend.from_host(place, proba), axis=0)
 
     return change
