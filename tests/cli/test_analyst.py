@@ -187,7 +187,7 @@ def test_the_shell_completes_methods() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("isotonic", "irm or irova_ts"), ("tempz", "temps"), ("dirichlet", "dir_")]
+    ("name", "hint"), [("isotonic", "irm or irova_ts"), ("tempz", "temps"), ("odirr", "ms_odir")]
 )
 def test_unknown_methods_are_answered_with_a_question(tmp_path: Path, name: str, hint: str) -> None:
     val = write(tmp_path / "val.csv", 1)

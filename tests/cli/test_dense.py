@@ -232,7 +232,7 @@ def test_bad_logits_are_not_blamed_on_the_risk(tmp_path: Path, calibrator: Path)
     said = one_line(hokical_command(*words, 0.3))
     assert "at position (0, 3, 4)" in said
     assert "--risk" not in said
-    assert "--risk / --delta" in one_line(hokical_command(*words, 1.5))
+    assert "--risk / --coverage / --delta" in one_line(hokical_command(*words, 1.5))
 
 
 def test_a_zarr_store_is_one_file(tmp_path: Path, calibrator: Path) -> None:

@@ -86,13 +86,13 @@ def sum_over_blocks(
     """Sum `work(rows, block)`, arrays of one shape, over all blocks in order.
 
     Block sums are added at the end, in order, so the number of threads changes nothing. `part`
-    makes the block of some rows; by default `logits.part` does.
+    makes the block of some rows; by default `logits.take` does.
     """
     size = logits.n_columns
     step = logits.n_rows if logits.is_traced else rows_per_block(size, _block_size(logits))
     if logits.n_rows <= step:
         return np.asarray(to_host(work(slice(0, logits.n_rows), logits)))
-    make = part or logits.part
+    make = part or logits.take
     parts = map_slices(
         lambda rows: work(rows, make(rows)), logits.n_rows, step, threads=logits.is_numpy
     )
