@@ -19,7 +19,7 @@ COSTS = ((5000, 10, 7, 15, 6), (5000, 100, 3, 15, 6), (25_000, 1000, 1, 8, 4))
 METHODS = ("temps", "profile", "structured", "auto")
 
 
-def tell_cost() -> None:
+def main() -> None:
     for n, n_classes, rounds, most_fits, most_answers in COSTS:
         logits, labels = large_logits(n, n_classes)
         fitted = {name: make(name).fit(logits, labels) for name in METHODS}  # compiles, too
@@ -37,4 +37,4 @@ def tell_cost() -> None:
 
 
 if __name__ == "__main__":
-    tell_cost()
+    main()

@@ -46,7 +46,7 @@ def main() -> None:
 
 def current_version() -> str:
     """The version that is built, without importing what it is built from."""
-    text = (ROOT / "src" / "hokical" / "core" / "version.py").read_text(encoding="utf-8")
+    text = (ROOT / "src" / "hokical" / "_core" / "version.py").read_text(encoding="utf-8")
     found = re.search(r'"(\d+\.\d+\.\d+[^"]*)"', text)
     if found is None:
         raise ValueError(f"src/hokical/_core/version.py must hold a version; got {text!r}.")
