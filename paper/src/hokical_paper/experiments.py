@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical import Gaussian, Hoki, TopK, Uniform, make, select_noise
+from hokical.calibrators import make_seeded
 from hokical.metrics import ece, summary
 from hokical.plots import reliability
 from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
@@ -83,9 +84,7 @@ class _PairAnswers:
 
 def _fit_registered(method: str, data: PairData) -> _PairAnswers:
     """A method of hokical's registry, with default settings."""
-    calibrator = make(method)
-    if hasattr(calibrator, "random_state"):
-        calibrator.set_params(random_state=SEED)
+    calibrator = make_seeded(method, SEED)
     fitted, seconds, notes = _time_fit(calibrator, data)
     correct = fitted.predict(data.test_logits) == data.test_labels
     confidence = fitted.predict_confidence(data.test_logits)

@@ -43,7 +43,8 @@ def make(name: str, **parameters: Any) -> BaseCalibrator:
 def make_seeded(name: str, seed: int, **parameters: Any) -> BaseCalibrator:
     """`make`, with the seed as `random_state` if the method has one."""
     calibrator = make(name, **parameters)
-    if make(name).get_params(deep=False).get("random_state") is not None:  # None: without effect
+    seeded = "random_state" in calibrator.get_params(deep=False)
+    if seeded and calibrator.name != "auto":  # whose seed has no effect any more
         calibrator.set_params(random_state=seed)
     return calibrator
 

@@ -250,7 +250,7 @@ def full_squares(data: Predictions) -> FloatArray:
     """Sum over classes of (proba - 1{label})^2 per example, (n,)."""
     out = np.empty(data.n_rows)
     for rows in row_slices(data.n_rows, data.n_classes):
-        block = data.proba[rows].astype(np.float64)
+        block = data.proba[rows].astype(np.float64, order="C")  # which decides the order of sums
         block[np.arange(block.shape[0]), data.labels[rows]] -= 1.0
         out[rows] = np.einsum("ij,ij->i", block, block)
     return out

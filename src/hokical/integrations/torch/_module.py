@@ -114,7 +114,7 @@ class CalibratorModule(nn.Module):
             if isinstance(state_dict.get(prefix + name), Tensor)
         }
         try:
-            frame = self._spec_with(given)
+            spec = self._spec_with(given)
         except ValueError as error:
             errors.append(str(error))
             return
@@ -124,7 +124,7 @@ class CalibratorModule(nn.Module):
         own = {prefix + name: value for name, value in given.items()}
         super()._load_from_state_dict({**state_dict, **own}, prefix, *args, **options)
         if given:  # and not the network's numbers alone
-            self.fitted, self._spec = None, frame
+            self.fitted, self._spec = None, spec
 
     def _spec_with(self, given: dict[str, Tensor]) -> RuleSpec:
         """The same with other numbers; ValueError if these cannot be this module's."""

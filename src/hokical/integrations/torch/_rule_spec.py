@@ -32,7 +32,7 @@ class RuleSpec:
     """A rule for so many classes. Graphs take it for a constant, so it is never changed.
 
     >>> from hokical.rules._softmax import TemperatureRule
-    >>> Frame(TemperatureRule(2.0), 5)
+    >>> RuleSpec(TemperatureRule(2.0), 5)
     temps, 5 classes
     """
 
@@ -52,7 +52,7 @@ class RuleSpec:
         return self._kind
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What the buffers hold, by their names; `kind` is this frame's text."""
+        """What the buffers hold, by their names; `kind` is the text of this spec."""
         held = self.rule.numbers() | self.rule.indices()
         kind = np.frombuffer(self._kind.encode(), np.uint8)
         return {"kind": kind} | {_legal(name): np.asarray(value) for name, value in held.items()}
@@ -100,17 +100,17 @@ def _structure(record: Any, prefix: str = "") -> Iterator[str]:
 
 
 def answers(
-    frame: RuleSpec, wanted: Sequence[Wanted], numbers: Sequence[Tensor], logits: Tensor
+    spec: RuleSpec, wanted: Sequence[Wanted], numbers: Sequence[Tensor], logits: Tensor
 ) -> tuple[Tensor, ...]:
     """Each answer that is wanted, with the leading shape of the logits (..., classes).
 
     Floats are float32, and float64 where the logits are; NaN for rows that are no logits. `numbers`
     are those of the rule, and the edges of the support.
     """
-    host = _as_host(frame, logits, numbers)
-    data, given = host if host is not None else (_as_logits(frame, logits), [*numbers])
+    host = _as_host(spec, logits, numbers)
+    data, given = host if host is not None else (_as_logits(spec, logits), [*numbers])
     edges = given.pop()
-    rule = frame.rule.with_numbers(dict(zip(frame.numbers, given, strict=True)))
+    rule = spec.rule.with_numbers(dict(zip(spec.numbers, given, strict=True)))
     narrow = logits.is_floating_point() and logits.dtype != torch.float64
 
     def one(what: Wanted, block: Logits) -> Array:
@@ -124,7 +124,7 @@ def answers(
         return tuple(one(what, block) for what in wanted)
 
     # Rules have blocks of their own; but all probabilities in float64 would be too many.
-    per_row = 1 if OF_CLASSES.isdisjoint(wanted) else frame.n_classes
+    per_row = 1 if OF_CLASSES.isdisjoint(wanted) else spec.n_classes
     parts = by_blocks(work, data, per_row)
     if host is not None:
         parts = [BACKEND.from_host(part, logits) for part in parts]
@@ -136,7 +136,7 @@ def answers(
 
 
 def _as_host(
-    frame: RuleSpec, logits: Tensor, numbers: Sequence[Tensor]
+    spec: RuleSpec, logits: Tensor, numbers: Sequence[Tensor]
 ) -> tuple[Logits, list[Any]] | None:
     """Logits and numbers for NumPy, whose kernels are the fastest; None if torch must do it.
 
@@ -153,7 +153,7 @@ def _as_host(
     rows = BACKEND.host_view(logits)
     if rows is None:
         return None
-    rows = rows.reshape(-1, frame.n_classes)
+    rows = rows.reshape(-1, spec.n_classes)
     rows = rows if logits.is_floating_point() else rows.astype(np.float64)
     top = np.max(rows, axis=1).astype(np.float64)
     if not np.isfinite(top).all():
@@ -184,22 +184,22 @@ def __getattr__(name: str) -> Answers:
     return found
 
 
-def _as_logits(frame: RuleSpec, logits: Tensor) -> Logits:
+def _as_logits(spec: RuleSpec, logits: Tensor) -> Logits:
     """Rows (n, classes) of which the shape alone is known."""
-    values = logits.reshape(-1, frame.n_classes)
+    values = logits.reshape(-1, spec.n_classes)
     wide = values if values.is_floating_point() else values.double()
     return Logits(wide, wide.amax(dim=1).double(), BACKEND)
 
 
-def check_shape(frame: RuleSpec, logits: Any) -> None:
+def check_shape(spec: RuleSpec, logits: Any) -> None:
     """Raise where a tensor of another shape is wanted."""
     if not isinstance(logits, Tensor):
         raise TypeError(
             f"`logits` must be a tensor; got {type(logits).__name__}. The calibrator itself takes "
             "arrays."
         )
-    if logits.ndim < 1 or logits.shape[-1] != frame.n_classes:
+    if logits.ndim < 1 or logits.shape[-1] != spec.n_classes:
         raise ValueError(
-            f"`logits` must have {frame.n_classes} classes, along the last axis; got shape "
+            f"`logits` must have {spec.n_classes} classes, along the last axis; got shape "
             f"{tuple(logits.shape)}. Move the axis there with `.movedim(1, -1)`."
         )
