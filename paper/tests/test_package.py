@@ -26,11 +26,12 @@ def imported_names(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_nothing_private_of_hokical_is_imported() -> None:
+def test_no_private_name_of_hokical_is_imported() -> None:
+    """Its modules may be: the two distributions are released together."""
     for path in SOURCES:
         for name in imported_names(path):
             ours = name.partition(".")[0] == "hokical"
-            assert not ours or "._" not in name, f"{path} imports {name}"
+            assert not ours or not name.rpartition(".")[2].startswith("_"), f"{path}: {name}"
 
 
 def test_hokical_does_not_import_the_paper() -> None:

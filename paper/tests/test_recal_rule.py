@@ -100,7 +100,7 @@ def test_answers_are_probabilities_of_rows_by_themselves(seed: int, n_classes: i
     np.testing.assert_array_equal(labels, rows.argmax(axis=1))
     np.testing.assert_array_equal(proba.argmax(axis=1), labels)
     for i in (0, 3, 9, 69):
-        for part in (logits.take(np.array([i])), logits.part(slice(i, i + 1))):
+        for part in (logits.take(np.array([i])), logits.take(slice(i, i + 1))):
             for one, batch in zip(answers(rule, part), whole, strict=True):
                 np.testing.assert_array_equal(one[0], batch[i])
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 
 from hokical.calibrators import Calibrator, make
+from hokical.calibrators._calibrator import STORED
 from hokical.calibrators._fitted import FittedCalibrator
 from hokical.rules import Rule
 from hokical.stability._noise import Gaussian, Gumbel, Uniform
@@ -57,10 +58,8 @@ def fitted(method: str, n_classes: int) -> Calibrator:
 
 def from_rule(rule: Rule, n_classes: int) -> Calibrator:
     """A calibrator that answers by a rule."""
-    document = {"method": rule.name, "rule": rule, "n_classes": n_classes}
-    return FittedCalibrator(
-        document | dict.fromkeys(("fit_scores", "held_out_scores", "neighbours", "support"))
-    )
+    known = {"method": rule.name, "rule": rule, "n_classes": n_classes}
+    return FittedCalibrator(dict.fromkeys(STORED) | known)
 
 
 def run(model: Any, **feed: Any) -> dict[str, np.ndarray]:
