@@ -207,7 +207,7 @@ def test_a_risk_needs_a_certified_calibrator(tmp_path: Path, calibrator: Path) -
     path = save(tmp_path / "maps.npz", logits=maps(1)["logits"], mask=mask)
     out = tmp_path / "out.npz"
     words = ("apply", calibrator, path, "-o", out, *AXIS, "--risk", 0.3, "--json")
-    assert "Dense.load(FILE" in one_line(hokical_command(*words))
+    assert "hokical certify CALIBRATOR FILE" in one_line(hokical_command(*words))
     assert not out.exists()
     model = Dense.load(calibrator, class_axis=1, ignore_label=255).certify(**maps(2, n=300))
     model.save(calibrator)

@@ -52,6 +52,100 @@ def test_apply_writes_the_names(files: Path) -> None:
     assert "--coverage" in wrong
 
 
+def test_certify_and_what_apply_then_promises(files: Path) -> None:
+    cal, more = files / "cal.json", files / "more.csv"
+    logits, labels = world(600, 3, seed=3)
+    names = np.array(["cat", "dog", "bird"])
+    with more.open("w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["id", "region", *names, "label"])
+        for k, row in enumerate(logits):
+            table.writerow([k, ["north", "south"][k % 2], *row, names[labels[k]]])
+    whole = cal.read_bytes()
+    other = files / "other.json"
+    run("certify", cal, more, "-o", other)
+    assert cal.read_bytes() == whole
+    assert load(other).metadata == load(cal).metadata
+    text = run("certify", cal, more, "--group-column", "Region")  # in its own file
+    assert "600 examples of more.csv" in text
+    assert "groups        2" in text
+    assert "rows of the fit" in run("certify", cal, files / "val.npz", code=2)
+    assert "--output" in run("certify", "-", more, code=2)
+    known, output = load(cal), files / "out.csv"
+    groups = np.array(["north", "south"])[np.arange(600) % 2]
+    for words, options in (
+        (["--coverage", "0.9", "--by", "class"], {"coverage": 0.9, "by": "class"}),
+        (["--coverage", "0.8", "--kind", "adaptive"], {"coverage": 0.8, "kind": "adaptive"}),
+        (["--max-size", "2", "--delta", "0.2"], {"max_size": 2, "delta": 0.2}),
+        (
+            ["--coverage", "0.9", "--group-column", "region"],
+            {"coverage": 0.9, "by": "group", "groups": groups},
+        ),
+    ):
+        text = run("apply", cal, more, "-o", output, *words)
+        found = known.predict_set(logits, **options)
+        rows = list(csv.DictReader(output.read_text().splitlines()))
+        assert [row["set"] for row in rows] == ["|".join(names[own]) for own in found.members]
+        assert found.guarantee in " ".join(text.split())
+    wrong = (["--by", "class"], ["--kind", "adaptive"], ["--group-column", "region"])
+    for words in wrong:
+        assert words[0] in run("apply", cal, more, "-o", output, *words, code=2)
+    both = ("--coverage", "0.9", "--by", "class", "--group-column", "region")
+    assert "cannot be combined" in run("apply", cal, more, "-o", output, *both, code=2)
+
+
+def test_hidden_classes_of_a_file_are_or_another(files: Path) -> None:
+    logits, labels = world(900, 30, seed=5, scale=0.3)
+    best = np.argsort(-logits, axis=1)[:, :2]
+    values = np.take_along_axis(logits, best, axis=1)
+    for name, rows in (("a", slice(450)), ("b", slice(450, None))):
+        arrays = {"topk_values": values[rows], "topk_indices": best[rows], "n_classes": 30}
+        np.savez(files / f"{name}.npz", labels=labels[rows], **arrays)
+    cal, output = files / "top.json", files / "top.csv"
+    run("fit", files / "a.npz", "--method", "temps", "-o", cal)
+    run("apply", cal, files / "b.npz", "-o", output, "--coverage", "0.9")
+    cells = [row["set"] for row in csv.DictReader(output.read_text().splitlines())]
+    assert all(cell.count("|") <= 2 for cell in cells)
+    assert any(cell.endswith("|or another") for cell in cells)
+
+
+def test_certify_streams_and_maps(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet, table
+
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for part in range(2):
+        logits, labels = world(300, 3, seed=10 + part)
+        columns = {f"logit_{k}": logits[:, k] for k in range(3)}
+        parquet.write_table(table(columns | {"label": labels}), folder / f"{part}.parquet")
+    logits, labels = world(500, 3, seed=1)
+    np.savez(tmp_path / "val.npz", logits=logits, labels=labels)
+    cal = tmp_path / "cal.json"
+    run("fit", tmp_path / "val.npz", "--method", "temps", "-o", cal)
+    assert "600 examples" in run("certify", cal, folder)
+    assert load(cal).held_out_conformity_.n == 600
+    groups = run("certify", cal, folder, "--group-column", "x", code=2)
+    assert "--group-column" in groups
+    logits, labels = world(60 * 16, 3, seed=2)
+    maps = tmp_path / "maps.npz"
+    np.savez(maps, logits=logits.reshape(60, 4, 4, 3), labels=labels.reshape(60, 4, 4))
+    axis = ("--class-axis", "-1")
+    output = ("-o", tmp_path / "out.npz", "--coverage", "0.9")
+    plain = tmp_path / "maps.json"
+    run("fit", maps, "--method", "temps", "-o", plain, *axis)
+    assert "hokical certify" in run("apply", plain, maps, *output, *axis, code=2)
+    logits, labels = world(60 * 16, 3, seed=3)
+    np.savez(
+        tmp_path / "new.npz", logits=logits.reshape(60, 4, 4, 3), labels=labels.reshape(60, 4, 4)
+    )
+    run("certify", plain, tmp_path / "new.npz", *axis)
+    assert "of the positions" in run("apply", plain, maps, *output, *axis)
+    assert "--coverage and --kind alone" in run(
+        "apply", plain, maps, *output, *axis, "--by", "class", code=2
+    )
+
+
 def test_evaluate_and_compare_show_sets(files: Path) -> None:
     test = files / "test.npz"
     args = ("evaluate", test, "--calibrator", files / "cal.json", "--coverage", "0.9")

@@ -4,6 +4,7 @@ Commands reach the library through lazy attributes of `hokical`, so that help pa
 """
 
 from hokical.cli.apply import apply
+from hokical.cli.certify import certify
 from hokical.cli.compare import compare, demo
 from hokical.cli.describe import methods, show
 from hokical.cli.evaluate import evaluate
@@ -17,6 +18,7 @@ from hokical.cli.select import select
 __all__ = ["app", "main"]
 
 for _command in (
-    demo, fit, show, apply, evaluate, compare, select, bound, plan, monitor, export, methods,
+    demo, fit, certify, show, apply, evaluate, compare, select, bound, plan, monitor, export,
+    methods,
 ):  # fmt: skip
     app.command(cls=ProtectingCommand, epilog=EXIT_CODES)(_command)

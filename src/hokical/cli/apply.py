@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,9 +24,11 @@ from hokical.cli.show import DASH, check_options, say, show_result, spinner
 _PART_SIZE = 1 << 21
 _NOT_CERTIFIED = (
     "the pixels or tokens of a fit give no guarantee, as neighbours are not independent; certify "
-    "the calibrator on new items in Python: `cal = Dense.load(FILE, class_axis=...)`, "
-    "`cal.certify(logits, labels)`, `cal.save(FILE)`."
+    "the calibrator on new items: `hokical certify CALIBRATOR FILE --class-axis ...`."
 )
+#: Whom the coverage is promised to, and how sets are made; see `Calibrator.predict_set`.
+By = StrEnum("By", ["all", "class"])
+Kind = StrEnum("Kind", ["smallest", "adaptive"])
 
 
 @opt.reads(opt.Part.test, without=("labels", "label_column"))
@@ -57,6 +61,16 @@ def apply(
         float | None,
         opt.text("Also write `set`: the labels it can be, with this coverage, e.g. 0.9."),
     ] = None,
+    by: Annotated[
+        By | None, opt.text("Whom it is promised to: all, or each class.", show_default="all")
+    ] = None,
+    kind: Annotated[
+        Kind | None, opt.text("Sets: smallest, or adaptive.", show_default="smallest")
+    ] = None,
+    max_size: Annotated[
+        int | None, opt.text("Sets of at most so many labels; says what they cover.", min=1)
+    ] = None,
+    group_column: opt.GroupColumn = None,
     scheduler: Annotated[
         str | None, opt.text("For a folder: address of a Dask scheduler, e.g. tcp://host:8786.")
     ] = None,
@@ -75,14 +89,18 @@ def apply(
     classes. Labels are not read, so --ignore-label changes nothing. Where an
     array `mask` is 0, results are -1 and NaN.
     """
-    if delta is not None and risk is None and coverage is None:
+    sets = _set_options(coverage, max_size, by=by, kind=kind, group_column=group_column)
+    if delta is not None and risk is None and not sets:
         raise typer.BadParameter("only goes with --risk or --coverage.", param_hint="--delta")
     dense = dense_options(logits, given, scheduler=scheduler)
     in_parts = dense is None and (scheduler is not None or in_many_files(logits))
-    if in_parts and not (risk is None and keep is None and coverage is None):
+    if in_parts and not (risk is None and keep is None and not sets):
         raise typer.BadParameter("--risk, --coverage and --keep work on one file, not on a folder.")
+    if dense and sets.keys() - {"coverage", "kind"}:
+        raise typer.BadParameter("sets of positions have --coverage and --kind alone.")
     fitted = data.load_calibrator(calibrator)
     wanted = data.choose_scores(given, keep, fitted=fitted, in_parts=in_parts)
+    wanted = replace(wanted, group_column=group_column)
     if in_parts:
         task = hokical.streams.PartTask(
             fitted, proba=proba, split=given.split.literal, classes=wanted.classes
@@ -92,8 +110,7 @@ def apply(
     suffix = ".npz" if dense else (".npz", *hokical.io._writing.TABLES)
     hokical.io.check_output(output, suffix=suffix)
     promise = {} if risk is None else {"risk": risk, "delta": 0.1 if delta is None else delta}
-    sets = {} if coverage is None else {"coverage": coverage}
-    sets |= {} if coverage is None or delta is None else {"delta": delta}
+    sets |= {} if not sets or delta is None or dense else {"delta": delta}
     nothing = np.zeros((1, fitted.n_classes_))  # logits that are not to blame
     with check_options("--risk / --coverage / --delta"):
         if (promise or sets) and dense and fitted.held_out_scores_ is None:
@@ -101,7 +118,7 @@ def apply(
         if promise:
             fitted.predict_or_abstain(nothing, **promise)
         if sets:
-            fitted.predict_set(nothing, **sets)
+            fitted.predict_set(nothing, **sets, groups=[""] if group_column else None)
     if dense:
         part, predict = _open_maps(logits, given, hokical.Dense(fitted, **dense))
         rows, unit = None, "positions"
@@ -109,7 +126,7 @@ def apply(
         examples = load_examples(logits, given, wanted, need_labels=False, fitted_by=fitted)
         data.warn_of_probabilities(examples.logits, logits, wanted)
         part, rows, unit = examples.part, examples.logits, "examples"
-        predict = partial(_predict, fitted, _cut(examples.logits))
+        predict = partial(_predict, fitted, _cut(examples.logits), groups=examples.groups)
     if promise or sets:
         data.warn_of_own_examples(fitted, logits, part, rows)
     results, facts = predict(proba, promise, sets)
@@ -121,6 +138,23 @@ def apply(
     facts = {"arrays": list(columns), **facts}
     mean = float(confidence.mean()) if confidence.size else float("nan")
     _show(fitted.name, output, {"examples": confidence.size, "mean": mean, **facts}, as_json, unit)
+
+
+def _set_options(coverage: float | None, max_size: int | None, **others: Any) -> dict[str, Any]:
+    """What is asked of `predict_set`; empty where no sets are."""
+    asked = {"coverage": coverage, "max_size": max_size}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in others.items() if value is not None}
+    if given and not asked:
+        option = next(iter(given)).replace("_", "-")
+        raise typer.BadParameter(
+            "only goes with --coverage or --max-size.", param_hint=f"--{option}"
+        )
+    if given.pop("group_column", None) is not None:
+        if "by" in given:
+            raise typer.BadParameter("--by and --group-column cannot be combined.")
+        given["by"] = "group"
+    return asked | {name: str(value) for name, value in given.items()}
 
 
 def _cut(rows: Logits) -> list[dict[str, Any]]:
@@ -151,8 +185,8 @@ def _columns(
         added = {"label": names[added.pop("labels")], **added}
         members = added.pop("members", None)
         if members is not None:
-            size = added.pop("set_size")
-            added |= {"set": _set_names(members, names), "set_size": size}
+            size, other = added.pop("set_size"), added.pop("other", None)
+            added |= {"set": _set_names(members, names, other), "set_size": size}
         vectors = added.pop("probabilities", np.empty((0, 0)))
         added |= {f"probability_{names[k]}": column for k, column in enumerate(vectors.T)}
     kept = {(f"input_{n}" if n in added else n): column for n, column in examples.kept.items()}
@@ -161,9 +195,14 @@ def _columns(
     return kept | added
 
 
-def _set_names(members: Any, names: Any) -> Any:
+def _set_names(members: Any, names: Any, other: Any) -> Any:
     """The names of each row's set, with bars between them."""
-    return np.array(["|".join(map(str, names[row])) for row in members])
+    texts = ["|".join(map(str, names[row])) for row in members]
+    if other is not None:  # hidden classes of a `TopK`
+        texts = [
+            f"{text}|or another" if more else text for text, more in zip(texts, other, strict=True)
+        ]
+    return np.array(texts)
 
 
 def _predict(
@@ -172,10 +211,12 @@ def _predict(
     proba: bool,
     promise: dict[str, Any],
     sets: dict[str, Any],
+    groups: Any = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays to write, and facts to show; parts are rows of one file."""
     facts: dict[str, Any] = {}
     found: list[dict[str, Any]] = []
+    done = 0
     for given in track(parts, "Applying to rows", len(parts), None):
         if not promise:
             arrays = {"labels": model.predict(**given)}
@@ -187,8 +228,13 @@ def _predict(
         if proba:
             arrays["probabilities"] = model.predict_proba(**given)
         if sets:
-            labels = model.predict_set(**given, **sets)
+            rows = slice(done, done := done + len(arrays["labels"]))
+            own = {} if groups is None else {"groups": groups[rows]}
+            labels = model.predict_set(**given, **sets, **own)
             arrays |= {"members": labels.members, "set_size": labels.sizes}
+            if labels.other is not None:
+                seen = given["logits"].mark_seen()
+                arrays |= {"members": labels.members & seen, "other": labels.other}
             facts |= {"sets": labels.guarantee}
         found.append(arrays)
     whole = {name: np.concatenate([part[name] for part in found]) for name in found[0]}

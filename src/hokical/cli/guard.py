@@ -27,7 +27,7 @@ EXIT_CODES = (
 #: Parameters of commands that name what is written; all other paths are read.
 OUTPUTS = frozenset({"output", "report", "state", "log", "prometheus", "checkpoint"})
 #: What a command writes to stdout if its output is `-`.
-_SUFFIXES = {"apply": ".csv", "fit": ".json", "export": ".onnx"}
+_SUFFIXES = {"apply": ".csv", "certify": ".json", "fit": ".json", "export": ".onnx"}
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 #: Base of all errors of usage. Its module differs between versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,12 @@ class Rows:
             calibrator.fit(*examples.pair, examples.weights)
         right = float((logits.labels == examples.labels).mean())
         return calibrator, {"examples": logits.n_rows, "accuracy": right}
+
+    def certify(self, fitted: hokical.Calibrator) -> hokical.Calibrator:
+        """A calibrator that has noted the examples, for promises."""
+        examples = self.examples
+        with check_arrays(self.path):
+            return fitted.certify(*examples.pair, examples.weights, groups=examples.groups)
 
     def without_calibration(self) -> hokical.Calibrator:
         return hokical.make("uncalibrated").fit(*self.examples.pair)
@@ -85,6 +92,10 @@ class Stream:
             return calibrator, {"examples": self.source.n_rows, "accuracy": None}
         return calibrator, {"examples": table.total, "accuracy": table.accuracy}
 
+    def certify(self, fitted: hokical.Calibrator) -> hokical.Calibrator:
+        with check_arrays(self.path):
+            return hokical.streams.certify(fitted, self.source)
+
     def without_calibration(self) -> hokical.Calibrator:
         head = self.source.first_chunk().rows(slice(1))
         with check_arrays(self.path):
@@ -113,6 +124,12 @@ class Maps:
             model.fit(**self.arrays)
         return model, {"examples": model.n_positions_, "accuracy": model.accuracy_}
 
+    def certify(self, fitted: hokical.Calibrator) -> hokical.Calibrator:
+        counted = {name: array for name, array in self.arrays.items() if name != "sample_weight"}
+        with check_arrays(self.path):
+            model = hokical.Dense(fitted, **self.options).certify(**counted)
+        return model.fitted_calibrator()
+
     def without_calibration(self) -> hokical.Calibrator:
         found: hokical.Calibrator = self.fit(hokical.make("uncalibrated"))[0].calibrator_
         return found
@@ -132,12 +149,19 @@ def open_data(
     *,
     fitted: hokical.calibrators.FittedCalibrator | None = None,
     checkpoint: Path | None = None,
+    group_column: str | None = None,
     **dense: Any,
 ) -> tuple[Rows | Stream | Maps, hokical.io.Wanted]:
     """The data of a path with labels, opened as the options say, and how it was read."""
     maps = dense_options(path, given, checkpoint=checkpoint, **dense)
     in_parts = maps is None and (checkpoint is not None or in_many_files(path))
     wanted = choose_scores(given, fitted=fitted, in_parts=in_parts)
+    if group_column is not None:
+        if in_parts or maps is not None:
+            raise typer.BadParameter(
+                "works on one file of scores (n, classes).", param_hint="--group-column"
+            )
+        wanted = replace(wanted, group_column=group_column)
     if maps is not None:
         return Maps(path, *load_dense(path, given), maps), wanted
     if in_parts:

@@ -83,6 +83,9 @@ Settings = Annotated[
     list[str] | None,
     text("An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"),
 ]
+GroupColumn = Annotated[
+    str | None, text("Column of groups, each with a promise of its own.", metavar="COLUMN")
+]
 _MISSING = "Rows without a score or label: error, or drop them."
 _SCORE_COLUMNS = "Columns of the scores: a,b,c, or a pattern: 'P({class})'."
 

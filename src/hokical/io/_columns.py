@@ -97,11 +97,14 @@ def find_columns(
 
 def _kept_columns(path: Path, index: dict[str, int], wanted: Wanted) -> list[int]:
     """The columns to keep; `ALL` is left to the caller, who knows the scores."""
+    own = []
+    if wanted.group_column is not None:
+        own = [_find_column(path, index, wanted.group_column, "--group-column")]
     if wanted.keep is None:
-        return [i for name, i in index.items() if _ID.fullmatch(name)]
+        return [*(i for name, i in index.items() if _ID.fullmatch(name)), *own]
     names = () if wanted.keep == ALL else wanted.keep
     option = "--timestamp" if wanted.unlabelled else "--keep"
-    return [_find_column(path, index, name, option) for name in names]
+    return [*(_find_column(path, index, name, option) for name in names), *own]
 
 
 def _score_columns(

@@ -38,8 +38,8 @@ _TOP_K_READERS = dict(zip(spelling.TOP_K, (TopK, TopK.from_log_probabilities), s
 class LabelledRows:
     """Checked logits, their labels and weights where needed and found, and the part.
 
-    `classes` are the names of the classes where known, `kept` the columns asked for beside, and
-    `n_dropped` counts rows that lacked a value and were to be dropped.
+    `classes` are the names of the classes where known, `kept` the columns asked for beside, of
+    which `groups` is one, and `n_dropped` counts rows that lacked a value and were to be dropped.
     """
 
     logits: Logits
@@ -49,6 +49,7 @@ class LabelledRows:
     classes: tuple[str, ...] = ()
     kept: dict[str, AnyArray] = field(default_factory=dict)
     n_dropped: int = 0
+    groups: AnyArray | None = None
 
     @property
     def pair(self) -> tuple[Logits, IntArray | None]:
@@ -85,7 +86,7 @@ def read_examples(
     wanted : Wanted
         What the scores are, if not logits; names of classes; columns to keep.
     """
-    alone = replace(wanted, scores=False, keep=())
+    alone = replace(wanted, scores=False, keep=(), group_column=None)
     openers = [partial(_open, wanted=each) for each in (wanted, alone)]
     found = FileArrays(Path(path), split, labels, openers[0], wanted, openers[1])
     where, name = found.path, found.names.logits
@@ -100,10 +101,11 @@ def read_examples(
         logits = as_logits(given, name=name or "logits", fitted_by=fitted_by)
         classes = _class_names(wanted, found.arrays, logits.n_classes)
         n_rows = logits.n_rows if present is None else present.size
-        kept = {each: take(column) for each, column in found.find_kept(wanted.keep, n_rows).items()}
+        kept = {each: take(column) for each, column in found.find_kept(wanted, n_rows).items()}
+        groups = _find_groups(kept, wanted.group_column)
     dropped = n_rows - logits.n_rows
     if not need_labels:
-        return LabelledRows(logits, None, found.names.part, None, classes, kept, dropped)
+        return LabelledRows(logits, None, found.names.part, None, classes, kept, dropped, groups)
     with report_file(where, "Fix or drop the weights."):
         weights = as_weights(take(found.weights), logits.n_rows)
     labels_path, truth = found.find_labels()
@@ -116,7 +118,13 @@ def read_examples(
             "Call them `label` in that file, or name the file that has them: --labels FILE.",
         )
     checked = _check_labels(take(truth), labels_path, logits, wanted, (classes, kept))
-    return LabelledRows(logits, checked, found.names.part, weights, classes, kept, dropped)
+    return LabelledRows(logits, checked, found.names.part, weights, classes, kept, dropped, groups)
+
+
+def _find_groups(kept: dict[str, AnyArray], name: str | None) -> AnyArray | None:
+    """The groups as text, so that those of a table and of an array are the same."""
+    known = {spelling.normalize(each): column for each, column in kept.items()}
+    return None if name is None else known[spelling.normalize(name)].astype(np.str_)
 
 
 def _check_labels(
@@ -178,16 +186,19 @@ class FileArrays:
                 present &= spelling.has_label(column)
         return np.asarray(present)
 
-    def find_kept(self, keep: tuple[str, ...] | None, n_rows: int) -> dict[str, AnyArray]:
+    def find_kept(self, wanted: Wanted, n_rows: int) -> dict[str, AnyArray]:
         """Columns that a table kept, or the arrays (n,) of these names."""
         mark = KEPT if self.names.part is None else f"{self.names.part}_{KEPT}"
         found = {n.removeprefix(mark): self.arrays[n] for n in self.arrays if n.startswith(mark)}
-        for name in () if found or keep in (None, spelling.ALL) else keep or ():
+        names = () if wanted.keep in (None, spelling.ALL) else wanted.keep or ()
+        names += () if wanted.group_column is None else (wanted.group_column,)
+        for name in () if found else names:
             array = spelling.find_name(self.arrays, (name,), self.names.part)
             array = array or spelling.find_name(self.arrays, (name,), None)
             if array is None or self.arrays[array].shape != (n_rows,):
                 raise ValueError(
-                    f"expected an array `{name}` of shape ({n_rows},), to keep or for timestamps."
+                    f"expected an array `{name}` of shape ({n_rows},), to keep, or for groups or "
+                    "timestamps."
                 )
             found[name] = self.arrays[array]
         return found

@@ -182,6 +182,7 @@ class Wanted:
     score_columns : names of the scores' columns; or a pattern with `{class}`, such as "P({class})"
     decimal, encoding : of text tables: the decimal sign, and the encoding if not UTF-8
     missing : "drop" to leave out rows without a score or label, which are errors otherwise
+    group_column : name of the column, or array (n,), with the group of each row
     """
 
     probabilities: bool = False
@@ -196,6 +197,7 @@ class Wanted:
     decimal: str = "."
     encoding: str | None = None
     missing: Literal["error", "drop"] = "error"
+    group_column: str | None = None
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):

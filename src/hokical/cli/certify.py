@@ -1,0 +1,56 @@
+"""`hokical certify`: note held-out examples with a calibrator, for promises about new ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import hokical
+from hokical.cli import data
+from hokical.cli import options as opt
+from hokical.cli.inputs import open_data
+from hokical.cli.show import aliases, show_result, spinner
+
+
+@opt.reads(opt.Part.test)
+def certify(
+    calibrator: opt.CalibratorFile,
+    logits: Annotated[
+        Path, opt.argument("HELD_OUT", "Logits and labels that nothing was fitted on.")
+    ],
+    given: opt.Input,
+    output: Annotated[
+        Path | None,
+        opt.text("Output file (.json).", "-o", "--output", show_default="the calibrator's own"),
+    ] = None,
+    group_column: opt.GroupColumn = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Note held-out examples, for `apply --risk` and `--coverage`.
+
+    The file of the calibrator is replaced, whole or not at all; its answers
+    stay the same. What was noted before is forgotten. Rows of the fit are
+    refused: they look better than new ones.
+    """
+    if output is None and str(calibrator) in aliases:
+        raise typer.BadParameter("is needed where CALIBRATOR is `-`.", param_hint="--output")
+    fitted = data.load_calibrator(calibrator)
+    target = output or calibrator
+    hokical.io.check_output(target)
+    found, _ = open_data(logits, given, fitted=fitted, group_column=group_column)
+    with spinner(f"Certifying {fitted.name}"):
+        certified = found.certify(fitted)
+    certified.save(target, metadata=fitted.metadata)
+    noted = certified.held_out_conformity_
+    assert noted is not None
+    groups = None if noted.group is None else len(noted.group_names)
+    facts = {"method": fitted.name, "output": str(target), "examples": noted.n, "groups": groups}
+    lines = {
+        "method": fitted.name,
+        "certified on": f"{noted.n:,} {found.unit} of {logits.name}",
+        "groups": None if groups is None else f"{groups:,}",
+        "saved to": str(target),
+    }
+    show_result(facts, lines, as_json)
