@@ -66,7 +66,7 @@ def test_certify_and_what_apply_then_promises(files: Path) -> None:
     run("certify", cal, more, "-o", other)
     assert cal.read_bytes() == whole
     assert load(other).metadata == load(cal).metadata
-    text = run("certify", cal, more, "--group-column", "Region")  # in its own file
+    text = run("certify", cal, more, "--groups", "Region")  # in its own file
     assert "600 examples of more.csv" in text
     assert "groups        2" in text
     assert "rows of the fit" in run("certify", cal, files / "val.npz", code=2)
@@ -78,7 +78,7 @@ def test_certify_and_what_apply_then_promises(files: Path) -> None:
         (["--coverage", "0.8", "--kind", "adaptive"], {"coverage": 0.8, "kind": "adaptive"}),
         (["--max-size", "2", "--delta", "0.2"], {"max_size": 2, "delta": 0.2}),
         (
-            ["--coverage", "0.9", "--group-column", "region"],
+            ["--coverage", "0.9", "--by", "group", "--groups", "region"],
             {"coverage": 0.9, "by": "group", "groups": groups},
         ),
     ):
@@ -87,11 +87,11 @@ def test_certify_and_what_apply_then_promises(files: Path) -> None:
         rows = list(csv.DictReader(output.read_text().splitlines()))
         assert [row["set"] for row in rows] == ["|".join(names[own]) for own in found.members]
         assert found.guarantee in " ".join(text.split())
-    wrong = (["--by", "class"], ["--kind", "adaptive"], ["--group-column", "region"])
+    wrong = (["--by", "class"], ["--kind", "adaptive"])
     for words in wrong:
         assert words[0] in run("apply", cal, more, "-o", output, *words, code=2)
-    both = ("--coverage", "0.9", "--by", "class", "--group-column", "region")
-    assert "cannot be combined" in run("apply", cal, more, "-o", output, *both, code=2)
+    by_group = ("--coverage", "0.9", "--by", "group")
+    assert "--groups" in run("apply", cal, more, "-o", output, *by_group, code=2)
 
 
 def test_hidden_classes_of_a_file_are_or_another(files: Path) -> None:
@@ -125,8 +125,8 @@ def test_certify_streams_and_maps(tmp_path: Path) -> None:
     run("fit", tmp_path / "val.npz", "--method", "temps", "-o", cal)
     assert "600 examples" in run("certify", cal, folder)
     assert load(cal).held_out_conformity_.n == 600
-    groups = run("certify", cal, folder, "--group-column", "x", code=2)
-    assert "--group-column" in groups
+    groups = run("certify", cal, folder, "--groups", "x", code=2)
+    assert "--groups" in groups
     logits, labels = world(60 * 16, 3, seed=2)
     maps = tmp_path / "maps.npz"
     np.savez(maps, logits=logits.reshape(60, 4, 4, 3), labels=labels.reshape(60, 4, 4))

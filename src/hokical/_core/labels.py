@@ -56,17 +56,6 @@ def _integers_from_objects(array: AnyArray, name: str) -> AnyArray:
     return array.astype(np.int64)
 
 
-def as_groups(groups: Any, n_rows: int) -> list[Any]:
-    """The group of each row, text or a number; None for a missing one."""
-    array = np.asarray(groups if isinstance(groups, (list, tuple)) else to_numpy(groups, "groups"))
-    if array.shape != (n_rows,):
-        raise ValueError(
-            f"`groups` must be 1-D with one entry per row of logits ({n_rows}); got shape "
-            f"{array.shape}."
-        )
-    return [None if name != name else name for name in array.tolist()]
-
-
 def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> FloatArray | None:
     """Check example weights: None, a number for all, or (n,) finite and not negative."""
     if weights is None:

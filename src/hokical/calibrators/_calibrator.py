@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, backend_of, float64_scope, to_input_library
 from hokical._core.conversion import as_two_columns
-from hokical._core.labels import as_groups, as_labels, as_weights
+from hokical._core.groups import as_groups
+from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.storage import fingerprint, write_document
 from hokical._core.topk import TopK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import typer
 
 import hokical
+from hokical._core.groups import take_rows
 from hokical._core.logits import Logits
 from hokical._core.progress import track
 from hokical.cli import data
@@ -27,7 +27,7 @@ _NOT_CERTIFIED = (
     "the calibrator on new items: `hokical certify CALIBRATOR FILE --class-axis ...`."
 )
 #: Whom the coverage is promised to, and how sets are made; see `Calibrator.predict_set`.
-By = StrEnum("By", ["all", "class"])
+By = StrEnum("By", ["all", "class", "group"])
 Kind = StrEnum("Kind", ["smallest", "adaptive"])
 
 
@@ -62,7 +62,7 @@ def apply(
         opt.text("Also write `set`: the labels it can be, with this coverage, e.g. 0.9."),
     ] = None,
     by: Annotated[
-        By | None, opt.text("Whom it is promised to: all, or each class.", show_default="all")
+        By | None, opt.text("Whom it is promised to: all, each class or group.", show_default="all")
     ] = None,
     kind: Annotated[
         Kind | None, opt.text("Sets: smallest, or adaptive.", show_default="smallest")
@@ -70,7 +70,6 @@ def apply(
     max_size: Annotated[
         int | None, opt.text("Sets of at most so many labels; says what they cover.", min=1)
     ] = None,
-    group_column: opt.GroupColumn = None,
     scheduler: Annotated[
         str | None, opt.text("For a folder: address of a Dask scheduler, e.g. tcp://host:8786.")
     ] = None,
@@ -89,7 +88,7 @@ def apply(
     classes. Labels are not read, so --ignore-label changes nothing. Where an
     array `mask` is 0, results are -1 and NaN.
     """
-    sets = _set_options(coverage, max_size, by=by, kind=kind, group_column=group_column)
+    sets = _set_options(coverage, max_size, by=by, kind=kind)
     if delta is not None and risk is None and not sets:
         raise typer.BadParameter("only goes with --risk or --coverage.", param_hint="--delta")
     dense = dense_options(logits, given, scheduler=scheduler)
@@ -100,7 +99,6 @@ def apply(
         raise typer.BadParameter("sets of positions have --coverage and --kind alone.")
     fitted = data.load_calibrator(calibrator)
     wanted = data.choose_scores(given, keep, fitted=fitted, in_parts=in_parts)
-    wanted = replace(wanted, group_column=group_column)
     if in_parts:
         task = hokical.streams.PartTask(
             fitted, proba=proba, split=given.split.literal, classes=wanted.classes
@@ -117,8 +115,10 @@ def apply(
             raise ValueError(_NOT_CERTIFIED)
         if promise:
             fitted.predict_or_abstain(nothing, **promise)
+        if sets.get("by") == "group" and not wanted.groups:
+            raise ValueError("--by group needs the column that tells them: --groups COLUMN.")
         if sets:
-            fitted.predict_set(nothing, **sets, groups=[""] if group_column else None)
+            fitted.predict_set(nothing, **sets, groups=[""] if by is By.group else None)
     if dense:
         part, predict = _open_maps(logits, given, hokical.Dense(fitted, **dense))
         rows, unit = None, "positions"
@@ -150,10 +150,6 @@ def _set_options(coverage: float | None, max_size: int | None, **others: Any) ->
         raise typer.BadParameter(
             "only goes with --coverage or --max-size.", param_hint=f"--{option}"
         )
-    if given.pop("group_column", None) is not None:
-        if "by" in given:
-            raise typer.BadParameter("--by and --group-column cannot be combined.")
-        given["by"] = "group"
     return asked | {name: str(value) for name, value in given.items()}
 
 
@@ -229,7 +225,7 @@ def _predict(
             arrays["probabilities"] = model.predict_proba(**given)
         if sets:
             rows = slice(done, done := done + len(arrays["labels"]))
-            own = {} if groups is None else {"groups": groups[rows]}
+            own = {"groups": take_rows(groups, rows)} if sets.get("by") == "group" else {}
             labels = model.predict_set(**given, **sets, **own)
             arrays |= {"members": labels.members, "set_size": labels.sizes}
             if labels.other is not None:

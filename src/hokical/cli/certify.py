@@ -25,7 +25,6 @@ def certify(
         Path | None,
         opt.text("Output file (.json).", "-o", "--output", show_default="the calibrator's own"),
     ] = None,
-    group_column: opt.GroupColumn = None,
     as_json: opt.Json = False,
 ) -> None:
     """Note held-out examples, for `apply --risk` and `--coverage`.
@@ -39,7 +38,7 @@ def certify(
     fitted = data.load_calibrator(calibrator)
     target = output or calibrator
     hokical.io.check_output(target)
-    found, _ = open_data(logits, given, fitted=fitted, group_column=group_column)
+    found, _ = open_data(logits, given, fitted=fitted)
     with spinner(f"Certifying {fitted.name}"):
         certified = found.certify(fitted)
     certified.save(target, metadata=fitted.metadata)

@@ -38,6 +38,7 @@ Format = StrEnum("Format", ["table", "csv", "markdown", "latex", "json"])
 _ROOMY, _NARROW_NUMBERS, _NUMBERS = 116, 60, 98
 #: Classes that are all shown; of more, only the worst.
 _MOST_CLASSES = 10
+_MOST_GROUPS = 20
 _SIGNS = {"better": "<", "worse": ">", "no clear difference": "=", "unknown": "?"}
 
 
@@ -104,6 +105,7 @@ def compare(
         data_names=(val.name, (test or val).name),
         class_names=tested_on.classes,
         coverage=coverage,
+        groups=tested_on.groups,
         n_resamples=resamples,
         random_state=seed,
     )
@@ -137,6 +139,22 @@ def show_sets(found: dict[str, hokical.metrics.SetSummary]) -> None:
         cells = (f"{sets.overall.coverage:.1%}", ends, f"{sets.overall.mean_size:.2f}")
         table.add_row(name, *cells, *(f"{share:.1%}" for share in worst))
     show_table(f"Prediction sets at {some.goal:.4g}, on {some.overall.n:,} examples", table)
+
+
+def show_groups(found: dict[str, hokical.metrics.GroupTable]) -> None:
+    """Whom each method is wrong about, and the groups of the last one, the worst first."""
+    if not found:
+        return
+    *_, (name, last) = found.items()
+    table = new_table(("group", "rows", "says", "right", "interval", "p-value", ""))
+    for row in last.worst(_MOST_GROUPS):
+        shares = (f"{row.n:,}", f"{row.says:.1%}", f"{row.right:.1%}", interval(row.low, row.high))
+        table.add_row(escape(row.name), *shares, f"{row.p_value:.2g}", "off" if row.flagged else "")
+    rest = len(last.rows) - _MOST_GROUPS
+    lines = [f"{name}: {escape(each.verdict)}." for name, each in found.items()]
+    lines += [f"{rest:,} more groups are not shown."] if rest > 0 else []
+    typer.echo()
+    show_table(f"Who is {name} wrong about?", table, *lines)
 
 
 def demo(
@@ -173,6 +191,7 @@ def show_comparison(
         sets = {r.name: r.sets for r in comparison.results if r.sets is not None}
         if sets:
             show_sets(sets)
+        show_groups({r.name: r.groups for r in comparison.results if r.groups is not None})
     for reason in dict.fromkeys(comparison.skipped.values()):
         names = [name for name, why in comparison.skipped.items() if why == reason]
         say(f"Left out: {', '.join(names)} ({reason}).")

@@ -58,6 +58,7 @@ def choose_scores(
             decimal=given.decimal,
             encoding=given.encoding,
             missing="drop" if given.missing is Missing.drop else "error",
+            groups=_split_names(given.groups),
         )
     _check_reach(given, wanted, in_parts=in_parts)
     if given.zeros and not wanted.probabilities:
@@ -82,7 +83,7 @@ def _check_reach(given: Input, wanted: hokical.io.Wanted, *, in_parts: bool) -> 
             "--probabilities and --binary-score, given here or in the fit, work on one file of "
             f"scores (n, classes), not on {place}."
         )
-    for name in ("label_column", "score_columns", "decimal", "encoding", "missing"):
+    for name in ("label_column", "score_columns", "decimal", "encoding", "missing", "groups"):
         if (on_maps or in_parts) and getattr(given, name) != getattr(Input, name):
             raise typer.BadParameter(
                 "works on one file of scores (n, classes), not on folders, maps or with "

@@ -11,7 +11,7 @@ import typer
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.compare import show_classes, show_sets
+from hokical.cli.compare import show_classes, show_groups, show_sets
 from hokical.cli.inputs import Maps, Rows, open_data
 from hokical.cli.show import (
     check_options,
@@ -69,6 +69,10 @@ def evaluate(
             members = fitted.predict_set(found.rows, coverage=coverage).members
         labels = found.examples.labels
         sets = {fitted.name: hokical.metrics.set_summary(members, labels, goal=coverage)}
+    groups = {}
+    if isinstance(found, Rows) and found.examples.groups is not None:
+        judges = (found.without_calibration(), *([] if fitted is None else [fitted]))
+        groups = {judged.name: found.audit(judged) for judged in judges}
     if isinstance(found, Maps) and any(each.bounds for each in summaries.values()):
         say("Intervals and guarantees are by item: neighbouring positions are not independent.")
     method_title = hokical.report._results.method_title
@@ -76,12 +80,15 @@ def evaluate(
         shown = {name: found.to_dict() for name, found in summaries.items()}
         for name, measured in sets.items():
             shown[name]["sets"] = measured.to_dict()
+        for name, table in groups.items():
+            shown[name]["groups"] = table.to_dict()
         show_json(shown)
     else:
         names = [] if fitted is None else [f"; {fitted.name}: {method_title(fitted)}"]
         _show(summaries, logits, "".join([found.unit, *names]), found.classes)
         if sets:
             show_sets(sets)
+        show_groups(groups)
 
 
 def _show(

@@ -15,7 +15,7 @@ from hokical.cli.inputs import open_data
 from hokical.cli.show import show_result
 
 
-@opt.reads()
+@opt.reads(without=("groups",))
 def fit(
     val: opt.Validation,
     output: Annotated[Path, opt.text("Output file (.json).", "-o", "--output")],

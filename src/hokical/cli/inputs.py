@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +71,13 @@ class Rows:
             random_state=seed,
             **vectors,
         )
+
+    def audit(self, judged: hokical.Calibrator) -> hokical.metrics.GroupTable:
+        """Whom a calibrator is wrong about."""
+        logits, labels = self.examples.pair
+        right = judged.predict(logits) == labels
+        confidence = judged.predict_confidence(logits)
+        return hokical.metrics.group_table(confidence, right, self.examples.groups)
 
 
 class Stream:
@@ -149,19 +155,12 @@ def open_data(
     *,
     fitted: hokical.calibrators.FittedCalibrator | None = None,
     checkpoint: Path | None = None,
-    group_column: str | None = None,
     **dense: Any,
 ) -> tuple[Rows | Stream | Maps, hokical.io.Wanted]:
     """The data of a path with labels, opened as the options say, and how it was read."""
     maps = dense_options(path, given, checkpoint=checkpoint, **dense)
     in_parts = maps is None and (checkpoint is not None or in_many_files(path))
     wanted = choose_scores(given, fitted=fitted, in_parts=in_parts)
-    if group_column is not None:
-        if in_parts or maps is not None:
-            raise typer.BadParameter(
-                "works on one file of scores (n, classes).", param_hint="--group-column"
-            )
-        wanted = replace(wanted, group_column=group_column)
     if maps is not None:
         return Maps(path, *load_dense(path, given), maps), wanted
     if in_parts:
@@ -193,7 +192,7 @@ def load_examples(
             "is a probability, add --probabilities."
         )
     if examples.classes and not wanted.classes and not wanted.keep and not wanted.score_columns:
-        _say_set_aside(examples.kept)
+        _say_set_aside(name for name in examples.kept if name not in (examples.groups or ()))
     if examples.n_dropped:
         total = examples.logits.n_rows + examples.n_dropped
         say(f"Dropped {examples.n_dropped:,} of {total:,} rows of {path.name} without a value.")

@@ -83,9 +83,7 @@ Settings = Annotated[
     list[str] | None,
     text("An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"),
 ]
-GroupColumn = Annotated[
-    str | None, text("Column of groups, each with a promise of its own.", metavar="COLUMN")
-]
+_GROUPS = "Columns with the groups of rows: sex,site."
 _MISSING = "Rows without a score or label: error, or drop them."
 _SCORE_COLUMNS = "Columns of the scores: a,b,c, or a pattern: 'P({class})'."
 
@@ -104,6 +102,7 @@ class Input:
     decimal: Annotated[str, text("Decimal sign of a .csv.", metavar="SIGN")] = "."
     encoding: Annotated[str | None, text("Encoding of a .csv.", show_default="utf-8")] = None
     missing: Annotated[Missing, text(_MISSING, metavar="WORD")] = Missing.error
+    groups: Annotated[str | None, text(_GROUPS, metavar="COLUMNS")] = None
     split: Split = Part.val
     class_axis: ClassAxis = None
     ignore_label: IgnoreLabel = None

@@ -20,7 +20,7 @@ _SHOWN = 5
 Search = StrEnum("Search", ["exact", "paper"])
 
 
-@reads(without=MAPS)
+@reads(without=(*MAPS, "groups"))
 def select(
     val: Validation,
     given: Input,

@@ -23,6 +23,37 @@ _NODES, _DEPTH = 48, 37.0
 _LARGE = 700.0
 #: Error in the logarithm of a tail that the next Newton step squares.
 _NEAR, _MAX_STEPS = 1e-7, 50
+#: Up to so many events a sum has their own chances; of more, so many different ones.
+_EVENTS, _CHANCES = 1024, 256
+
+
+def sum_distribution(chances: FloatArray) -> tuple[int, FloatArray]:
+    """Of independent events with `chances` (n,), a number k and P(k + 0, 1, ... of them happen).
+
+    All other numbers together are as likely as rounding, 1e-10. From its characteristic function;
+    of more than 1024 events, those whose chances agree to 1/256 have their mean, which can only
+    widen the distribution (Hoeffding, 1956, doi:10.1214/aoms/1177728178), by about 1e-5.
+
+    >>> first, found = sum_distribution(np.array([0.5, 0.5]))
+    >>> found[-first : 3 - first].round(12)
+    array([0.25, 0.5 , 0.25])
+    """
+    counts = np.ones(chances.size)
+    if chances.size > _EVENTS:
+        place = np.minimum((chances * _CHANCES).astype(np.int64), _CHANCES - 1)
+        counts = np.bincount(place, minlength=_CHANCES).astype(np.float64)
+        sums = np.bincount(place, chances, minlength=_CHANCES)[counts > 0]
+        counts = counts[counts > 0]
+        chances = np.clip(sums / counts, 0.0, 1.0)
+    spread = math.sqrt(float(counts @ (chances * (1.0 - chances))))
+    width = 1 << math.ceil(math.log2(24.0 * spread + 64.0))
+    first = math.floor(float(counts @ chances)) - width // 2
+    angle = 2.0 * np.pi / width * np.arange(width // 2 + 1)
+    factors = 1.0 + chances[:, None] * (np.exp(-1j * angle) - 1.0)
+    with np.errstate(divide="ignore"):  # a factor can be 0, and the product then is
+        size = np.exp(counts @ np.log(np.abs(factors)))
+    turned = size * np.exp(1j * (counts @ np.angle(factors) + first * angle))
+    return first, np.clip(np.fft.irfft(turned, width), 0.0, 1.0)
 
 
 def chance_of_so_few(hits: Any, trials: Any, share: float) -> FloatArray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hokical._core.arrays import Array, to_host
 from hokical._core.bins import check_count
-from hokical._core.labels import as_groups
+from hokical._core.groups import as_groups
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance, clopper_pearson
 from hokical.guarantees._conformity import Conformity

@@ -97,9 +97,7 @@ def find_columns(
 
 def _kept_columns(path: Path, index: dict[str, int], wanted: Wanted) -> list[int]:
     """The columns to keep; `ALL` is left to the caller, who knows the scores."""
-    own = []
-    if wanted.group_column is not None:
-        own = [_find_column(path, index, wanted.group_column, "--group-column")]
+    own = [_find_column(path, index, name, "--groups") for name in wanted.groups]
     if wanted.keep is None:
         return [*(i for name, i in index.items() if _ID.fullmatch(name)), *own]
     names = () if wanted.keep == ALL else wanted.keep

@@ -38,8 +38,8 @@ _TOP_K_READERS = dict(zip(spelling.TOP_K, (TopK, TopK.from_log_probabilities), s
 class LabelledRows:
     """Checked logits, their labels and weights where needed and found, and the part.
 
-    `classes` are the names of the classes where known, `kept` the columns asked for beside, of
-    which `groups` is one, and `n_dropped` counts rows that lacked a value and were to be dropped.
+    `classes` are the names of the classes where known, `kept` the columns asked for beside, and
+    `n_dropped` counts rows that lacked a value and were to be dropped; `groups` are their columns.
     """
 
     logits: Logits
@@ -49,7 +49,7 @@ class LabelledRows:
     classes: tuple[str, ...] = ()
     kept: dict[str, AnyArray] = field(default_factory=dict)
     n_dropped: int = 0
-    groups: AnyArray | None = None
+    groups: dict[str, AnyArray] | None = None
 
     @property
     def pair(self) -> tuple[Logits, IntArray | None]:
@@ -86,7 +86,7 @@ def read_examples(
     wanted : Wanted
         What the scores are, if not logits; names of classes; columns to keep.
     """
-    alone = replace(wanted, scores=False, keep=(), group_column=None)
+    alone = replace(wanted, scores=False, keep=(), groups=())
     openers = [partial(_open, wanted=each) for each in (wanted, alone)]
     found = FileArrays(Path(path), split, labels, openers[0], wanted, openers[1])
     where, name = found.path, found.names.logits
@@ -102,7 +102,7 @@ def read_examples(
         classes = _class_names(wanted, found.arrays, logits.n_classes)
         n_rows = logits.n_rows if present is None else present.size
         kept = {each: take(column) for each, column in found.find_kept(wanted, n_rows).items()}
-        groups = _find_groups(kept, wanted.group_column)
+    groups = _groups_among(kept, wanted.groups)
     dropped = n_rows - logits.n_rows
     if not need_labels:
         return LabelledRows(logits, None, found.names.part, None, classes, kept, dropped, groups)
@@ -121,10 +121,21 @@ def read_examples(
     return LabelledRows(logits, checked, found.names.part, weights, classes, kept, dropped, groups)
 
 
-def _find_groups(kept: dict[str, AnyArray], name: str | None) -> AnyArray | None:
-    """The groups as text, so that those of a table and of an array are the same."""
-    known = {spelling.normalize(each): column for each, column in kept.items()}
-    return None if name is None else known[spelling.normalize(name)].astype(np.str_)
+def _groups_among(kept: dict[str, AnyArray], names: tuple[str, ...]) -> dict[str, AnyArray] | None:
+    """The columns with groups, by the names asked for; numbers where all of their text is."""
+    if not names:
+        return None
+    known = {spelling.normalize(name): column for name, column in kept.items()}
+    return {name: _as_numbers(known[spelling.normalize(name)]) for name in names}
+
+
+def _as_numbers(column: AnyArray) -> AnyArray:
+    if column.dtype.kind not in "UO":
+        return column
+    try:
+        return np.array([cell or "nan" for cell in column.tolist()]).astype(np.float64)
+    except ValueError:
+        return column
 
 
 def _check_labels(
@@ -188,16 +199,15 @@ class FileArrays:
 
     def find_kept(self, wanted: Wanted, n_rows: int) -> dict[str, AnyArray]:
         """Columns that a table kept, or the arrays (n,) of these names."""
+        asked = () if wanted.keep in (None, spelling.ALL) else wanted.keep or ()
         mark = KEPT if self.names.part is None else f"{self.names.part}_{KEPT}"
         found = {n.removeprefix(mark): self.arrays[n] for n in self.arrays if n.startswith(mark)}
-        names = () if wanted.keep in (None, spelling.ALL) else wanted.keep or ()
-        names += () if wanted.group_column is None else (wanted.group_column,)
-        for name in () if found else names:
+        for name in () if found else dict.fromkeys([*asked, *wanted.groups]):
             array = spelling.find_name(self.arrays, (name,), self.names.part)
             array = array or spelling.find_name(self.arrays, (name,), None)
             if array is None or self.arrays[array].shape != (n_rows,):
                 raise ValueError(
-                    f"expected an array `{name}` of shape ({n_rows},), to keep, or for groups or "
+                    f"expected an array `{name}` of shape ({n_rows},), to keep, or with groups or "
                     "timestamps."
                 )
             found[name] = self.arrays[array]

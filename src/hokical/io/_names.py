@@ -175,6 +175,7 @@ class Wanted:
     binary_score : name of the one column, or array (n,), with the score of class 1 of two
     classes : names of the classes; columns of these names, in this order, are the scores
     keep : other columns to read; None for those called `id`, `ALL` for all
+    groups : columns with the groups of rows, which are kept too
     scores : False for a file that is read for its labels alone
     unlabelled : rows may have no label, which is then -1
     zeros : what a probability of 0 means, as in `hokical.from_probabilities`
@@ -182,7 +183,6 @@ class Wanted:
     score_columns : names of the scores' columns; or a pattern with `{class}`, such as "P({class})"
     decimal, encoding : of text tables: the decimal sign, and the encoding if not UTF-8
     missing : "drop" to leave out rows without a score or label, which are errors otherwise
-    group_column : name of the column, or array (n,), with the group of each row
     """
 
     probabilities: bool = False
@@ -197,7 +197,7 @@ class Wanted:
     decimal: str = "."
     encoding: str | None = None
     missing: Literal["error", "drop"] = "error"
-    group_column: str | None = None
+    groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):

@@ -12,6 +12,7 @@ function that returns one; and Dask arrays. See `chunked` and `sums`.
 
 from hokical.metrics._binned_sums import BinnedSums
 from hokical.metrics._by_class import ClassRow, ClassSums, ClassTable, class_table
+from hokical.metrics._by_group import GroupRow, GroupTable, LargestGap, group_table
 from hokical.metrics._calibration import (
     BrierSplit,
     brier,
@@ -36,9 +37,9 @@ from hokical.metrics._sums import FullSums, MetricSums
 
 __all__ = [
     "METRICS", "BinnedSums", "BrierSplit", "ClassRow", "ClassSums", "ClassTable", "Estimate",
-    "FullSums", "Metric", "MetricSums", "SetRow", "SetSummary", "Summary", "aurc", "auroc", "brier",
-    "brier_full", "brier_split", "class_table", "classwise_ece", "debiased_ece", "ece", "ks_error",
-    "log_loss", "log_loss_full", "mce", "refinement", "risk_coverage_curve", "selective_risk",
-    "set_summary", "sharpness", "smooth_ece", "split_sums", "summarize_sums", "summary",
-    "worst_slab_coverage",
+    "FullSums", "GroupRow", "GroupTable", "LargestGap", "Metric", "MetricSums", "SetRow",
+    "SetSummary", "Summary", "aurc", "auroc", "brier", "brier_full", "brier_split", "class_table",
+    "classwise_ece", "debiased_ece", "ece", "group_table", "ks_error", "log_loss", "log_loss_full",
+    "mce", "refinement", "risk_coverage_curve", "selective_risk", "set_summary", "sharpness",
+    "smooth_ece", "split_sums", "summarize_sums", "summary", "worst_slab_coverage",
 ]  # fmt: skip

@@ -24,6 +24,7 @@ from hokical._core.types import IntArray
 from hokical._core.warn import ConvergenceWarning, FitDataWarning, sklearn_class, warn_user
 from hokical.calibrators._calibrator import Calibrator
 from hokical.metrics import summary
+from hokical.metrics._by_group import group_table
 from hokical.metrics._examples import Examples, Predictions
 from hokical.metrics._metric import METRICS
 from hokical.metrics._sets import SetSummary, set_summary
@@ -110,6 +111,7 @@ def compare(
     data_names: tuple[str | None, str | None] = (None, None),
     class_names: Sequence[str] = (),
     coverage: float | None = None,
+    groups: Any = None,
     n_resamples: int = 1000,
     random_state: int = 0,
     progress: bool | None = None,
@@ -137,6 +139,9 @@ def compare(
     coverage : float, optional
         Also measure prediction sets of this coverage: thresholds come from every other row of the
         test set, what they cover from the rows between.
+    groups : groups of the test rows, optional
+        Also look whom each method is wrong about; text or numbers (n,), or several columns, as in
+        `hokical.metrics.group_table`.
     n_resamples : int
         Number of resamples of the bootstrap intervals; 0 for none.
     random_state : int
@@ -166,6 +171,8 @@ def compare(
         measured = _measure(calibrator, logits, labels, options)
         if coverage is not None:
             measured["sets"] = _measure_sets(calibrator, logits, labels, coverage)
+        if groups is not None:
+            measured["groups"] = group_table(measured["confidence"], measured["correct"], groups)
         results.append(MethodResult(name, calibrator, seconds, notes=notes, **measured))
     data = ((val_logits, val_labels, data_names[0]), (logits, labels, data_names[1]))
     origin = Provenance.collect(*data, random_state)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hokical.metrics._binned_sums import Bins
+from hokical.metrics._by_group import GroupTable
 from hokical.plots._methods import risk_coverage
 from hokical.plots._reliability import reliability
 from hokical.report._comparison import Comparison
@@ -23,6 +24,8 @@ SCHEMES: tuple[Bins, ...] = ("width", "mass")
 CURVE_POINTS = 200
 #: Classes that the table of classes shows; the worst, if there are more.
 MOST_CLASSES = 12
+#: Groups that are shown; the worst, if there are more.
+MOST_GROUPS = 20
 
 
 def report_data(comparison: Comparison, method: str | None = None) -> dict[str, Any]:
@@ -78,6 +81,7 @@ def _method_data(
         "difference": None if difference is None else _plain(difference),
         "classes": _classes(result, comparison.class_names),
         "sets": None if result.sets is None else result.sets.to_dict(),
+        "groups": None if result.groups is None else _groups(result.groups),
         "bounds": {name: _round(bound) for name, bound in result.summary.bounds.items()},
         "reliability": {
             scheme: {str(n_bins): _bins(result, n_bins, scheme) for n_bins in BIN_COUNTS}
@@ -113,6 +117,19 @@ def _classes(result: MethodResult, names: tuple[str, ...]) -> dict[str, Any]:
     shown = rows if table is None or len(rows) <= MOST_CLASSES else table.worst(MOST_CLASSES)
     named = [_plain(row) | {"name": names[row.label] if names else str(row.label)} for row in shown]
     return {"rows": named, "n_more": len(rows) - len(shown)}
+
+
+def _groups(table: GroupTable) -> dict[str, Any]:
+    """The groups, the most certain to be off first if there are many, and the verdict."""
+    shown = table.rows if len(table.rows) <= MOST_GROUPS else table.worst(MOST_GROUPS)
+    return {
+        "rows": [_plain(row) for row in shown],
+        "n_groups": len(table.rows),
+        "n_off": len(table.flagged),
+        "verdict": table.verdict,
+        "worst": _plain(table.worst(1)[0]),
+        "largest": _plain(table.largest),
+    }
 
 
 def _bins(result: MethodResult, n_bins: int, scheme: Bins) -> dict[str, Any]:

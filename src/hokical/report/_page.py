@@ -13,6 +13,7 @@ from string import Template
 from typing import Any
 
 from hokical.metrics._metric import METRICS
+from hokical.report._groups import groups_html
 from hokical.report._sets import sets_html
 
 #: In the order of their dependencies.
@@ -39,6 +40,7 @@ def render_page(data: dict[str, Any]) -> str:
         method_options=_options({m["name"]: m["label"] for m in data["methods"]}, data["chosen"]),
         bin_options=_options({count: count for count in data["bin_counts"]}, 15),
         sets=sets_html(data),
+        groups=groups_html(data),
         facts=facts_html(data),
         certainty=f"{1.0 - data['options']['delta']:.0%}",
     )

@@ -22,6 +22,7 @@ from hokical.calibrators._catalog import load_estimator_class, methods_from_logi
 from hokical.calibrators._estimator import clone
 from hokical.calibrators._registry import make_seeded
 from hokical.metrics import Summary
+from hokical.metrics._by_group import GroupTable
 from hokical.metrics._sets import SetSummary
 
 Methods = Iterable[Any] | Mapping[str, Any] | None
@@ -46,6 +47,7 @@ class MethodResult:
     summary: Summary
     row_scores: dict[str, FloatArray] = field(default_factory=dict)
     sets: SetSummary | None = None
+    groups: GroupTable | None = None
 
     @property
     def title(self) -> str:
@@ -77,6 +79,7 @@ class MethodResult:
             "notes": list(self.notes),
             **self.summary.to_dict(),
             **({} if self.sets is None else {"sets": self.sets.to_dict()}),
+            **({} if self.groups is None else {"groups": self.groups.to_dict()}),
         }
 
 

@@ -1,0 +1,182 @@
+"""Groups of rows: columns of names or of numbers, and a code for each group of a column.
+
+A column of numbers with more than `MANY` different values is cut at its deciles; text never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+
+from hokical._core.reading import to_numpy
+from hokical._core.storage import storable
+from hokical._core.types import AnyArray, IntArray
+
+#: Numbers with more different values than this are cut, into so many parts.
+MANY, PARTS = 20, 10
+#: The name of a column that came without one, and of a row's group that is not known.
+NAMELESS, UNKNOWN = "group", "missing or unknown"
+
+
+@storable("groups")
+@dataclass(frozen=True)
+class GroupCoding:
+    """By column its name, and its groups' names, or the points at which its numbers are cut.
+
+    The codes of a column are 0, 1, ... in this order; the last is for rows whose group is missing
+    or unknown.
+    """
+
+    columns: tuple[str, ...]
+    levels: tuple[tuple[Any, ...], ...]
+    cut: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        if not self.columns or len({*map(len, (self.columns, self.levels, self.cut))}) != 1:
+            raise ValueError("`groups` must have columns, each with its levels.")
+        for levels, cut in zip(self.levels, self.cut, strict=True):
+            if len(set(levels)) != len(levels) or (cut and sorted(levels) != [*levels]):
+                raise ValueError("`levels` must be different names, or rising numbers.")
+
+    @classmethod
+    def learn(cls, groups: Any, n_rows: int) -> Self:
+        """The groups that occur, in one or more columns; see `read_columns`."""
+        columns = read_columns(groups, n_rows)
+        found = [_learn_levels(column) for column in columns.values()]
+        levels, cut = zip(*found, strict=True)
+        return cls(tuple(columns), levels, cut)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many codes each column has, the one for unknown groups included."""
+        pairs = zip(self.levels, self.cut, strict=True)
+        return tuple(len(levels) + 1 + cut for levels, cut in pairs)
+
+    def codes(self, groups: Any, n_rows: int) -> IntArray:
+        """The code (n, columns) of the group of each row."""
+        given = read_columns(groups, n_rows)
+        if len(given) == len(self.columns) == 1:  # one column needs no name
+            given = dict(zip(self.columns, given.values(), strict=True))
+        missing = [name for name in self.columns if name not in given]
+        if missing:
+            raise ValueError(
+                f"`groups` must have the columns of the fit, {', '.join(self.columns)}; "
+                f"{', '.join(missing)} is not there. Pass a mapping or a DataFrame with them."
+            )
+        parts = zip(self.columns, self.levels, self.cut, strict=True)
+        found = [_encode(given[name], levels, cut) for name, levels, cut in parts]
+        return np.stack(found, axis=1)
+
+    def take(self, columns: list[int]) -> Self:
+        """The coding of some of the columns."""
+        parts = (self.columns, self.levels, self.cut)
+        return type(self)(*(tuple(part[i] for i in columns) for part in parts))  # type: ignore[arg-type]
+
+    def names(self, column: int) -> list[str]:
+        """The names of a column's groups, in the order of their codes."""
+        levels = self.levels[column]
+        if not self.cut[column]:
+            return [*map(str, levels), UNKNOWN]
+        ends = [f"{end:.6g}" for end in levels]
+        middle = [f"{low} to {high}" for low, high in pairwise(ends)]
+        return [f"below {ends[0]}", *middle, f"{ends[-1]} or more", UNKNOWN]
+
+
+def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
+    """Columns (n,) by name: of a mapping, a DataFrame, a structured, 2-D or 1-D array."""
+    fields = getattr(getattr(groups, "dtype", None), "names", None)
+    names = groups if isinstance(groups, Mapping) else getattr(groups, "columns", fields)
+    if names is not None:
+        found = {str(name): _as_array(groups[name]) for name in names}
+    else:
+        array = _as_array(groups)
+        several = array.ndim == 2
+        found = {str(k): array[:, k] for k in range(array.shape[1])} if several else {}
+        found = found or {NAMELESS: array}
+    for name, column in found.items():
+        if column.shape != (n_rows,):
+            of = "" if name == NAMELESS else f" in column {name!r}"
+            raise ValueError(
+                f"`groups` must have one entry per row ({n_rows}); got shape {column.shape}{of}. "
+                "Pass an array (n,), or several columns as a mapping, a DataFrame or (n, columns)."
+            )
+    if not found:
+        raise ValueError("`groups` must have at least one column; got none.")
+    return found
+
+
+def as_groups(groups: Any, n_rows: int) -> list[Any]:
+    """The group of each row, text or a number, None for a missing one; of several columns all."""
+    columns = [_plain(column) for column in read_columns(groups, n_rows).values()]
+    return (
+        columns[0]
+        if len(columns) == 1
+        else [", ".join(map(str, row)) for row in zip(*columns, strict=True)]
+    )
+
+
+def take_rows(groups: Any, rows: slice) -> dict[str, AnyArray]:
+    """Some of the rows of columns by name."""
+    return {name: column[rows] for name, column in groups.items()}
+
+
+def _as_array(column: Any) -> AnyArray:
+    if isinstance(column, (list, tuple)):
+        return np.asarray(column, object)
+    return np.asarray(to_numpy(column, "groups"))
+
+
+def _learn_levels(column: AnyArray) -> tuple[tuple[Any, ...], bool]:
+    """The groups of a column, or the points at which it is cut, and whether it is."""
+    names, place = _distinct(column)
+    known = {*names} - {None}
+    if len(known) > MANY and all(_is_number(name) for name in known):
+        numbers = np.array([np.nan if name is None else name for name in names], np.float64)[place]
+        points = np.nanquantile(numbers, np.arange(1, PARTS) / PARTS, method="higher")
+        return tuple(np.unique(points).tolist()), True
+    return tuple(sorted(known, key=lambda name: (isinstance(name, str), name))), False
+
+
+def _encode(column: AnyArray, levels: tuple[Any, ...], cut: bool) -> IntArray:
+    names, place = _distinct(column)
+    if not cut:
+        code = {name: k for k, name in enumerate(levels)}
+        return np.array([code.get(name, len(levels)) for name in names], np.int64)[place]
+    known = np.array([_is_number(name) for name in names])
+    values = np.array([name if _is_number(name) else 0.0 for name in names], np.float64)
+    codes = np.where(known, np.searchsorted(levels, values, side="right"), len(levels) + 1)
+    return np.asarray(codes[place])
+
+
+def _distinct(column: AnyArray) -> tuple[list[Any], IntArray]:
+    """The different values as plain names, and the place (n,) of each row's among them."""
+    if column.dtype.kind in "iufbU":
+        values, place = np.unique(column, return_inverse=True)
+        return _plain(values), place
+    names = dict.fromkeys(_plain(column))
+    code = {name: k for k, name in enumerate(names)}
+    return list(names), np.array([code[name] for name in _plain(column)], np.int64)
+
+
+def _plain(column: AnyArray) -> list[Any]:
+    """Names that JSON can hold: text and numbers as they are, others as text, None if missing."""
+    names = column.tolist() if column.dtype.kind in "iufbUO" else list(column)
+    return [
+        name if type(name) in (int, bool, str) and name != "" else _tidy(name) for name in names
+    ]
+
+
+def _tidy(name: Any) -> Any:
+    """None for what is missing: nothing, NaN, NaT, pandas' NA; text for what is no plain value."""
+    if name is None or str(name) in ("", "nan", "<NA>", "NaT"):
+        return None
+    name = name.item() if isinstance(name, np.generic) else name
+    return name if isinstance(name, (bool, int, float, str)) else str(name)
+
+
+def _is_number(name: Any) -> bool:
+    return isinstance(name, (int, float)) and not isinstance(name, bool)

@@ -1,0 +1,60 @@
+"""Groups on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.test_sets import run
+
+
+def write_table(path: Path, seed: int, n: int = 600) -> dict[str, np.ndarray]:
+    """Logits of three classes, twice too sure in the west."""
+    rng = np.random.default_rng(seed)
+    logits, site = 2.0 * rng.normal(size=(n, 3)), rng.choice(["north", "west"], n)
+    true = logits * np.where(site == "west", 0.2, 1.0)[:, None]
+    labels = np.argmax(true + rng.gumbel(size=logits.shape), axis=1)
+    age = rng.integers(20, 80, n)
+    lines = [
+        f"{','.join(f'{z:.6f}' for z in row)},{label},{where},{years}"
+        for row, label, where, years in zip(logits, labels, site, age, strict=True)
+    ]
+    path.write_text("\n".join(["logit_0,logit_1,logit_2,label,site,age", *lines]))
+    return {"logits": logits, "labels": labels, "site": site}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    for seed, part in enumerate(("val", "test")):
+        write_table(tmp_path / f"{part}.csv", seed)
+    return tmp_path
+
+
+def test_compare_says_who_it_is_wrong_about(files: Path) -> None:
+    args = ("compare", files / "val.csv", files / "test.csv", "--methods", "temps")
+    args = (*args, "--groups", "site,age", "--resamples", "0")
+    page = files / "report.html"
+    text = run(*args, "--report", page)
+    assert "Who is temps wrong about?" in text
+    assert "site=west" in text
+    assert "Who is it wrong about?" in page.read_text()
+    shown = json.loads(run(*args, "--json"))
+    groups = shown["methods"][0]["groups"]
+    assert {"site=west", "site=north", "age=74 or more"} & {row["name"] for row in groups["rows"]}
+    assert groups["verdict"].startswith("wrong about")
+
+
+def test_evaluate_has_groups_of_arrays_too(files: Path) -> None:
+    data = write_table(files / "other.csv", 3)
+    np.savez(files / "test.npz", **data)
+    shown = json.loads(
+        run("evaluate", files / "test.npz", "--groups", "site", "--resamples", "0", "--json")
+    )
+    rows = shown["uncalibrated"]["groups"]["rows"]
+    assert [row["name"] for row in rows] == ["north", "west"]
+    assert [row["flagged"] for row in rows] == [False, True]
+    missing = run("evaluate", files / "test.csv", "--groups", "town", code=2)
+    assert "--groups" in missing

@@ -1,0 +1,135 @@
+"""The audit by group: exact tests, a family-wise promise, and groups of every kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from hokical._core.groups import GroupCoding
+from hokical._core.storage import fingerprint
+from hokical.guarantees._binomial import sum_distribution
+from hokical.metrics import group_table
+
+
+def reference_distribution(chances: np.ndarray) -> np.ndarray:
+    found = np.ones(1)
+    for chance in chances:
+        found = np.convolve(found, [1.0 - chance, chance])
+    return found
+
+
+def whole(chances: np.ndarray) -> np.ndarray:
+    first, found = sum_distribution(chances)
+    k = first + np.arange(found.size)
+    inside = (k >= 0) & (k <= chances.size)
+    assert found[~inside].sum() < 1e-10
+    table = np.zeros(chances.size + 1)
+    table[k[inside]] = found[inside]
+    return table
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60))
+def test_the_sum_of_events_has_its_distribution(chances: list[float]) -> None:
+    given = np.array(chances)
+    np.testing.assert_allclose(whole(given), reference_distribution(given), atol=1e-11)
+
+
+def test_many_events_are_close_and_never_less_spread() -> None:
+    chances = np.random.default_rng(0).beta(8, 1, 3000)
+    found, expected = whole(chances), reference_distribution(chances)
+    np.testing.assert_allclose(found.cumsum(), expected.cumsum(), atol=1e-4)
+    k = np.arange(chances.size + 1)
+    spread = [np.sum(p * k**2) - np.sum(p * k) ** 2 for p in (found, expected)]
+    assert spread[0] > spread[1] * (1 - 1e-6)
+
+
+def test_equal_confidences_give_the_binomial_test() -> None:
+    right = np.arange(40) < 25
+    row = group_table(np.full(40, 0.8), right, np.zeros(40)).rows[0]
+    assert row.p_value == pytest.approx(2 * binom.cdf(25, 40, 0.8), rel=1e-6)
+    assert row.z == pytest.approx((25 - 32) / np.sqrt(40 * 0.16))
+    assert (row.n, row.says, row.right) == (40, pytest.approx(0.8), 25 / 40)
+
+
+@pytest.mark.slow
+def test_both_verdicts_hold_for_all_groups_at_once() -> None:
+    flagged, extreme, n_trials = 0, 0, 200
+    for seed in range(n_trials):
+        rng = np.random.default_rng(seed)
+        confidence = rng.beta(6, 1, 250)
+        right = rng.uniform(size=250) < confidence
+        table = group_table(
+            confidence, right, {"a": rng.integers(0, 4, 250), "b": rng.integers(0, 2, 250)}
+        )
+        flagged += bool(table.flagged)
+        extreme += table.largest.p_value <= 0.05
+    most = 0.05 + 3 * np.sqrt(0.05 * 0.95 / n_trials)
+    assert flagged / n_trials <= most
+    assert 0.01 <= extreme / n_trials <= most
+
+
+def test_a_group_inside_two_columns_is_found() -> None:
+    rng = np.random.default_rng(1)
+    groups = {"sex": rng.choice(["f", "m"], 6000), "age": rng.integers(20, 80, 6000)}
+    confidence = rng.uniform(0.5, 1.0, 6000)
+    bad = (groups["sex"] == "f") & (groups["age"] < 32)
+    right = rng.uniform(size=6000) < confidence - 0.25 * bad
+    table = group_table(confidence, right, groups)
+    assert table.worst(1)[0].name.startswith("sex=f, age=")
+    assert "wrong about" in table.verdict
+    assert table.largest.p_value == 0.001
+    assert table.to_dict()["rows"][0]["name"] == "sex=f"
+
+
+def test_probabilities_are_judged_by_their_label() -> None:
+    proba = np.array([[0.7, 0.3], [0.4, 0.6], [0.5, 0.5]])
+    table = group_table(proba, [0, 0, 0], ["a", "a", "b"])
+    assert [(row.says, row.right) for row in table.rows] == [
+        (pytest.approx(0.65), 0.5),
+        (pytest.approx(0.5), 1.0),
+    ]
+
+
+def test_a_wrong_certainty_is_infinite() -> None:
+    table = group_table([1.0, 1.0], [True, False], ["a", "a"])
+    assert table.rows[0].z == -np.inf
+    assert table.rows[0].flagged
+    assert table.largest.z == np.inf
+
+
+def test_groups_of_every_kind_have_the_same_codes() -> None:
+    frame = pd.DataFrame({"sex": ["f", "m", None, "m"], "site": [1, 2, 2, 1]})
+    coding = GroupCoding.learn(frame, 4)
+    expected = [[0, 0], [1, 1], [2, 1], [1, 0]]
+    pairs = list(zip(frame["sex"], frame["site"], strict=True))
+    same = {"sex": [*frame["sex"]], "site": np.array([1.0, 2.0, 2.0, 1.0]), "other": [0] * 4}
+    fields = np.array(pairs, dtype=[("sex", object), ("site", int)])
+    for groups in (frame, same, fields):
+        assert coding.codes(groups, 4).tolist() == expected
+    assert GroupCoding.learn(np.array(pairs, object), 4).codes(pairs, 4).tolist() == expected
+    assert coding.names(0) == ["f", "m", "missing or unknown"]
+    assert coding.codes({"sex": ["x"], "site": [9]}, 1).tolist() == [[2, 2]]
+    assert fingerprint({"groups": coding})
+
+
+def test_numbers_are_cut_at_deciles_and_text_is_not() -> None:
+    coding = GroupCoding.learn(np.arange(100.0), 100)
+    assert np.bincount(coding.codes(np.arange(100.0), 100)[:, 0]).tolist() == [10] * 10
+    assert coding.codes([-5.0, 95, np.nan, "x"], 4)[:, 0].tolist() == [0, 9, 10, 10]
+    assert coding.names(0)[:2] == ["below 10", "10 to 20"]
+    text = GroupCoding.learn([str(k) for k in range(100)], 100)
+    assert text.sizes == (101,)
+
+
+def test_errors_name_the_remedy() -> None:
+    with pytest.raises(ValueError, match=r"one entry per row \(3\); got shape \(2,\)"):
+        group_table([0.5] * 3, [1] * 3, ["a", "b"])
+    coding = GroupCoding.learn({"sex": ["f"], "site": [1]}, 1)
+    with pytest.raises(ValueError, match="site is not there"):
+        coding.codes({"sex": ["f"]}, 1)
+    with pytest.raises(ValueError, match="at least one column"):
+        GroupCoding.learn({}, 1)
