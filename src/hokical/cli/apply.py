@@ -225,7 +225,9 @@ def _predict(
             arrays["probabilities"] = model.predict_proba(**given)
         if sets:
             rows = slice(done, done := done + len(arrays["labels"]))
-            own = {"groups": take_rows(groups, rows)} if sets.get("by") == "group" else {}
+            own: dict[str, Any] = {}
+            if sets.get("by") == "group":
+                own = {"groups": take_rows(groups, rows)}
             labels = model.predict_set(**given, **sets, **own)
             arrays |= {"members": labels.members, "set_size": labels.sizes}
             if labels.other is not None:
