@@ -226,7 +226,7 @@ def test_coverage_is_watched_at_any_time() -> None:
     assert monitor.alarm is None
     monitor.update_sets(found, (labels + 1) % 6)
     assert monitor.alarm is not None
-    assert "less than 0.9 since label" in str(monitor)
+    assert "less than the promised 0.9 since label 2," in str(monitor)
     for wrong in ([np.nan, 1.0], [0.3], [[True]]):
         with pytest.raises(ValueError, match="`covered` must be 1-D"):
             monitor.update(wrong)

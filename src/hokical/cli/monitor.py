@@ -62,6 +62,9 @@ def monitor(
     ] = 0.01,
     tolerance: Annotated[float, opt.text("Tolerated gap between confidence and accuracy.")] = 0.01,
     class_tolerance: Annotated[float, opt.text("The same for rows of one predicted label.")] = 0.05,
+    coverage: Annotated[
+        float | None, opt.text("Also watch whether sets of this coverage keep it, e.g. 0.9.")
+    ] = None,
     model: Annotated[str, opt.text("Name of the model in exports.")] = "model",
     as_json: opt.Json = False,
 ) -> None:
@@ -79,12 +82,19 @@ def monitor(
     plain = data.choose_scores(given, fitted=fitted)
     wanted = replace(plain, keep=(timestamp,) if timestamp else None, unlabelled=True)
     read = partial(_read_rows, fitted=fitted, dense=dense)
-    options = {"window": _read_window(window), "n_bins": bins, "delta": delta, "model": model}
-    options |= {"tolerance": tolerance, "class_tolerance": class_tolerance}
+    options: dict[str, Any] = {"window": _read_window(window), "n_bins": bins, "delta": delta}
+    options |= {"tolerance": tolerance, "class_tolerance": class_tolerance, "model": model}
+    options |= {"coverage": coverage}
     with nullcontext() if state is None else hokical.CalibrationMonitor.lock(state):
         if state is not None and state.exists():
             with check_options("CALIBRATOR or --state"):
                 watching = hokical.CalibrationMonitor.load(state, fitted)
+            if coverage not in (None, watching.options.coverage):
+                raise typer.BadParameter(
+                    f"the monitor in {state} watches {watching.options.coverage or 'no sets'}. Use "
+                    "another --state.",
+                    param_hint="--coverage",
+                )
         else:
             at_first = replace(given, split=opt.Part.val, labels=None)
             known = None if reference is None else read(reference, at_first, plain, 0)
@@ -199,9 +209,16 @@ def _facts(status: hokical.monitoring.Status) -> dict[str, str | None]:
         "ECE": error if status.n_window else DASH,
         "ECE since start": f"{status.ece_since_start:.4f}" if status.n else DASH,
         "evidence": f"{evidence} (alarm at {drift.threshold:.3g})",
+        "sets": None if status.sets is None else _describe_sets(status.sets),
         "inputs": DASH if inputs is None else f"PSI {inputs.psi:.3f}, p {inputs.p_value:.2g}",
         "unlike the fit": DASH if unlike is None else f"{unlike:,} of {status.n_seen:,} rows",
     }
+
+
+def _describe_sets(sets: hokical.monitoring._coverage.SetStatus) -> str:
+    held = f"hold {sets.covered:.1%} of {sets.n:,} labels" if sets.n else "no labels yet"
+    found = "" if sets.alarm is None else "; too few: certify again"
+    return f"{held}, {sets.coverage:.4g} was promised{found}"
 
 
 def _show_classes(status: hokical.monitoring.Status) -> None:

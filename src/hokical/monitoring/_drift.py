@@ -44,8 +44,9 @@ _OVERALL_SHARE = 0.5
 class Alarm:
     """Confidence is off: in which direction and bin (None: overall), and since when.
 
-    `since` and `n` are numbers of labelled examples, from 1: where the change seems to have begun,
-    and where it was found. They and the times are None if unknown.
+    `n` and `time` say where it was found: labelled examples so far, and seconds. The change came at
+    or before that, however long before. `since` and `since_time` are where the winning bet began,
+    which is no more than a hint. All are None if unknown; numbers of labels are, after a merge.
     """
 
     direction: Direction
@@ -88,7 +89,8 @@ class Reading:
         """The alarm that a replica raised, or that the evidence of this moment raises."""
         if self.alarm is None and self.log_e >= -math.log(delta):
             return self.strongest_alarm()
-        return self.alarm
+        # A replica counts its own labels, which are no places in all of them.
+        return None if self.alarm is None else replace(self.alarm, since=None, n=None)
 
     def _log_wealth(self) -> FloatArray:
         return self.units / _UNITS + _log_shares(self.units.shape[1])

@@ -5,7 +5,7 @@ import math
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from hokical.monitoring._drift import DIRECTIONS
 from hokical.monitoring._status import Status
 from hokical.plots._axes import BLUE, GREY, ORANGE, Axes, axes_or_new
 
-_KEYS = {field.name for field in fields(Status)}
+#: What every status has; those of earlier versions lack what has a default.
+_KEYS = {field.name for field in fields(Status) if field.default is MISSING}
 
 
 def json_line(status: Status) -> str:
@@ -124,6 +125,11 @@ _METRICS: dict[str, tuple[str, str | Callable[[Status], Any]]] = {
         "Classes about which an alarm has been raised.",
         lambda s: sum(each.alarm is not None for each in s.classes),
     ),
+    "set_coverage": ("Share of labels that prediction sets held.", "sets.covered"),
+    "set_coverage_alarm": (
+        "Whether sets have been found to hold fewer than promised.",
+        lambda s: None if s.sets is None else s.sets.alarm is not None,
+    ),
     "input_unlike": ("Predictions in the window unlike any example of the fit.", "n_unlike"),
     "input_psi": ("Population stability index of confidence against the reference.", "inputs.psi"),
     "input_p_value": ("P-value, at one look, of confidences as at fit time.", "inputs.p_value"),
@@ -163,7 +169,8 @@ def draw_history(history: Sequence[Status | Mapping[str, Any]], ax: Axes | None 
 def _mark_alarm(ax: Axes, entries: Sequence[Mapping[str, Any]], places: list[Any]) -> None:
     """A line at the first status with an alarm, with the verdict beside it."""
     for entry, place in zip(entries, places, strict=True):
-        if any(test["alarm"] for test in (entry["calibration"], *entry["classes"])):
+        sets = [entry["sets"]] if entry.get("sets") else []
+        if any(test["alarm"] for test in (entry["calibration"], *entry["classes"], *sets)):
             words = textwrap.fill(f"alarm: {entry['verdict']['text']}", 60)
             ax.axvline(place, color=GREY, linestyle=":", label=words)
             return

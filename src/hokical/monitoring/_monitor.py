@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hokical._core.logits import as_logits
-from hokical._core.types import BoolArray
+from hokical._core.logits import Logits, as_logits
+from hokical._core.types import BoolArray, IntArray
 from hokical.calibrators import Calibrator
 from hokical.metrics._examples import Examples
 from hokical.monitoring import _arrivals as arrivals
@@ -57,6 +57,9 @@ class CalibrationMonitor(WatchedStream):
         Name of the model in exports.
     n_classes : int, optional
         Number of classes, each of which then gets its own test; by default the calibrator's.
+    coverage : float, optional
+        Also test whether `predict_set(logits, coverage=coverage)` of the calibrator still holds the
+        true class so often, from the labels of `update_logits`.
 
     Examples
     --------
@@ -69,7 +72,7 @@ class CalibrationMonitor(WatchedStream):
     calibrated: says 74.9%, right 75.2%
     >>> _ = monitor.update(confidence, rng.uniform(size=3000) < confidence - 0.06)
     >>> print(monitor.status().verdict)
-    over-confident by about 6 points since label 2,801
+    over-confident by about 6 points since label 5,046 or before
     """
 
     def __init__(
@@ -85,12 +88,13 @@ class CalibrationMonitor(WatchedStream):
         model: str = "model",
         n_classes: int | None = None,
         class_tolerance: float = 0.05,
+        coverage: float | None = None,
     ) -> None:
         if n_classes is None and isinstance(reference, Calibrator):
             n_classes = reference.n_classes_
         options = MonitorOptions(
             Window.from_option(window), n_bins, delta, tolerance, interval_delta, min_labels, model,
-            n_classes, class_tolerance,
+            n_classes, class_tolerance, coverage,
         )  # fmt: skip
         self.reference = as_reference(reference, options.n_bins)
         allowance = allowances(self.reference, options.n_bins, tolerance)
@@ -158,7 +162,7 @@ class CalibrationMonitor(WatchedStream):
         data = as_logits(logits, fitted_by=calibrator)
         truth = arrivals.as_partial_labels(labels, data.n_rows, data.n_classes)
         predicted = calibrator.predict(data)
-        return self._count(
+        self._count(
             calibrator.predict_confidence(data),
             predicted == truth,
             timestamp,
@@ -167,6 +171,17 @@ class CalibrationMonitor(WatchedStream):
             labelled=truth >= 0,
             support=None if calibrator.support_ is None else calibrator.predict_support(data),
         )
+        return self._count_sets(calibrator, data, truth)
+
+    def _count_sets(self, calibrator: Calibrator, data: Logits, truth: IntArray) -> Self:
+        """Note whether sets hold the labels that are known, if sets are watched."""
+        rows = np.flatnonzero(truth >= 0)
+        with self._lock:
+            sets = self._state.sets
+            if sets is not None and rows.size:
+                found = calibrator.predict_set(data.take(rows), coverage=sets.coverage)
+                sets.update_sets(found, truth[rows])
+        return self
 
     def observe(self, confidence: Any, timestamp: Any = None) -> Self:
         """Add predictions without labels (yet), (n,), to detect shifts of the inputs.

@@ -15,6 +15,7 @@ from hokical.metrics._binned_sums import BinnedSums
 from hokical.metrics._examples import Examples
 from hokical.monitoring._arrivals import Panes, Window
 from hokical.monitoring._class_watch import ClassWatch
+from hokical.monitoring._coverage import CoverageMonitor
 from hokical.monitoring._drift import Alarm, Evidence, Reading
 
 
@@ -32,6 +33,7 @@ class MonitorOptions:
     model: str
     n_classes: int | None = None
     class_tolerance: float = 0.05
+    coverage: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_bins", "min_labels"):
@@ -42,6 +44,8 @@ class MonitorOptions:
             value = getattr(self, name)
             if isinstance(value, (bool, str)) or not 0.0 <= value < 1.0:
                 raise ValueError(f"`{name}` must be at least 0 and below 1; got {value!r}.")
+        if self.coverage is not None:
+            check_chance("coverage", self.coverage)
         if self.n_classes is not None:
             check_count(self.n_classes, name="n_classes", least=2)
         if not isinstance(self.model, str):
@@ -56,7 +60,7 @@ class MonitorState:
     `n` and `n_observed` count labelled examples and all predictions; `sums` are those since the
     start, `labelled` and `inputs` the windows; `time` is the newest timestamp. A pane of inputs
     counts predictions by bin, those unlike the fit, and those of which that is known. `batches` are
-    digests of batches that were counted.
+    digests of batches that were counted, `sets` watches prediction sets.
     """
 
     options: MonitorOptions
@@ -71,6 +75,7 @@ class MonitorState:
     sums: BinnedSums | None = None
     merged: Reading | None = None
     batches: list[str] = field(default_factory=list)
+    sets: CoverageMonitor | None = None
 
     @classmethod
     def start(cls, options: MonitorOptions, allowance: FloatArray) -> Self:
@@ -96,6 +101,7 @@ class MonitorState:
             time=max((state.time for state in states if state.time is not None), default=None),
             sums=reduce(add, sums) if sums else None,
             merged=reduce(add, (state.reading() for state in states)),
+            sets=CoverageMonitor.merge([state.sets for state in states if state.sets is not None]),
             batches=sorted({batch for state in states for batch in state.batches}),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from hokical.guarantees._bounds import calibration_bound
 from hokical.metrics._binned_sums import BinnedSums
 from hokical.metrics._summaries import Estimate
 from hokical.monitoring._class_watch import ClassStatus
+from hokical.monitoring._coverage import SetStatus
 from hokical.monitoring._drift import DIRECTIONS, Alarm, Direction
 from hokical.monitoring._reference import InputDrift
 from hokical.monitoring._state import MonitorState
@@ -66,6 +67,7 @@ class Status:
     i.i.d.; it is valid for one look. `inputs` is None if there is no reference, or too few
     predictions. Of `n_seen` predictions `n_unlike` are unlike any example of the fit (see
     `predict_support`), None if unknown. `classes` are at most 20, alarms first, then by evidence.
+    `sets` are watched if a `coverage` was given.
     """
 
     model: str
@@ -86,12 +88,17 @@ class Status:
     n_unlike: int | None
     classes: tuple[ClassStatus, ...]
     verdict: Verdict
+    sets: SetStatus | None = None
 
     @property
     def alarmed(self) -> bool:
-        """Whether an alarm was raised, about all confidence or about a class."""
-        alarms = [self.calibration.alarm, *(each.alarm for each in self.classes)]
-        return any(alarm is not None for alarm in alarms)
+        """Whether an alarm was raised, about all confidence, a class, or prediction sets."""
+        parts: list[Any] = [
+            self.calibration,
+            *self.classes,
+            *([] if self.sets is None else [self.sets]),
+        ]
+        return any(part.alarm is not None for part in parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts; None for what is unknown or not finite."""
@@ -125,7 +132,15 @@ def verdict(
     classes: tuple[ClassStatus, ...],
 ) -> Verdict:
     """The verdict on a stream, from the sums of its window and the tests of inputs and classes."""
-    whole = _overall_verdict(state, window, inputs)
+    found = _verdict_on_classes(_overall_verdict(state, window, inputs), state, classes)
+    sets = state.sets
+    return found if sets is None or sets.alarm is None else replace(found, text=f"{found}; {sets}")
+
+
+def _verdict_on_classes(
+    whole: Verdict, state: MonitorState, classes: tuple[ClassStatus, ...]
+) -> Verdict:
+    """The verdict with what is to say of classes."""
     alarms = [each for each in classes if each.alarm is not None]
     if not alarms:
         return whole
@@ -202,13 +217,15 @@ def _points(share: float) -> str:
 
 
 def _where_and_since(alarm: Alarm, n_bins: int) -> str:
+    """The bin, and the last moment at which the change can have come."""
     text = ""
     if alarm.bin is not None:
         low, high = bin_edges(n_bins)[alarm.bin : alarm.bin + 2]
         text = f" where it says {low:.0%} to {high:.0%}"
-    if alarm.since_time is not None:
-        return f"{text} since {datetime.fromtimestamp(alarm.since_time, UTC):%Y-%m-%d %H:%M} UTC"
-    return text if alarm.since is None else f"{text} since label {alarm.since:,}"
+    if alarm.time is not None:
+        when = f"{datetime.fromtimestamp(alarm.time, UTC):%Y-%m-%d %H:%M} UTC"
+        return f"{text} since {when} or before"
+    return text if alarm.n is None else f"{text} since label {alarm.n:,} or before"
 
 
 def _shares(sums: BinnedSums, bin_: int | None) -> tuple[float, float]:

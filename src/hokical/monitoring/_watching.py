@@ -15,6 +15,7 @@ from hokical._core.storage import CalibratorFileError, read_document, storable, 
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
 from hokical.calibrators._catalog import find_rule
+from hokical.monitoring._coverage import CoverageMonitor
 from hokical.monitoring._export import append_json_line, json_line, prometheus_text
 from hokical.monitoring._reference import Reference, input_drift
 from hokical.monitoring._state import MonitorOptions, MonitorState
@@ -79,6 +80,7 @@ class WatchedStream:
                 n_unlike=int(seen[-2]) if seen is not None and seen[-1] else None,
                 classes=classes,
                 verdict=verdict(state, window, inputs, classes),
+                sets=None if state.sets is None else state.sets.status(),
                 **window_numbers(window, options.interval_delta),
             )
 
@@ -173,6 +175,10 @@ class WatchedStream:
                 f"got {stamp}. Pass that one, or make a new monitor for the new calibrator."
             )
         self._calibrator, self._dense, self._stamp = calibrator, dense, stamp
+        options = self.options
+        if options.coverage is not None and self._state.sets is None:
+            allowed = options.delta, options.tolerance
+            self._state.sets = CoverageMonitor.of(calibrator, options.coverage, *allowed)
         known = getattr(calibrator, "metadata", {}).get("classes")
         self.class_names = tuple(map(str, known or ())) or self.class_names
 

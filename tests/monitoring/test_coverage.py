@@ -1,0 +1,138 @@
+"""Prediction sets in service: from Python, merged, in files, and from the shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hokical import CalibrationMonitor, CalibratorFileError, Dense, make
+from hokical.cli import app
+from hokical.guarantees import plan_coverage
+from hokical.monitoring import CoverageMonitor, prometheus_text
+from tests.guarantees.test_sets import world
+
+
+def watched(certified: int = 2000, **options: Any) -> CalibrationMonitor:
+    val = world(300, seed=1)
+    cal = make("temps").fit(*val).certify(*world(certified, seed=2))
+    return CalibrationMonitor.from_validation(cal, *val, coverage=0.9, **options)
+
+
+def shifted(n: int, seed: int) -> Any:
+    """Rows of which a third have another label than the classifier was made for."""
+    logits, labels = world(n, seed=seed)
+    return logits, np.where(np.arange(n) % 3 == 0, (labels + 1) % 6, labels)
+
+
+def test_sets_are_watched_with_the_confidence() -> None:
+    monitor = watched()
+    logits, labels = world(3000, seed=3)
+    late = np.where(np.arange(3000) % 3 == 0, -1, labels)
+    calm = monitor.update_logits(logits, late).status()
+    assert calm.sets is not None
+    assert (calm.sets.n, calm.sets.alarm, calm.alarmed) == (2000, None, False)
+    members = monitor.calibrator.predict_set(logits, coverage=0.9).members
+    assert calm.sets.covered == pytest.approx(members[np.arange(3000), labels][late >= 0].mean())
+    monitor.update_logits(logits[::3], labels[::3], observed=True)
+    off = monitor.update_logits(*shifted(3000, 4)).status()
+    assert off.sets.n == 6000
+    assert off.sets.alarm is not None
+    assert off.sets.alarm.n > 3000
+    assert "less than the promised 0.9 since label" in off.verdict.text
+    text = prometheus_text([off])
+    assert 'hokical_set_coverage_alarm{model="model"} 1.0' in text
+    assert f'hokical_set_coverage{{model="model"}} {off.sets.covered!r}' in text
+    assert CalibrationMonitor(None).status().sets is None
+
+
+def test_batches_and_restarts_change_nothing(tmp_path: Path) -> None:
+    logits, labels = shifted(2000, 5)
+    whole, cut = watched(), watched()
+    whole.update_logits(logits, labels)
+    for first in range(0, 2000, 300):
+        rows = slice(first, first + 300)
+        cut.update_logits(logits[rows], labels[rows]).save(tmp_path / "m.json")
+        cut = CalibrationMonitor.load(tmp_path / "m.json", cut.calibrator)
+    assert cut.status().sets == whole.status().sets
+
+
+def test_replicas_are_merged() -> None:
+    lots = [shifted(700, 6), world(800, seed=7)]
+    parts = [watched().update_logits(*lot) for lot in lots]
+    both, other = parts[0].merge(parts[1]).status(), parts[1].merge(parts[0]).status()
+    assert both.sets == other.sets
+    known = [part.status().sets for part in parts]
+    assert both.sets.n == 1500
+    assert both.sets.covered == pytest.approx(sum(s.covered * s.n for s in known) / 1500)
+    assert known[0].alarm is not None
+    assert both.sets.alarm is not None
+    assert both.sets.alarm.n is None
+
+
+def test_few_certified_examples_are_not_held_against_the_sets() -> None:
+    few = CoverageMonitor.of(watched(100).calibrator, 0.9)
+    assert few.tolerance == pytest.approx(0.9 - plan_coverage(0.9, examples=(100,)).low[0])
+    assert CoverageMonitor.of(watched(9000).calibrator, 0.9).tolerance == 0.01
+    alarms = 0
+    for seed in range(60):
+        cal = make("temps").fit(*world(200, seed=1)).certify(*world(60, seed=100 + seed))
+        logits, labels = world(3000, seed=1000 + seed)
+        monitor = CoverageMonitor.of(cal, 0.9, delta=0.05)
+        found = cal.predict_set(logits, coverage=0.9)
+        alarms += monitor.update_sets(found, labels).alarm is not None
+    assert alarms <= 12  # 10 % of 60, and three standard errors
+
+
+def test_positions_of_maps_are_watched() -> None:
+    def maps(seed: int) -> Any:
+        logits, labels = world(200 * 9, seed=seed)
+        return logits.reshape(200, 3, 3, 6), labels.reshape(200, 3, 3)
+
+    model = Dense(make("temps"), class_axis=-1).fit(*maps(1)).certify(*maps(2))
+    monitor = CalibrationMonitor.from_validation(model, *maps(1), coverage=0.9)
+    assert monitor.update_logits(*maps(3)).status().sets.n == 200
+
+
+def test_a_coverage_monitor_is_saved(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.random(3000) < np.where(np.arange(3000) < 1000, 0.9, 0.8)
+    path = tmp_path / "sets.json"
+    CoverageMonitor(0.9).update(rows[:1234]).save(path)
+    found = CoverageMonitor.load(path).update(rows[1234:])
+    assert found.status() == CoverageMonitor(0.9).update(rows).status()
+    assert found.alarm is not None
+    watched().save(path)
+    with pytest.raises(CalibratorFileError, match="does not hold a CoverageMonitor"):
+        CoverageMonitor.load(path)
+
+
+def test_coverage_from_the_shell(tmp_path: Path) -> None:
+    def run(*words: Any, code: int = 0) -> str:
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        assert result.exit_code == code, result.output
+        return " ".join(result.output.split())
+
+    for name, (logits, labels) in (
+        ("val", world(300, seed=1)),
+        ("more", world(2000, seed=2)),
+        ("new", world(1500, seed=3)),
+        ("off", shifted(3000, 4)),
+    ):
+        np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
+    val, cal, state = tmp_path / "val.npz", tmp_path / "cal.json", tmp_path / "m.json"
+    run("fit", val, "-o", cal, "--method", "temps")
+    run("certify", cal, tmp_path / "more.npz")
+    sets = ("--coverage", 0.9, "--state", state)
+    text = run("monitor", cal, tmp_path / "new.npz", "--reference", val, *sets)
+    assert "of 1,500 labels, 0.9 was promised" in text
+    other = ("--coverage", 0.8, "--state", state)
+    assert "watches 0.9" in run("monitor", cal, tmp_path / "off.npz", *other, code=2)
+    words = ("monitor", cal, tmp_path / "off.npz", "--state", state, "--json")
+    shown = json.loads(run(*words, code=3).partition("Warning")[0])
+    assert shown["sets"]["n"] == 4500
+    assert shown["sets"]["alarm"]["direction"] == "over"
