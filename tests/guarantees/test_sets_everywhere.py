@@ -10,6 +10,7 @@ import pytest
 
 import hokical
 from hokical import CalibratedClassifier, Dense, make
+from hokical._core.logits import as_logits
 from hokical.guarantees._conformity import Conformity
 from hokical.metrics import set_summary, worst_slab_coverage
 from hokical.monitoring import CoverageMonitor
@@ -130,6 +131,23 @@ def test_classifiers_name_their_sets() -> None:
     truth = names[2::3]
     assert np.mean([truth[i] in found.labels(i) for i in range(50)]) > 0.8
     assert found.names()[0] == "|".join(found.labels(0))
+    flagged = model.detect(data.data[2::3], "virginica", recall=0.9)
+    assert flagged.flagged[truth == "virginica"].mean() > 0.8
+    assert flagged.guarantee.startswith(
+        "Of new examples of class virginica, at least 0.9 are found"
+    )
+    assert flagged.guarantee.endswith(" are found.")
+    with pytest.raises(ValueError, match="labels that the fitted estimator knows"):
+        model.detect(data.data, "rose")
+    costs = 1.0 - np.eye(3)
+    cheap = model.predict_action(data.data[2::3], costs)
+    np.testing.assert_array_equal(cheap.actions, model.predict(data.data[2::3]))
+    asked = model.predict_action(data.data[2::3], np.c_[costs, np.full(3, 0.01)]).actions
+    assert set(asked) <= {0, 1, 2, 3}
+    named = model.predict_action(data.data[2::3], [[0, 1], [1, 0], [1, 0]], actions=["a", "b"])
+    assert set(named.actions) == {"a", "b"}
+    with pytest.raises(ValueError, match="`actions` must name the 3 columns"):
+        model.predict_action(data.data[2::3], costs, actions=["a"])
 
 
 def dense_world(n: int, seed: int) -> Any:
@@ -207,8 +225,21 @@ def test_the_worst_slab_of_even_sets_is_even() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4000, 3))
     even = worst_slab_coverage(x, rng.random(4000) < 0.9, n_directions=50)
-    assert 0.8 < even < 1.0
-    assert worst_slab_coverage(x, np.abs(x @ [1.0, 0.0, 0.0]) > 0.3, n_directions=50) < 0.5
+    assert 0.8 < even.value < 1.0
+    assert even.low < 0.9 < even.high
+    hit = np.abs(x @ [1.0, 0.0, 0.0]) > 0.3
+    assert worst_slab_coverage(x, hit, n_directions=50).high < 0.5
+
+
+def test_the_interval_of_the_worst_slab_holds_the_coverage() -> None:
+    missed = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        found = worst_slab_coverage(
+            rng.normal(size=(300, 2)), rng.random(300) < 0.8, n_directions=5, delta=0.2
+        )
+        missed += not found.low <= 0.8 <= found.high
+    assert missed / 300 <= 0.2 + 3.0 * np.sqrt(0.2 * 0.8 / 300)
 
 
 def test_coverage_is_watched_at_any_time() -> None:
@@ -260,3 +291,46 @@ def test_a_picture(cal, logits) -> None:
     found = cal.predict_set(logits, coverage=0.9)
     axes = draw_sets(set_summary(found.members, world(300, seed=3)[1], goal=0.9))
     assert axes.get_xlabel() == "classes in the set"
+
+
+def test_streams_certify_with_groups() -> None:
+    fit, (logits, labels) = world(300, seed=1), world(900, seed=2)
+    groups = np.array(["a", "b", None], object)[np.arange(900) % 3]
+    whole = make("temps").fit(*fit).certify(logits, labels, groups=groups)
+    chunks = from_chunks([(logits[k : k + 250], labels[k : k + 250]) for k in range(0, 900, 250)])
+    parts = certify(make("temps").fit(*fit), chunks, groups=groups)
+    asked = {"coverage": 0.9, "by": "group", "groups": groups}
+    one, other = (cal.predict_set(logits, **asked) for cal in (whole, parts))
+    np.testing.assert_array_equal(one.members, other.members)
+    assert one.guarantee == other.guarantee
+    for wrong in (groups[:-1], np.append(groups, "c")):
+        with pytest.raises(ValueError, match="`groups` must"):
+            certify(make("temps").fit(*fit), chunks, groups=wrong)
+
+
+def test_samples_of_many_batches_stay_bounded_and_fair() -> None:
+    """Whatever the sizes of batches, sets after `fit` alone go by shares of each."""
+    logits, labels = world(9000, seed=1, scale=0.5)
+    cal = hokical.Hoki(noise=hokical.stability.Gaussian(scale=1.0)).fit(
+        logits[:3000], labels[:3000]
+    )
+    for first in range(3000, 9000, 500):
+        rows = slice(first, first + 500)
+        cal.partial_fit(logits[rows], labels[rows])
+    sample = cal.fit_conformity_
+    assert sample.n == 2048
+    whole = (
+        hokical.Hoki(noise=hokical.stability.Gaussian(scale=1.0))
+        .fit(logits, labels)
+        .fit_conformity_
+    )
+    parts = [
+        Conformity.from_rows(
+            make("uncalibrated").fit(logits, labels).rule_, [as_logits(logits[rows])], labels[rows]
+        )
+        for rows in (slice(3000), slice(3000, 9000))
+    ]
+    shares = [np.isin(sample.proba, part.proba).mean() for part in parts]
+    assert shares[0] == pytest.approx(1 / 3, abs=0.02)
+    assert shares[1] == pytest.approx(2 / 3, abs=0.02)
+    assert abs(np.quantile(sample.proba, 0.1) - np.quantile(whole.proba, 0.1)) < 0.02

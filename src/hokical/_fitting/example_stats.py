@@ -44,14 +44,26 @@ class FitNotes:
     rows: RowSketch | None = None
 
     def __add__(self, other: Self) -> Self:
-        """Of both lots of examples; without a sample if that would be larger than one."""
-        sample = _if_both(operator.add, self.sample, other.sample)
+        """Of both lots of examples; of a sample of each, shares as large as the lots."""
         return type(self)(
             _if_both(operator.add, self.scores, other.scores),
             _if_both(operator.or_, self.support, other.support),
-            None if sample is None or sample.n > _SAMPLE else sample,
+            _if_both(_share_sample, self._lot(), other._lot()),
             _if_both(operator.or_, self.rows, other.rows),
         )
+
+    def _lot(self) -> tuple[Conformity, int] | None:
+        """The sample, and of how many examples it is."""
+        total = None if self.scores is None else self.scores.total
+        return None if self.sample is None else (self.sample, total or self.sample.n)
+
+
+def _share_sample(*lots: tuple[Conformity, int]) -> Conformity:
+    """A sample of two lots, chosen by places in the samples, so whatever the scores."""
+    # The keys that `_draw_sample` sorted by are about evenly spaced.
+    keys = [(np.arange(sample.n) + 1.0) / (total + 1.0) for sample, total in lots]
+    rows = np.argsort(np.concatenate(keys), kind="stable")[:_SAMPLE]
+    return (lots[0][0] + lots[1][0]).take(rows)
 
 
 def _if_both(join: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:

@@ -179,10 +179,10 @@ class Calibrator(SetPredictions):
             )
 
     def certify_parts(self, parts: Iterable[tuple[Any, ...]]) -> Self:
-        """`certify` with examples that come in parts: (logits, labels) or with weights."""
+        """`certify` with examples in parts: (logits, labels), with weights, and with groups."""
         twin, noted = copy(self), []
         for part in parts:
-            twin.certify(*part)
+            twin.certify(*part[:3], groups=part[3] if len(part) > 3 else None)
             noted.append((twin.held_out_scores_, twin.held_out_conformity_))
         if not noted:
             raise ValueError("there must be at least one part with examples; got none.")

@@ -143,7 +143,8 @@ class SetPredictions:
         asked = self._certified_sets(options, only=int(label))
         members = self._with_rule(asked.rule(self.rule_)).output("members", logits)
         words = f"Of new examples of class {label}, at least {recall:.4g} are found"
-        sentence = asked.guarantee(words, full="Every row is flagged")
+        held = {"full": "Every row is flagged", "held": "{:.1%} are found"}
+        sentence = asked.guarantee(words, **held)
         return Detections(members[..., label], asked.least_and_most(), sentence)
 
     def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:

@@ -100,7 +100,7 @@ class Conformity:
         return replace(self, group=group, group_names=tuple(codes))
 
     def __add__(self, other: Self) -> Self:
-        """Both lots of examples, without their groups."""
+        """Both lots of examples, with their groups where both have such."""
         names = ("labels", "proba", "above", "rank", "draw")
         joined: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names
@@ -110,7 +110,11 @@ class Conformity:
             joined["weights"] = weights = np.concatenate([self.counts, other.counts])
             if not can_be_counts(weights):  # then no weight is a count, and a new one may be any
                 unit = max(unit, float(weights.max()))
-        return type(self)(**joined, unit=unit)
+        found = type(self)(**joined, unit=unit)
+        if self.group is None or other.group is None:
+            return found
+        lots = ((self.group_names, self.group), (other.group_names, other.group))
+        return found.with_groups([names[k] for names, group in lots for k in group])
 
     def _arrays(self) -> dict[str, AnyArray]:
         known = {field.name: getattr(self, field.name) for field in fields(self)}

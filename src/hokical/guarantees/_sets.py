@@ -149,10 +149,11 @@ class CertifiedSets:
         promise: str | None = None,
         what: str = "examples",
         full: str = "Every class is in every set",
+        held: str = "the sets hold the true class of {:.1%}",
     ) -> str:
         """The promise in words, or with others than those for sets.
 
-        `what` is counted, and what is said if too few are known is `full`.
+        `what` is counted; `full` is said if too few are known, `held` of those that are covered.
         """
         asked, known = self.options, self.examples
         own = self.certified_on == "fit"
@@ -162,7 +163,7 @@ class CertifiedSets:
         behind = f"of {n:,} {place}"
         if known.n:
             share = float(np.average(self.covered(), weights=known.counts))
-            behind += f", the sets hold the true class of {share:.1%}"
+            behind += f", {held.format(share)}"
         if asked.max_size is not None:
             return f"{self._reached()}: {behind}."
         assert asked.coverage is not None

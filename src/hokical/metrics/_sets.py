@@ -13,6 +13,7 @@ from hokical._core.portable import normal_quantile
 from hokical._core.reading import to_numpy
 from hokical._core.types import BoolArray, IntArray
 from hokical.guarantees._binomial import check_chance, clopper_pearson
+from hokical.metrics._summaries import Estimate
 
 #: Sizes up to here are rows of their own; the rest is one.
 _SIZES = 10
@@ -110,18 +111,20 @@ def worst_slab_coverage(
     *,
     mass: float = 0.1,
     n_directions: int = 200,
+    delta: float = 0.05,
     random_state: int = 0,
-) -> float:
+) -> Estimate:
     """Coverage between two parallel planes in the space of features, where it is worst.
 
     `features` (n, d), logits for instance, and `covered` (n,), bool. The slab, which holds at least
     a share `mass` of the rows, is looked for in random directions on one half of them and measured
     on the other (Cauchois, Gupta and Duchi, 2021), so 0.9 is expected of sets that cover 0.9 of
-    any slab.
+    any slab. The interval, Clopper and Pearson's, misses the coverage of the slab that was found
+    with probability `delta`.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(4000, 2))
-    >>> bool(worst_slab_coverage(x, x[:, 0] < 1.0) < 0.3)
+    >>> worst_slab_coverage(x, x[:, 0] < 1.0).high < 0.3
     True
     """
     x, hit = np.asarray(features, np.float64), np.asarray(covered, np.bool_)
@@ -143,7 +146,9 @@ def worst_slab_coverage(
             best = (share, float(place[rows[first]]), float(place[rows[last]]), direction)
     there = x[measure] @ best[3]
     inside = (there >= best[1]) & (there <= best[2])
-    return float(hit[measure][inside].mean()) if inside.any() else float("nan")
+    n, hits = int(inside.sum()), int(hit[measure][inside].sum())
+    low, high = clopper_pearson(hits, n, delta=check_chance("delta", delta)).tolist()
+    return Estimate(hits / n if n else float("nan"), low, high)
 
 
 def _lowest_mean(hit: BoolArray, least: int) -> tuple[float, int, int]:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hokical._core.groups import as_groups
+from hokical._core.reading import to_numpy
 from hokical._core.version import VERSION
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._calibrator import Calibrator
@@ -96,10 +98,10 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
     return calibrator
 
 
-def certify(calibrator: Calibrator, source: Any) -> Calibrator:
+def certify(calibrator: Calibrator, source: Any, *, groups: Any = None) -> Calibrator:
     """`Calibrator.certify` with the examples of a source, a chunk at a time.
 
-    Of each example four numbers are kept.
+    Of each example four numbers are kept. `groups` (n,) are those of all rows, in order.
 
     >>> import numpy as np
     >>> from hokical.calibrators import make
@@ -119,13 +121,18 @@ def certify(calibrator: Calibrator, source: Any) -> Calibrator:
             "`Dense.certify`, or `max_positions_per_item=1`."
         )
 
+    names = None if groups is None else to_numpy(groups, "groups")
+
     def parts() -> Iterator[tuple[Any, ...]]:
         first = 0
         for chunk in reblock(chunks.chunks(), block_rows(calibrator.n_classes_)):
             with report_files(chunks):
                 block = check_block(chunk, first, calibrator.n_classes_)
-            yield block.logits, block.labels, block.weights
+            own = None if names is None else names[first : first + block.n_rows]
+            yield block.logits, block.labels, block.weights, own
             first += block.n_rows
+        if names is not None:
+            as_groups(names, first)  # which raises if there are more
 
     return calibrator.certify_parts(parts())
 

@@ -25,6 +25,7 @@ from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._registry import new_estimator
+from hokical.guarantees._decisions import Decisions, Detections, decide
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.sklearn import _held_out as held_out
@@ -211,6 +212,38 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         calibrator: BaseCalibrator = self.calibrator_
         found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta)
         return replace(found, labels=self.classes_[found.labels])
+
+    def detect(
+        self, X: Any, label: Any, *, recall: float = 0.95, delta: float | None = None
+    ) -> Detections:
+        """Which rows to report as perhaps of one class, so that few of it are missed.
+
+        `label` is one of `classes_`. Call `certify` first; see `Calibrator.detect`.
+        """
+        logits, index = (
+            self._logits(X),
+            int(held_out.class_index(np.array([label]), self.classes_)[0]),
+        )
+        found: Detections = self.calibrator_.detect(logits, index, recall=recall, delta=delta)
+        return replace(
+            found, guarantee=found.guarantee.replace(f"class {index}", f"class {label}", 1)
+        )
+
+    def predict_action(self, X: Any, costs: Any, *, actions: Any = None) -> Decisions:
+        """The action of least expected cost for each row, with what it is expected to cost.
+
+        `costs` (classes, actions), rows in the order of `classes_`; `actions` are their names. By
+        default they are the labels if there is a column for each, else column numbers.
+        """
+        found = decide(self.predict_proba(X), costs, self.classes_.size)
+        n_actions = np.shape(costs)[1]
+        names = self.classes_ if actions is None and n_actions == self.classes_.size else actions
+        names = np.arange(n_actions) if names is None else np.asarray(names)
+        if names.shape != (n_actions,):
+            raise ValueError(
+                f"`actions` must name the {n_actions} columns of `costs`; got {names.size} names."
+            )
+        return replace(found, actions=names[found.actions])
 
     @property
     def _prefit(self) -> bool:
