@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from hokical.calibrators import AutoCalibrator as AutoCalibrator
     from hokical.calibrators import Calibrator as Calibrator
     from hokical.calibrators import CalibratorFileError as CalibratorFileError
+    from hokical.calibrators import ConfidenceCalibrator as ConfidenceCalibrator
     from hokical.calibrators import Hoki as Hoki
     from hokical.calibrators import StabilityProfile as StabilityProfile
     from hokical.calibrators import TemperatureScaling as TemperatureScaling
     from hokical.calibrators import auto as auto
+    from hokical.calibrators import calibrate_confidence as calibrate_confidence
     from hokical.calibrators import load as load
     from hokical.calibrators import make as make
     from hokical.dense import Dense as Dense
@@ -55,10 +57,12 @@ __version__ = VERSION
 _HOMES = {
     "AutoCalibrator": "calibrators", "CalibratedClassifier": "integrations.sklearn",
     "CalibrationMonitor": "monitoring", "Calibrator": "calibrators",
-    "CalibratorFileError": "calibrators", "Dense": "dense", "Gaussian": "stability",
+    "CalibratorFileError": "calibrators", "ConfidenceCalibrator": "calibrators",
+    "Dense": "dense", "Gaussian": "stability",
     "Gumbel": "stability", "Hoki": "calibrators", "StabilityProfile": "calibrators",
     "TemperatureScaling": "calibrators", "TopK": "_core.topk", "Uniform": "stability",
-    "FitDataWarning": "_core.warn", "auto": "calibrators", "calibration_bound": "guarantees",
+    "FitDataWarning": "_core.warn", "auto": "calibrators", "calibrate_confidence": "calibrators",
+    "calibration_bound": "guarantees",
     "compare": "report._comparison", "from_binary_scores": "_core.conversion",
     "from_probabilities": "_core.conversion", "label_distribution": "stability",
     "label_stability": "stability", "load": "calibrators", "make": "calibrators",

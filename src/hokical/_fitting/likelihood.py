@@ -198,6 +198,12 @@ def effective_size(weights: FloatArray) -> float:
     return 1.0 / float(np.sum(weights * weights))
 
 
+def mean_and_error(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:
+    """Weighted mean of differences, and its standard error; the weights sum to 1."""
+    mean = float(np.sum(share * gaps))
+    return mean, float(np.sqrt(np.sum((share * (gaps - mean)) ** 2)))
+
+
 def typical_spread(examples: ExampleSet) -> float:
     """Weighted median over examples of the mean margin of the possible classes, or 1 if all are 0.
 

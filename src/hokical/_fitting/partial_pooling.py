@@ -43,7 +43,8 @@ _HELD = 1 << 22
 class PooledTerms(Protocol):
     """The likelihood of examples whose scores are linear in the coefficients of their cell."""
 
-    weights: FloatArray
+    @property
+    def weights(self) -> FloatArray: ...
 
     @property
     def n_features(self) -> int: ...

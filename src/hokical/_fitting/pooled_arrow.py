@@ -87,7 +87,7 @@ class PooledLayout:
         """The coefficients (cells, features) that act in each cell."""
         found = np.tile(vector[: self.n_common], (len(self.codes), 1))
         for code, table in zip(self.codes.T, self.tables(vector), strict=True):
-            found[:, : self.n_own] += np.where(code[:, None] < 0, 0.0, table[code])
+            found[:, : self.n_own] += np.vstack([table, np.zeros(self.n_own)])[code]
         return found
 
     def gradient(self, by_cell: FloatArray) -> FloatArray:

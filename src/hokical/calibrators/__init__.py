@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hokical.calibrators._binary import BetaCalibration as BetaCalibration
     from hokical.calibrators._binary import PlattScaling as PlattScaling
     from hokical.calibrators._binary import VennAbers as VennAbers
+    from hokical.calibrators._confidence import ConfidenceCalibrator as ConfidenceCalibrator
+    from hokical.calibrators._confidence import calibrate_confidence as calibrate_confidence
     from hokical.calibrators._ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
     from hokical.calibrators._hoki import Hoki as Hoki
     from hokical.calibrators._isotonic import IsotonicMulticlass as IsotonicMulticlass
@@ -43,8 +45,10 @@ if TYPE_CHECKING:
 
 _HOMES = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()} | {
     "BaseCalibrator": "base",
+    "ConfidenceCalibrator": "confidence",
     "Fit": "base",
     "auto": "automatic",
+    "calibrate_confidence": "confidence",
     "make": "registry",
     "make_seeded": "registry",
     "table": "registry",

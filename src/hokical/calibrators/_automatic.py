@@ -14,7 +14,7 @@ from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.example_stats import has_zeros
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.floor import choose_base, choose_floor
-from hokical._fitting.likelihood import WeightedExamples, effective_size
+from hokical._fitting.likelihood import WeightedExamples, effective_size, mean_and_error
 from hokical._fitting.partitions import Block, InMemory, Partition
 from hokical._fitting.structured import count_possible, fit_structured
 from hokical.calibrators._base import BaseCalibrator, Fit
@@ -158,7 +158,7 @@ class AutoCalibrator(BaseCalibrator):
         mixed = held.chances @ weights
         losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
         losses["average"] = float(-held.weights @ np.log(mixed))
-        gain, error = _mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
+        gain, error = mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
         if gain <= _caution(counted.n_classes, fit.minimum.x.size, n_examples) * error:
             return _keep_own(
                 counted,
@@ -183,7 +183,7 @@ class AutoCalibrator(BaseCalibrator):
         truth = block.correct
         own = _chance_of(UncalibratedRule(), block, truth)
         found = _chance_of(rule, block, truth)
-        gain, error = _mean_and_error(np.log(found / own), share)
+        gain, error = mean_and_error(np.log(found / own), share)
         if gain <= MIN_GAIN_SE * error:
             return _keep_own(None, "a stability profile was not clearly better")
         reason = "a stability profile was fitted, as not every class has a logit."
@@ -300,12 +300,6 @@ def _report(
         "held_out_log_loss": losses or {},
         "converged": converged,
     }
-
-
-def _mean_and_error(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:
-    """Weighted mean of differences, and its standard error; the weights sum to 1."""
-    mean = float(np.sum(share * gaps))
-    return mean, float(np.sqrt(np.sum((share * (gaps - mean)) ** 2)))
 
 
 def _profile_on(held: HeldOut, weights: FloatArray) -> ProfileRule | None:

@@ -38,6 +38,8 @@ ALIASES = {
 }  # fmt: skip
 #: The automatic choice among them.
 AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
+#: Calibrators of something else than logits, by the method's name in files.
+BEYOND_LOGITS = {"confidence": ("confidence", "ConfidenceCalibrator")}
 GROUP = "hokical.calibrators"
 #: Methods that earlier versions had, and the distributions that have them now.
 MOVED = {"recal": "hokical-paper"}
@@ -104,6 +106,13 @@ def load_estimator_class(name: Any, argument: str = "name") -> type[Any]:
     )
 
 
+def load_class_beyond_logits(method: str) -> type[Any]:
+    """The class of a calibrator of something else than logits."""
+    module, kind = BEYOND_LOGITS[method]
+    found: type[Any] = getattr(import_module(f"hokical.calibrators._{module}"), kind)
+    return found
+
+
 def find_method(name: str) -> str:
     """The name of a method that is called by an alias or by the name of its class.
 
@@ -146,6 +155,8 @@ def find_rule(record: str) -> None:
     if not is_storable(record):
         _find_entry_points()
     method = record.removeprefix("rule:")
+    if method in BEYOND_LOGITS:
+        load_class_beyond_logits(method)
     if not is_storable(record) and method in MOVED:
         raise ValueError(f"its method {method!r} is not part of hokical.{suggest(method)}")
 

@@ -6,7 +6,12 @@ from typing import Any
 from hokical._core.storage import CalibratorFileError, read_document
 from hokical._core.warn import warn_user
 from hokical.calibrators._calibrator import STORED, Calibrator
-from hokical.calibrators._catalog import find_rule, load_estimator_class
+from hokical.calibrators._catalog import (
+    BEYOND_LOGITS,
+    find_rule,
+    load_class_beyond_logits,
+    load_estimator_class,
+)
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.guarantees._score_table import NeighbourTable, ScoreTable
@@ -84,17 +89,20 @@ class FittedCalibrator(Calibrator):
         return f"FittedCalibrator({self.name!r}, {self._fit_in_words()})"
 
 
-def load(path: str | os.PathLike[str]) -> FittedCalibrator:
+def load(path: str | os.PathLike[str]) -> FittedCalibrator | Any:
     """Read a calibrator that `save` wrote. Raises CalibratorFileError for anything else.
 
-    It needs NumPy and array-api-compat alone: scikit-learn, SciPy and numba are not imported.
+    It needs NumPy and array-api-compat alone: scikit-learn, SciPy and numba are not imported. Files
+    of a `ConfidenceCalibrator` give one.
     """
-    return FittedCalibrator(_read_document(path))
-
-
-def _read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The checked contents of a file; rules of other packages are looked for."""
     document = read_document(path, find_rule)
+    if document.get("method") in BEYOND_LOGITS:
+        return load_class_beyond_logits(document["method"]).from_document(document)
+    return FittedCalibrator(_check_document(path, document))
+
+
+def _check_document(path: str | os.PathLike[str], document: dict[str, Any]) -> dict[str, Any]:
+    """The contents of a file, if they are those of a calibrator of logits."""
     kinds = {
         "rule": Rule,
         "method": str,

@@ -1,0 +1,137 @@
+"""Fit curves of confidence, with or without groups, and keep what helps on held-out examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hokical._core.bins import sum_by
+from hokical._core.groups import GroupCoding
+from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
+from hokical._fitting.likelihood import effective_size, mean_and_error
+from hokical._fitting.partial_pooling import PooledFit, fit_pooled
+from hokical._fitting.pooled_terms import BinaryTerms
+from hokical.rules._confidence import (
+    N_OWN,
+    ConfidenceCurve,
+    confidence_keys,
+    cut_log_odds,
+)
+
+#: Hinges of the curve, and the share of the examples from which a value has a term of its own.
+_HINGES, _ATOM_SHARE = 10, 0.03
+#: A gain on held-out examples is clear from this many standard errors.
+_CLEAR = 0.7
+#: Most points at which a curve is made non-decreasing.
+_GRID = 200
+
+
+@dataclass(frozen=True, eq=False)
+class StatedConfidence:
+    """`confidence` (n,) in [0, 1] with answers, whether they are `right` (n,), and weights (n,)."""
+
+    confidence: FloatArray
+    right: BoolArray
+    weights: FloatArray
+
+    @property
+    def share(self) -> FloatArray:
+        return np.asarray(self.weights / self.weights.sum())
+
+
+def fit_confidence(
+    examples: StatedConfidence, groups: tuple[GroupCoding, IntArray] | None, *, monotone: bool
+) -> tuple[ConfidenceCurve, dict[str, Any]]:
+    """The curve that is clearly best on held-out examples, and a report.
+
+    The candidates are the confidence as it is, one curve for all, and one with `groups`: their
+    coding and codes (n, columns).
+    """
+    share, blank = examples.share, _shape_curve(examples)
+    kept = _with_grid(replace(blank, coef=np.zeros(blank.coef.size)), examples, monotone)
+    n_examples = effective_size(share)
+    if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9) or np.unique(examples.right).size < 2:
+        why = f"{examples.right.size} examples, right and wrong, are too few to tell what is better"
+        return kept, _report(f"the confidence was kept as it is: {why}.", None)
+    terms = BinaryTerms(
+        blank.features(examples.confidence),
+        examples.right,
+        cut_log_odds(examples.confidence),
+        share * n_examples,
+    )
+    own = np.logaddexp(0.0, np.where(examples.right, -terms.offset, terms.offset))
+    common = _fit(terms, np.zeros((own.size, 0), np.int64), ())
+    losses = {"as it is": own, "one curve": common.losses_left_out()}
+    chosen, curve, words = common, replace(blank, coef=common.common), "one curve was fitted"
+    best = "one curve"
+    if groups is not None:
+        coding, codes = groups
+        sizes = tuple(size - 1 for size in coding.sizes)
+        pooled = _fit(terms, np.where(codes == sizes, -1, codes), sizes)
+        losses["groups"] = pooled.losses_left_out()
+        gain, error = mean_and_error(losses["one curve"] - losses["groups"], share)
+        if gain > _CLEAR * error:
+            tables = tuple(np.vstack([part, np.zeros((1, N_OWN))]) for part in pooled.groups)
+            chosen, best = pooled, "groups"
+            curve = replace(blank, coef=pooled.common, coding=coding, tables=tables)
+            words = "a curve with corrections by group was fitted"
+        else:
+            words += ", as groups did not clearly help"
+    gain, error = mean_and_error(own - losses[best], share)
+    if gain <= _CLEAR * error:
+        curve, words = kept, "the confidence was kept as it is, as nothing was clearly better"
+    told = {name: float(share @ part) for name, part in losses.items()}
+    scores = ", ".join(f"{name} {loss:.4f}" for name, loss in told.items())
+    reason = f"{words} (held-out log loss: {scores}; standard error of the gain {error:.4f})."
+    return _with_grid(curve, examples, monotone), _report(reason, chosen, told)
+
+
+def _fit(terms: BinaryTerms, codes: IntArray, sizes: tuple[int, ...]) -> PooledFit:
+    blocks = np.where(np.arange(terms.n_features) < N_OWN, -1, 0)
+    return fit_pooled(terms, codes, sizes, N_OWN, common_blocks=blocks.tolist())
+
+
+def _shape_curve(examples: StatedConfidence) -> ConfidenceCurve:
+    """Where a curve may bend, and the values that many examples have."""
+    odds, share = cut_log_odds(examples.confidence), examples.share
+    cut = 1.0 / (1.0 + np.exp(-odds))
+    centre = np.array([share @ odds, share @ np.log(cut * (1.0 - cut))])
+    order = np.argsort(odds, kind="stable")
+    reached = np.cumsum(share[order])
+    wanted = np.arange(1, _HINGES + 1) / (_HINGES + 1)
+    places = np.minimum(np.searchsorted(reached, wanted), odds.size - 1)
+    knots = np.unique(odds[order][places])
+    knots = knots[(knots > odds.min()) & (knots < odds.max())]
+    values, place = np.unique(confidence_keys(examples.confidence), return_inverse=True)
+    atoms = values[np.bincount(place, share) >= _ATOM_SHARE]
+    return ConfidenceCurve(np.zeros(N_OWN + knots.size + atoms.size), centre, knots, atoms)
+
+
+def _with_grid(
+    curve: ConfidenceCurve, examples: StatedConfidence, monotone: bool
+) -> ConfidenceCurve:
+    """The same, non-decreasing where asked: at values of the fit, spread evenly among them."""
+    if not monotone:
+        return curve
+    values, place = np.unique(confidence_keys(examples.confidence), return_inverse=True)
+    counts = sum_by(place, examples.weights, values.size)
+    step = np.cumsum(counts) * (_GRID - 1) // counts.sum()
+    first = np.append(True, np.diff(step) > 0) | np.isin(values, curve.atoms)
+    first[-1] = True
+    part = np.cumsum(first) - 1
+    return replace(curve, grid=values[first], counts=sum_by(part, counts, int(part[-1]) + 1))
+
+
+def _report(
+    reason: str, found: PooledFit | None, losses: dict[str, float] | None = None
+) -> dict[str, Any]:
+    solution = None if found is None else found.solution
+    return {
+        "reason": reason,
+        "held_out_log_loss": losses or {},
+        "converged": solution is None or solution.converged,
+        "n_iter": 0 if solution is None else solution.n_iter,
+    }

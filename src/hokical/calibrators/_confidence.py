@@ -1,0 +1,263 @@
+"""One number per answer: the probability that it is right, from a confidence without logits."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import numpy as np
+
+from hokical._core.arrays import Array, to_input_library
+from hokical._core.bins import check_positive
+from hokical._core.groups import GroupCoding
+from hokical._core.labels import as_weights
+from hokical._core.reading import to_numpy
+from hokical._core.storage import CalibratorFileError, write_document
+from hokical._core.types import AnyArray, BoolArray, FloatArray
+from hokical._core.version import VERSION
+from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
+from hokical.calibrators._estimator import Estimator
+from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._score_table import ScoreTable, can_be_counts
+from hokical.guarantees._scores import confidence_log_odds, conservative_levels, score_levels
+from hokical.guarantees._selective import SelectivePrediction, selective_prediction
+from hokical.rules._confidence import ConfidenceCurve
+
+
+class ConfidenceCalibrator(Estimator):
+    """The probability that an answer is right, from one number in [0, 1] stated with it.
+
+    For confidences without logits: what a language model says in words, P(True), the agreement of
+    samples, the score of a detection. A smooth curve of the log-odds with hinges at quantiles and a
+    term for every value that 3 % of the answers have; corrections by group (subject, language,
+    model) are shrunk by partial pooling, so that a group of few examples gets the common curve.
+    Groups, and the curve itself, are used where they clearly help on held-out examples.
+
+    Parameters
+    ----------
+    scale : float
+        What stands for certainty: 1, or 100 for percentages.
+    monotone : bool
+        True: within each group the answer never falls where the confidence rises. The fitted curve
+        is replaced by the nearest such curve (isotonic regression, weighted by the examples).
+
+    Attributes
+    ----------
+    reason_ : what was fitted, whether groups are used, and why
+    held_out_log_loss_ : mean log loss by candidate, every example left out of its own fit
+    curve_ : the fitted numbers
+    converged_, n_iter_ : how the fit ended
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical import ConfidenceCalibrator
+    >>> rng = np.random.default_rng(0)
+    >>> stated = rng.choice([0.8, 0.9, 0.95, 1.0], size=3000)
+    >>> subject = rng.choice(["law", "maths"], size=3000)
+    >>> truth = np.where(subject == "law", 0.5, 0.8) * stated
+    >>> right = rng.random(3000) < truth
+    >>> cal = ConfidenceCalibrator().fit(stated, right, subject)
+    >>> cal.predict([0.9, 0.9], ["law", "maths"]).round(1)
+    array([0.4, 0.7])
+    """
+
+    name = "confidence"
+    #: Counts by the calibrated confidence on the examples passed to `certify`.
+    held_out_scores_: ScoreTable | None = None
+    curve_: ConfidenceCurve
+    reason_: str
+
+    def __init__(self, *, scale: float = 1.0, monotone: bool = False) -> None:
+        self.scale = scale
+        self.monotone = monotone
+
+    def fit(
+        self, confidence: Any, right: Any, groups: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Learn from confidences (n,) and whether the answers were right (n,).
+
+        `groups` are the groups of the answers: an array (n,) of names, or several columns that
+        add up, as a mapping, a DataFrame or (n, columns).
+        """
+        from hokical._fitting.confidence_curves import StatedConfidence, fit_confidence
+
+        if not isinstance(self.monotone, (bool, np.bool_)):
+            raise ValueError(f"`monotone` must be True or False; got {self.monotone!r}.")
+        values = self._read(confidence)
+        truth, weights = _as_right(right, values.size), as_weights(sample_weight, values.size)
+        weights = np.ones(values.size) if weights is None else weights
+        coding = None if groups is None else GroupCoding.learn(groups, values.size)
+        seen = weights > 0.0
+        found = None if coding is None else (coding, coding.codes(groups, values.size)[seen])
+        examples = StatedConfidence(values[seen], truth[seen], weights[seen])
+        curve, report = fit_confidence(examples, found, monotone=bool(self.monotone))
+        self._keep(curve, report)
+        if not report["converged"]:
+            warn_user(f"{type(self).__name__} did not converge: {self.reason_}", ConvergenceWarning)
+        return self
+
+    def predict(self, confidence: Any, groups: Any = None) -> Array:
+        """The probability (n,) that each answer is right, in the library of the confidences.
+
+        A group that is missing or was not seen in `fit` gets the common answer, and so do all
+        without `groups`; `unknown_groups` counts them.
+        """
+        return to_input_library(self._predict(confidence, groups), confidence)
+
+    def unknown_groups(self, groups: Any) -> dict[str, int]:
+        """How many rows have a group that is missing or was not seen in `fit`, by column."""
+        self._check_fitted()
+        coding = self.curve_.coding
+        if coding is None:
+            return {}
+        rows = next(iter(groups.values())) if hasattr(groups, "values") else groups
+        codes = coding.codes(groups, len(rows))
+        counts = (codes == np.array(coding.sizes) - 1).sum(axis=0)
+        return dict(zip(coding.columns, counts.tolist(), strict=True))
+
+    def certify(
+        self, confidence: Any, right: Any, groups: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Count how the calibrated confidence does on answers used for nothing else.
+
+        They must not be those of `fit`. `predict_or_abstain` goes by these counts. Weights are
+        whole numbers: how often an answer was seen.
+        """
+        found = self._predict(confidence, groups)
+        wrong, weights = ~_as_right(right, found.size), as_weights(sample_weight, found.size)
+        if not can_be_counts(weights):
+            raise ValueError(
+                "`sample_weight` must be whole numbers in `certify`, how often each answer was "
+                "seen: a guarantee is about counts. Leave the weights out."
+            )
+        level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
+        self.held_out_scores_ = ScoreTable.from_examples(level, wrong, weights)
+        return self
+
+    def predict_or_abstain(
+        self, confidence: Any, groups: Any = None, *, risk: float = 0.05, delta: float = 0.1
+    ) -> SelectivePrediction:
+        """Which answers to accept so that at most a fraction `risk` of them is wrong.
+
+        With probability 1 - delta over the answers passed to `certify`, the error rate among
+        accepted answers of the same kind is at most `risk`; of all groups together. The `labels`
+        are 1 throughout: the answers stand as they are.
+        """
+        risk, delta = check_chance("risk", risk), check_chance("delta", delta)
+        found = self._predict(confidence, groups)
+        if self.held_out_scores_ is None:
+            raise ValueError(
+                "`predict_or_abstain` has no examples to go by. Call `certify(confidence, right)` "
+                "first, with answers that nothing was fitted on."
+            )
+        chosen = selective_prediction(
+            np.ones(found.size, np.int64),
+            found,
+            score_levels(confidence_log_odds(found)),
+            self.held_out_scores_,
+            risk=risk,
+            delta=delta,
+            certified_on="held-out",
+        )
+        return chosen.map_arrays(lambda array: to_input_library(array, confidence))
+
+    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
+        """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it."""
+        self._check_fitted()
+        body = {
+            "library_version": VERSION,
+            "method": self.name,
+            "parameters": self.get_params(),
+            "rule": self.curve_,
+            "report": self._report,
+            "held_out_scores": self.held_out_scores_,
+            "beside": metadata or {},
+        }
+        write_document(path, body)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        """The calibrator of a file's contents."""
+        kinds = {"rule": ConfidenceCurve, "report": dict, "parameters": dict, "beside": dict}
+        for name, kind in (kinds | {"held_out_scores": ScoreTable | None}).items():
+            if not isinstance(document.get(name), kind):
+                raise CalibratorFileError(f"the file has no usable `{name}`.")
+        found = cls(**document["parameters"])
+        found._keep(document["rule"], document["report"])
+        found.held_out_scores_, found.metadata = document["held_out_scores"], document["beside"]
+        return found
+
+    def _keep(self, curve: ConfidenceCurve, report: dict[str, Any]) -> None:
+        self.curve_, self._report, self.held_out_scores_ = curve, report, None
+        self.metadata: dict[str, Any] = {}
+        for name, value in report.items():
+            setattr(self, f"{name}_", value)
+
+    def _predict(self, confidence: Any, groups: Any) -> FloatArray:
+        self._check_fitted()
+        values = self._read(confidence)
+        return self.curve_.proba(values, self.curve_.codes(groups, values.size))
+
+    def _read(self, confidence: Any) -> FloatArray:
+        """Checked confidences (n,) in [0, 1]."""
+        check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
+        array = to_numpy(confidence, "confidence")
+        if array.dtype.kind not in "fiub" or array.ndim != 1 or not array.size:
+            raise ValueError(
+                "`confidence` must be numbers (n,), one per answer; got "
+                f"{array.dtype} of shape {array.shape}. For logits (n, classes) use `hokical.auto`."
+            )
+        values = array.astype(np.float64) / float(self.scale)
+        for bad, remedy in (
+            (np.isnan(values), "Drop answers without a confidence, or give them one of their own."),
+            (values > 1.0, "For percentages pass `scale=100`; for log-odds apply a sigmoid."),
+            (values < 0.0, "For log-odds apply a sigmoid."),
+        ):
+            if bad.any():
+                row, top = int(np.argmax(bad)), f"{float(self.scale):g}"
+                raise ValueError(
+                    f"`confidence` must lie in [0, {top}]; got {array[row]} in row {row}. {remedy}"
+                )
+        return values
+
+    def _check_fitted(self) -> None:
+        if "curve_" not in self.__dict__:
+            raise sklearn_class(NotFittedError)(
+                f"This {type(self).__name__} instance is not fitted yet. Call `fit` first."
+            )
+
+
+def calibrate_confidence(
+    confidence: Any,
+    right: Any,
+    groups: Any = None,
+    *,
+    scale: float = 1.0,
+    monotone: bool = False,
+    sample_weight: Any = None,
+) -> ConfidenceCalibrator:
+    """Fit a `ConfidenceCalibrator` on confidences (n,) and whether the answers were right (n,).
+
+    >>> import numpy as np
+    >>> import hokical
+    >>> rng = np.random.default_rng(0)
+    >>> stated = rng.choice([80, 90, 100], size=2000)
+    >>> cal = hokical.calibrate_confidence(stated, rng.random(2000) < stated / 150, scale=100)
+    >>> cal.predict([90]).round(1)
+    array([0.6])
+    """
+    cal = ConfidenceCalibrator(scale=scale, monotone=monotone)
+    return cal.fit(confidence, right, groups, sample_weight)
+
+
+def _as_right(right: Any, n_rows: int) -> BoolArray:
+    """Whether each answer is right, (n,)."""
+    array: AnyArray = to_numpy(right, "right")
+    if array.shape != (n_rows,) or not np.isin(array, (0, 1)).all():
+        got = f"shape {array.shape}" if array.shape != (n_rows,) else f"{np.unique(array)[:3]}"
+        raise ValueError(
+            f"`right` must be True or False (1 or 0) for each of the {n_rows} answers; got {got}. "
+            "Compare the answers with the truth: `right = answer == truth`."
+        )
+    return np.asarray(array, np.bool_)

@@ -1,0 +1,266 @@
+"""Confidences without logits: the probability that an answer is right, by group."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.isotonic import IsotonicRegression
+
+import hokical
+from hokical import ConfidenceCalibrator, calibrate_confidence
+from hokical.calibrators import CalibratorFileError
+from hokical.rules._confidence import _make_rising
+
+SUBJECTS = np.array(["law", "maths", "music", "physics"])
+
+
+def answers(n: int, seed: int = 0, *, spread: float = 1.0) -> tuple[Any, Any, Any]:
+    """Stated confidences that pile up, whether answers are right, and their subjects."""
+    rng = np.random.default_rng(seed)
+    stated = np.where(rng.random(n) < 0.7, rng.choice([0.8, 0.9, 0.95, 1.0], n), rng.random(n))
+    subject = rng.integers(0, 4, n)
+    truth = 1.0 / (
+        1.0 + np.exp(-(2.0 * stated - 1.2 + spread * np.array([-1, 1, 0, 0.5])[subject]))
+    )
+    return stated, rng.random(n) < truth, SUBJECTS[subject]
+
+
+def log_loss(proba: Any, right: Any) -> float:
+    return float(-np.log(np.where(right, proba, 1.0 - proba)).mean())
+
+
+@pytest.fixture(scope="module")
+def fitted() -> ConfidenceCalibrator:
+    return calibrate_confidence(*answers(3000))
+
+
+def test_answers_are_right_as_often_as_they_say_in_every_group(fitted: Any) -> None:
+    stated, right, subject = answers(20_000, 1)
+    proba = fitted.predict(stated, subject)
+    for name in SUBJECTS:
+        here = subject == name
+        assert abs(proba[here].mean() - right[here].mean()) < 0.04
+    assert log_loss(proba, right) < log_loss(fitted.predict(stated), right) - 0.03
+    assert "corrections by group" in fitted.reason_
+    assert list(fitted.held_out_log_loss_) == ["as it is", "one curve", "groups"]
+
+
+def test_groups_that_do_not_differ_are_left_out() -> None:
+    left_out, harm = 0, []
+    for seed in range(6):
+        stated, right, _ = answers(1500, seed, spread=0.0)
+        subject = np.random.default_rng(seed + 99).choice(SUBJECTS, 1500)
+        cal = calibrate_confidence(stated, right, subject)
+        left_out += cal.curve_.coding is None
+        one = calibrate_confidence(stated, right)
+        test, truth, _ = answers(20_000, 50 + seed, spread=0.0)
+        names = np.random.default_rng(seed).choice(SUBJECTS, 20_000)
+        harm.append(log_loss(cal.predict(test, names), truth) - log_loss(one.predict(test), truth))
+    assert left_out >= 4
+    assert np.mean(harm) < 1e-3
+
+
+def test_calibrated_confidence_is_kept_or_hardly_changed() -> None:
+    kept, harm = 0, []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        p = rng.uniform(0.05, 0.95, 3400)
+        right = rng.random(p.size) < p
+        cal = calibrate_confidence(p[:400], right[:400], rng.choice(SUBJECTS, 400))
+        kept += "kept as it is" in cal.reason_
+        harm.append(log_loss(cal.predict(p[400:]), right[400:]) - log_loss(p[400:], right[400:]))
+    assert kept >= 6
+    assert np.mean(harm) < 2e-3
+
+
+def test_few_or_equal_examples_keep_the_confidence() -> None:
+    stated, right, subject = answers(15)
+    for truth in (right, np.ones(15, bool)):
+        cal = calibrate_confidence(stated, truth, subject)
+        assert cal.reason_.startswith("the confidence was kept as it is: ")
+        np.testing.assert_allclose(cal.predict([0.0, 0.3, 1.0]), [0.001, 0.3, 0.999])
+
+
+def test_unknown_and_missing_groups_get_the_common_answer(fitted: Any) -> None:
+    common = fitted.predict([0.9, 0.9, 0.9])
+    np.testing.assert_array_equal(fitted.predict([0.9] * 3, ["chess", None, "art"]), common)
+    assert fitted.unknown_groups(["chess", None, "law"]) == {"group": 2}
+    assert (fitted.predict([0.9] * 4, SUBJECTS) != common[0]).all()
+
+
+def test_several_columns_add_up() -> None:
+    stated, right, subject = answers(6000, spread=0.7)
+    rng = np.random.default_rng(3)
+    region = rng.integers(0, 3, 6000)
+    right = np.where(region == 2, rng.random(6000) < 0.2, right)
+    columns = {"subject": subject, "region": region}
+    cal = calibrate_confidence(stated, right, columns)
+    assert cal.curve_.coding.columns == ("subject", "region")
+    proba = cal.predict(stated, columns)
+    for names in columns.values():
+        for name in np.unique(names):
+            assert abs((proba - right)[names == name].mean()) < 0.02
+    with pytest.raises(ValueError, match="columns of the fit"):
+        cal.predict(stated, {"subject": subject})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_monotone_curves_do_not_fall(seed: int) -> None:
+    stated, right, subject = answers(800, seed)
+    right = np.where(stated == 0.95, np.arange(800) % 3 == 0, right)
+    free, rising = (
+        calibrate_confidence(stated, right, subject, monotone=monotone)
+        for monotone in (False, True)
+    )
+    grid = np.sort(np.append(np.linspace(0.0, 1.0, 501), [0.8, 0.9, 0.95]))
+    for name in (*SUBJECTS, "chess"):
+        assert (np.diff(rising.predict(grid, [name] * grid.size)) >= 0.0).all()
+    assert (np.diff(free.predict(grid)) < 0.0).any()
+    assert abs(rising.predict(stated, subject).mean() - right.mean()) < 0.03
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 9)), min_size=1, max_size=30))
+def test_projection_is_isotonic_regression(pairs: list[tuple[float, int]]) -> None:
+    values, counts = np.array(pairs, float).T
+    wanted = IsotonicRegression().fit(np.arange(values.size), values, counts)
+    np.testing.assert_allclose(
+        _make_rising(values, counts), wanted.predict(np.arange(values.size)), atol=1e-9
+    )
+
+
+def test_percentages_and_other_libraries(fitted: Any) -> None:
+    stated, right, subject = answers(3000)
+    cal = calibrate_confidence(100 * stated, right, subject, scale=100)
+    np.testing.assert_allclose(
+        cal.predict(100 * stated, subject), fitted.predict(stated, subject), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        fitted.predict(stated.astype(np.float32), subject),
+        fitted.predict(stated, subject),
+        atol=1e-5,
+    )
+    torch = pytest.importorskip("torch")
+    found = fitted.predict(torch.tensor(stated), subject)
+    assert isinstance(found, torch.Tensor)
+    np.testing.assert_array_equal(found.numpy(), fitted.predict(stated, subject))
+
+
+def test_weights_count_examples() -> None:
+    stated, right, subject = answers(400)
+    twice = np.arange(400).repeat(2)
+    whole = calibrate_confidence(stated[twice], right[twice], subject[twice])
+    seen = np.where(np.arange(400) < 300, 1.0, 0.0)
+    one = calibrate_confidence(stated, right, subject, sample_weight=seen)
+    two = calibrate_confidence(stated[:300], right[:300], subject[:300])
+    np.testing.assert_allclose(one.predict(stated), two.predict(stated))
+    assert whole.curve_.coef.size
+
+
+@pytest.mark.parametrize(
+    ("confidence", "words"),
+    [
+        ([0.5, 85.0], r"must lie in \[0, 1\]; got 85.0 in row 1. For percentages pass `scale=100`"),
+        ([0.5, -3.0], "apply a sigmoid"),
+        ([np.nan, 0.5], "got nan in row 0. Drop answers without a confidence"),
+        ([[0.5, 0.5]], r"got float64 of shape \(1, 2\). For logits"),
+        (["high", "low"], "must be numbers"),
+    ],
+)
+def test_errors_say_what_to_do(fitted: Any, confidence: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        fitted.predict(confidence)
+
+
+def test_errors_of_the_fit() -> None:
+    with pytest.raises(ValueError, match="`right` must be True or False"):
+        calibrate_confidence([0.5, 0.6], [2, 3])
+    with pytest.raises(ValueError, match="for each of the 2 answers; got shape"):
+        calibrate_confidence([0.5, 0.6], [1])
+    with pytest.raises(ValueError, match="not fitted"):
+        ConfidenceCalibrator().predict([0.5])
+    with pytest.raises(ValueError, match="`scale` must be a finite number"):
+        calibrate_confidence([0.5, 0.6], [0, 1], scale=0)
+    with pytest.raises(ValueError, match="`monotone` must be"):
+        calibrate_confidence([0.5, 0.6], [0, 1], monotone="yes")  # type: ignore[arg-type]
+
+
+def test_certified_answers_keep_their_promise() -> None:
+    """Over many draws the error rate among accepted answers exceeds the risk rarely."""
+    stated, right, subject = answers(1000)
+    right = right | (stated > 0.9)
+    cal = calibrate_confidence(stated, right, subject)
+    broken = 0
+    for seed in range(40):
+        test, truth, names = answers(1000, 100 + seed)
+        truth = truth | (test > 0.9)
+        cal.certify(test[:500], truth[:500], names[:500])
+        found = cal.predict_or_abstain(test[500:], names[500:], risk=0.1, delta=0.1)
+        broken += found.accepted.any() and (~truth[500:][found.accepted]).mean() > 0.14
+    assert found.accepted.mean() > 0.3
+    assert found.labels.min() == 1
+    assert broken <= 4
+
+
+def test_abstention_needs_examples(fitted: Any) -> None:
+    with pytest.raises(ValueError, match="Call `certify"):
+        fitted.predict_or_abstain([0.9])
+    with pytest.raises(ValueError, match="whole numbers"):
+        clone(fitted).fit(*answers(100)).certify([0.9], [1], sample_weight=[0.5])
+
+
+RUN = """
+import json, sys
+import hokical
+cal = hokical.load(sys.argv[1])
+found = cal.predict([0.9, 0.2], ["law", "art"]).tolist()
+print(json.dumps([found, cal.reason_, sorted(sys.modules)]))
+"""
+
+
+def test_files_answer_alike_without_heavy_libraries(tmp_path: Path) -> None:
+    stated, right, subject = answers(500)
+    cal = calibrate_confidence(stated, right, subject, monotone=True)
+    cal.certify(*answers(300, 7))
+    cal.save(tmp_path / "cal.json", metadata={"model": "m"})
+    twin = hokical.load(tmp_path / "cal.json")
+    assert isinstance(twin, ConfidenceCalibrator)
+    assert twin.metadata == {"model": "m"}
+    for asked in (cal, twin):
+        asked.answer = asked.predict_or_abstain(stated, subject, risk=0.3).accepted
+    np.testing.assert_array_equal(cal.answer, twin.answer)
+    command = [sys.executable, "-c", RUN, tmp_path / "cal.json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    found, reason, loaded = json.loads(run.stdout)
+    np.testing.assert_array_equal(found, cal.predict([0.9, 0.2], ["law", "art"]))
+    assert reason == cal.reason_
+    assert not {"scipy", "sklearn", "numba"} & set(loaded)
+
+
+def test_damaged_files_are_refused(tmp_path: Path, fitted: Any) -> None:
+    from hokical._core.storage import read_document, write_document
+
+    fitted.save(tmp_path / "cal.json")
+    body = read_document(tmp_path / "cal.json")
+    for name in ("format", "format_version"):
+        body.pop(name)
+    write_document(tmp_path / "bad.json", body | {"report": None})
+    with pytest.raises(CalibratorFileError, match="no usable `report`"):
+        hokical.load(tmp_path / "bad.json")
+
+
+def test_metrics_and_monitor_take_its_answers(fitted: Any) -> None:
+    stated, right, subject = answers(5000, 5)
+    proba = fitted.predict(stated, subject)
+    assert hokical.metrics.ece(proba, right) < hokical.metrics.ece(stated, right) / 3
+    monitor = hokical.CalibrationMonitor(None).update(proba, right)
+    assert str(monitor.status().verdict).startswith("calibrated")
