@@ -529,3 +529,35 @@ def test_a_limit_with_a_threshold_is_bounded() -> None:
         stated = float(asked.guarantee().split("at least ")[1].split()[0])
         failed.append(np.sort(score)[k - 1] - 0.6 < stated)
     assert np.mean(failed) < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["all", "class", "group", "detect"])
+def test_certainty_holds_end_to_end(what: str) -> None:
+    """Over certified sets, the true coverage is below what was asked for as rarely as promised."""
+    new, truth = world(3000, 3, seed=1)
+    cal, failed = make("uncalibrated").fit(*world(50, 3)), []
+    for seed in range(100):
+        logits, labels = world(240, 3, seed=1000 + seed)
+        groups = np.arange(240) % 2
+        cal.certify(logits, labels, groups=groups)
+        rows = truth == 1 if what in ("class", "detect") else np.arange(3000) % 2 == 0
+        if what == "detect":
+            hit = cal.detect(new, 1, recall=0.8, delta=0.2).flagged
+        else:
+            own = np.arange(3000) % 2 if what == "group" else None
+            asked = {"coverage": 0.8, "delta": 0.2, "by": what, "allow_empty": True}
+            members = cal.predict_set(new, groups=own, **asked).members
+            hit = members[np.arange(3000), truth]
+        failed.append(hit[rows].mean() < 0.8 - 0.02)  # 3000 rows tell no more
+    assert np.mean(failed) <= 0.2 + 3.0 * (0.2 * 0.8 / 100) ** 0.5
+    assert np.mean(failed) > 0.0  # the promise is not kept by sets of everything
+
+
+def test_another_world_is_not_covered() -> None:
+    """What users are warned of: certified on one kind of examples, used on another."""
+    cal = make("temps").fit(*world(300, 4, seed=1)).certify(*world(2000, 4, seed=2))
+    logits, labels = world(4000, 4, seed=3)
+    noisy = logits + np.random.default_rng(0).normal(size=logits.shape) * 3.0
+    found = cal.predict_set(noisy, coverage=0.9)
+    assert found.members[np.arange(4000), labels].mean() < 0.8

@@ -4,6 +4,7 @@ Classes are taken in the order of falling probability, equal ones in the order o
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, get_args
 
@@ -22,6 +23,7 @@ from hokical.rules._softmax import UncalibratedRule
 Kind = Literal["smallest", "adaptive"]
 #: Share of a threshold by which float32, or another device, may change a probability.
 SLACK = 2.0**-20
+_FEW = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,7 @@ class SetRule(Rule):
         if self.kind == "smallest" and not self.max_size:
             least = -self.threshold[None, :]
             if not self.allow_empty:
-                least = xp.minimum(least, xp.max(proba, axis=1, keepdims=True))
+                least = xp.minimum(least, _largest(proba, logits))
             return proba >= least
         order = xp.argsort(-proba, axis=1, stable=True)
         rank = xp.argsort(order, axis=1, stable=True)
@@ -105,6 +107,13 @@ class SetRule(Rule):
             sums = sums + draw[:, None] * falling
         beyond = xp.clip(xp.astype(rank + 1 - self.free_ranks, xp.float64), 0.0, None)
         return xp.take_along_axis(sums, rank, axis=1) + self.penalty * beyond
+
+
+def _largest(proba: Array, logits: Logits) -> Array:
+    """The largest probability of each row, (n, 1)."""
+    if logits.is_numpy and proba.shape[1] <= _FEW:  # NumPy is slow along a short axis
+        return reduce(np.maximum, proba.T)[:, None]
+    return logits.xp.max(proba, axis=1, keepdims=True)
 
 
 def set_probabilities(rule: Rule, logits: Logits) -> Array:
