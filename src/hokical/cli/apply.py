@@ -17,6 +17,7 @@ from hokical._core.logits import Logits
 from hokical._core.progress import track
 from hokical.cli import data
 from hokical.cli import options as opt
+from hokical.cli.confidence import apply_confidence
 from hokical.cli.inputs import check_arrays, dense_options, in_many_files, load_dense, load_examples
 from hokical.cli.show import DASH, check_options, say, show_result, spinner
 
@@ -97,6 +98,11 @@ def apply(
         raise typer.BadParameter("--risk, --coverage and --keep work on one file, not on a folder.")
     if dense and sets.keys() - {"coverage", "kind"}:
         raise typer.BadParameter("sets of positions have --coverage and --kind alone.")
+    promise = {} if risk is None else {"risk": risk, "delta": 0.1 if delta is None else delta}
+    known = data.read_calibrator(calibrator)
+    if isinstance(known, hokical.ConfidenceCalibrator):
+        apply_confidence(known, logits, given, keep, output, promise, as_json)
+        return
     fitted = data.load_calibrator(calibrator)
     wanted = data.choose_scores(given, keep, fitted=fitted, in_parts=in_parts)
     if in_parts:
@@ -107,7 +113,6 @@ def apply(
         return
     suffix = ".npz" if dense else (".npz", *hokical.io._writing.TABLES)
     hokical.io.check_output(output, suffix=suffix)
-    promise = {} if risk is None else {"risk": risk, "delta": 0.1 if delta is None else delta}
     sets |= {} if not sets or delta is None or dense else {"delta": delta}
     nothing = np.zeros((1, fitted.n_classes_))  # logits that are not to blame
     with check_options("--risk / --coverage / --delta"):

@@ -119,6 +119,11 @@ def read_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
 def load_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
     """A saved calibrator that needs only logits."""
     calibrator = read_calibrator(path)
+    if calibrator.name in hokical.calibrators._catalog.BEYOND_LOGITS:
+        raise typer.BadParameter(
+            f"{path} is not a calibrator of logits but of method {calibrator.name}. Use it in "
+            "Python; files of `fit --confidence` also go through `hokical apply`."
+        )
     check_method(calibrator.name)
     return calibrator
 
@@ -176,7 +181,19 @@ def make_method(
 ) -> hokical.calibrators.BaseCalibrator:
     """A calibrator with options such as `n_bins=20`, of the types that its parameters have."""
     known = hokical.make(check_method(name)).get_params(deep=False)
-    chosen = dict(options or {})
+    chosen = dict(options or {}) | read_settings(settings, known, name)
+    if isinstance(chosen.get("noise", "auto"), str) and chosen.get("noise", "auto") != "auto":
+        with check_options("--noise"):
+            chosen["noise"] = hokical.stability.parse_noise(chosen["noise"])
+    with check_options("--set"):
+        made = hokical.calibrators.make_seeded(name, seed, **chosen)
+        made.set_params(**{k: v for k, v in chosen.items() if k == "random_state"})
+    return made
+
+
+def read_settings(settings: Iterable[str], known: dict[str, Any], name: str) -> dict[str, Any]:
+    """Options such as `n_bins=20` of a method, which has those `known` with their defaults."""
+    chosen = {}
     for setting in settings:
         key, sign, value = setting.partition("=")
         if not sign or key.strip() not in known:
@@ -185,13 +202,7 @@ def make_method(
                 f"must be an option of {name}: {listed}; got {setting!r}.", param_hint="--set"
             )
         chosen[key.strip()] = _read_value(setting, value.strip(), known[key.strip()])
-    if isinstance(chosen.get("noise", "auto"), str) and chosen.get("noise", "auto") != "auto":
-        with check_options("--noise"):
-            chosen["noise"] = hokical.stability.parse_noise(chosen["noise"])
-    with check_options("--set"):
-        made = hokical.calibrators.make_seeded(name, seed, **chosen)
-        made.set_params(**{k: v for k, v in chosen.items() if k == "random_state"})
-    return made
+    return chosen
 
 
 def _read_value(setting: str, text: str, default: Any) -> Any:

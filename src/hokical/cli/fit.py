@@ -10,12 +10,13 @@ import typer
 
 import hokical
 from hokical.cli import options as opt
+from hokical.cli.confidence import fit_confidence
 from hokical.cli.data import make_method, sketch
 from hokical.cli.inputs import open_data
 from hokical.cli.show import show_result
 
 
-@opt.reads(without=("groups",))
+@opt.reads()
 def fit(
     val: opt.Validation,
     output: Annotated[Path, opt.text("Output file (.json).", "-o", "--output")],
@@ -30,6 +31,12 @@ def fit(
     checkpoint: Annotated[
         Path | None, opt.text("Folder from which a killed fit continues; data is read in parts.")
     ] = None,
+    confidence: Annotated[
+        str | None, opt.text("Column of a confidence in place of logits.", metavar="COLUMN")
+    ] = None,
+    right: Annotated[
+        str | None, opt.text("With --confidence: whether answers are right.", metavar="COLUMN")
+    ] = None,
     seed: opt.Seed = 0,
     max_positions_per_item: opt.PositionsPerItem = None,
     as_json: opt.Json = False,
@@ -38,7 +45,16 @@ def fit(
 
     A folder (or 'pattern*') of Parquet files, a Zarr store, and any file with
     --checkpoint are read in parts, so they may be larger than memory.
+
+    With --confidence and --right, a calibrator of confidences without logits
+    is fitted, by groups if --groups names their columns.
     """
+    if confidence is not None or right is not None:
+        columns = (confidence, right)
+        fit_confidence(val, given, columns, settings or [], output, as_json)
+        return
+    if given.groups:
+        raise typer.BadParameter("only goes with --confidence here.", param_hint="--groups")
     for_hoki = {"noise": noise, "draws": draws, "n_bins": bins}
     for_hoki = {name: value for name, value in for_hoki.items() if value is not None}
     if for_hoki and (method or "hoki") != "hoki":

@@ -1,0 +1,73 @@
+"""`hokical fit --confidence` and `hokical apply` of its files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import hokical
+from hokical.cli import app
+from tests.calibrators.test_confidence import answers
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    stated, right, subject = answers(800)
+    frame = pd.DataFrame(
+        {"stated": stated * 100, "right": right, "subject": subject, "id": range(800)}
+    )
+    frame.to_csv(tmp_path / "answers.csv", index=False)
+    return tmp_path / "answers.csv"
+
+
+def run(*arguments: Any) -> Any:
+    found = CliRunner().invoke(app, [*map(str, arguments)])
+    assert found.exit_code == 0, found.output
+    return found
+
+
+def test_fit_and_apply_equal_the_library(table: Path, tmp_path: Path) -> None:
+    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
+    saved, out = tmp_path / "cal.json", tmp_path / "out.csv"
+    told = run("fit", table, "-o", saved, *columns, "--set", "scale=100", "--json")
+    stated, right, subject = answers(800)
+    cal = hokical.calibrate_confidence(100 * stated, right, subject, scale=100)
+    assert json.loads(told.stdout)["reason"] == cal.reason_
+    said = run("apply", saved, table, "-o", out, "--json")
+    written = pd.read_csv(out)
+    assert list(written) == ["id", "subject", "confidence"]
+    np.testing.assert_allclose(written.confidence, cal.predict(100 * stated, subject), atol=1e-9)
+    assert json.loads(said.stdout)["unknown_groups"] == {"subject": 0}
+
+
+def test_groups_that_the_fit_did_not_have_are_told(table: Path, tmp_path: Path) -> None:
+    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
+    run("fit", table, "-o", tmp_path / "cal.json", *columns, "--set", "scale=100")
+    frame = pd.read_csv(table).assign(subject="chess")
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    said = run("apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    assert "800 rows have a group of `subject` that the fit did not have" in said.output
+
+
+def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "cal.json"
+    for arguments, words in (
+        (["--confidence", "stated"], "--confidence and --right go together"),
+        (["--confidence", "stated", "--right", "right"], "scale=100"),
+        (["--groups", "subject"], "only goes with --confidence"),
+    ):
+        found = CliRunner().invoke(app, ["fit", str(table), "-o", str(saved), *arguments])
+        assert found.exit_code != 0
+        assert words in " ".join(found.output.split()).replace("│ ", "")
+        assert not saved.exists()
+    columns = ["--confidence", "stated", "--right", "right"]
+    run("fit", table, "-o", saved, *columns, "--set", "scale=100")
+    found = CliRunner().invoke(app, ["evaluate", str(table), "--calibrator", str(saved)])
+    assert found.exit_code != 0
+    assert "not a calibrator of logits" in " ".join(found.output.split())
