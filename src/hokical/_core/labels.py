@@ -15,8 +15,7 @@ def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels")
         array = _integers_from_objects(array, name)
     if array.ndim != 1:
         raise ValueError(
-            f"`{name}` must be 1-D (n,); got shape {array.shape}. "
-            "For one-hot rows use `.argmax(axis=1)`, for a column use `.ravel()`."
+            f"`{name}` must be 1-D (n,); got shape {array.shape}. {_shape_remedy(array)}"
         )
     if array.dtype.kind not in "iub":
         raise TypeError(
@@ -37,11 +36,29 @@ def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels")
     return array.astype(np.int64)
 
 
+def _shape_remedy(array: AnyArray) -> str:
+    if array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind in "fiub":
+        counts = array.sum(axis=1)
+        if np.isin(array, (0, 1)).all() and (counts != 1).any():
+            row = int(np.argmax(counts != 1))
+            return (
+                f"Row {row} has {int(counts[row])} of {array.shape[1]} labels: a multilabel "
+                "problem, for `hokical.MultilabelCalibrator`."
+            )
+    return "For one-hot rows use `.argmax(axis=1)`, for a column use `.ravel()`."
+
+
 def _label_remedy(array: AnyArray) -> str:
     if array.dtype.kind != "f":
         return "Encode names as column indices, for example with sklearn's LabelEncoder."
     if not np.isfinite(array).all():
         return f"Row {int(np.argmin(np.isfinite(array)))} has no label: drop such rows."
+    if (array != np.rint(array)).any():
+        row = int(np.argmax(array != np.rint(array)))
+        return (
+            f"Row {row} has {array[row]}: a regression target, for which hokical has no method; "
+            "cut it into classes."
+        )
     return "Convert with `.astype(int)`."
 
 

@@ -14,17 +14,16 @@ from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.likelihood import effective_size, mean_and_error
 from hokical._fitting.partial_pooling import PooledFit, fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms
-from hokical.rules._confidence import (
-    N_OWN,
-    ConfidenceCurve,
-    confidence_keys,
-    cut_log_odds,
-)
+from hokical.rules._confidence import N_OWN, ConfidenceCurve, confidence_keys, cut_logs
 
 #: Hinges of the curve, and the share of the examples from which a value has a term of its own.
 _HINGES, _ATOM_SHARE = 10, 0.03
-#: A gain on held-out examples is clear from this many standard errors.
-_CLEAR = 0.7
+#: A gain on held-out examples is clear from this many standard errors, once each precision that
+#: was fitted to the same examples has paid so many nats.
+_CLEAR, _PRICE = 0.7, 0.5
+#: Confidences are cut this close to 0 and 1; or, where log loss is lower for it, to the second
+#: over the number of examples, but not beyond the third.
+_CLOSEST, _CLOSER, _LEAST = 1e-3, 0.1, 1e-6
 #: Most points at which a curve is made non-decreasing.
 _GRID = 200
 
@@ -59,7 +58,7 @@ def fit_confidence(
     terms = BinaryTerms(
         blank.features(examples.confidence),
         examples.right,
-        cut_log_odds(examples.confidence),
+        blank.log_odds(examples.confidence),
         share * n_examples,
     )
     own = np.logaddexp(0.0, np.where(examples.right, -terms.offset, terms.offset))
@@ -72,8 +71,9 @@ def fit_confidence(
         sizes = tuple(size - 1 for size in coding.sizes)
         pooled = _fit(terms, np.where(codes == sizes, -1, codes), sizes)
         losses["groups"] = pooled.losses_left_out()
+        price = _PRICE * N_OWN * len(sizes) / n_examples
         gain, error = mean_and_error(losses["one curve"] - losses["groups"], share)
-        if gain > _CLEAR * error:
+        if gain > price + _CLEAR * error:
             tables = tuple(np.vstack([part, np.zeros((1, N_OWN))]) for part in pooled.groups)
             chosen, best = pooled, "groups"
             curve = replace(blank, coef=pooled.common, coding=coding, tables=tables)
@@ -81,7 +81,7 @@ def fit_confidence(
         else:
             words += ", as groups did not clearly help"
     gain, error = mean_and_error(own - losses[best], share)
-    if gain <= _CLEAR * error:
+    if gain <= _PRICE / n_examples + _CLEAR * error:
         curve, words = kept, "the confidence was kept as it is, as nothing was clearly better"
     told = {name: float(share @ part) for name, part in losses.items()}
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in told.items())
@@ -96,9 +96,13 @@ def _fit(terms: BinaryTerms, codes: IntArray, sizes: tuple[int, ...]) -> PooledF
 
 def _shape_curve(examples: StatedConfidence) -> ConfidenceCurve:
     """Where a curve may bend, and the values that many examples have."""
-    odds, share = cut_log_odds(examples.confidence), examples.share
-    cut = 1.0 / (1.0 + np.exp(-odds))
-    centre = np.array([share @ odds, share @ np.log(cut * (1.0 - cut))])
+    share, right = examples.share, examples.right
+    closer = min(max(_CLOSER / right.size, _LEAST), _CLOSEST)
+    logs = {cut: cut_logs(examples.confidence, cut) for cut in (_CLOSEST, closer)}
+    closest = max(logs, key=lambda cut: float(share @ np.where(right, *logs[cut])))
+    log_p, log_rest = logs[closest]
+    odds = log_p - log_rest
+    centre = np.array([share @ odds, share @ (log_p + log_rest)])
     order = np.argsort(odds, kind="stable")
     reached = np.cumsum(share[order])
     wanted = np.arange(1, _HINGES + 1) / (_HINGES + 1)
@@ -107,7 +111,8 @@ def _shape_curve(examples: StatedConfidence) -> ConfidenceCurve:
     knots = knots[(knots > odds.min()) & (knots < odds.max())]
     values, place = np.unique(confidence_keys(examples.confidence), return_inverse=True)
     atoms = values[np.bincount(place, share) >= _ATOM_SHARE]
-    return ConfidenceCurve(np.zeros(N_OWN + knots.size + atoms.size), centre, knots, atoms)
+    coef = np.zeros(N_OWN + knots.size + atoms.size)
+    return ConfidenceCurve(coef, centre, knots, atoms, closest)
 
 
 def _with_grid(

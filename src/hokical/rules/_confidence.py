@@ -11,10 +11,8 @@ from hokical._core.groups import GroupCoding
 from hokical._core.special import expit
 from hokical._core.storage import storable
 from hokical._core.types import FloatArray, IntArray
-from hokical.rules._checks import check_array, check_rising
+from hokical.rules._checks import check_array, check_rising, store_float
 
-#: Confidences are cut to [this, 1 - this]: a stated 0 or 1 says no more.
-CLOSEST = 1e-3
 #: Features that can differ by group.
 N_OWN = 3
 
@@ -24,10 +22,10 @@ def confidence_keys(confidence: FloatArray) -> FloatArray:
     return confidence.astype(np.float32).astype(np.float64)
 
 
-def cut_log_odds(confidence: FloatArray) -> FloatArray:
-    """Log-odds (n,) of confidences that are cut to what they can tell."""
-    cut = np.clip(confidence, CLOSEST, 1.0 - CLOSEST)
-    return np.asarray(np.log(cut) - np.log1p(-cut))
+def cut_logs(confidence: FloatArray, closest: float) -> tuple[FloatArray, FloatArray]:
+    """log p and log(1 - p), (n,) each, of confidences cut to [closest, 1 - closest]."""
+    cut = np.clip(confidence, closest, 1.0 - closest)
+    return np.log(cut), np.log1p(-cut)
 
 
 @storable("rule:confidence")
@@ -35,18 +33,19 @@ def cut_log_odds(confidence: FloatArray) -> FloatArray:
 class ConfidenceCurve:
     """Log-odds of the confidence plus `coef` times features, plus those of the groups.
 
-    The features (n, 3 + knots + atoms) are 1, the log-odds and the log of p (1 - p), which span
-    log p and log(1 - p), less their `centre` (2,); hinges of the log-odds at `knots`; and
-    indicators of the confidences `atoms`. `tables` hold, for each column of `coding`, what the
-    first three coefficients are changed by (groups + 1, 3); the last row, for an unknown group, is
-    0. Where a `grid` of confidences is given, with `counts` of examples, curves are made
-    non-decreasing there.
+    Confidences are cut to [`closest`, 1 - `closest`]: a stated 0 or 1 says no more. The features
+    (n, 3 + knots + atoms) are 1, the log-odds and the log of p (1 - p), which span log p and
+    log(1 - p), less their `centre` (2,); hinges of the log-odds at `knots`; and indicators of the
+    confidences `atoms`. `tables` hold, for each column of `coding`, what the first three
+    coefficients are changed by (groups + 1, 3); the last row, for an unknown group, is 0. Where a
+    `grid` of confidences is given, with `counts` of examples, curves are made non-decreasing there.
     """
 
     coef: FloatArray
     centre: FloatArray
     knots: FloatArray
     atoms: FloatArray
+    closest: float
     coding: GroupCoding | None = None
     tables: tuple[FloatArray, ...] = ()
     grid: FloatArray | None = None
@@ -54,6 +53,7 @@ class ConfidenceCurve:
 
     def __post_init__(self) -> None:
         check_array("centre", self.centre, (2,))
+        store_float(self, "closest", 1e-12, 0.1)
         for name in ("knots", "atoms", "grid"):
             points = getattr(self, name)
             if points is not None and np.size(points):
@@ -68,12 +68,16 @@ class ConfidenceCurve:
         if self.grid is not None:
             check_array("counts", self.counts, self.grid.shape, 1e-300)
 
+    def log_odds(self, confidence: FloatArray) -> FloatArray:
+        """Those of the confidences (n,) themselves."""
+        log_p, log_rest = cut_logs(confidence, self.closest)
+        return log_p - log_rest
+
     def features(self, confidence: FloatArray) -> FloatArray:
         """The features (n, c) of confidences (n,)."""
-        odds = cut_log_odds(confidence)
-        cut = np.clip(confidence, CLOSEST, 1.0 - CLOSEST)
-        tilt = np.log(cut) + np.log1p(-cut)
-        first = np.stack([odds, tilt], axis=1) - self.centre
+        log_p, log_rest = cut_logs(confidence, self.closest)
+        odds = log_p - log_rest
+        first = np.stack([odds, log_p + log_rest], axis=1) - self.centre
         hinges = np.maximum(odds[:, None] - self.knots, 0.0)
         stated = confidence_keys(confidence)[:, None] == self.atoms
         return np.concatenate([np.ones((odds.size, 1)), first, hinges, stated], axis=1)
@@ -101,7 +105,7 @@ class ConfidenceCurve:
 
     def _curve(self, confidence: FloatArray, codes: IntArray) -> FloatArray:
         features = self.features(confidence)
-        odds = cut_log_odds(confidence) + (features * self.coef).sum(axis=1)
+        odds = self.log_odds(confidence) + (features * self.coef).sum(axis=1)
         for code, table in zip(codes.T, self.tables, strict=True):
             odds += (features[:, :N_OWN] * table[code]).sum(axis=1)
         return np.asarray(expit(odds, np))
