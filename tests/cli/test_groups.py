@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hokical import load
 from tests.cli.test_sets import run
 
 
@@ -58,3 +60,29 @@ def test_evaluate_has_groups_of_arrays_too(files: Path) -> None:
     assert [row["flagged"] for row in rows] == [False, True]
     missing = run("evaluate", files / "test.csv", "--groups", "town", code=2)
     assert "--groups" in missing
+
+
+def test_fit_and_apply_by_group(files: Path) -> None:
+    cal, output = files / "cal.json", files / "out.csv"
+    text = run("fit", files / "val.csv", "-o", cal, "--groups", "site,age")
+    assert "Groups: 'site' was used" in " ".join(text.split())
+    run("apply", cal, files / "test.csv", "-o", output)  # it knows the columns
+    rows = list(csv.DictReader(output.read_text().splitlines()))
+    table = list(csv.DictReader((files / "test.csv").read_text().splitlines()))
+    logits = np.array([[float(row[f"logit_{k}"]) for k in range(3)] for row in table])
+    site = [row["site"] for row in table]
+    expected = load(cal).predict_confidence(logits, groups=site)
+    np.testing.assert_allclose([float(row["confidence"]) for row in rows], expected, atol=1e-6)
+    assert [row["site"] for row in rows] == site
+    run("apply", cal, files / "test.csv", "-o", output, "--groups", "age", code=2)
+    wrong = run(
+        "fit", files / "val.csv", "-o", cal, "--groups", "site", "--method", "temps", code=2
+    )
+    assert "only the default learns from groups" in " ".join(wrong.split())
+    args = ("evaluate", files / "test.csv", "--calibrator", cal, "--groups", "site")
+    shown = json.loads(run(*args, "--resamples", "0", "--json"))
+    worst = [min(row["p_value"] for row in each["groups"]["rows"]) for each in shown.values()]
+    assert worst[0] < 1e-4 < 0.001 < worst[1]
+    run("certify", cal, files / "test.csv")
+    more = ("--coverage", "0.9", "--risk", "0.4", "--proba")
+    assert "At least 0.9" in run("apply", cal, files / "test.csv", "-o", output, *more)

@@ -59,7 +59,8 @@ class GroupCoding:
     def codes(self, groups: Any, n_rows: int) -> IntArray:
         """The code (n, columns) of the group of each row."""
         given = read_columns(groups, n_rows)
-        if len(given) == len(self.columns) == 1:  # one column needs no name
+        alone = len(given) == len(self.columns) == 1
+        if alone and NAMELESS in (*given, *self.columns):  # one column needs no name
             given = dict(zip(self.columns, given.values(), strict=True))
         missing = [name for name in self.columns if name not in given]
         if missing:

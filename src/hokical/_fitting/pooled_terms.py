@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -136,6 +136,38 @@ class SoftmaxTerms(_Rows):
         own = (own + np.swapaxes(own, 1, 2) + covariance[1:, 1:]) * self.weights[rows, None, None]
         lever = np.eye(proba.shape[1]) - proba[:, :, None] * (own - proba[:, None, :] @ own)
         return np.asarray((own @ np.linalg.solve(lever, pull[:, :, None]))[:, :, 0])
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleTerms(_Rows):
+    """Scores `offset` (n, K) + scale * `log_proba` (n, K): `SoftmaxTerms` without biases."""
+
+    log_proba: FloatArray
+    labels: IntArray
+    offset: FloatArray
+    weights: FloatArray
+
+    n_features: ClassVar[int] = 1
+
+    def evaluate(self, coef: FloatArray, starts: IntArray) -> tuple[float, FloatArray, Any]:
+        scores = self.offset + np.repeat(coef[:, 0], np.diff(starts))[:, None] * self.log_proba
+        proba, losses = _softmax_loss(scores, self.labels)
+        mean = (proba * self.log_proba).sum(axis=1)
+        pull = self.weights * (mean - self.log_proba[np.arange(self.labels.size), self.labels])
+        spread = (proba * (self.log_proba - mean[:, None]) ** 2).sum(axis=1) * self.weights
+        gradient = np.add.reduceat(pull, starts[:-1])[:, None]
+        return float(self.weights @ losses), gradient, (scores, pull, spread)
+
+    def curvature(self, state: Any, starts: IntArray) -> FloatArray:
+        rows = slice(starts[0], starts[-1])
+        return np.asarray(np.add.reduceat(state[2][rows], starts[:-1] - starts[0])[:, None, None])
+
+    def losses_left_out(self, state: Any, starts: IntArray, covariance: FloatArray) -> FloatArray:
+        rows = slice(starts[0], starts[-1])
+        own = np.repeat(covariance[:, 0, 0], np.diff(starts))
+        step = own * state[1][rows] / np.maximum(1.0 - own * state[2][rows], 1e-3)
+        moved = state[0][rows] + step[:, None] * self.log_proba[rows]
+        return _softmax_loss(moved, self.labels[rows])[1]
 
 
 def _softmax_loss(scores: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:

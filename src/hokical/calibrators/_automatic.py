@@ -6,6 +6,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from hokical._core.arrays import float64_scope
+from hokical._core.grouped_logits import GroupedLogits, with_groups
+from hokical._core.groups import GroupCoding
+from hokical._core.logits import Logits
 from hokical._core.portable import uniform_draws
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
@@ -14,14 +18,16 @@ from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.example_stats import has_zeros
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.floor import choose_base, choose_floor
+from hokical._fitting.group_effects import SaidRows, learn_groups
 from hokical._fitting.likelihood import WeightedExamples, effective_size, mean_and_error
 from hokical._fitting.partitions import Block, InMemory, Partition
 from hokical._fitting.structured import count_possible, fit_structured
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._profile import StabilityProfile
-from hokical.rules._auto import PARTS, AutoRule
+from hokical.rules._auto import PARTS, AutoRule, as_log_proba
 from hokical.rules._base import Rule
 from hokical.rules._floored import FlooredRule
+from hokical.rules._grouped import GroupedRule
 from hokical.rules._predicting import predict_blocks
 from hokical.rules._profile import ProfileRule
 from hokical.rules._softmax import UncalibratedRule
@@ -76,6 +82,7 @@ class AutoCalibrator(BaseCalibrator):
     held_out_log_loss_ : mean log loss on held-out examples by name, "average" among them
     weights_, structured_, profile_ : the parts of the rule
     converged_ : whether the fit of structured scaling converged
+    groups_ : columns of `groups` that are used, if there were any
 
     Notes
     -----
@@ -134,15 +141,50 @@ class AutoCalibrator(BaseCalibrator):
     def preserves_labels(self) -> bool:  # type: ignore[override]
         return bool(self.keep_labels)
 
+    def fit(
+        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None
+    ) -> Self:
+        """Learn from validation logits (n, classes) and labels (n,), see `BaseCalibrator.fit`.
+
+        `groups` are what is known of the rows and the classifier may not know: text or numbers
+        (n,), or several columns (a mapping, a DataFrame, a structured array or (n, columns)).
+        Columns that clearly help on held-out examples are used, and `predict` and its like then
+        need them; `reason_` says which. Numbers with more than 20 different values are cut at
+        deciles.
+        """
+        if groups is None:
+            return super().fit(logits, labels, sample_weight)
+        n_rows = np.shape(logits)[0] if not isinstance(logits, Logits) else logits.n_rows
+        with float64_scope(logits):
+            given = with_groups(logits, groups, GroupCoding.learn(groups, n_rows))
+            if not isinstance(given, GroupedLogits):
+                raise TypeError(
+                    f"`logits` must be (n, classes) where there are `groups`; got a "
+                    f"{type(given).__name__}. Leave the groups out, or pass all logits."
+                )
+            return super().fit(given, labels, sample_weight)
+
+    def _acceptable(self, logits: Any, fitted_by: Any = None) -> Logits:
+        if isinstance(logits, GroupedLogits):
+            return logits.without_gradient()
+        return super()._acceptable(logits, fitted_by)
+
     def _fit(self, examples: Partition) -> Fit:
         block = examples.gather(type(self).__name__).without_weightless()
         if isinstance(block.logits, TopK):
             return self._fit_best_classes(block)
+        found, held = self._fit_common(block)
+        if not isinstance(block.logits, GroupedLogits):
+            return found
+        return _add_groups(found, block, held, bool(self.keep_labels))
+
+    def _fit_common(self, block: Block) -> tuple[Fit, HeldOut | None]:
+        """The fit without groups, and examples with what candidates say who have not seen them."""
         counted, n_examples, part = _take_part(*count_possible(block))
         own = counted.logits.to_host(counted.logits.labels)
         hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
         if hopeless:
-            return _keep_own(counted, hopeless)
+            return _keep_own(counted, hopeless), None
         floor, base, floored = choose_base(counted)
         fit = fit_structured(
             floored,
@@ -160,16 +202,17 @@ class AutoCalibrator(BaseCalibrator):
         losses["average"] = float(-held.weights @ np.log(mixed))
         gain, error = mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
         if gain <= _caution(counted.n_classes, fit.minimum.x.size, n_examples) * error:
-            return _keep_own(
+            kept = _keep_own(
                 counted,
                 f"an average of calibrated ones was not clearly better on held-out examples (log "
                 f"loss {losses['average']:.4f}, the classifier's own "
                 f"{losses['uncalibrated']:.4f}, standard error {error:.4f})",
                 losses,
             )
+            return kept, held
         profile = _profile_on(held, weights) if counted.n_classes > PROFILED_ABOVE else None
         rule = AutoRule(weights, fit.rule, profile, bool(self.keep_labels))
-        return Fit(rule, _tell_average(rule, losses, fit.minimum.converged, part))
+        return Fit(rule, _tell_average(rule, losses, fit.minimum.converged, part)), held
 
     def _fit_best_classes(self, block: Block) -> Fit:
         """A profile, or the classifier's own confidence where that is not clearly worse."""
@@ -191,7 +234,12 @@ class AutoCalibrator(BaseCalibrator):
 
 
 def auto(
-    logits: Any, labels: Any = None, sample_weight: Any = None, **options: Any
+    logits: Any,
+    labels: Any = None,
+    sample_weight: Any = None,
+    *,
+    groups: Any = None,
+    **options: Any,
 ) -> AutoCalibrator:
     """Fit the default on validation logits and labels.
 
@@ -200,6 +248,8 @@ def auto(
     logits : array of shape (n, classes), or TopK
     labels : array-like of shape (n,)
     sample_weight : array-like of shape (n,), optional
+    groups : array-like of shape (n,), or several columns, optional
+        Sites, subjects, sexes, ages: see `AutoCalibrator.fit`.
     options
         Of `AutoCalibrator`: `keep_labels`.
 
@@ -212,7 +262,7 @@ def auto(
     >>> cal.reason_.startswith("an average was fitted: ")
     True
     """
-    return AutoCalibrator(**options).fit(logits, labels, sample_weight)
+    return AutoCalibrator(**options).fit(logits, labels, sample_weight, groups=groups)
 
 
 def _take_part(
@@ -271,6 +321,39 @@ def _keep_own(
         rule = FlooredRule(floor, rule) if floor > 0.0 else rule
     reason = f"the classifier's own probabilities were kept: {why}."
     return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
+
+
+def _add_groups(found: Fit, block: Block, held: HeldOut | None, keep_labels: bool) -> Fit:
+    """The fit with the corrections of those groups that help, and the reason."""
+    assert isinstance(block.logits, GroupedLogits)
+    coding = block.logits.coding
+    assert coding is not None
+    told = "nothing can be learned from the examples"
+    rule, used = found.rule, list[int]()
+    if held is not None:
+        effects = learn_groups(_said(rule, block, held), coding)
+        told, used = effects.told, effects.columns
+        if used:
+            rule = GroupedRule(rule, coding.take(used), effects.scale, effects.bias, keep_labels)
+    names = [coding.columns[k] for k in used]
+    reason = f"{found.report['reason']} Groups: {told}."
+    return replace(found, rule=rule, report=found.report | {"reason": reason, "groups": names})
+
+
+def _said(rule: Rule, block: Block, held: HeldOut) -> SaidRows:
+    """What the rule says of the examples: held out if that was asked of all, which are few then."""
+    counted, n_examples = count_possible(block)
+    logits, labels, weights = counted.logits, counted.labels, counted.weights
+    if isinstance(rule, AutoRule) and held.logits.n_rows == logits.n_rows:
+        average = held.average(rule.weights)
+        proba = rule.on_device_of(logits).with_profile(logits.xp.exp(average.values), logits)
+    else:
+        proba = predict_blocks(rule, "proba", logits)
+    log_proba = logits.to_host(as_log_proba(proba, logits).values)
+    possible = logits.to_host(logits.possible)
+    assert isinstance(logits, GroupedLogits)
+    known = np.where(possible, log_proba, 0.0)
+    return SaidRows(known, possible, labels, weights * n_examples, logits.codes)
 
 
 def _tell_average(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, backend_of, float64_scope, to_input_library
 from hokical._core.conversion import as_two_columns
+from hokical._core.grouped_logits import GroupedLogits, with_groups
 from hokical._core.groups import as_groups
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
@@ -71,27 +72,39 @@ class Calibrator(SetPredictions):
     #: A fingerprint of the rows of the fit, which cannot certify it.
     fit_rows_: RowSketch | None = None
 
-    def predict(self, logits: Any) -> Array:
+    def predict(self, logits: Any, *, groups: Any = None) -> Array:
         """Labels (n,): the classifier's own where the method preserves labels.
 
         `logits` (n, classes) is an array of any library (NumPy, torch, JAX, CuPy, Dask), or a
         `TopK`; the answer has the same library and device. Files, chunks and iterators go through
-        `hokical.streams`.
+        `hokical.streams`. `groups` are those of the rows, as in the fit: a calibrator that learned
+        from groups needs them, and others ignore them. Rows whose group is missing or was not in
+        the fit get the common answer, and a warning counts them.
         """
-        return self.output("labels", logits)
+        return self.output("labels", self.with_groups(logits, groups))
 
-    def predict_confidence(self, logits: Any) -> Array:
+    def predict_confidence(self, logits: Any, *, groups: Any = None) -> Array:
         """The probability (n,) that each predicted label is right."""
-        return self.output("confidence", logits)
+        return self.output("confidence", self.with_groups(logits, groups))
 
-    def predict_proba(self, logits: Any) -> Array:
+    def predict_proba(self, logits: Any, *, groups: Any = None) -> Array:
         """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
 
         The only possible class of a row gets 1, whatever the confidence. The hidden classes of a
         `TopK` share their rest evenly. Where the confidence is low, another class can end up above
         the label; `predict` is still the label.
         """
-        return self.output("proba", logits)
+        return self.output("proba", self.with_groups(logits, groups))
+
+    def with_groups(self, logits: Any, groups: Any) -> Any:
+        """Logits with the groups of their rows (`GroupedLogits`), if the calibrator needs them.
+
+        What takes logits takes these too: `output`, monitors, `compare`.
+        """
+        self.check_fitted()
+        if groups is None or self.rule_.needed_groups is None or isinstance(logits, GroupedLogits):
+            return logits
+        return with_groups(logits, groups, self.rule_.needed_groups, fitted_by=self)
 
     def predict_support(self, logits: Any) -> Array:
         """Which rows (n,) are like the calibration examples: False where it has seen no such row.
@@ -125,9 +138,11 @@ class Calibrator(SetPredictions):
         confidence = self.predict_confidence(logits)
         return confidence, confidence + 0.0
 
-    def score(self, logits: Any, labels: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
+    ) -> float:
         """The negative Brier score of the confidence: larger is better, 0 is perfect."""
-        data = self._check_logits(logits)
+        data = self._check_logits(self.with_groups(logits, groups))
         truth = as_labels(labels, data.n_rows, data.n_classes)
         weights = as_weights(sample_weight, data.n_rows)
         error = self._output_on_host("confidence", data) - (
@@ -145,9 +160,9 @@ class Calibrator(SetPredictions):
         `predict_interval` and `predict_set` then go by these, until the next fit. Whole numbers as
         `sample_weight` (n,) say how often an example was seen; others how much likelier it is among
         the examples to come, of which only `predict_set` makes use. `groups` (n,), text or numbers,
-        are for `predict_set(by="group")`.
+        are for `predict_set(by="group")`, and for calibrators that learned from groups.
         """
-        data = self._check_logits(logits)
+        data = self._check_logits(self.with_groups(logits, groups))
         truth = as_labels(labels, data.n_rows, data.n_classes)
         weights = as_weights(sample_weight, data.n_rows)
         self.refuse_rows_of_fit(row_hashes(data))
@@ -192,7 +207,7 @@ class Calibrator(SetPredictions):
         return self
 
     def predict_or_abstain(
-        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1
+        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, groups: Any = None
     ) -> SelectivePrediction:
         """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
 
@@ -210,7 +225,7 @@ class Calibrator(SetPredictions):
         (True, True)
         """
         risk, delta = check_chance("risk", risk), check_chance("delta", delta)
-        data = self._check_logits(logits)
+        data = self._check_logits(self.with_groups(logits, groups))
         source, table = self._evidence("predict_or_abstain")
         confidence = self._output_on_host("confidence", data)
         labels, levels = self._output_on_host("labels", data), _levels(source, data, confidence)
@@ -219,7 +234,7 @@ class Calibrator(SetPredictions):
         )
         return found.map_arrays(lambda array: to_input_library(array, logits))
 
-    def predict_interval(self, logits: Any, *, delta: float = 0.05) -> Array:
+    def predict_interval(self, logits: Any, *, delta: float = 0.05, groups: Any = None) -> Array:
         """A confidence interval (n, 2) for the accuracy of labels with a similar score.
 
         The calibration examples, or of `certify`, are divided into groups of neighbouring scores;
@@ -235,7 +250,7 @@ class Calibrator(SetPredictions):
         (10000, 2)
         """
         delta = check_chance("delta", delta)
-        data = self._check_logits(logits)
+        data = self._check_logits(self.with_groups(logits, groups))
         own = None
         if self.held_out_scores_ is None:
             own = self.rule_.on_device_of(data).label_interval(data)
@@ -364,6 +379,12 @@ class Calibrator(SetPredictions):
 
 def acceptable(method: Any, logits: Logits) -> Logits:
     """Return the logits if the method (a rule or an estimator) accepts them, else raise."""
+    if type(logits) is Logits and getattr(method, "needed_groups", None) is not None:
+        columns = ", ".join(method.needed_groups.columns)
+        raise ValueError(
+            f"`groups` must be given, as in the fit: {columns}. A group is never guessed; for rows "
+            "whose group is not known pass None, and they get the common answer."
+        )
     if type(logits) not in (method.logits_kind, TopK):
         raise TypeError(
             f"`logits` must be {_in_words(method.logits_kind)} for {method.name!r}; got "
@@ -374,8 +395,15 @@ def acceptable(method: Any, logits: Logits) -> Logits:
     return logits.with_every_class(method.name, "Use temps, ets, hoki or profile")
 
 
-def check_plain_logits(method: Any, argument: str) -> None:
+def check_plain_logits(method: Any, argument: str, *, with_groups: bool = False) -> None:
     """Raise if a method (a rule or an estimator) needs more than logits, which is all it gets."""
+    if method.logits_kind is GroupedLogits:
+        if with_groups:
+            return
+        raise ValueError(
+            f"`{argument}` cannot be one that learned from groups here, where there are logits "
+            "alone. Call its `predict` with `groups`, or fit one without."
+        )
     if method.logits_kind is not Logits:
         raise ValueError(
             f"`{argument}` cannot be {method.name!r} here, where there are logits alone: it needs "
@@ -390,10 +418,12 @@ def _in_words(kind: type[Logits]) -> str:
 def _serving_forms(logits: Logits) -> list[Logits]:
     """The rows as they are, and as float32 if they are wider: confidence may have steps."""
     values = logits.values
-    plain = type(logits) is Logits and logits.is_numpy and values.dtype == np.float64
+    known = type(logits) in (Logits, GroupedLogits)
+    plain = known and logits.is_numpy and values.dtype == np.float64
     if not plain or np.max(np.abs(values), where=np.isfinite(values), initial=0.0) > 3e38:
         return [logits]
-    return [logits, as_logits(values.astype(np.float32))]
+    narrow = as_logits(values.astype(np.float32))
+    return [logits, replace(logits, values=narrow.values, top=narrow.top)]
 
 
 def _levels(source: Evidence, logits: Logits, confidence: FloatArray) -> IntArray:

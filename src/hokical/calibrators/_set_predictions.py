@@ -34,7 +34,8 @@ class SetPredictions:
 
         def check_fitted(self) -> None: ...
         def output(self, what: Any, logits: Any) -> Array: ...
-        def predict_proba(self, logits: Any) -> Array: ...
+        def predict_proba(self, logits: Any, *, groups: Any = None) -> Array: ...
+        def with_groups(self, logits: Any, groups: Any) -> Any: ...
         def _check_logits(self, logits: Any) -> Logits: ...
 
     def predict_set(self, logits: Any, *, groups: Any = None, **options: Any) -> PredictionSets:
@@ -76,8 +77,15 @@ class SetPredictions:
         ([5], 1.39)
         """
         asked = self._certified_sets(SetOptions(**options))
-        if (groups is None) == (asked.options.by == "group"):
-            raise ValueError('`groups` must be given with `by="group"`, and with nothing else.')
+        by_group = asked.options.by == "group"
+        if (groups is None and by_group) or not (
+            groups is None or by_group or self.rule_.needed_groups
+        ):
+            raise ValueError(
+                '`groups` must be given with `by="group"`, or to a calibrator that learned from '
+                "them, and with nothing else."
+            )
+        logits, groups = self.with_groups(logits, groups), groups if by_group else None
         given = logits.given if isinstance(logits, Logits) else logits
         if groups is not None or asked.options.random_state is not None:
             members = to_input_library(self._members_by_row(asked, logits, groups), given)
@@ -108,7 +116,7 @@ class SetPredictions:
             raise ValueError('`by="group"` and `random_state` are for `predict_set` alone.')
         return self._with_rule(self._certified_sets(asked).rule(self.rule_))
 
-    def predict_action(self, logits: Any, costs: Any) -> Decisions:
+    def predict_action(self, logits: Any, costs: Any, *, groups: Any = None) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to cost.
 
         `costs` (classes, actions) has the cost of each action for each true class. With a column
@@ -120,10 +128,16 @@ class SetPredictions:
         >>> found.actions, found.costs.round(2)
         (array([1]), array([0.88]))
         """
-        return decide(self.predict_proba(logits), costs, self.n_classes_)
+        return decide(self.predict_proba(logits, groups=groups), costs, self.n_classes_)
 
     def detect(
-        self, logits: Any, label: int, *, recall: float = 0.95, delta: float | None = None
+        self,
+        logits: Any,
+        label: int,
+        *,
+        recall: float = 0.95,
+        delta: float | None = None,
+        groups: Any = None,
     ) -> Detections:
         """Which rows to report as perhaps of one class, so that few of it are missed.
 
@@ -141,6 +155,7 @@ class SetPredictions:
         as_labels([label], 1, self.n_classes_, name="label")
         options = SetOptions(check_chance("recall", recall), delta, allow_empty=True)
         asked = self._certified_sets(options, only=int(label))
+        logits = self.with_groups(logits, groups)
         members = self._with_rule(asked.rule(self.rule_)).output("members", logits)
         words = f"Of new examples of class {label}, at least {recall:.4g} are found"
         held = {"full": "Every row is flagged", "held": "{:.1%} are found"}

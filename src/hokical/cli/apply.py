@@ -114,7 +114,7 @@ def apply(
     suffix = ".npz" if dense else (".npz", *hokical.io._writing.TABLES)
     hokical.io.check_output(output, suffix=suffix)
     sets |= {} if not sets or delta is None or dense else {"delta": delta}
-    nothing = np.zeros((1, fitted.n_classes_))  # logits that are not to blame
+    nothing = data.blank_row(fitted)
     with check_options("--risk / --coverage / --delta"):
         if (promise or sets) and dense and fitted.held_out_scores_ is None:
             raise ValueError(_NOT_CERTIFIED)
@@ -131,7 +131,9 @@ def apply(
         examples = load_examples(logits, given, wanted, need_labels=False, fitted_by=fitted)
         data.warn_of_probabilities(examples.logits, logits, wanted)
         part, rows, unit = examples.part, examples.logits, "examples"
-        predict = partial(_predict, fitted, _cut(examples.logits), groups=examples.groups)
+        with check_options("--groups"):
+            grouped = fitted.with_groups(rows, examples.groups)
+        predict = partial(_predict, fitted, _cut(grouped), groups=examples.groups)
     if promise or sets:
         data.warn_of_own_examples(fitted, logits, part, rows)
     results, facts = predict(proba, promise, sets)

@@ -105,7 +105,7 @@ def compare(
         data_names=(val.name, (test or val).name),
         class_names=tested_on.classes,
         coverage=coverage,
-        groups=tested_on.groups,
+        groups=(fitted_on.groups, tested_on.groups),
         n_resamples=resamples,
         random_state=seed,
     )

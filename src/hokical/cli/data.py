@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 
 import hokical
@@ -58,7 +59,7 @@ def choose_scores(
             decimal=given.decimal,
             encoding=given.encoding,
             missing="drop" if given.missing is Missing.drop else "error",
-            groups=_split_names(given.groups),
+            groups=_split_names(given.groups) or _groups_of_fit(fitted, in_parts),
         )
     _check_reach(given, wanted, in_parts=in_parts)
     if given.zeros and not wanted.probabilities:
@@ -66,6 +67,27 @@ def choose_scores(
     if wanted.probabilities and not said:
         say("Scores are read as probabilities, as in the fit; if they are not, add --logits.")
     return wanted
+
+
+def _groups_of_fit(
+    fitted: hokical.calibrators.FittedCalibrator | None, in_parts: bool
+) -> tuple[str, ...]:
+    """The columns with groups that a calibrator learned from."""
+    needed = None if fitted is None else fitted.rule_.needed_groups
+    if needed is not None and in_parts:
+        raise typer.BadParameter(
+            "this calibrator learned from groups, which are read from one file, not from a folder."
+        )
+    return () if needed is None else tuple(needed.columns)
+
+
+def blank_row(fitted: hokical.calibrators.FittedCalibrator) -> Any:
+    """Logits (1, classes) that are not to blame, with groups if those are needed."""
+    logits, needed = np.zeros((1, fitted.n_classes_)), fitted.rule_.needed_groups
+    if needed is None:
+        return logits
+    levels = zip(needed.columns, needed.levels, strict=True)
+    return fitted.with_groups(logits, {name: [own[0]] for name, own in levels})
 
 
 def _split_names(text: str | None) -> tuple[str, ...]:

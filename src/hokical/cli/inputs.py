@@ -41,7 +41,16 @@ class Rows:
         # The choice of noise has its own progress bar.
         searching = getattr(calibrator, "noise", None) == "auto"
         with nullcontext() if searching else spinner(f"Fitting {calibrator.name}"):
-            calibrator.fit(*examples.pair, examples.weights)
+            if examples.groups is None:
+                calibrator.fit(*examples.pair, examples.weights)
+            elif isinstance(calibrator, hokical.AutoCalibrator):
+                calibrator.fit(*examples.pair, examples.weights, groups=examples.groups)
+            else:
+                raise typer.BadParameter(
+                    f"only the default learns from groups, and not {calibrator.name}: leave out "
+                    "--method.",
+                    param_hint="--groups",
+                )
         right = float((logits.labels == examples.labels).mean())
         return calibrator, {"examples": logits.n_rows, "accuracy": right}
 
@@ -59,6 +68,7 @@ class Rows:
     ) -> hokical.metrics.Summary:
         logits, labels = self.examples.pair
         whole = full and not isinstance(logits, hokical.TopK)
+        logits = judged.with_groups(logits, self.examples.groups)
         vectors = {"proba": judged.predict_proba(logits), "labels": labels} if whole else {}
         predicted = judged.predict(logits)
         return hokical.metrics.summary(
@@ -75,6 +85,7 @@ class Rows:
     def audit(self, judged: hokical.Calibrator) -> hokical.metrics.GroupTable:
         """Whom a calibrator is wrong about."""
         logits, labels = self.examples.pair
+        logits = judged.with_groups(logits, self.examples.groups)
         right = judged.predict(logits) == labels
         confidence = judged.predict_confidence(logits)
         return hokical.metrics.group_table(confidence, right, self.examples.groups)

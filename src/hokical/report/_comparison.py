@@ -22,6 +22,7 @@ from hokical._core.storage import json_values
 from hokical._core.topk import TopK
 from hokical._core.types import IntArray
 from hokical._core.warn import ConvergenceWarning, FitDataWarning, sklearn_class, warn_user
+from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._calibrator import Calibrator
 from hokical.metrics import summary
 from hokical.metrics._by_group import group_table
@@ -111,7 +112,7 @@ def compare(
     data_names: tuple[str | None, str | None] = (None, None),
     class_names: Sequence[str] = (),
     coverage: float | None = None,
-    groups: Any = None,
+    groups: tuple[Any, Any] = (None, None),
     n_resamples: int = 1000,
     random_state: int = 0,
     progress: bool | None = None,
@@ -139,9 +140,10 @@ def compare(
     coverage : float, optional
         Also measure prediction sets of this coverage: thresholds come from every other row of the
         test set, what they cover from the rows between.
-    groups : groups of the test rows, optional
-        Also look whom each method is wrong about; text or numbers (n,), or several columns, as in
-        `hokical.metrics.group_table`.
+    groups : (groups of the validation rows, groups of the test rows)
+        Also look whom each method is wrong about, by groups of the test rows: text or numbers (n,),
+        or several columns, as in `hokical.metrics.group_table`. "auto" learns from the groups of
+        the validation rows; None for none.
     n_resamples : int
         Number of resamples of the bootstrap intervals; 0 for none.
     random_state : int
@@ -167,12 +169,14 @@ def compare(
     results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
         calibrator = entrants[name]
-        seconds, notes = _fit(calibrator, val_logits, val_labels)
-        measured = _measure(calibrator, logits, labels, options)
+        seconds, notes = _fit(calibrator, val_logits, val_labels, groups[0])
+        given = calibrator.with_groups(logits, groups[1])
+        measured = _measure(calibrator, given, labels, options)
         if coverage is not None:
-            measured["sets"] = _measure_sets(calibrator, logits, labels, coverage)
-        if groups is not None:
-            measured["groups"] = group_table(measured["confidence"], measured["correct"], groups)
+            measured["sets"] = _measure_sets(calibrator, given, labels, coverage)
+        if groups[1] is not None:
+            said = measured["confidence"], measured["correct"]
+            measured["groups"] = group_table(*said, groups[1])
         results.append(MethodResult(name, calibrator, seconds, notes=notes, **measured))
     data = ((val_logits, val_labels, data_names[0]), (logits, labels, data_names[1]))
     origin = Provenance.collect(*data, random_state)
@@ -206,7 +210,9 @@ def _check_examples(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
     return logits, as_labels(examples[1], logits.n_rows, logits.n_classes)
 
 
-def _fit(calibrator: Any, logits: Logits, labels: IntArray) -> tuple[float | None, tuple[str, ...]]:
+def _fit(
+    calibrator: Any, logits: Logits, labels: IntArray, groups: Any
+) -> tuple[float | None, tuple[str, ...]]:
     """Fit, unless it is; the seconds it took, and its warnings as notes.
 
     Warnings about the examples are given instead: most methods have the same to say.
@@ -216,7 +222,8 @@ def _fit(calibrator: Any, logits: Logits, labels: IntArray) -> tuple[float | Non
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", sklearn_class(ConvergenceWarning))
-        calibrator.fit(logits, labels)
+        learns = groups is not None and isinstance(calibrator, AutoCalibrator)
+        calibrator.fit(logits, labels, **({"groups": groups} if learns else {}))
     seconds = time.perf_counter() - start
     for found in caught:
         if found.category is FitDataWarning:

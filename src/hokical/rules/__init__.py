@@ -9,6 +9,7 @@ from hokical.rules._base import Rule
 from hokical.rules._binary import BetaRule, PlattRule, VennAbersRule
 from hokical.rules._ensemble import EnsembleRule
 from hokical.rules._floored import FlooredRule
+from hokical.rules._grouped import GroupedRule
 from hokical.rules._hoki import HokiRule
 from hokical.rules._isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
 from hokical.rules._odir import DirichletRule, MatrixRule
@@ -19,7 +20,7 @@ from hokical.rules._vector import VectorRule
 
 __all__ = [
     "AutoRule", "BetaRule", "ClasswiseIsotonicRule", "DirichletRule", "EnsembleRule",
-    "FlooredRule", "HokiRule", "Logits", "MatrixRule", "PlattRule", "PooledIsotonicRule",
-    "ProfileRule", "Rule", "StructuredRule", "TemperatureRule", "UncalibratedRule", "VectorRule",
-    "VennAbersRule",
+    "FlooredRule", "GroupedRule", "HokiRule", "Logits", "MatrixRule", "PlattRule",
+    "PooledIsotonicRule", "ProfileRule", "Rule", "StructuredRule", "TemperatureRule",
+    "UncalibratedRule", "VectorRule", "VennAbersRule",
 ]  # fmt: skip

@@ -55,7 +55,10 @@ class AutoRule(Rule):
         return self.structured.n_classes
 
     def proba(self, logits: Logits) -> Array:
-        average = self.average(logits)
+        return self.with_profile(self.average(logits), logits)
+
+    def with_profile(self, average: Array, logits: Logits) -> Array:
+        """The averages (n, classes), half of them corrected by the profile."""
         if self.profile is None:
             return average
         corrected = self.profile.proba(as_log_proba(average, logits))

@@ -34,6 +34,8 @@ class Rule:
     accepts_top_k: ClassVar[bool] = False
     #: The checked logits it answers; a subclass of `Logits` for methods that need more than those.
     logits_kind: ClassVar[type[Logits]] = Logits
+    #: The groups whose codes it needs beside logits, if it does (`GroupCoding`).
+    needed_groups: Any = None
     #: True for methods that take two classes and no more.
     binary_only: ClassVar[bool] = False
 
@@ -132,7 +134,7 @@ def _leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         name, value = prefix + field.name, getattr(record, field.name)
         if dataclasses.is_dataclass(value):
             yield from _leaves(value, f"{name}.")
-        elif value is not None and not isinstance(value, (str, int)):
+        elif value is not None and not isinstance(value, (str, int, tuple)):
             yield name, value
 
 

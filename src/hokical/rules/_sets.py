@@ -60,6 +60,7 @@ class SetRule(Rule):
     n_classes = property(attrgetter("rule.n_classes"))
     cheap_proba = property(attrgetter("rule.cheap_proba"))
     core = property(attrgetter("rule.core"))
+    needed_groups = property(attrgetter("rule.needed_groups"))
     draws = property(lambda self: getattr(self.rule, "draws", None))
 
     def own_fields(self) -> dict[str, Any]:

@@ -1,0 +1,244 @@
+"""Groups in the default: what they learn, that they do no harm, and how they are passed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import log_softmax, softmax
+
+import hokical
+from hokical._core.grouped_logits import GroupedLogits
+from hokical._fitting.partial_pooling import fit_pooled
+from hokical._fitting.pooled_terms import ScaleTerms
+from hokical.metrics import log_loss_full
+from hokical.rules._auto import as_log_proba
+from hokical.rules._grouped import GroupedRule
+
+
+def world(n: int, seed: int, n_classes: int = 4, effect: float = 1.0) -> tuple[Any, Any, Any]:
+    """Logits, labels, and sites whose sharpness and class shares differ."""
+    rng = np.random.default_rng(seed)
+    site = rng.integers(0, 5, n)
+    fixed = np.random.default_rng(99)
+    sharp = 1.0 + effect * fixed.uniform(-0.7, 0.3, 5)
+    bias = effect * fixed.normal(size=(5, n_classes))
+    logits = 2.0 * rng.normal(size=(n, n_classes))
+    scores = sharp[site][:, None] * logits + bias[site]
+    labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
+    return logits, labels, np.array(["a", "b", "c", "d", "e"])[site]
+
+
+@pytest.fixture(scope="module")
+def fitted() -> hokical.AutoCalibrator:
+    logits, labels, site = world(3000, 0)
+    return hokical.auto(logits, labels, groups=site)
+
+
+def test_groups_that_matter_are_used(fitted: hokical.AutoCalibrator) -> None:
+    logits, labels, site = world(5000, 1)
+    plain = hokical.auto(*world(3000, 0)[:2])
+    loss = log_loss_full(fitted.predict_proba(logits, groups=site), labels)
+    assert loss < log_loss_full(plain.predict_proba(logits), labels) - 0.05
+    assert fitted.groups_ == ["group"]
+    assert "Groups: 'group' was used (held-out log loss lower by" in fitted.reason_
+
+
+def test_the_answer_is_what_the_rule_says(fitted: hokical.AutoCalibrator) -> None:
+    logits, _, site = world(50, 2)
+    rule = fitted.rule_
+    assert isinstance(rule, GroupedRule)
+    inner = hokical.AutoCalibrator().fit(*world(3000, 0)[:2]).predict_proba(logits)
+    code = rule.coding.codes(site, 50)[:, 0]
+    expected = softmax((1 + rule.scale[code])[:, None] * np.log(inner) + rule.bias[code], axis=1)
+    found = fitted.predict_proba(logits, groups=site)
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    assert fitted.predict(logits, groups=site).tolist() == logits.argmax(axis=1).tolist()
+    own = found[np.arange(50), logits.argmax(axis=1)]
+    np.testing.assert_array_equal(fitted.predict_confidence(logits, groups=site), own)
+
+
+def test_the_most_likely_class_is_predicted_where_labels_are_free() -> None:
+    logits, labels, site = world(2000, 0)
+    cal = hokical.auto(logits, labels, groups=site, keep_labels=False)
+    found = cal.predict(logits, groups=site)
+    np.testing.assert_array_equal(found, cal.predict_proba(logits, groups=site).argmax(axis=1))
+    assert (found != logits.argmax(axis=1)).any()
+
+
+def test_unknown_groups_get_the_common_answer_and_are_counted(
+    fitted: hokical.AutoCalibrator,
+) -> None:
+    logits = world(3, 3)[0]
+    with pytest.warns(UserWarning, match=r"of 3, .* not in the fit: 2 in 'group'\. They get"):
+        mixed = fitted.predict_proba(logits, groups=["a", None, "elsewhere"])
+    with pytest.warns(UserWarning, match="3 in 'group'"):
+        none = fitted.predict_proba(logits, groups=[None, None, None])
+    np.testing.assert_array_equal(mixed[1:], none[1:])
+    assert not np.allclose(mixed[0], none[0])
+
+
+def test_a_group_is_never_guessed(fitted: hokical.AutoCalibrator) -> None:
+    logits, labels, site = world(10, 4)
+    for call in (fitted.predict, fitted.predict_proba, fitted.predict_or_abstain):
+        with pytest.raises(ValueError, match="`groups` must be given, as in the fit: group"):
+            call(logits)
+    with pytest.raises(ValueError, match="`groups` must be given"):
+        fitted.certify(logits, labels)
+    with pytest.raises(ValueError, match="one entry per row"):
+        fitted.predict(logits, groups=site[:4])
+
+
+def test_columns_without_meaning_are_left_out() -> None:
+    rng = np.random.default_rng(5)
+    logits, labels, site = world(2000, 5)
+    groups = {"noise": rng.integers(0, 8, 2000), "site": site, "one": np.zeros(2000)}
+    cal = hokical.auto(logits, labels, groups=groups)
+    assert cal.groups_ == ["site"]
+    assert "'noise' was left out" in cal.reason_
+    assert "'one' has one group" in cal.reason_
+    frame = pd.DataFrame({"site": site[:5], "noise": 0})
+    expected = cal.predict_proba(logits[:5], groups={"site": site[:5]})
+    np.testing.assert_array_equal(cal.predict_proba(logits[:5], groups=frame), expected)
+    with pytest.raises(ValueError, match="site is not there"):
+        cal.predict(logits, groups={"noise": groups["noise"], "town": site})
+
+
+def test_groups_that_do_not_differ_change_nothing() -> None:
+    logits, labels, site = world(1500, 6, effect=0.0)
+    cal, plain = hokical.auto(logits, labels, groups=site), hokical.auto(logits, labels)
+    assert cal.groups_ == []
+    np.testing.assert_array_equal(
+        cal.predict_proba(logits, groups=site), plain.predict_proba(logits)
+    )
+    assert cal.stamp == plain.stamp
+
+
+def test_columns_add_up_and_numbers_are_cut() -> None:
+    rng = np.random.default_rng(7)
+    logits, n = 2.0 * rng.normal(size=(4000, 3)), 4000
+    age, sex = rng.integers(20, 80, n), rng.choice(["f", "m"], n)
+    scores = logits + 1.5 * np.outer(age > 50, [1, 0, 0]) + 1.5 * np.outer(sex == "f", [0, 1, 0])
+    labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
+    cal = hokical.auto(logits, labels, groups={"age": age, "sex": sex})
+    assert set(cal.groups_) == {"age", "sex"}
+    assert "'age', cut at 26, " in cal.reason_
+    groups = {"sex": ["f", "m", "f", "m"], "age": [70, 70, 30, 30]}
+    proba = cal.predict_proba(np.zeros((4, 3)), groups=groups)
+    expected = softmax([[1.5, 1.5, 0], [1.5, 0, 0], [0, 1.5, 0], [0, 0, 0]], axis=1)
+    np.testing.assert_allclose(proba, expected, atol=0.06)
+
+
+def test_many_classes_have_a_scale_by_group() -> None:
+    logits, labels, site = world(1500, 8, n_classes=40)
+    cal = hokical.auto(logits, labels, groups=site)
+    rule = cal.rule_
+    assert isinstance(rule, GroupedRule)
+    assert rule.bias.shape == (6, 1)
+    assert cal.predict_proba(logits[:4], groups=site[:4]).shape == (4, 40)
+
+
+def test_scales_by_group_are_those_of_a_plain_newton_fit() -> None:
+    rng = np.random.default_rng(9)
+    log_p = log_softmax(2.0 * rng.normal(size=(300, 5)), axis=1)
+    code = rng.integers(0, 3, 300)
+    labels = np.argmax(0.5 * log_p + rng.gumbel(size=log_p.shape), axis=1)
+    found = fit_pooled(ScaleTerms(log_p, labels, log_p, np.ones(300)), code[:, None], [3], 1)
+    tau = found.precision
+
+    def penalised(x: np.ndarray) -> float:
+        scale = x[0] + x[1:][code]
+        scores = log_softmax((1 + scale)[:, None] * log_p, axis=1)
+        return -scores[np.arange(300), labels].sum() + 0.5 * tau @ x**2
+
+    from scipy.optimize import minimize
+
+    best = minimize(penalised, np.zeros(4), tol=1e-12)
+    np.testing.assert_allclose(np.append(found.common, found.groups[0]), best.x, atol=1e-4)
+    exact = []
+    for row in range(0, 300, 60):
+        keep = np.arange(300) != row
+
+        def without(x: np.ndarray, keep: Any = keep) -> float:
+            scale = x[0] + x[1:][code[keep]]
+            scores = log_softmax((1 + scale)[:, None] * log_p[keep], axis=1)
+            return -scores[np.arange(299), labels[keep]].sum() + 0.5 * tau @ x**2
+
+        x = minimize(without, best.x, tol=1e-12).x
+        scale = 1 + x[0] + x[1 + code[row]]
+        exact.append(-log_softmax(scale * log_p[row])[labels[row]])
+    np.testing.assert_allclose(found.losses_left_out()[::60], exact, atol=1e-4)
+
+
+def test_a_file_and_what_it_answers(fitted: hokical.AutoCalibrator, tmp_path: Path) -> None:
+    logits, _, site = world(40, 10)
+    fitted.save(tmp_path / "cal.json")
+    loaded = hokical.load(tmp_path / "cal.json")
+    expected = fitted.predict_proba(logits, groups=site)
+    np.testing.assert_array_equal(loaded.predict_proba(logits, groups=site), expected)
+    again = loaded.estimator()
+    np.testing.assert_array_equal(again.predict_proba(logits, groups=site), expected)
+    assert loaded.groups_ == ["group"]
+
+
+def test_guarantees_go_by_the_groups(fitted: hokical.AutoCalibrator, tmp_path: Path) -> None:
+    held, new = world(2000, 11), world(2000, 12)
+    fitted.save(tmp_path / "cal.json")
+    cal = hokical.load(tmp_path / "cal.json").certify(*held[:2], groups=held[2])
+    logits, labels, site = new
+    sets = cal.predict_set(logits, coverage=0.9, groups=site)
+    assert abs(sets.members[np.arange(2000), labels].mean() - 0.9) < 0.03
+    by_group = cal.predict_set(logits, coverage=0.9, by="group", groups=site)
+    for name in "abcde":
+        covered = by_group.members[np.arange(2000), labels][site == name].mean()
+        assert abs(covered - 0.9) < 0.06
+    chosen = cal.predict_or_abstain(logits, risk=0.3, groups=site)
+    assert (chosen.labels != labels)[chosen.accepted].mean() < 0.33
+    assert cal.predict_interval(logits, groups=site).shape == (2000, 2)
+    assert cal.predict_action(logits, 1 - np.eye(4), groups=site).actions.shape == (2000,)
+    assert cal.detect(logits, 1, recall=0.9, groups=site).flagged.shape == (2000,)
+    assert cal.score(logits, labels, groups=site) < 0.0
+
+
+def test_blocks_and_order_change_nothing(fitted: hokical.AutoCalibrator) -> None:
+    logits, _, site = world(700, 13)
+    whole = fitted.predict_proba(logits, groups=site)
+    order = np.random.default_rng(0).permutation(700)
+    parts = [fitted.predict_proba(logits[i : i + 1], groups=site[i : i + 1]) for i in range(9)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole[:9])
+    np.testing.assert_array_equal(
+        fitted.predict_proba(logits[order], groups=site[order]), whole[order]
+    )
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy"])
+def test_arrays_of_other_libraries(fitted: hokical.AutoCalibrator, library: str) -> None:
+    xp = pytest.importorskip(library)
+    logits, _, site = world(60, 14)
+    given = xp.asarray(logits.astype(np.float32))
+    found = fitted.predict_proba(given, groups=site)
+    assert type(found) is type(given)
+    expected = fitted.predict_proba(logits.astype(np.float32), groups=site)
+    np.testing.assert_allclose(np.asarray(found), expected, atol=1e-6)
+
+
+def test_impossible_classes_stay_impossible() -> None:
+    logits, labels, site = world(1500, 15)
+    logits[np.arange(1500), (labels + 1) % 4] = -np.inf
+    cal = hokical.auto(logits, labels, groups=site)
+    proba = cal.predict_proba(logits, groups=site)
+    assert (proba[np.isinf(logits)] == 0.0).all()
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    log_p = as_log_proba(proba, GroupedLogits(logits, logits.max(axis=1)))
+    assert np.isfinite(log_p.top).all()
+
+
+def test_the_best_classes_alone_are_refused() -> None:
+    logits, labels, site = world(200, 16)
+    best = np.argsort(-logits, axis=1)[:, :2]
+    top = hokical.TopK(np.take_along_axis(logits, best, axis=1), best, 4)
+    with pytest.raises(TypeError, match=r"\(n, classes\) where there are `groups`; got a TopK"):
+        hokical.auto(top, labels, groups=site)
