@@ -60,7 +60,6 @@ def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
     for arguments, words in (
         (["--confidence", "stated"], "--confidence and --right go together"),
         (["--confidence", "stated", "--right", "right"], "scale=100"),
-        (["--groups", "subject"], "only goes with --confidence"),
     ):
         found = CliRunner().invoke(app, ["fit", str(table), "-o", str(saved), *arguments])
         assert found.exit_code != 0

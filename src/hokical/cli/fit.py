@@ -53,8 +53,6 @@ def fit(
         columns = (confidence, right)
         fit_confidence(val, given, columns, settings or [], output, as_json)
         return
-    if given.groups:
-        raise typer.BadParameter("only goes with --confidence here.", param_hint="--groups")
     for_hoki = {"noise": noise, "draws": draws, "n_bins": bins}
     for_hoki = {name: value for name, value in for_hoki.items() if value is not None}
     if for_hoki and (method or "hoki") != "hoki":
