@@ -1,5 +1,6 @@
 """Labels and weights of examples: one of each per row of logits, on the host."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,16 @@ from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
 
-def as_labels(labels: Any, n_rows: int, n_classes: int, *, name: str = "labels") -> IntArray:
-    """Check class indices: 1-D integers in [0, n_classes), one per row of logits."""
+def as_labels(
+    labels: Any, n_rows: int, n_classes: int, *, name: str = "labels", classes: Sequence[Any] = ()
+) -> IntArray:
+    """Check class indices: 1-D integers in [0, n_classes), one per row of logits.
+
+    Where the names of the `classes` are known, labels may be such.
+    """
     array = to_numpy(labels, name)
+    if classes and array.ndim == 1 and any(isinstance(label, str) for label in array[:1].tolist()):
+        array = class_index(array, classes, name)
     if array.dtype == object:
         array = _integers_from_objects(array, name)
     if array.ndim != 1:
@@ -48,9 +56,25 @@ def _shape_remedy(array: AnyArray) -> str:
     return "For one-hot rows use `.argmax(axis=1)`, for a column use `.ravel()`."
 
 
+def class_index(labels: AnyArray, classes: Sequence[Any], name: str) -> IntArray:
+    """The position of each label (n,) in `classes`."""
+    place = {label: index for index, label in enumerate(classes)}
+    found = [place.get(label, -1) for label in labels.tolist()]
+    if -1 in found:
+        row = found.index(-1)
+        raise ValueError(
+            f"`{name}` must be names of the classes, {list(classes)[:6]}; got {labels[row]!r} in "
+            f"row {row}."
+        )
+    return np.array(found, np.int64)
+
+
 def _label_remedy(array: AnyArray) -> str:
     if array.dtype.kind != "f":
-        return "Encode names as column indices, for example with sklearn's LabelEncoder."
+        return (
+            "Encode names as column indices, or name the columns: `hokical.auto(logits, labels, "
+            "classes=[...])`."
+        )
     if not np.isfinite(array).all():
         return f"Row {int(np.argmin(np.isfinite(array)))} has no label: drop such rows."
     if (array != np.rint(array)).any():

@@ -1,6 +1,7 @@
 """The default: candidates averaged by held-out log loss, unless they do not clearly help."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ import numpy as np
 from hokical._core.arrays import float64_scope
 from hokical._core.grouped_logits import GroupedLogits, with_groups
 from hokical._core.groups import GroupCoding
+from hokical._core.labels import as_labels
 from hokical._core.logits import Logits
 from hokical._core.portable import uniform_draws
 from hokical._core.topk import TopK
@@ -239,6 +241,7 @@ def auto(
     sample_weight: Any = None,
     *,
     groups: Any = None,
+    classes: Sequence[str] = (),
     **options: Any,
 ) -> AutoCalibrator:
     """Fit the default on validation logits and labels.
@@ -247,9 +250,13 @@ def auto(
     ----------
     logits : array of shape (n, classes), or TopK
     labels : array-like of shape (n,)
+        Column indices; or names of the `classes`.
     sample_weight : array-like of shape (n,), optional
     groups : array-like of shape (n,), or several columns, optional
         Sites, subjects, sexes, ages: see `AutoCalibrator.fit`.
+    classes : sequence of str, optional
+        Names of the classes, in the order of the columns; `certify`, `score` and `detect` then take
+        names as well, and prediction sets have them.
     options
         Of `AutoCalibrator`: `keep_labels`.
 
@@ -262,7 +269,16 @@ def auto(
     >>> cal.reason_.startswith("an average was fitted: ")
     True
     """
-    return AutoCalibrator(**options).fit(logits, labels, sample_weight, groups=groups)
+    names = tuple(classes)
+    columns = logits.n_classes if isinstance(logits, Logits) else np.shape(logits)[-1]
+    if names and len(set(names)) != columns:
+        raise ValueError(
+            f"`classes` must name each of the {columns} columns of `logits`; got {len(names)}."
+        )
+    truth = as_labels(labels, len(labels), columns, classes=names) if names else labels
+    found = AutoCalibrator(**options).fit(logits, truth, sample_weight, groups=groups)
+    found.class_names = names
+    return found
 
 
 def _take_part(

@@ -138,12 +138,16 @@ class Calibrator(SetPredictions):
         confidence = self.predict_confidence(logits)
         return confidence, confidence + 0.0
 
+    def _as_labels(self, labels: Any, data: Logits) -> IntArray:
+        """Labels (n,) of rows, which may be names where those of the classes are known."""
+        return as_labels(labels, data.n_rows, data.n_classes, classes=self.class_names)
+
     def score(
         self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
     ) -> float:
         """The negative Brier score of the confidence: larger is better, 0 is perfect."""
         data = self._check_logits(self.with_groups(logits, groups))
-        truth = as_labels(labels, data.n_rows, data.n_classes)
+        truth = self._as_labels(labels, data)
         weights = as_weights(sample_weight, data.n_rows)
         error = self._output_on_host("confidence", data) - (
             self._output_on_host("labels", data) == truth
@@ -163,7 +167,7 @@ class Calibrator(SetPredictions):
         are for `predict_set(by="group")`, and for calibrators that learned from groups.
         """
         data = self._check_logits(self.with_groups(logits, groups))
-        truth = as_labels(labels, data.n_rows, data.n_classes)
+        truth = self._as_labels(labels, data)
         weights = as_weights(sample_weight, data.n_rows)
         self.refuse_rows_of_fit(row_hashes(data))
         forms = _serving_forms(data)
@@ -291,6 +295,8 @@ class Calibrator(SetPredictions):
         if beside is not None:
             warn_user("`beside` is now called `metadata`.", FutureWarning)
             metadata = beside
+        if metadata is None and self.class_names:
+            metadata = getattr(self, "metadata", {}) | {"classes": list(self.class_names)}
         own = {} if metadata is None else {"beside": metadata}
         write_document(path, {"library_version": VERSION, **self._document(), **own})
 

@@ -43,6 +43,11 @@ BEYOND_LOGITS = {"confidence": ("confidence", "ConfidenceCalibrator")}
 GROUP = "hokical.calibrators"
 #: Methods that earlier versions had, and the distributions that have them now.
 MOVED = {"recal": "hokical-paper"}
+#: What is meant by the names of scikit-learn's `CalibratedClassifierCV`.
+OF_SKLEARN = {
+    "sigmoid": "scikit-learn's sigmoid is `platt`, for two classes; for more use `vecs`.",
+    "isotonic": "scikit-learn's isotonic is nearest to `irova_ts`; `irm` keeps labels.",
+}
 
 _registered: dict[str, type[Any]] = {}
 
@@ -133,11 +138,13 @@ def find_method(name: str) -> str:
 def suggest(name: Any) -> str:
     """What to do about an unknown name, with a space before it; empty if no method is like it.
 
-    >>> suggest("isotonic")
-    ' Did you mean irm or irova_ts?'
+    >>> suggest("vec")
+    ' Did you mean vecs?'
     """
     import difflib
 
+    if str(name) in OF_SKLEARN:
+        return f" {OF_SKLEARN[name]}"
     if str(name) in MOVED:
         return f" It is in another package: `pip install {MOVED[name]}`."
     wanted = _letters(str(name))

@@ -34,6 +34,9 @@ class FittedCalibrator(Calibrator):
         self.name = document["method"]
         for name in STORED:
             setattr(self, f"{name}_", document[name])
+        names = self.metadata.get("classes")
+        if isinstance(names, list) and len(names) == document["n_classes"]:
+            self.class_names = tuple(map(str, names))
         for name in ("preserves_labels", "accepts_top_k", "logits_kind"):
             setattr(self, name, getattr(self.rule_, name))
 

@@ -25,6 +25,8 @@ class SetPredictions:
 
     rule_: Rule
     n_classes_: int
+    #: Names of the classes in the order of the columns, where known.
+    class_names: tuple[str, ...] = ()
     #: What the classifier's softmax says of the true classes of the fit; None if not available.
     fit_conformity_: Conformity | None = None
     #: What the calibrated probabilities say of those passed to `certify`.
@@ -96,9 +98,9 @@ class SetPredictions:
         top = logits if isinstance(logits, TopK) and logits.hidden.any() else None
         other = None if top is None else (members & ~top.mark_seen()).any(axis=1)
         about = (asked.options, asked.certified_on, asked.guarantee(), asked.least_and_most())
-        return PredictionSets(
-            members, sizes, *about, other, seen=None if top is None else top.indices
-        )
+        names = self.class_names or None
+        seen = None if top is None else top.indices
+        return PredictionSets(members, sizes, *about, other, names, seen)
 
     def describe_sets(self, promise: str, **options: Any) -> str:
         """What sets rest on, in words, after a promise about items of many rows."""
@@ -133,7 +135,7 @@ class SetPredictions:
     def detect(
         self,
         logits: Any,
-        label: int,
+        label: Any,
         *,
         recall: float = 0.95,
         delta: float | None = None,
@@ -152,15 +154,15 @@ class SetPredictions:
         >>> bool(found.flagged[labels[5000:] == 3].mean() > 0.98)
         True
         """
-        as_labels([label], 1, self.n_classes_, name="label")
+        index = as_labels([label], 1, self.n_classes_, name="label", classes=self.class_names)[0]
         options = SetOptions(check_chance("recall", recall), delta, allow_empty=True)
-        asked = self._certified_sets(options, only=int(label))
+        asked = self._certified_sets(options, only=int(index))
         logits = self.with_groups(logits, groups)
         members = self._with_rule(asked.rule(self.rule_)).output("members", logits)
         words = f"Of new examples of class {label}, at least {recall:.4g} are found"
         held = {"full": "Every row is flagged", "held": "{:.1%} are found"}
         sentence = asked.guarantee(words, **held)
-        return Detections(members[..., label], asked.least_and_most(), sentence)
+        return Detections(members[..., int(index)], asked.least_and_most(), sentence)
 
     def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:
         """Thresholds by the best examples there are, or by those of one class."""

@@ -7,19 +7,25 @@ rather than too high. An ensemble instead keeps the models of the folds, each wi
 """
 
 import math
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, Self
 
+import joblib
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
 from sklearn.utils import Tags, get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from hokical._core.conversion import Zeros, check_zeros
+from hokical._core.files import replace_file
 from hokical._core.labels import as_weights
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
@@ -117,12 +123,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.ensemble = ensemble
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Self:
         """Fit the estimator and calibrate it on held-out data.
 
         `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse matrices,
         lists. `y` (n,) are labels, numbers or text. `sample_weight` (n,) says how much each example
-        counts.
+        counts. `params` are those of the estimator's `fit`, such as `cat_features` or `eval_set`,
+        cut by fold where they have an entry per row; `groups` (n,) is the splitter's. With
+        scikit-learn's metadata routing they go to whom they are requested by.
         """
         check_zeros(self.zeros)
         self._check_ensemble()
@@ -131,9 +139,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             calibrator.set_params(keep_labels=bool(self.keep_labels))
         X, labels = held_out.check_examples(self, X, y)
         weights = as_weights(sample_weight, labels.size)
-        final = self._fit_estimator(X, labels, weights)
+        own, of_splits = self._route(params)
+        final = self._fit_estimator(X, labels, weights, own)
         self.classes_ = np.unique(labels) if self.ensemble else held_out.classes_of(final)
-        parts = self._hold_out(X, labels, weights, final)
+        parts = self._hold_out(X, labels, weights, final, own, of_splits)
         self.n_calibration_ = sum(part.rows.size for part in parts)
         groups = [[part] for part in parts] if self.ensemble else [parts]
         self.models_ = [
@@ -158,7 +167,26 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 setattr(self, name, getattr(self.models_[0].model, name))
             elif hasattr(self, name):  # of an earlier fit, on a frame
                 delattr(self, name)
+        if not hasattr(self, "feature_names_in_"):
+            _check_feature_names(self, X, reset=True)
         return self
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Where scikit-learn's metadata go: to the estimator's `fit`, and to the splitter."""
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        to_fit = MethodMapping().add(caller="fit", callee="fit")
+        to_split = MethodMapping().add(caller="fit", callee="split")
+        return router.add(estimator=self.estimator, method_mapping=to_fit).add(
+            splitter=self.cv, method_mapping=to_split
+        )
+
+    def _route(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the estimator's `fit` is given, and the splitter."""
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", **params)
+            return dict(routed.estimator.fit), dict(routed.splitter.split)
+        own = {name: value for name, value in params.items() if name != "groups"}
+        return own, {name: params[name] for name in params if name == "groups"}
 
     def predict(self, X: Any) -> AnyArray:
         """Labels (n,): the most likely class, or the estimator's own with `keep_labels`."""
@@ -170,7 +198,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Calibrated probabilities (n, classes), columns in the order of `classes_`."""
-        check_is_fitted(self, "models_")
+        self._check_columns(X)
         found = [pair.proba(X, self.classes_) for pair in self.models_]
         return found[0] if len(found) == 1 else np.asarray(np.mean(found, axis=0))
 
@@ -195,8 +223,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         Call `certify` first, as for `predict_or_abstain`.
         """
         logits = self._logits(X)
-        calibrator: BaseCalibrator = self.calibrator_
-        found = calibrator.predict_set(logits, groups=groups, **options)
+        with _in_own_words():
+            found: PredictionSets = self.calibrator_.predict_set(logits, groups=groups, **options)
         return replace(found, classes=self.classes_.tolist())
 
     def predict_or_abstain(
@@ -209,9 +237,38 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         Labels are those of `calibrator_`. An ensemble has no such guarantee.
         """
         logits = self._logits(X)
-        calibrator: BaseCalibrator = self.calibrator_
-        found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta)
+        with _in_own_words():
+            calibrator: BaseCalibrator = self.calibrator_
+            found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta)
         return replace(found, labels=self.classes_[found.labels])
+
+    def predict_interval(self, X: Any, *, delta: float = 0.05) -> FloatArray:
+        """An interval (n, 2) for the accuracy of labels with a similar score; see Calibrator.
+
+        Call `certify` first, as for `predict_or_abstain`.
+        """
+        logits = self._logits(X)
+        with _in_own_words():
+            return np.asarray(self.calibrator_.predict_interval(logits, delta=delta))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the classifier with its estimator to a file, atomically, by joblib (a pickle).
+
+        `calibrator_.save` writes the calibrator alone, as JSON.
+        """
+        with replace_file(path) as stream:
+            joblib.dump(self, stream)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """What `save` wrote. A pickle can run any code: load files that you trust alone."""
+        found = joblib.load(path)
+        if not isinstance(found, cls):
+            raise TypeError(
+                f"`path` must be a file that `{cls.__name__}.save` wrote; {path} holds a "
+                f"{type(found).__name__}."
+            )
+        return found
 
     def detect(
         self, X: Any, label: Any, *, recall: float = 0.95, delta: float | None = None
@@ -224,7 +281,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             self._logits(X),
             int(held_out.class_index(np.array([label]), self.classes_)[0]),
         )
-        found: Detections = self.calibrator_.detect(logits, index, recall=recall, delta=delta)
+        with _in_own_words():
+            calibrator: BaseCalibrator = self.calibrator_
+            found = calibrator.detect(logits, index, recall=recall, delta=delta)
         return replace(
             found, guarantee=found.guarantee.replace(f"class {index}", f"class {label}", 1)
         )
@@ -262,7 +321,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 "no common label of their own: leave out one of the two."
             )
 
-    def _fit_estimator(self, X: Any, y: AnyArray, weights: FloatArray | None) -> Any:
+    def _fit_estimator(
+        self, X: Any, y: AnyArray, weights: FloatArray | None, params: dict[str, Any]
+    ) -> Any:
         """The one estimator to predict with: as given, or fitted on all the data. None if many."""
         held_out.check_estimator(self.estimator)
         if self._prefit:
@@ -279,10 +340,18 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 "`fit`. Use an estimator that does, or omit it.",
                 UserWarning,
             )
-        return None if self.ensemble else held_out.fit_clone(self.estimator, X, y, weights)
+        if self.ensemble:
+            return None
+        return held_out.fit_clone(self.estimator, X, y, weights, params)
 
     def _hold_out(
-        self, X: Any, y: AnyArray, weights: FloatArray | None, final: Any
+        self,
+        X: Any,
+        y: AnyArray,
+        weights: FloatArray | None,
+        final: Any,
+        params: dict[str, Any],
+        of_splits: dict[str, Any],
     ) -> list[HeldOutScores]:
         """Scores of examples that the model giving them has not seen, one part per fold."""
         # Examples of weight 0 are not used, not even for the smallest probability seen.
@@ -290,15 +359,18 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if self._prefit:
             rows, scores = np.flatnonzero(counts), held_out.read_scores(final, X)
             return [HeldOutScores(rows, self.classes_, scores[rows])]
-        splits = [(train, test[counts[test]]) for train, test in self._splits(X, y)]
+        splits = [(train, test[counts[test]]) for train, test in self._splits(X, y, of_splits)]
+        given = (weights, params)
         parts = Parallel(n_jobs=self.n_jobs)(
-            delayed(held_out.hold_out)(self.estimator, X, y, weights, split, bool(self.ensemble))
+            delayed(held_out.hold_out)(self.estimator, X, y, *given, split, bool(self.ensemble))
             for split in splits
         )
         held_out.warn_of_lost_rows(parts, sum(test.size for _, test in splits))
         return [part for part in parts if part.rows.size]
 
-    def _splits(self, X: Any, y: AnyArray) -> Iterator[tuple[IntArray, IntArray]]:
+    def _splits(
+        self, X: Any, y: AnyArray, params: dict[str, Any]
+    ) -> Iterator[tuple[IntArray, IntArray]]:
         """Row numbers of the training and the held-out part of each fold."""
         if isinstance(self.cv, str):
             raise ValueError(
@@ -306,7 +378,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 f"got {self.cv!r}."
             )
         every = np.arange(y.size)
-        for train, test in check_cv(self.cv, y, classifier=True).split(X, y):
+        for train, test in check_cv(self.cv, y, classifier=True).split(X, y, **params):
             yield every[train], every[test]  # a splitter may give masks
 
     def _calibrate(
@@ -334,13 +406,19 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def _logits(self, X: Any) -> FloatArray:
         """The estimator's logits (n, classes), raised to the lowest."""
-        check_is_fitted(self, "models_")
+        self._check_columns(X)
         if self.ensemble:
             raise ValueError(
                 "`ensemble` must be False for a guarantee; got True. Fit with `ensemble=False`: "
                 "what is certified is one calibrator of one model."
             )
         return self.models_[0].logits(X)
+
+    def _check_columns(self, X: Any) -> None:
+        """Refuse a frame whose columns are not those of the fit, in their order."""
+        check_is_fitted(self, "models_")
+        if not type(self.models_[0].model).__module__.startswith("sklearn."):  # which look
+            _check_feature_names(self, X, reset=False)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -350,3 +428,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if inner.classifier_tags is not None:
             tags.classifier_tags = inner.classifier_tags
         return tags
+
+
+@contextmanager
+def _in_own_words() -> Iterator[None]:
+    """Errors of the calibrator that name `certify` as the wrapper has it."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error).replace("certify(logits, labels", "certify(X, y")
+        raise ValueError(text) from error

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import column_or_1d, indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.utils.validation import _check_method_params, has_fit_parameter
 
 from hokical._core.conversion import from_binary_scores, from_probabilities
 from hokical._core.reading import to_numpy
@@ -69,6 +69,7 @@ def hold_out(
     X: Any,
     y: AnyArray,
     weights: FloatArray | None,
+    params: dict[str, Any],
     split: tuple[IntArray, IntArray],
     keep_model: bool,
 ) -> HeldOutScores:
@@ -80,7 +81,9 @@ def hold_out(
         return HeldOutScores(rows[:0], known, np.empty((0, known.size)))
     X_train, y_train = _safe_split(estimator, X, y, train)
     X_test, _ = _safe_split(estimator, X, y, rows, train)
-    fitted = fit_clone(estimator, X_train, y_train, None if weights is None else weights[train])
+    own = None if weights is None else weights[train]
+    some = _check_method_params(X, params, train)
+    fitted = fit_clone(estimator, X_train, y_train, own, some)
     scores = read_scores(fitted, X_test)
     return HeldOutScores(rows, classes_of(fitted), scores, fitted if keep_model else None)
 
@@ -129,6 +132,14 @@ def check_examples(owner: Any, X: Any, y: Any) -> tuple[Any, AnyArray]:
         raise ValueError(
             f"{type(owner).__name__} requires y to be passed, but the target y is None: give `y`, "
             "the label of each row."
+        )
+    missing = np.flatnonzero(
+        [value is None or value != value for value in np.ravel(to_numpy(y, "y"))]
+    )
+    if missing.size:
+        raise ValueError(
+            f"`y` must have a label in every row; got none (NaN) in {missing.size} of them, row "
+            f"{missing[0]} first. Drop such rows."
         )
     check_classification_targets(y)
     X, labels = indexable(X, column_or_1d(y, warn=True))
@@ -186,10 +197,12 @@ def class_index(labels: AnyArray, classes: AnyArray) -> IntArray:
     return np.array(found, np.int64)
 
 
-def fit_clone(estimator: Any, X: Any, y: Any, weights: FloatArray | None) -> Any:
-    """Fit a clone of the estimator, with the weights if it takes any."""
+def fit_clone(
+    estimator: Any, X: Any, y: Any, weights: FloatArray | None, params: dict[str, Any]
+) -> Any:
+    """Fit a clone of the estimator, with other parameters, and the weights if it takes any."""
     keyword = None if weights is None else weight_keyword(estimator)
-    return clone(estimator).fit(X, y, **({keyword: weights} if keyword else {}))
+    return clone(estimator).fit(X, y, **params, **({keyword: weights} if keyword else {}))
 
 
 def weight_keyword(estimator: Any) -> str | None:
