@@ -141,6 +141,13 @@ def _floored(rng: Generator, n_classes: int) -> rules.Rule:
     return rules.FlooredRule(float(10.0 ** rng.uniform(-60, -2)), inner)
 
 
+def _balanced(rng: Generator, n_classes: int) -> rules.Rule:
+    makers = [_temps, _vecs, _hoki, _structured, _floored]
+    inner = makers[rng.integers(len(makers))](rng, n_classes)
+    weights = np.exp(rng.normal(size=n_classes)) * (rng.random(n_classes) < 0.8)
+    return rules.BalancedRule(inner, np.append(weights[:-1], 0.5))
+
+
 MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "uncalibrated": _uncalibrated,
     "temps": _temps,
@@ -157,6 +164,7 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "beta": _beta,
     "venn_abers": _venn_abers,
     "floored": _floored,
+    "balanced": _balanced,
 }
 NAMES = list(MAKERS)
 

@@ -38,6 +38,13 @@ def _(rule: rules.FlooredRule, row: Row) -> Row:
 
 
 @proba_of.register
+def _(rule: rules.BalancedRule, row: Row) -> Row:
+    old = proba_of(rule.rule, row)
+    found = old * rule.weights
+    return old if found.sum() < 1e-30 else found / found.sum()
+
+
+@proba_of.register
 def _(rule: rules.PlattRule, row: Row) -> Row:
     return _from_odds(rule.slope * (row[1] - row[0]) + rule.intercept, row)
 

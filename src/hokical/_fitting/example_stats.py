@@ -15,6 +15,7 @@ from hokical._core.conversion import look_like_probabilities
 from hokical._core.logits import Logits
 from hokical._core.types import BoolArray, FloatArray
 from hokical._fitting.partitions import Block, State, add_states
+from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import RowSketch, scatter
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
@@ -25,7 +26,7 @@ from hokical.rules._softmax import UncalibratedRule
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)
 #: Arrays of a state of statistics.
-N_STATS = 6
+N_STATS = 9
 #: Examples that are kept for prediction sets: a sample, so that a fit stays small.
 _SAMPLE = 2048
 
@@ -35,13 +36,15 @@ class FitNotes:
     """What is kept of the examples of a fit, each None where it is not known.
 
     Counts of the classifier's own scores, what the rows were like, what its softmax says of the
-    true classes of a sample (unless weights differ), and a fingerprint of all rows.
+    true classes of a sample (unless weights differ), a fingerprint of all rows, and what the rows
+    of each true class looked like.
     """
 
     scores: ScoreTable | None = None
     support: Support | None = None
     sample: Conformity | None = None
     rows: RowSketch | None = None
+    classes: ClassScores | None = None
 
     def __add__(self, other: Self) -> Self:
         """Of both lots of examples; of a sample of each, shares as large as the lots."""
@@ -50,6 +53,7 @@ class FitNotes:
             _if_both(operator.or_, self.support, other.support),
             _if_both(_share_sample, self._lot(), other._lot()),
             _if_both(operator.or_, self.rows, other.rows),
+            _if_both(operator.add, self.classes, other.classes),
         )
 
     def _lot(self) -> tuple[Conformity, int] | None:
@@ -88,12 +92,13 @@ class ExampleStats:
     @classmethod
     def from_state(cls, state: State) -> ExampleStats:
         """Of what `block_stats` gave, joined."""
-        sums, count, wrong, minima, sample, hashes = state
+        sums, count, wrong, minima, sample, hashes, *classes = state
         uncounted, n_rows, n_zeros, n_examples, n_correct, weighted = sums.tolist()
         scores = None if uncounted else ScoreTable(count, wrong)
         support = Support.from_minima(minima[:4]) if n_examples else None
         truth = None if weighted or not n_examples else _as_conformity(sample)
-        notes = FitNotes(scores, support, truth, _sketch(hashes))
+        looks = ClassScores(*classes) if n_examples else None
+        notes = FitNotes(scores, support, truth, _sketch(hashes), looks)
         return cls(n_rows, n_zeros, n_examples, n_correct, bool(minima[4] > 0.0), notes)
 
     @property
@@ -103,7 +108,7 @@ class ExampleStats:
 
 def block_stats(block: Block, keeps_labels: bool) -> State:
     """Sums (6,): blocks whose scores cannot be counted, and numbers; counts; minima (5,); a sample
-    of the examples (k, 6); hashes of all rows and how often each came (k, 2).
+    of the examples (k, 6); hashes of all rows and how often each came (k, 2); `ClassScores`.
     """
     log_odds = block.logits.to_host(label_log_odds(block.logits))
     top, counting = block.logits.to_host(block.logits.top), block.counting
@@ -116,7 +121,9 @@ def block_stats(block: Block, keeps_labels: bool) -> State:
     likeness = float(look_like_probabilities(block.logits, top))
     whole = block.logits if counting.all() else block.logits.take(counting)
     sketch = RowSketch.from_rows(whole) if counting.any() else _sketch(np.empty((0, 2)))
-    notes = (_draw_sample(block, counting), _sketch_array(sketch))
+    looks = row_looks(block.logits, log_odds)
+    classes = ClassScores.from_rows(looks, block.labels, block.counts, block.logits.n_classes)
+    notes = (_draw_sample(block, counting), _sketch_array(sketch), *classes)
     return np.array(sums, np.int64), *counts, np.append(minima, likeness), *notes
 
 
@@ -157,7 +164,8 @@ def join_stats(left: State, right: State) -> State:
     sample = np.concatenate([left[4], right[4]])
     first = sample[np.argsort(sample[:, 0], kind="stable")[:_SAMPLE]]
     hashes = _sketch_array(_sketch(left[5]) | _sketch(right[5]))
-    return *add_states(left[:3], right[:3]), np.minimum(left[3], right[3]), first, hashes
+    sums, classes = add_states(left[:3], right[:3]), add_states(left[6:], right[6:])
+    return *sums, np.minimum(left[3], right[3]), first, hashes, *classes
 
 
 def has_zeros(logits: Logits) -> bool:

@@ -144,6 +144,7 @@ class BaseCalibrator(Calibrator, Estimator):
         self.neighbours_ = found.neighbours
         self.fit_scores_, self.support_ = noted.scores, noted.support
         self.fit_conformity_, self.fit_rows_ = noted.sample, noted.rows
+        self.class_scores_ = noted.classes
         self.held_out_scores_ = self.held_out_conformity_ = None
         self.n_classes_ = self.n_features_in_ = n_classes
         self.classes_ = np.arange(n_classes)

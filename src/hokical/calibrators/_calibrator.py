@@ -28,6 +28,7 @@ from hokical._core.types import FloatArray, IntArray
 from hokical._core.version import VERSION
 from hokical._core.warn import warn_user
 from hokical.calibrators._set_predictions import SetPredictions
+from hokical.calibrators._shift_predictions import ShiftPredictions
 from hokical.guarantees import _scores as scores
 from hokical.guarantees import _selective as selective
 from hokical.guarantees._binomial import check_chance
@@ -49,11 +50,11 @@ from hokical.stability._noise import Noise
 #: What a file holds of a fit; in the attributes of these names, with an underscore.
 STORED = (
     "n_classes", "rule", "fit_scores", "held_out_scores", "neighbours", "support",
-    "fit_conformity", "held_out_conformity", "fit_rows",
+    "fit_conformity", "held_out_conformity", "fit_rows", "class_scores",
 )  # fmt: skip
 
 
-class Calibrator(SetPredictions):
+class Calibrator(SetPredictions, ShiftPredictions):
     """Labels, confidence and probabilities for logits, and guarantees about them."""
 
     #: The method's name; "auto" for the automatic choice.

@@ -12,6 +12,7 @@ from hokical.calibrators._catalog import (
     load_class_beyond_logits,
     load_estimator_class,
 )
+from hokical.guarantees._class_scores import ClassScores
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.guarantees._score_table import NeighbourTable, ScoreTable
@@ -117,6 +118,7 @@ def _check_document(path: str | os.PathLike[str], document: dict[str, Any]) -> d
         "fit_conformity": Conformity | None,
         "held_out_conformity": Conformity | None,
         "fit_rows": RowSketch | None,
+        "class_scores": ClassScores | None,
         "parameters": dict,
         "report": dict,
         "beside": dict,
@@ -132,6 +134,8 @@ def _check_document(path: str | os.PathLike[str], document: dict[str, Any]) -> d
         noted = document[name]
         if noted is not None and (not noted.n or noted.labels.max() >= n_classes):
             raise CalibratorFileError(f"{path} has no usable `{name}` for {n_classes} classes.")
+    if document["class_scores"] and document["class_scores"].n_classes != n_classes:
+        raise CalibratorFileError(f"{path} has no usable `class_scores` for {n_classes} classes.")
     if of_rule not in (None, n_classes):
         raise CalibratorFileError(f"{path} is for {n_classes} classes, and its rule for {of_rule}.")
     return document

@@ -166,7 +166,8 @@ class Hoki(BaseCalibrator):
         return merged._learn_again(self, table, None, noted)
 
     def _noted(self) -> FitNotes:
-        return FitNotes(self.fit_scores_, self.support_, self.fit_conformity_, self.fit_rows_)
+        kept = (self.fit_scores_, self.support_, self.fit_conformity_, self.fit_rows_)
+        return FitNotes(*kept, self.class_scores_)
 
     def _learn_again(
         self, known: Self, table: StabilityTable, selection: Any, noted: FitNotes

@@ -6,10 +6,11 @@ from hokical.guarantees._decisions import Decisions, Detections
 from hokical.guarantees._plan import CoveragePlan, Plan, plan, plan_coverage
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
+from hokical.guarantees._shift import ShiftEstimate
 from hokical.guarantees._thresholds import examples_to_cover, fewest_for_coverage
 
 __all__ = [
     "CoveragePlan", "Decisions", "Detections", "Plan", "PredictionSets", "SelectivePrediction",
-    "calibration_bound", "clopper_pearson", "examples_to_cover", "fewest_for_coverage", "plan",
-    "plan_coverage",
+    "ShiftEstimate", "calibration_bound", "clopper_pearson", "examples_to_cover",
+    "fewest_for_coverage", "plan", "plan_coverage",
 ]  # fmt: skip

@@ -83,6 +83,11 @@ class RowSketch:
     def from_stored(cls, stored: dict[str, FloatArray]) -> Self:
         return cls(stored["hashes"], stored["counts"])  # type: ignore[arg-type]
 
+    @property
+    def share_of_twins(self) -> float:
+        """How often a row comes again by itself (Good and Turing)."""
+        return float(1.0 - np.count_nonzero(self.counts == 1) / max(self.counts.sum(), 1))
+
     def holds_too_many(self, hashes: FloatArray) -> bool:
         """Whether more of the rows with these `row_hashes` are of the fit than of fresh ones.
 
@@ -93,6 +98,5 @@ class RowSketch:
             hashes = hashes[hashes <= self.hashes[-1]]
         if not hashes.size or not self.hashes.size:
             return False
-        expected = 1.0 - np.count_nonzero(self.counts == 1) / self.counts.sum()
         found = np.isin(hashes, self.hashes).mean()
-        return bool(found > expected + 0.05 + 2.0 / np.sqrt(hashes.size))
+        return bool(found > self.share_of_twins + 0.05 + 2.0 / np.sqrt(hashes.size))

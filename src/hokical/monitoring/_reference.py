@@ -13,6 +13,7 @@ from hokical._core.storage import storable
 from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators import Calibrator
 from hokical.guarantees._binomial import clopper_pearson
+from hokical.guarantees._chi_square import chi_square_tail, merge_cells
 from hokical.metrics._binned_sums import BinnedSums, total
 from hokical.rules._hoki import HokiRule
 
@@ -152,30 +153,9 @@ def input_drift(counts: IntArray, reference: FloatArray, delta: float) -> InputD
     return InputDrift(int(counts.sum()), psi, p_value, shifted)
 
 
-def chi_square_tail(freedom: int, statistic: float) -> float:
-    """The probability that a chi-square variable of `freedom` degrees exceeds the statistic.
-
-    >>> round(chi_square_tail(1, 3.841), 3), round(chi_square_tail(2, 5.991), 3)
-    (0.05, 0.05)
-    """
-    half = 0.5 * statistic
-    if half <= 0.0:
-        return 1.0
-    powers = [0.5 * freedom - k for k in range(1, freedom // 2 + 1)]  # down to 0, or to 1/2
-    terms = [math.exp(k * math.log(half) - half - math.lgamma(k + 1.0)) for k in powers]
-    return min(1.0, math.fsum(terms) + (math.erfc(math.sqrt(half)) if freedom % 2 else 0.0))
-
-
 def _merge_small_cells(table: FloatArray) -> FloatArray:
     """Join neighbouring bins until both samples expect enough examples in each, (2, cells)."""
     pooled, sizes = table.sum(axis=0), table.sum(axis=1)
     least = _LEAST_EXPECTED * sizes.sum() / sizes.min()
-    group = np.zeros(pooled.shape[0], dtype=np.int64)
-    cell, held = 0, 0.0
-    for place, weight in enumerate(pooled):
-        group[place], held = cell, held + weight
-        if held >= least:
-            cell, held = cell + 1, 0.0
-    if held < least and cell > 0:  # too few are left over: they join the last full cell
-        group[group == cell] = cell - 1
+    group = merge_cells(pooled, least)
     return np.array([np.bincount(group, row, int(group.max()) + 1) for row in table])

@@ -5,6 +5,7 @@ All rules are imported here, so that any of them can be read from a file.
 
 from hokical._core.logits import Logits
 from hokical.rules._auto import AutoRule
+from hokical.rules._balanced import BalancedRule
 from hokical.rules._base import Rule
 from hokical.rules._binary import BetaRule, PlattRule, VennAbersRule
 from hokical.rules._ensemble import EnsembleRule
@@ -19,8 +20,8 @@ from hokical.rules._structured import StructuredRule
 from hokical.rules._vector import VectorRule
 
 __all__ = [
-    "AutoRule", "BetaRule", "ClasswiseIsotonicRule", "DirichletRule", "EnsembleRule",
-    "FlooredRule", "GroupedRule", "HokiRule", "Logits", "MatrixRule", "PlattRule",
+    "AutoRule", "BalancedRule", "BetaRule", "ClasswiseIsotonicRule", "DirichletRule",
+    "EnsembleRule", "FlooredRule", "GroupedRule", "HokiRule", "Logits", "MatrixRule", "PlattRule",
     "PooledIsotonicRule", "ProfileRule", "Rule", "StructuredRule", "TemperatureRule",
     "UncalibratedRule", "VectorRule", "VennAbersRule",
 ]  # fmt: skip

@@ -1,0 +1,190 @@
+"""A new balance of classes, known or estimated from rows without labels."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from hokical._core.arrays import backend_of, float64_scope
+from hokical._core.labels import as_weights
+from hokical._core.logits import Logits
+from hokical._core.reading import to_numpy
+from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._class_scores import ClassScores, row_looks
+from hokical.guarantees._label_shift import NewRows
+from hokical.guarantees._row_sketch import RowSketch, row_hashes, scatter
+from hokical.guarantees._shift import ShiftEstimate, estimate_shift
+from hokical.rules._balanced import BalancedRule
+from hokical.rules._base import Rule
+from hokical.rules._sets import SetRule
+
+#: Probabilities that an estimate holds at most; of more rows a sample is taken.
+_MOST_NUMBERS = 1 << 24
+#: A share of the fit's rows with twins up to which equal rows are taken for one.
+_FEW_TWINS = 0.05
+
+
+class ShiftPredictions:
+    """What a `Calibrator` says of rows among which classes are as common as they never were."""
+
+    rule_: Rule
+    n_classes_: int
+    fit_rows_: RowSketch | None
+    #: What the examples of the fit looked like, by class; None if it was not stored.
+    class_scores_: ClassScores | None = None
+
+    if TYPE_CHECKING:
+
+        def check_fitted(self) -> None: ...
+        def forget_examples(self) -> None: ...
+        def _check_logits(self, logits: Any) -> Logits: ...
+        def _output_on_host(self, what: Any, data: Logits) -> AnyArray: ...
+
+    @property
+    def class_balance_(self) -> FloatArray:
+        """The share of each class among the examples of the fit, (classes,)."""
+        return self._known_classes().balance
+
+    def with_balance(self, balance: Any) -> Self:
+        """A copy for another balance of classes, which is known: their shares (classes,).
+
+        For screening, for over- and under-sampled data, for class weights in training.
+        Probabilities become p(k | x) times new share / share in the fit; labels are the likeliest
+        classes. It is a calibrator like any other. What `certify` noted is dropped; sets go by the
+        examples of the fit, each counted by how much commoner its class has become.
+
+        >>> import numpy as np
+        >>> from hokical import make
+        >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 2.0]], [0, 1])
+        >>> cal.with_balance([0.9, 0.1]).predict_proba([[0.0, 0.0]]).round(2)
+        array([[0.9, 0.1]])
+        """
+        known = self._known_classes()
+        asked = np.asarray(to_numpy(balance, "balance"), np.float64)
+        if asked.shape != (self.n_classes_,):
+            raise ValueError(
+                f"`balance` must have the share of each class, ({self.n_classes_},); got shape "
+                f"{asked.shape}."
+            )
+        if not ((asked >= 0.0) & np.isfinite(asked)).all() or abs(asked.sum() - 1.0) > 1e-3:
+            raise ValueError(
+                f"`balance` must hold shares of at least 0 that sum to 1; got {asked}. Divide "
+                "counts by their sum."
+            )
+        old = np.where(known.count > 0.0, known.balance, known.smoothed_balance)
+        return self.reweight_classes(asked / asked.sum() / old)
+
+    def reweight_classes(self, weights: FloatArray) -> Self:
+        """A copy for rows among which each class is so many times commoner, (classes,)."""
+        known, rule = self._known_classes(), self.rule_
+        if isinstance(rule, SetRule):
+            raise ValueError(
+                "sets must come after the balance: `with_balance(...).with_sets(...)`."
+            )
+        before = np.ones(self.n_classes_)
+        if isinstance(rule, BalancedRule):
+            before, rule = rule.weights, rule.rule
+        twin = copy(self)
+        noted = getattr(self, "fit_conformity_", None)
+        twin.forget_examples()
+        twin.held_out_scores_ = twin.held_out_conformity_ = None  # type: ignore[attr-defined]
+        if noted is not None and (weights[noted.labels] > 0.0).any():
+            own = noted.take(weights[noted.labels] > 0.0)
+            counts = own.counts * weights[own.labels]
+            unit = float(weights.max())
+            twin.fit_conformity_ = replace(own, weights=counts, unit=unit)  # type: ignore[attr-defined]
+        seen = weights if (weights * known.count).any() else np.ones_like(weights)
+        twin.class_scores_ = known.reweighted(seen)
+        twin.rule_ = BalancedRule(rule, before * weights)
+        twin.preserves_labels = False  # type: ignore[attr-defined]
+        return twin
+
+    def estimate_shift(
+        self, logits: Any, sample_weight: Any = None, *, delta: float = 0.05
+    ) -> ShiftEstimate:
+        """The balance of classes and the accuracy on new rows, which need no labels.
+
+        It assumes *label shift*: classes are as common as they never were, but rows of one class
+        look as before. `holds` and `verdict` say whether that explains the rows; where it does not,
+        intervals are from 0 to 1. See `docs/shift.md`.
+
+        Parameters
+        ----------
+        logits : array of shape (n, classes)
+            Of any library. More rows than 2^24 / classes are represented by so many of them.
+        sample_weight : array of shape (n,), optional
+        delta : float
+            Probability that an interval misses.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels)
+        >>> rows = np.flatnonzero((labels != 3) | (np.arange(len(labels)) % 10 == 0))
+        >>> found = cal.estimate_shift(logits[rows])
+        >>> found.verdict, bool(found.balance[3] < 0.5 * found.old_balance[3])
+        ('a new balance explains it', True)
+        >>> cal.estimate_shift(0.5 * logits).verdict
+        'something else changed: these numbers do not apply'
+        """
+        known, delta = self._known_classes(), check_chance("delta", delta)
+        if not known.cells.size:
+            raise ValueError(
+                "`estimate_shift` needs the logits of all classes, up to 4096 of them, in the fit "
+                "and now. Of the best logits of a row the balance cannot be told."
+            )
+        given, weights = _at_most(logits, sample_weight, _MOST_NUMBERS // self.n_classes_)
+        with float64_scope(given):
+            data = self._check_logits(given)
+            data = data.with_every_class("estimate_shift", "Give it all logits")
+            rows = self._as_rows(data, as_weights(weights, data.n_rows))
+        return estimate_shift(rows, known, delta, self)
+
+    def _as_rows(self, data: Logits, weights: FloatArray | None) -> NewRows:
+        """Checked rows; those that came several times as one of them, in no order."""
+        counts = np.ones(data.n_rows) if weights is None else weights
+        hashes = row_hashes(data)
+        twins = 0.0 if self.fit_rows_ is None else self.fit_rows_.share_of_twins
+        if twins > _FEW_TWINS:  # rows of few distinct values are equal by themselves
+            order = np.argsort(hashes, kind="stable")
+            total = counts[order]
+        else:
+            _, order, place = np.unique(hashes, return_index=True, return_inverse=True)
+            total = np.bincount(place, counts).astype(np.float64)
+        n_rows = int(np.count_nonzero(counts))
+        order, total = order[total > 0.0], total[total > 0.0]
+        some = data.take(order)
+        proba = self._output_on_host("proba", some).astype(np.float64)
+        labels: IntArray = self._output_on_host("labels", some).astype(np.int64)
+        return NewRows(proba, labels, row_looks(some), total / total.sum(), n_rows)
+
+    def _known_classes(self) -> ClassScores:
+        self.check_fitted()
+        if self.class_scores_ is None:
+            raise ValueError(
+                "the balance of the examples of the fit was not stored with this calibrator (files "
+                "before 0.3 have none). Fit it again."
+            )
+        return self.class_scores_
+
+
+def _at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any]:
+    """The rows, or so many of them, chosen by their numbers; a lazy array's in memory."""
+    backend = backend_of(logits)
+    lazy = backend is not None and backend.is_lazy
+    if lazy and np.isnan(logits.shape[0]):
+        logits = logits.compute_chunk_sizes()
+    total = len(logits) if hasattr(logits, "__len__") else n_rows
+    if total > n_rows:
+        keys = scatter(np.arange(1, total + 1, dtype=np.uint64))
+        rows = np.sort(np.argpartition(keys, n_rows)[:n_rows])
+        logits = logits.take(rows) if isinstance(logits, Logits) else logits[rows]
+        weights = None if weights is None else np.asarray(to_numpy(weights, "sample_weight"))[rows]
+    return (np.asarray(logits) if lazy else logits), weights

@@ -1,0 +1,144 @@
+"""What the rows of each true class looked like at fit time: counts that can be added.
+
+Under label shift rows of one class look as before, whatever their share. So rows of a new balance
+must look like the examples of the fit, counted by how much commoner each class has become; where
+they do not, something else has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from hokical._core.arrays import Array
+from hokical._core.bins import sum_by
+from hokical._core.blocks import by_blocks
+from hokical._core.logits import Logits
+from hokical._core.storage import pack_array, storable
+from hokical._core.topk import TopK
+from hokical._core.types import FloatArray, IntArray
+from hokical.guarantees._scores import LEVELS, label_log_odds, score_levels
+
+#: Levels of a look, coarse enough to hold examples, and how many looks there are of a row.
+_COARSE = 64
+N_LEVELS = LEVELS // _COARSE
+#: Beyond so many classes no looks are kept, which would be larger than most calibrators.
+_MOST_CLASSES = 4096
+
+
+def row_looks(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
+    """Cells (n, looks) in which each row falls, one of `N_LEVELS` for each look.
+
+    The looks are the log-odds of the label, and how far apart are the best, the second and the mean
+    logit. Of two classes, all that there is are the log-odds and the label. `TopK`s have none.
+    """
+    if isinstance(logits, TopK) or logits.n_classes > _MOST_CLASSES:
+        return np.zeros((logits.n_rows, 0), np.int64)
+    if log_odds is None:
+        log_odds = logits.to_host(label_log_odds(logits))
+    if logits.n_classes == 2:
+        levels = score_levels(log_odds) // _COARSE
+        return np.asarray(levels + N_LEVELS * logits.to_host(logits.labels))[:, None]
+    second, mean = (logits.to_host(part) for part in by_blocks(_distances, logits))
+    looks = score_levels(np.stack([log_odds, second, mean, mean - second], axis=1)) // _COARSE
+    return looks + N_LEVELS * np.arange(looks.shape[1])
+
+
+def _distances(logits: Logits) -> tuple[Array, Array]:
+    """How far the second and the mean of the possible logits lie below the best, (n,) each."""
+    xp, margins, second = logits.xp, logits.margins, logits.gaps
+    sums = xp.sum(xp.where(logits.possible, margins, xp.zeros_like(margins)), axis=1)
+    return xp.where(second < xp.inf, second, xp.zeros_like(second)), sums / logits.possible_counts
+
+
+@storable("class-scores")
+@dataclass(frozen=True, eq=False)
+class ClassScores:
+    """Examples of each class, (classes,), their squared weights, and (cells, classes) by looks."""
+
+    count: FloatArray
+    square: FloatArray
+    cells: FloatArray
+
+    def __post_init__(self) -> None:
+        shapes = (self.count.shape, self.square.shape, self.cells.shape[1:])
+        known = all(np.isfinite(a).all() and (a >= 0.0).all() for a in vars(self).values())
+        if len(set(shapes)) != 1 or self.count.ndim != 1 or not known or not self.count.any():
+            raise ValueError("`class_scores` must hold counts of one number of classes.")
+
+    @classmethod
+    def from_rows(
+        cls, looks: IntArray, labels: IntArray, weights: FloatArray, n_classes: int
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The three arrays of examples with these looks (n, looks), which add up."""
+        n_cells = N_LEVELS * (2 if n_classes == 2 else looks.shape[1]) if looks.shape[1] else 0
+        place = (looks * n_classes + labels[:, None]).ravel()
+        cells = sum_by(place, np.repeat(weights, looks.shape[1]), n_cells * n_classes)
+        count, square = (sum_by(labels, each, n_classes) for each in (weights, weights**2))
+        return count, square, cells.reshape(n_cells, n_classes)
+
+    @property
+    def n_classes(self) -> int:
+        return self.count.size
+
+    @property
+    def balance(self) -> FloatArray:
+        """The share of each class, (classes,)."""
+        return np.asarray(self.count / self.count.sum())
+
+    @property
+    def effective(self) -> FloatArray:
+        """How many equally weighted examples of each class there are as good as, (classes,)."""
+        return np.divide(self.count**2, self.square, out=np.zeros(self.n_classes),
+                         where=self.square > 0.0)  # fmt: skip
+
+    @property
+    def smoothed_balance(self) -> FloatArray:
+        """The balance behind the examples, (classes,), none 0: counts differ by chance too.
+
+        Pseudo-counts by the counts' own spread (a Dirichlet prior around equal shares, moments
+        matched), at least half an example for each class.
+        """
+        n, classes = self.effective.sum(), self.n_classes
+        count = self.balance * n
+        spread = float(((count - n / classes) ** 2).sum() / (n / classes) / (classes - 1))
+        if spread <= 1.0:
+            return np.full(classes, 1.0 / classes)
+        prior = max((n - spread) / (spread - 1.0), 0.5 * classes)
+        return np.asarray((count + prior / classes) / (n + prior))
+
+    def __add__(self, other: Self) -> Self:
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(*(mine + others for mine, others in pairs))
+
+    def reweighted(self, weights: FloatArray) -> Self:
+        """Of examples among which each class is so many times commoner."""
+        return type(self)(self.count * weights, self.square * weights**2, self.cells * weights)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(vars(self).values())
+
+    def to_stored(self) -> dict[str, Any]:
+        """Cells that hold examples, by number: most are empty."""
+        place = np.flatnonzero(self.cells)
+        held = self.cells.ravel()[place]
+        narrow = held.astype(np.float32)
+        exact = bool((narrow == held).all())
+        return {
+            "count": self.count,
+            "square": self.square,
+            "n_cells": len(self.cells),
+            "place": pack_array(place.astype(np.int32)),
+            "held": pack_array(narrow if exact else held),
+        }
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        """The inverse of `to_stored`."""
+        if stored["n_cells"] not in (0, 2 * N_LEVELS, 4 * N_LEVELS):
+            raise ValueError(f"`class_scores` has {stored['n_cells']} cells")
+        cells = np.zeros((stored["n_cells"], stored["count"].size))
+        cells.ravel()[stored["place"]] = stored["held"]
+        return cls(stored["count"], stored["square"], cells)

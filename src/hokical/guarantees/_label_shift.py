@@ -1,0 +1,219 @@
+"""A new balance from unlabelled rows, and how sure it is.
+
+Under label shift p'(k | x) is proportional to p(k | x) w_k with w = new balance / old balance. The
+new balance is the mean of p', which EM finds, with pseudo-counts along the old balance: without
+them classes that are not seen get a weight of 0, and the first row of such a class an infinite
+loss. How sure it is comes from its expansion to first order: how each new row, and each example of
+the fit, moves the estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hokical._core.bins import sum_by
+from hokical._core.types import FloatArray, IntArray
+from hokical.guarantees._chi_square import chi_square_tail, merge_cells
+from hokical.guarantees._class_scores import N_LEVELS, ClassScores
+
+#: Pseudo-counts of each class, on average (chosen on half of the sets of `bench_shift.py`).
+_PRIOR = 0.1
+#: When EM has converged: the change of the balance in one step (sum over classes); and its steps.
+_TOLERANCE, _MOST_STEPS = 1e-6, 500
+#: Matrices of classes by classes are sums over so many rows at most, 10^10 products in all.
+_LEAST_ROWS, _MOST_PRODUCTS = 2000, 4e9
+#: More rows than this are as good as this many: what only they would show is let pass.
+_MOST_ROWS = 20_000.0
+#: Rows that a cell of the test is to hold at least.
+_IN_CELL = 20.0
+#: Directions in which the cells vary less than this share of the largest are left out.
+_FLAT = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Unlabelled rows: probabilities (n, classes), labels, cells (n, looks), weights that sum to 1.
+
+    Rows that came several times may be one of them; `count` is how many came.
+    """
+
+    proba: FloatArray
+    labels: IntArray
+    looks: IntArray
+    weights: FloatArray
+    count: int
+
+    @cached_property
+    def effective(self) -> float:
+        """How many equally weighted rows they are as good as."""
+        return float(1.0 / (self.weights**2).sum())
+
+
+class Balance:
+    """The balance of new rows by EM, and its expansion.
+
+    `share` (classes,) is the new balance, `ratio` that to the old one, `doubt` (classes,) what the
+    variance of a class's examples adds to that of a mean over the new rows.
+    """
+
+    def __init__(self, rows: NewRows, known: ClassScores) -> None:
+        self.rows, self.old = rows, known.smoothed_balance
+        self.prior = _PRIOR * self.old.size * self.old
+        odds = rows.proba / self.old
+        self.share = _maximize(odds, rows.weights * rows.count, self.old, self.prior)
+        self.ratio = self.share / self.old
+        mixed = odds @ self.share
+        self.log_ratio = float(rows.weights @ np.log(mixed))
+        self.score = odds / mixed[:, None]
+        self.posterior = self.score * self.share
+        self.doubt = self.share**2 / (known.effective + 1.0)
+
+    @cached_property
+    def few(self) -> slice:
+        """Rows for large matrices; rows come in no order."""
+        return slice(0, max(_LEAST_ROWS, int(_MOST_PRODUCTS / self.share.size**2)))
+
+    @cached_property
+    def bread(self) -> FloatArray:
+        """The inverse of the information of a row on the simplex, (classes, classes)."""
+        score, weights = self.score[self.few], self.rows.weights[self.few]
+        info = (score * (weights / weights.sum())[:, None]).T @ score
+        info[np.diag_indices_from(info)] += self.prior / (self.rows.effective * self.share**2)
+        inverse = np.linalg.pinv(info, hermitian=True)
+        along = inverse.sum(axis=1)
+        return np.asarray(inverse - np.outer(along, along) / along.sum())
+
+    def covariance(self, moved: FloatArray) -> FloatArray:
+        """Of numbers (m,) that each row moves by `moved` (few, m): chance of rows and examples."""
+        weights, posterior = self.rows.weights[self.few], self.posterior[self.few]
+        weights = weights / weights.sum()
+        square = weights**2 / (weights**2).sum()
+        centred = moved - weights @ moved
+        chance = (centred * square[:, None]).T @ centred / min(self.rows.effective, _MOST_ROWS)
+        share = weights @ posterior
+        means = (posterior * weights[:, None]).T @ moved / share[:, None]
+        spread = (moved * (weights * (posterior @ (self.doubt / share)))[:, None]).T @ moved
+        return np.asarray(chance + spread - (means * self.doubt[:, None]).T @ means)
+
+    def moves(self, slopes: FloatArray) -> FloatArray:
+        """How each row moves numbers (few, m) whose slopes by the balance are (m, classes)."""
+        return np.asarray((self.score[self.few] - 1.0) @ (slopes @ self.bread).T)
+
+    def variance(self) -> FloatArray:
+        """Of the balance, (classes,); by one row at least, which a class without any may have."""
+        found = np.diag(self.covariance(self.moves(np.eye(self.share.size))))
+        return np.asarray(found + self.rows.effective**-2.0)
+
+    def accuracy(self) -> tuple[FloatArray, FloatArray]:
+        """Of all labels, and of each label's rows, (1 + classes,): as expected, and its variance.
+
+        NaN for labels that no row has.
+        """
+        rows, classes = self.rows, self.share.size
+        own = self.posterior[np.arange(len(rows.labels)), rows.labels]
+        hit, labelled = (
+            sum_by(rows.labels, rows.weights * part, classes) for part in (own, np.ones_like(own))
+        )
+        noise = sum_by(rows.labels, rows.weights**2 * own * (1.0 - own), classes)
+        recall = np.clip(hit / self.share, 0.0, 1.0)
+        noise = noise + self.doubt * recall * (1.0 - recall)
+        few, weights = rows.labels[self.few], rows.weights[self.few]
+        part = np.zeros((classes, classes))
+        np.add.at(part, few, self.score[self.few] * (own[self.few] * weights)[:, None])
+        slopes = np.diag(hit / self.share) - part / weights.sum()
+        slopes = np.concatenate([slopes.sum(axis=0, keepdims=True), slopes])
+        spread = np.diag(self.covariance(self.moves(slopes)))
+        gain = self._hindsight(own)
+        gain, sure = np.append(gain.sum(), gain), spread + np.append(gain.sum(), gain) ** 2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = (np.append(hit.sum(), hit) - gain) / np.append(1.0, labelled)
+            variance = (np.append(noise.sum(), noise) + sure) / np.append(1.0, labelled) ** 2
+        return np.clip(value, 0.0, 1.0), variance
+
+    def _hindsight(self, own: FloatArray) -> FloatArray:
+        """By how much each row's part in the balance raises its own label's hits, (classes,).
+
+        To first order, what the balance would be without the row is known, as for leave-one-out.
+        """
+        few, labels = self.few, self.rows.labels[self.few]
+        score, square = self.score[few], self.rows.weights[few] ** 2
+        pull = (score - 1.0) @ self.bread
+        here = np.arange(len(labels))
+        rise = own[few] * (pull[here, labels] / self.share[labels] - (score * pull).sum(axis=1))
+        return sum_by(labels, square / square.sum() * rise, self.share.size) / self.rows.effective
+
+    def change_p_value(self) -> float:
+        """The probability of so different a balance if it is the old one (likelihood ratio)."""
+        n, classes = self.rows.effective, self.old.size
+        doubt = float((self.old**2 * self.doubt / self.share**2).sum())
+        statistic = 2.0 * min(n, _MOST_ROWS) * self.log_ratio / (1.0 + n * doubt)
+        return chi_square_tail(classes - 1, statistic)
+
+    def fit_p_value(self, known: ClassScores) -> float:
+        """The probability of so different rows if only the balance changed.
+
+        The shares of rows in the cells of a look, against those of the examples of the fit with
+        each class as common as it is now; the smallest of the looks, times their number.
+        """
+        looks = self.rows.looks
+        span = 2 * N_LEVELS if self.share.size == 2 else N_LEVELS
+        found = [
+            self._look_p_value(known.cells[k * span : (k + 1) * span], looks[:, k] - k * span)
+            for k in range(looks.shape[1])
+        ]
+        return min(1.0, len(found) * min(found))
+
+    def _look_p_value(self, cells: FloatArray, place: IntArray) -> float:
+        held = cells.sum(axis=0)
+        pooled = cells.sum(axis=1, keepdims=True) / cells.sum()
+        unit = self._weight_of_example(held)
+        shares = (cells + unit * pooled) / (held + unit)
+        expected = shares @ self.share
+        n = min(self.rows.effective, 1.0 / self.doubt.sum())
+        group = merge_cells(expected * n, max(5.0, min(_IN_CELL, n / 10.0)))
+        n_groups = int(group[-1]) + 1
+        if n_groups < 2:
+            return 1.0
+        joined = np.zeros((n_groups, len(group)))
+        joined[group, np.arange(len(group))] = 1.0
+        gap = joined @ (np.bincount(place, self.rows.weights, len(group)) - expected)
+        moved = joined.T[place[self.few]] - self.moves(joined @ shares)
+        values, vectors = np.linalg.eigh(self.covariance(moved))
+        kept = values > _FLAT * values[-1]
+        statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
+        return chi_square_tail(int(kept.sum()), statistic)
+
+    def _weight_of_example(self, held: FloatArray) -> FloatArray:
+        """What one example counts for, (classes,): the unit of a pseudo-count."""
+        effective = self.share**2 / self.doubt - 1.0
+        unit = np.divide(held, effective, out=np.ones_like(held), where=effective > 0.5)
+        return np.where(held > 0.0, unit, 1.0)
+
+
+def _maximize(
+    odds: FloatArray, weights: FloatArray, old: FloatArray, prior: FloatArray
+) -> FloatArray:
+    """The most likely balance by EM, with squared extrapolation (Varadhan and Roland 2008)."""
+    total = weights.sum() + prior.sum()
+
+    def step(share: FloatArray) -> FloatArray:
+        return np.asarray((share * (odds.T @ (weights / (odds @ share))) + prior) / total)
+
+    share = old
+    for _ in range(_MOST_STEPS):
+        first = step(share)
+        second = step(first)
+        move, turn = first - share, second - 2.0 * first + share
+        length = math.sqrt(float(move @ move) / max(float(turn @ turn), 1e-300))
+        length = min(max(length, 1.0), 1e3)
+        jump = share + 2.0 * length * move + length**2 * turn
+        best = step(jump) if (jump > 0.0).all() else second
+        done = np.abs(best - share).sum() < _TOLERANCE
+        share = best
+        if done:
+            break
+    return np.asarray(share / share.sum())

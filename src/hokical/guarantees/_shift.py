@@ -1,0 +1,178 @@
+"""What unlabelled rows say of the balance of classes and of accuracy, in numbers and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from hokical._core.types import FloatArray, IntArray
+from hokical._core.warn import warn_user
+from hokical.guarantees._class_scores import ClassScores
+from hokical.guarantees._label_shift import Balance, NewRows
+
+#: The probability of a false "something else changed", and of a false new balance.
+LEVEL = 0.01
+#: Examples of the fit that must speak for the new balance, or half of those that did for the old.
+_LEAST_EXAMPLES = 50.0
+SAME, MOVED = "no change", "a new balance explains it"
+BROKEN = "something else changed: these numbers do not apply"
+UNKNOWN = "too few examples of the classes it would take: these numbers do not apply"
+_SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftEstimate:
+    """The class balance and the accuracy of rows without labels, if only the balance changed.
+
+    Attributes
+    ----------
+    n : int
+        Rows.
+    balance, old_balance : array of shape (classes,)
+        The share of each class now, and among the examples of the fit.
+    balance_interval : array of shape (classes, 2)
+    weights : array of shape (classes,)
+        How much commoner each class has become; 1 on average over the examples of the fit.
+    accuracy : float
+        The share of labels that is right on these rows, and `accuracy_interval`.
+    label_accuracy : array of shape (classes,)
+        The same of the rows with each label, NaN where there are none; `label_accuracy_interval`.
+    adapted_accuracy : float
+        The accuracy of the labels of `adapt()`.
+    confusion : array of shape (classes, classes)
+        The expected share of rows of each true class (row) and label (column).
+    log_loss, brier : float
+        Expected, of the probabilities as they are, over all classes.
+    p_value, change_p_value : float
+        Of the test that the balance is all that changed, and of the one that it did not change.
+    unseen : array of integers
+        Classes without an example in the fit: they cannot be found.
+    holds : bool
+        Whether a new balance, or none, explains the rows. If not, intervals are from 0 to 1.
+    verdict : str
+    """
+
+    n: int
+    balance: FloatArray
+    balance_interval: FloatArray
+    old_balance: FloatArray
+    weights: FloatArray
+    accuracy: float
+    accuracy_interval: FloatArray
+    label_accuracy: FloatArray
+    label_accuracy_interval: FloatArray
+    adapted_accuracy: float
+    confusion: FloatArray
+    log_loss: float
+    brier: float
+    p_value: float
+    change_p_value: float
+    unseen: IntArray
+    holds: bool
+    verdict: str
+    _calibrator: Any = field(default=None, repr=False)
+
+    def adapt(self) -> Any:
+        """The calibrator for the new balance, like any other; see `with_balance`."""
+        if not self.holds:
+            words = f"The probabilities would be those of a wrong balance: {self.verdict}."
+            warn_user(words, UserWarning)
+        return self._calibrator.reweight_classes(self.weights)
+
+    @property
+    def f1(self) -> float:
+        """The expected macro F1: the mean over the classes that are there or predicted."""
+
+        def macro(confusion: FloatArray) -> float:
+            sums = confusion.sum(axis=0) + confusion.sum(axis=1)
+            there = sums > 0.0
+            return float((2.0 * np.diag(confusion)[there] / sums[there]).mean())
+
+        return self.metric(macro)
+
+    def metric(self, score: Callable[[FloatArray], float]) -> float:
+        """Any metric of the expected `confusion` matrix, true classes in rows; shares sum to 1."""
+        return score(self.confusion)
+
+    def __str__(self) -> str:
+        low, high = self.accuracy_interval
+        lines = [f"{self.n:,} rows: {self.verdict} (p = {self.p_value:.2g})."]
+        if self.holds:
+            lines += [
+                f"Accuracy {self.accuracy:.1%} ({low:.1%} to {high:.1%}); with the labels of the "
+                f"new balance {self.adapted_accuracy:.1%}."
+            ]
+            order = np.argsort(-np.abs(self.balance - self.old_balance), kind="stable")[:_SHOWN]
+            parts = [
+                f"class {k} {self.balance[k]:.1%} (was {self.old_balance[k]:.1%})" for k in order
+            ]
+            lines += [
+                f"Balance: {', '.join(parts)}{', ...' if self.balance.size > _SHOWN else ''}."
+            ]
+        else:
+            lines += ["Accuracy cannot be told from these rows without labels."]
+        if self.unseen.size:
+            names = ", ".join(map(str, self.unseen[:_SHOWN]))
+            more = " and more" if self.unseen.size > _SHOWN else ""
+            lines += [f"Not in the fit, so they cannot be found: classes {names}{more}."]
+        return "\n".join(lines)
+
+
+def estimate_shift(
+    rows: NewRows, known: ClassScores, delta: float, calibrator: Any = None
+) -> ShiftEstimate:
+    """The balance and the accuracy of new rows, and whether the balance is all that changed."""
+    found = Balance(rows, known)
+    value, variance = found.accuracy()
+    fits, change = found.fit_p_value(known), found.change_p_value()
+    verdict = _judge(found, known, fits, change)
+    holds = verdict in (SAME, MOVED)
+    reach = NormalDist().inv_cdf(1.0 - delta / 2.0)
+
+    def interval(middle: FloatArray, spread: FloatArray) -> FloatArray:
+        if not holds:
+            return np.broadcast_to([0.0, 1.0], (middle.size, 2)).copy()
+        far = reach * np.sqrt(np.maximum(spread, 0.0))
+        return np.clip(np.stack([middle - far, middle + far], axis=1), 0.0, 1.0)
+
+    ends = interval(value, variance)
+    confusion = np.zeros((known.n_classes, known.n_classes))
+    np.add.at(confusion.T, rows.labels, found.posterior * rows.weights[:, None])
+    logs = np.log(np.maximum(rows.proba, 1e-300))
+    return ShiftEstimate(
+        n=rows.count,
+        balance=found.share,
+        balance_interval=interval(found.share, found.variance()),
+        old_balance=known.balance,
+        weights=found.ratio,
+        accuracy=float(value[0]),
+        accuracy_interval=ends[0],
+        label_accuracy=value[1:],
+        label_accuracy_interval=ends[1:],
+        adapted_accuracy=float(rows.weights @ found.posterior.max(axis=1)),
+        confusion=confusion,
+        log_loss=float(-rows.weights @ (found.posterior * logs).sum(axis=1)),
+        brier=float(
+            1.0 + rows.weights @ (rows.proba * (rows.proba - 2.0 * found.posterior)).sum(axis=1)
+        ),
+        p_value=fits,
+        change_p_value=change,
+        unseen=np.flatnonzero(known.count == 0.0),
+        holds=holds,
+        verdict=verdict,
+        _calibrator=calibrator,
+    )
+
+
+def _judge(found: Balance, known: ClassScores, fits: float, change: float) -> str:
+    examples = 1.0 / found.doubt.sum()
+    at_fit_time = 1.0 / (found.old**2 / (known.effective + 1.0)).sum()
+    if examples < min(_LEAST_EXAMPLES, 0.5 * at_fit_time):
+        return UNKNOWN
+    if fits < LEVEL:
+        return BROKEN
+    return MOVED if change < LEVEL else SAME

@@ -1,0 +1,301 @@
+"""A new balance of classes: known, found, and told from other changes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hokical
+from hokical import make
+from hokical.guarantees import _label_shift
+from hokical.guarantees._class_scores import ClassScores, row_looks
+from hokical.guarantees._shift import BROKEN, MOVED, SAME
+from hokical.streams import fit, from_arrays
+
+GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
+CLASSES = 5
+OLD = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
+NEW = np.array([0.05, 0.1, 0.15, 0.3, 0.4])
+CENTRES = 1.6 * np.eye(CLASSES)
+
+
+def world(n: int, share: np.ndarray = OLD, *, seed: int, noise: float = 1.0) -> tuple[Any, Any]:
+    """Rows of normal features around a centre per class, with the logits of the old balance."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(len(share), n, p=share)
+    rows = CENTRES[labels] + noise * rng.normal(size=(n, CLASSES))
+    return 1.6 * rows + np.log(OLD), labels
+
+
+@pytest.fixture(scope="module")
+def cal() -> Any:
+    return make("structured").fit(*world(4000, seed=0))
+
+
+def test_the_fit_keeps_the_balance_of_its_examples(cal, tmp_path) -> None:
+    logits, labels = world(4000, seed=0)
+    np.testing.assert_allclose(cal.class_balance_, np.bincount(labels) / labels.size)
+    cal.save(tmp_path / "cal.json")
+    loaded = hokical.load(tmp_path / "cal.json")
+    for name, array in vars(cal.class_scores_).items():
+        np.testing.assert_array_equal(getattr(loaded.class_scores_, name), array)
+    parts = fit(make("temps"), from_arrays(logits, labels, chunk_rows=700))
+    np.testing.assert_array_equal(parts.class_scores_.cells, cal.class_scores_.cells)
+    weights = np.random.default_rng(0).random(4000)
+    weighted = make("temps").fit(logits, labels, weights)
+    np.testing.assert_allclose(
+        weighted.class_balance_, np.bincount(labels, weights) / weights.sum()
+    )
+
+
+def test_files_of_before_ask_for_a_new_fit() -> None:
+    old = hokical.load(GOLDEN / "auto.json")
+    for ask in (lambda: old.class_balance_, lambda: old.estimate_shift(np.zeros((3, 3)))):
+        with pytest.raises(ValueError, match="Fit it again"):
+            ask()
+
+
+def test_a_known_balance_is_bayes_rule(cal) -> None:
+    logits, _ = world(50, seed=1)
+    old, weights = cal.predict_proba(logits), NEW / cal.class_balance_
+    twin = cal.with_balance(NEW)
+    expected = old * weights / (old * weights).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(twin.predict_proba(logits), expected)
+    np.testing.assert_array_equal(twin.predict(logits), expected.argmax(axis=1))
+    np.testing.assert_allclose(twin.class_balance_, NEW)
+    back = twin.with_balance(cal.class_balance_)
+    np.testing.assert_allclose(back.predict_proba(logits), old)
+    np.testing.assert_allclose(cal.with_balance(cal.class_balance_).predict_proba(logits), old)
+
+
+@pytest.mark.parametrize(
+    ("balance", "words"),
+    [([0.5, 0.5], "share of each class"), ([0.5] * 5, "sum to 1"), ([-0.2] + [0.3] * 4, "least 0")],
+)
+def test_wrong_balances_are_refused(cal, balance, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        cal.with_balance(balance)
+
+
+def test_the_new_balance_goes_everywhere(cal, tmp_path) -> None:
+    logits = world(40, seed=2)[0].astype(np.float32)
+    twin = cal.with_balance(NEW)
+    expected = twin.predict_proba(logits)
+    twin.save(tmp_path / "twin.json")
+    loaded = hokical.load(tmp_path / "twin.json")
+    np.testing.assert_array_equal(loaded.predict_proba(logits), expected)
+    np.testing.assert_array_equal(loaded.estimator().predict_proba(logits), expected)
+    parts = hokical.streams.predict(twin, [logits[:9], logits[9:]], what="proba")
+    np.testing.assert_array_equal(np.concatenate(list(parts)), expected)
+    sets = twin.predict_set(logits, coverage=0.9)
+    assert sets.members.any(axis=1).all()
+    with pytest.raises(ValueError, match="after the balance"):
+        cal.with_sets(coverage=0.9).with_balance(NEW)
+
+
+def test_torch_and_onnx(cal) -> None:
+    torch = pytest.importorskip("torch")
+    from hokical.integrations.torch import as_module
+
+    logits, twin = world(40, seed=2)[0].astype(np.float32), cal.with_balance(NEW)
+    found = as_module(twin).proba(torch.tensor(logits))
+    np.testing.assert_allclose(found.numpy(), twin.predict_proba(logits), atol=1e-6)
+
+
+def test_sets_keep_their_coverage_under_a_new_balance() -> None:
+    cal = make("temps").fit(*world(2000, seed=3)).with_balance(NEW)
+    logits, labels = world(4000, NEW, seed=4)
+    members = cal.predict_set(logits, coverage=0.9).members
+    assert members[np.arange(4000), labels].mean() > 0.88
+
+
+def plain_em(proba: Any, old: Any, prior: Any) -> Any:
+    """The definition, one step at a time."""
+    share = old
+    for _ in range(5000):
+        raised = proba * share / old
+        raised /= raised.sum(axis=1, keepdims=True)
+        share = (raised.sum(axis=0) + prior) / (len(proba) + prior.sum())
+    return share
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 6), st.integers(5, 60))
+def test_the_balance_is_where_em_ends(seed: int, classes: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    proba = rng.dirichlet(np.full(classes, 0.4), n)
+    counts = rng.integers(1, 60, classes).astype(float)
+    known = ClassScores(counts, counts, np.zeros((0, classes)))
+    rows = _label_shift.NewRows(
+        proba, proba.argmax(axis=1), np.zeros((n, 0), int), np.full(n, 1.0 / n), n
+    )
+    found = _label_shift.Balance(rows, known)
+    np.testing.assert_allclose(found.share, plain_em(proba, found.old, found.prior), atol=2e-5)
+
+
+def test_a_new_balance_is_found(cal) -> None:
+    logits, labels = world(4000, NEW, seed=5)
+    found = cal.estimate_shift(logits)
+    assert found.verdict == MOVED
+    assert found.holds
+    true = np.bincount(labels) / labels.size
+    assert np.abs(found.balance - true).sum() < 0.06
+    right = cal.predict(logits) == labels
+    assert found.accuracy_interval[0] < right.mean() < found.accuracy_interval[1]
+    assert abs(found.accuracy - right.mean()) < 0.02
+    adapted = found.adapt()
+    assert (adapted.predict(logits) == labels).mean() > right.mean() + 0.05
+    assert abs((adapted.predict(logits) == labels).mean() - found.adapted_accuracy) < 0.02
+    for k in range(CLASSES):
+        low, high = found.label_accuracy_interval[k]
+        assert low - 0.02 < right[cal.predict(logits) == k].mean() < high + 0.02
+    proba = cal.predict_proba(logits)
+    loss = -np.log(proba[np.arange(4000), labels]).mean()
+    assert abs(found.log_loss - loss) < 0.05
+    brier = ((proba - np.eye(CLASSES)[labels]) ** 2).sum(axis=1).mean()
+    assert abs(found.brier - brier) < 0.03
+    np.testing.assert_allclose(found.confusion.sum(), 1.0)
+    np.testing.assert_allclose(np.trace(found.confusion), found.accuracy, atol=0.01)
+    assert found.metric(np.trace) == np.trace(found.confusion)
+    assert 0.3 < found.f1 < found.adapted_accuracy
+    assert "was 10.0%" in str(found).replace("9.", "10.") or "class 4" in str(found)
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(OLD, SAME), (NEW, MOVED)])
+def test_level_and_coverage(cal, share, verdict) -> None:
+    hits = verdicts = 0
+    for seed in range(40):
+        logits, labels = world(800, share, seed=100 + seed)
+        found = cal.estimate_shift(logits)
+        verdicts += found.verdict == verdict
+        low, high = found.accuracy_interval
+        hits += low <= (cal.predict(logits) == labels).mean() <= high
+    assert verdicts >= 37
+    assert hits >= 36
+
+
+def scaled(logits: Any, rng: Any) -> Any:
+    return 0.7 * logits
+
+
+def noisy(logits: Any, rng: Any) -> Any:
+    return logits + 1.5 * rng.normal(size=logits.shape)
+
+
+def foreign(logits: Any, rng: Any) -> Any:
+    """A third of the rows are of no class at all."""
+    return np.where(
+        rng.random((len(logits), 1)) < 0.35, 1.6 * rng.normal(size=logits.shape), logits
+    )
+
+
+@pytest.mark.parametrize("change", [scaled, noisy, foreign])
+def test_other_changes_are_told(cal, change) -> None:
+    rng = np.random.default_rng(0)
+    for seed in range(5):
+        found = cal.estimate_shift(change(world(1500, seed=200 + seed)[0], rng))
+        assert found.verdict == BROKEN
+        assert not found.holds
+        np.testing.assert_array_equal(found.accuracy_interval, [0.0, 1.0])
+        assert "cannot be told" in str(found)
+        with pytest.warns(UserWarning, match="wrong balance"):
+            found.adapt()
+
+
+def test_rows_that_come_again_are_no_news(cal) -> None:
+    logits, _ = world(300, NEW, seed=6)
+    once = cal.estimate_shift(logits)
+    often = cal.estimate_shift(np.repeat(logits, 5, axis=0))
+    width, again = (np.ptp(found.accuracy_interval) for found in (once, often))
+    np.testing.assert_allclose(again, width, rtol=0.05)
+    weighted = cal.estimate_shift(logits, np.full(300, 5.0))
+    np.testing.assert_allclose(weighted.balance, once.balance)
+
+
+def test_weights_count_rows(cal) -> None:
+    logits, _ = world(400, seed=7)
+    weights = np.where(np.arange(400) < 200, 1.0, 0.0)
+    found = cal.estimate_shift(logits, weights)
+    np.testing.assert_allclose(found.balance, cal.estimate_shift(logits[:200]).balance)
+    assert found.n == 200
+
+
+@pytest.mark.parametrize("n", [1, 2, 10])
+def test_few_rows(cal, n) -> None:
+    found = cal.estimate_shift(world(n, seed=8)[0])
+    assert np.ptp(found.accuracy_interval) > 0.2
+    assert np.isfinite(found.balance).all()
+
+
+def test_a_class_that_the_fit_has_not_seen_is_named() -> None:
+    logits, labels = world(2000, seed=9)
+    keep = labels != 2
+    cal = make("temps").fit(logits[keep], labels[keep])
+    found = cal.estimate_shift(logits[keep])
+    np.testing.assert_array_equal(found.unseen, [2])
+    assert "cannot be found: classes 2" in str(found)
+
+
+def test_two_classes() -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(6000) < 0.3).astype(int)
+    score = rng.normal(size=6000) + 2.0 * labels
+    logits = np.stack([np.zeros(6000), 2.0 * score - 2.0 + np.log(0.3 / 0.7)], axis=1)
+    cal = make("platt").fit(logits[:3000], labels[:3000])
+    some = np.flatnonzero((labels == 1) | (np.arange(6000) % 3 == 0))
+    some = some[some >= 3000]
+    found = cal.estimate_shift(logits[some])
+    assert found.verdict == MOVED
+    assert abs(found.balance[1] - labels[some].mean()) < 0.05
+    moved = logits[3000:] + np.array([0.0, 1.5])  # as if all scores had risen
+    assert not cal.estimate_shift(moved).holds
+
+
+def test_more_rows_than_fit_are_sampled(cal, monkeypatch) -> None:
+    from hokical.calibrators import _shift_predictions
+
+    logits, _ = world(3000, NEW, seed=10)
+    monkeypatch.setattr(_shift_predictions, "_MOST_NUMBERS", 1000 * CLASSES)
+    found = cal.estimate_shift(logits)
+    assert found.n == 1000
+    assert np.abs(found.balance - NEW).sum() < 0.15
+    dask = pytest.importorskip("dask.array")
+    lazy = cal.estimate_shift(dask.from_array(logits, chunks=(700, -1)))
+    np.testing.assert_array_equal(lazy.balance, found.balance)
+
+
+def test_top_k_is_refused(cal) -> None:
+    logits, labels = world(300, seed=11)
+    with pytest.raises(ValueError, match="every class"):
+        cal.estimate_shift(hokical.TopK.from_logits(logits, 2))
+    few = make("temps").fit(hokical.TopK.from_logits(logits, 2), labels)
+    np.testing.assert_allclose(few.class_balance_, np.bincount(labels) / 300)
+    with pytest.raises(ValueError, match="all classes"):
+        few.estimate_shift(logits)
+
+
+def test_looks_do_not_depend_on_the_batch_or_on_masks() -> None:
+    logits = world(50, seed=12)[0]
+    logits[::7, 1] = -np.inf
+    data = hokical._core.logits.as_logits(logits)
+    whole = row_looks(data)
+    np.testing.assert_array_equal(row_looks(data.take(slice(10, 20))), whole[10:20])
+    assert ((whole >= 0) & (whole < 4 * 48)).all()
+    for row, looks in zip(logits, whole, strict=True):
+        best, second = np.sort(row)[::-1][:2]
+        assert looks[1] == 48 + np.floor(np.arcsinh(best - second) * 4) + 16
+        mean = row[np.isfinite(row)].mean()
+        assert looks[2] == 96 + np.floor(np.arcsinh(best - mean) * 4) + 16
+
+
+def test_no_warnings_on_odd_rows(cal) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = cal.estimate_shift(np.array([[0.0] * 5, [1e30, 0, 0, 0, 0], [3, -np.inf, 0, 0, 0]]))
+    assert np.isfinite(found.accuracy)
