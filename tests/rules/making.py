@@ -142,7 +142,7 @@ def _floored(rng: Generator, n_classes: int) -> rules.Rule:
 
 
 def _balanced(rng: Generator, n_classes: int) -> rules.Rule:
-    makers = [_temps, _vecs, _hoki, _structured, _floored]
+    makers = [_temps, _vecs, _ets, _structured]
     inner = makers[rng.integers(len(makers))](rng, n_classes)
     weights = np.exp(rng.normal(size=n_classes)) * (rng.random(n_classes) < 0.8)
     return rules.BalancedRule(inner, np.append(weights[:-1], 0.5))
