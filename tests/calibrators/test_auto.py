@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from hokical._core.logits import as_logits
 from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.floor import choose_base, with_floor
 from hokical._fitting.leave_one_out import scores_left_out
-from hokical._fitting.partitions import Block
-from hokical._fitting.structured import count_possible, fit_structured
+from hokical._fitting.part_of_examples import sample_examples
+from hokical._fitting.partitions import Block, InMemory
+from hokical._fitting.structured import fit_structured
+from hokical._fitting.structured_passes import fit_structured_base
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import AutoCalibrator, TemperatureScaling, load, make
 from hokical.rules._auto import AutoRule
@@ -109,28 +112,29 @@ def test_labels_are_kept_or_not(keep):
 
 def fit_candidates(logits, labels, *, cross_terms, floor=None, temperature=None):
     """Structured scaling to the end, at a given floor and temperature, and its examples."""
-    counted, n_examples = count_possible(Block(as_logits(logits), labels, None))
+    known = sample_examples(InMemory(Block(as_logits(logits), labels, None)), "test")
+    counted, n_examples = known.part, known.n_examples
     if floor is None:
         floor, base, floored = choose_base(counted)
         temperature = base.x
     else:
         floored = with_floor(counted, floor)
     options = {"cross_terms": cross_terms, "tol": 1e-12, "max_iter": 200}
-    return counted, n_examples, fit_structured(floored, n_examples, floor, temperature, **options)
+    return known, fit_structured(floored, n_examples, floor, temperature, **options)
 
 
 @pytest.mark.parametrize(("classes", "cross_terms"), [(6, True), (40, False)])
 def test_left_out_scores_match_fits_from_scratch(classes, cross_terms):
     """One step from the whole fit, against exact fits without each of some examples."""
     logits, labels = softmax_world(200, classes)
-    counted, n_examples, fit = fit_candidates(logits, labels, cross_terms=cross_terms)
-    held = hold_out(counted, n_examples, fit)
+    known, fit = fit_candidates(logits, labels, cross_terms=cross_terms)
+    held = hold_out(known, fit)
     np.testing.assert_array_equal(held.labels, labels)
     rows = np.r_[np.flatnonzero(logits.argmax(axis=1) != labels)[:20], np.arange(0, 200, 20)]
     gaps, shifts = [], []
     for row in rows:
         others = np.delete(np.arange(200), row)
-        _, _, alone = fit_candidates(
+        _, alone = fit_candidates(
             logits[others],
             labels[others],
             cross_terms=cross_terms,
@@ -158,7 +162,7 @@ def softmax_of(logits):
 def test_the_change_without_an_example_by_its_formula():
     """Blocks of rows and packed products, against the matrices written out."""
     logits, labels = softmax_world(60, 6)
-    _, _, fit = fit_candidates(logits, labels, cross_terms=True)
+    _, fit = fit_candidates(logits, labels, cross_terms=True)
     point, x = fit.minimum.point, fit.minimum.x
     found = np.concatenate(scores_left_out(point.problem, point, x, 1.0))
     (block,), proba, n = point.problem.examples.blocks, point.proba[0], 60
@@ -176,11 +180,11 @@ def test_the_change_without_an_example_by_its_formula():
 def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     """With every third row asked about, its own fit still has all the others."""
     logits, labels = softmax_world(600, 6)
-    counted, n_examples, fit = fit_candidates(logits, labels, cross_terms=True)
-    whole = hold_out(counted, n_examples, fit)
+    known, fit = fit_candidates(logits, labels, cross_terms=True)
+    whole = hold_out(known, fit)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_SIZE", 1000)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_ROWS", 200)
-    held = hold_out(counted, n_examples, fit)
+    held = hold_out(known, fit)
     np.testing.assert_array_equal(held.labels, labels[::3])
     in_sample = fit.rule.proba(as_logits(logits))[np.arange(600), labels][::3]
     gaps = np.abs(np.log(held.chances[:, 2] / whole.chances[::3, 2]))
@@ -348,16 +352,60 @@ def test_many_classes_and_few_examples_do_no_harm(classes, n, most):
     assert np.mean(lost) <= most
 
 
-def test_of_very_many_examples_a_part_is_enough(monkeypatch):
-    logits, labels = shifted_world(80_000)
-    fresh, _ = shifted_world(4000, seed=1)
-    part = hokical.auto(logits, labels)
-    assert "of 80000 examples, at random" in part.reason_
-    monkeypatch.setattr("hokical.calibrators._automatic.PART_COSTS", 1e-9)
-    whole = hokical.auto(logits, labels)
-    assert "at random" not in whole.reason_
-    truth = whole.predict_proba(fresh)
-    assert np.sum(truth * np.log(truth / part.predict_proba(fresh)), axis=1).mean() < 1e-4
+def in_passes(monkeypatch, rows_per_class):
+    """Whatever is larger than a few rows is fitted on a part and finished in passes."""
+    place = "hokical._fitting.part_of_examples."
+    for name, value in {
+        "WHOLE_SIZE": 100,
+        "PART_SIZE": 1,
+        "ROWS_PER_CLASS": rows_per_class,
+    }.items():
+        monkeypatch.setattr(place + name, value)
+
+
+@pytest.mark.parametrize(("classes", "n"), [(2, 900), (6, 1500), (40, 2000)])
+def test_passes_reach_the_minimum_of_all_examples(monkeypatch, classes, n):
+    """A fit on a third of the rows, finished in passes, against one of all rows at once."""
+    logits, labels = softmax_world(n, classes)
+    logits = 1.5 * logits + np.linspace(0.0, 1.0, classes)
+    weights = np.random.default_rng(0).integers(0, 4, n).astype(float)
+    examples = InMemory(Block(as_logits(logits), labels, weights))
+    in_passes(monkeypatch, n // (3 * classes))
+    sampled = sample_examples(examples, "test")
+    assert 0.2 * n < sampled.part.labels.size < 0.45 * n
+    options = {"cross_terms": classes < 20, "max_iter": 200}
+    _, found = fit_structured_base(sampled, tol=lambda _: 1e-13, **options)
+    floor, temperature = found.rule.floor, found.rule.temperature
+    whole = with_floor(sampled.whole, floor)
+    given = (whole, sampled.n_examples, floor, temperature)
+    expected = fit_structured(*given, tol=1e-13, **options)
+    np.testing.assert_allclose(found.minimum.x, expected.minimum.x, atol=1e-6)
+    assert found.log_loss == pytest.approx(expected.log_loss, abs=2.0 / n)
+
+
+@pytest.mark.parametrize("source", ["chunks", "other chunks", "dask"])
+def test_streams_are_fitted_without_gathering(monkeypatch, source):
+    logits, labels = softmax_world(4000, 5)
+    logits[7, 2] = -np.inf
+    labels[7] = 2  # cannot be learned from
+    in_passes(monkeypatch, 200)
+    monkeypatch.setattr("hokical.streams._partition.StreamedPartition.gather", None)
+    monkeypatch.setattr("hokical.integrations.dask.DaskPartition.gather", None)
+    if source == "dask":
+        given = pytest.importorskip("dask.array").from_array(logits, chunks=(700, 5)), labels
+    else:
+        step = 1000 if source == "chunks" else 330
+        rows = [slice(start, start + step) for start in range(0, 4000, step)]
+        given = ([(logits[part], labels[part]) for part in rows],)
+    fit = hokical.auto if source == "dask" else partial(hokical.streams.fit, AutoCalibrator())
+    with pytest.warns(RuntimeWarning, match="1 of 4000 examples are left out"):
+        expected = hokical.auto(logits, labels)
+    with pytest.warns(RuntimeWarning, match="1 of 4000 examples are left out"):
+        found = fit(*given)
+    assert found.reason_ == expected.reason_
+    np.testing.assert_allclose(
+        found.predict_proba(logits), expected.predict_proba(logits), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", ["scales", "cauchy", "impossible"])

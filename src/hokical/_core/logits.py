@@ -196,7 +196,10 @@ class Logits:
         else:
             xp, where = self.xp, self.from_host(rows)
             values, top = (xp.take(array, where, axis=0) for array in (self.values, self.top))
-        return type(self)(values, top, self.backend)
+        twin = type(self)(values, top, self.backend)
+        if isinstance(rows, slice) and "labels" in self.__dict__:
+            twin.__dict__["labels"] = self.labels[rows]
+        return twin
 
     def without_gradient(self) -> Self:
         """The same values, detached from any gradient graph."""

@@ -133,8 +133,8 @@ class WeightedExamples(ExampleSet):
             weights / (total if total else 1.0),
         )
 
-    def take(self, rows: IntArray) -> WeightedExamples:
-        """Some of the examples, which must have all the weight."""
+    def take(self, rows: slice | IntArray) -> WeightedExamples:
+        """Some of the examples, with their weights as they are."""
         return WeightedExamples(self.logits.take(rows), self.labels[rows], self.weights[rows])
 
     def sum_over_blocks(self, work: Callable[[slice, Logits], Array]) -> FloatArray:

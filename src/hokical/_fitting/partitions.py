@@ -88,6 +88,8 @@ class Partition(ABC):
     n_classes: int
     #: Whether all examples are in memory, so that `gather` costs nothing.
     in_memory: bool = False
+    #: Whether they can be gone through more than once.
+    repeatable: bool = True
 
     @abstractmethod
     def reduce(self, work: Work, combine: Combine) -> State:
@@ -111,6 +113,10 @@ class Partition(ABC):
         """The sum of `work` over all blocks."""
         return self.reduce(work, add_states)
 
+    def count_rows(self) -> int:
+        """Rows in all; a pass where nobody knows."""
+        return int(self.total(lambda block: (np.array([block.n_rows]),))[0][0])
+
 
 class InMemory(Partition):
     """All examples in one block."""
@@ -129,6 +135,9 @@ class InMemory(Partition):
 
     def collect(self, work: Work, row_bytes: int, caller: str) -> State:
         return work(self.block)
+
+    def count_rows(self) -> int:
+        return self.block.n_rows
 
 
 def join_states(parts: Sequence[State]) -> State:

@@ -26,6 +26,7 @@ class RecordingPartition(Partition):
     def __init__(self, partition: Partition, *, keeps_labels: bool, fits_floor: bool) -> None:
         self.partition, self.keeps_labels, self.fits_floor = partition, keeps_labels, fits_floor
         self.n_classes, self.in_memory = partition.n_classes, partition.in_memory
+        self.repeatable = partition.repeatable
 
     def gather(self, caller: str) -> Block:
         if self._block is None:
@@ -56,6 +57,9 @@ class RecordingPartition(Partition):
 
     def require_passes(self, caller: str) -> None:
         self.partition.require_passes(caller)
+
+    def count_rows(self) -> int:
+        return self.partition.count_rows()
 
     def _record(self, stats: State) -> bool:
         """Keep the statistics; whether a floor is to be chosen."""

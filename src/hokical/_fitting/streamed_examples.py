@@ -39,7 +39,7 @@ class StreamedExamples(ExampleSet):
             partial(_survey, keep=keep), partial(_join_surveys, keep=keep)
         )
         self._weight = float(weight[0])
-        n_rows, impossible = counts.tolist()
+        n_rows, impossible, self.n_counting = counts.tolist()
         report_left_out(impossible, n_rows, weight_left=self._weight)
 
     @property
@@ -81,14 +81,14 @@ class StreamedExamples(ExampleSet):
 
 
 def _survey(block: Block, keep: int) -> State:
-    """Rows, those with an impossible truth; the weight of the others; and a sample.
+    """Rows, those with an impossible truth, those that count; the weight of these; and a sample.
 
     The sample is every `stride`-th row of the stream: the stride, then numbers, values, labels and
     weights of the rows.
     """
     weights, impossible = likelihood.leave_out_impossible(block)
     part = likelihood.scale_weights(block, weights, 1.0)
-    counts = np.array([block.n_rows, np.count_nonzero(impossible)])
+    counts = np.array([block.n_rows, np.count_nonzero(impossible), np.count_nonzero(weights)])
     rows = block.first_row + np.arange(block.n_rows)
     stride = _find_stride(rows, 1, keep)
     kept = np.flatnonzero(rows % stride == 0)  # before anything leaves the device of the logits

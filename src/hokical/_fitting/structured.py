@@ -20,10 +20,9 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.types import FloatArray
 from hokical._fitting.blas import one_blas_thread
-from hokical._fitting.likelihood import WeightedExamples, count_block, effective_size
+from hokical._fitting.likelihood import WeightedExamples
 from hokical._fitting.linear_problem import LinearPoint, LinearProblem
 from hokical._fitting.newton_cg import OuterProducts, Product, minimize_newton_cg
-from hokical._fitting.partitions import Block
 from hokical._fitting.solution import Solution
 from hokical._fitting.structured_blocks import StructuredBlock, make_blocks
 from hokical.rules._structured import StructuredRule
@@ -70,6 +69,11 @@ class StructuredProblem(LinearProblem):
         own = np.diagonal(cross) / size
         np.fill_diagonal(cross, own)
         return x[:3], own * (size - 1.0), bias, cross
+
+    def rule(self, x: FloatArray, floor: float, temperature: float, even: float) -> StructuredRule:
+        """The rule of coefficients, with a share `even` of uniform probabilities."""
+        w, v, b, m = self.split(x)
+        return StructuredRule(floor, temperature, w, 1.0 + v, b, m, even)
 
     @property
     def is_small(self) -> bool:
@@ -134,14 +138,6 @@ class StructuredFit:
     minimum: Solution[FloatArray]
 
 
-def count_possible(block: Block) -> tuple[WeightedExamples, float]:
-    """The examples that count and whose true class is possible, and their effective number."""
-    counted = count_block(block)
-    keep = np.flatnonzero(counted.weights)
-    counted = counted.take(keep) if keep.size < block.n_rows else counted
-    return counted, effective_size(counted.weights)
-
-
 def fit_structured(
     examples: WeightedExamples,
     n_examples: float,
@@ -167,6 +163,5 @@ def fit_structured(
         )
         even = 1.0 / (n_examples + 1.0)
         log_loss = problem.log_loss(found.point.proba, even)
-    w, v, b, m = problem.split(found.x)
-    rule = StructuredRule(floor, temperature, w, 1.0 + v, b, m, even)
+    rule = problem.rule(found.x, floor, temperature, even)
     return StructuredFit(rule, examples, log_loss, found)

@@ -151,32 +151,43 @@ def make_blocks(
 ) -> LinearExamples:
     """Examples with the floor in their logits, cut into blocks."""
     logits = examples.logits
-    n_rows, size = logits.n_rows, logits.n_classes
-    quick = not cross_terms and has_kernels(logits)
-    if not logits.is_numpy:
-        step = n_rows
-    elif cross_terms:
-        step = block_rows(n_rows, size)
-    else:
-        step = max(1, (_COMPILED_BLOCK_SIZE if quick else _BLOCK_SIZE) // size)
+    step = rows_at_a_time(logits, cross_terms)
+    if cross_terms and logits.is_numpy:  # few blocks, as products with M like many rows
+        step = block_rows(logits.n_rows, logits.n_classes)
 
     def make(rows: slice) -> StructuredBlock:
-        part = logits.take(rows)
-        xp = part.xp
-        every = bool(xp.min(part.values) > -xp.inf)
-        z, shapes = make_features(part, temperature, every)
-        return (CompiledBlock if quick and every else StructuredBlock)(
-            xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if cross_terms else z,
-            None if every else part.possible,
-            part.from_host(examples.labels[rows]),
-            part.from_host(examples.weights[rows, None]),
-            part.backend,
-            shapes,
-            cross_terms,
-        )
+        return make_block(examples.take(rows), temperature, cross_terms)
 
-    blocks = map_slices(make, n_rows, step, threads=logits.is_numpy)
-    return LinearExamples(blocks, examples.labels, examples.weights, size)
+    blocks = map_slices(make, logits.n_rows, step, threads=logits.is_numpy)
+    return LinearExamples(blocks, examples.labels, examples.weights, logits.n_classes)
+
+
+def rows_at_a_time(logits: Logits, cross_terms: bool) -> int:
+    """Rows of a block that is used for one sum."""
+    if not logits.is_numpy:
+        return logits.n_rows
+    quick = not cross_terms and has_kernels(logits)
+    return max(1, (_COMPILED_BLOCK_SIZE if quick else _BLOCK_SIZE) // logits.n_classes)
+
+
+def make_block(
+    examples: WeightedExamples, temperature: float, cross_terms: bool
+) -> StructuredBlock:
+    """Examples with the floor in their logits, as one block."""
+    logits = examples.logits
+    xp = logits.xp
+    every = bool(xp.min(logits.values) > -xp.inf)
+    z, shapes = make_features(logits, temperature, every)
+    quick = every and not cross_terms and has_kernels(logits)
+    return (CompiledBlock if quick else StructuredBlock)(
+        xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if cross_terms else z,
+        None if every else logits.possible,
+        logits.from_host(examples.labels),
+        logits.from_host(examples.weights[:, None]),
+        logits.backend,
+        shapes,
+        cross_terms,
+    )
 
 
 @accelerated

@@ -12,18 +12,18 @@ from hokical._core.grouped_logits import GroupedLogits, with_groups
 from hokical._core.groups import GroupCoding
 from hokical._core.labels import as_labels
 from hokical._core.logits import Logits
-from hokical._core.portable import uniform_draws
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.example_stats import has_zeros
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
-from hokical._fitting.floor import choose_base, choose_floor
+from hokical._fitting.floor import choose_floor
 from hokical._fitting.group_effects import SaidRows, learn_groups
 from hokical._fitting.likelihood import WeightedExamples, effective_size, mean_and_error
+from hokical._fitting.part_of_examples import SampledExamples, sample_examples
 from hokical._fitting.partitions import Block, InMemory, Partition
-from hokical._fitting.structured import count_possible, fit_structured
+from hokical._fitting.structured_passes import fit_structured_base
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._profile import StabilityProfile
 from hokical.rules._auto import PARTS, AutoRule, as_log_proba
@@ -42,8 +42,6 @@ MIN_GAIN_SE, FEW_OF_TWO, FEW_OF_MORE = 0.7, 50.0, 80.0
 #: The weights begin with examples that speak for structured scaling of two classes; or, of more,
 #: for temperature scaling, by the class beyond two, and at most.
 FOR_STRUCTURED, FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 2.0, 1.0 / 3.0, 6.0
-#: Where a part of the examples is expected to cost less log loss than this, it has to do.
-PART_COSTS = 1e-4
 #: Cross terms are fitted up to this many classes, and a stability profile above that many: it
 #: costs most of an answer.
 MAX_CROSS_CLASSES, PROFILED_ABOVE = 30, 20
@@ -172,32 +170,31 @@ class AutoCalibrator(BaseCalibrator):
         return super()._acceptable(logits, fitted_by)
 
     def _fit(self, examples: Partition) -> Fit:
-        block = examples.gather(type(self).__name__).without_weightless()
-        if isinstance(block.logits, TopK):
-            return self._fit_best_classes(block)
-        found, held = self._fit_common(block)
-        if not isinstance(block.logits, GroupedLogits):
-            return found
-        return _add_groups(found, block, held, bool(self.keep_labels))
+        name = type(self).__name__
+        if examples.in_memory and isinstance(examples.gather(name).logits, TopK):
+            return self._fit_best_classes(examples.gather(name).without_weightless())
+        known = sample_examples(examples, name)
+        found, held = self._fit_common(known)
+        whole = known.whole
+        if isinstance(whole, WeightedExamples) and isinstance(whole.logits, GroupedLogits):
+            said = None if held is None else _said(found.rule, whole, known.n_examples, held)
+            return _add_groups(found, said, whole.logits.coding, bool(self.keep_labels))
+        return found
 
-    def _fit_common(self, block: Block) -> tuple[Fit, HeldOut | None]:
+    def _fit_common(self, known: SampledExamples) -> tuple[Fit, HeldOut | None]:
         """The fit without groups, and examples with what candidates say who have not seen them."""
-        counted, n_examples, part = _take_part(*count_possible(block))
+        counted, n_examples = known.part, known.n_examples
         own = counted.logits.to_host(counted.logits.labels)
         hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
         if hopeless:
             return _keep_own(counted, hopeless), None
-        floor, base, floored = choose_base(counted)
-        fit = fit_structured(
-            floored,
-            n_examples,
-            floor,
-            base.x,
+        _, fit = fit_structured_base(
+            known,
             cross_terms=counted.n_classes <= MAX_CROSS_CLASSES,
-            tol=TOLERANCE * min(max(base.value / SMALL_LOSS, 0.01), 1.0),
+            tol=lambda loss: TOLERANCE * min(max(loss / SMALL_LOSS, 0.01), 1.0),
             max_iter=MAX_ITER,
         )
-        held = hold_out(counted, n_examples, fit)
+        held = hold_out(known, fit)
         weights = held.best_weights(_prior(counted.n_classes))
         mixed = held.chances @ weights
         losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
@@ -214,7 +211,7 @@ class AutoCalibrator(BaseCalibrator):
             return kept, held
         profile = _profile_on(held, weights) if counted.n_classes > PROFILED_ABOVE else None
         rule = AutoRule(weights, fit.rule, profile, bool(self.keep_labels))
-        return Fit(rule, _tell_average(rule, losses, fit.minimum.converged, part)), held
+        return Fit(rule, _tell_average(rule, losses, fit.minimum.converged)), held
 
     def _fit_best_classes(self, block: Block) -> Fit:
         """A profile, or the classifier's own confidence where that is not clearly worse."""
@@ -281,25 +278,6 @@ def auto(
     return found
 
 
-def _take_part(
-    examples: WeightedExamples, n_examples: float
-) -> tuple[WeightedExamples, float, str]:
-    """A random part of so many examples that the others hardly matter, their number, and words."""
-    size, n_rows = examples.n_classes, examples.labels.size
-    n_parameters = 3 + size * (size + 1 if size <= MAX_CROSS_CLASSES else 2)
-    wanted = n_parameters / (2.0 * PART_COSTS)
-    if n_rows < 1.5 * wanted:
-        return examples, n_examples, ""
-    # Not NumPy's generator: data made by the same one, and a seed of 0, would not be independent.
-    rows = np.flatnonzero(uniform_draws(0, (n_rows, 1))[:, 0] < wanted / n_rows)
-    part = examples.take(rows)
-    part = replace(part, weights=part.weights / part.weights.sum())
-    told = (
-        f" on {rows.size} of {n_rows} examples, at random: the others are worth {PART_COSTS} nats"
-    )
-    return part, effective_size(part.weights), told
-
-
 def _prior(n_classes: int) -> FloatArray:
     """Examples (3,) that speak for one of `PARTS` before any is seen."""
     if n_classes == 2:
@@ -339,15 +317,15 @@ def _keep_own(
     return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
 
 
-def _add_groups(found: Fit, block: Block, held: HeldOut | None, keep_labels: bool) -> Fit:
+def _add_groups(
+    found: Fit, said: SaidRows | None, coding: GroupCoding | None, keep_labels: bool
+) -> Fit:
     """The fit with the corrections of those groups that help, and the reason."""
-    assert isinstance(block.logits, GroupedLogits)
-    coding = block.logits.coding
     assert coding is not None
     told = "nothing can be learned from the examples"
     rule, used = found.rule, list[int]()
-    if held is not None:
-        effects = learn_groups(_said(rule, block, held), coding)
+    if said is not None:
+        effects = learn_groups(said, coding)
         told, used = effects.told, effects.columns
         if used:
             rule = GroupedRule(rule, coding.take(used), effects.scale, effects.bias, keep_labels)
@@ -356,9 +334,8 @@ def _add_groups(found: Fit, block: Block, held: HeldOut | None, keep_labels: boo
     return replace(found, rule=rule, report=found.report | {"reason": reason, "groups": names})
 
 
-def _said(rule: Rule, block: Block, held: HeldOut) -> SaidRows:
+def _said(rule: Rule, counted: WeightedExamples, n_examples: float, held: HeldOut) -> SaidRows:
     """What the rule says of the examples: held out if that was asked of all, which are few then."""
-    counted, n_examples = count_possible(block)
     logits, labels, weights = counted.logits, counted.labels, counted.weights
     if isinstance(rule, AutoRule) and held.logits.n_rows == logits.n_rows:
         average = held.average(rule.weights)
@@ -372,14 +349,12 @@ def _said(rule: Rule, block: Block, held: HeldOut) -> SaidRows:
     return SaidRows(known, possible, labels, weights * n_examples, logits.codes)
 
 
-def _tell_average(
-    rule: AutoRule, losses: dict[str, float], converged: bool, part: str
-) -> dict[str, Any]:
+def _tell_average(rule: AutoRule, losses: dict[str, float], converged: bool) -> dict[str, Any]:
     shares = {PARTS[i]: float(weight) for i, weight in enumerate(rule.weights) if weight > 0.0}
     named = ", ".join(f"{weight:.0%} {_TITLES[name]}" for name, weight in shares.items())
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
     profile = "" if rule.profile is None else ", then half of a stability profile's correction"
-    reason = f"an average was fitted{part}: {named}{profile} (held-out log loss: {scores})."
+    reason = f"an average was fitted: {named}{profile} (held-out log loss: {scores})."
     return _report("average", reason, shares, losses, converged)
 
 

@@ -6,16 +6,12 @@ import numpy as np
 
 from hokical._core.bins import check_count, check_positive
 from hokical._core.types import FloatArray
-from hokical._fitting.floor import choose_base
 from hokical._fitting.likelihood import WeightedExamples
+from hokical._fitting.part_of_examples import sample_examples
 from hokical._fitting.partitions import Partition
 from hokical._fitting.solution import Solution
-from hokical._fitting.structured import (
-    MAX_CROSS_CLASSES,
-    STRENGTH,
-    count_possible,
-    fit_structured,
-)
+from hokical._fitting.structured import MAX_CROSS_CLASSES, STRENGTH
+from hokical._fitting.structured_passes import fit_structured_base
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._structured import StructuredRule
 
@@ -123,20 +119,16 @@ class StructuredScaling(BaseCalibrator):
         check_positive("tol", self.tol, "The default is 1e-8.")
 
     def _fit(self, examples: Partition) -> Fit:
-        counted, n_examples = count_possible(examples.gather(type(self).__name__))
-        size = counted.n_classes
-        floor, base, floored = choose_base(counted)
-        found = fit_structured(
-            floored,
-            n_examples,
-            floor,
-            base.x,
-            cross_terms=size <= MAX_CROSS_CLASSES if self.cross == "auto" else bool(self.cross),
+        counted = sample_examples(examples, type(self).__name__)
+        few = examples.n_classes <= MAX_CROSS_CLASSES
+        base, found = fit_structured_base(
+            counted,
+            cross_terms=few if self.cross == "auto" else bool(self.cross),
             strength=float(self.strength),
-            tol=float(self.tol),
+            tol=lambda _: float(self.tol),
             max_iter=self.max_iter,
         )
-        message = _message(counted, base, found.minimum)
+        message = _message(counted.part, base, found.minimum)
         ending = self._convergence_report(found.minimum.n_iter, message == "converged", message)
         return Fit(found.rule, {"log_loss": found.log_loss, **ending})
 

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import to_float64
 from hokical._core.logits import Logits
+from hokical._core.parallel import cut_rows
 from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 
 #: How many hashes are kept, and how many columns of a row they are made of.
 _KEPT, _COLUMNS = 512, 8
+#: Rows that are hashed at a time, as each takes some 200 bytes.
+_AT_A_TIME = 1 << 16
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -69,7 +72,11 @@ class RowSketch:
 
     @classmethod
     def from_rows(cls, logits: Logits) -> Self:
-        return cls.from_counts(row_hashes(logits), np.ones(logits.n_rows, np.int64))
+        found, step = cls(np.empty(0), np.empty(0, np.int64)), _AT_A_TIME
+        for rows in cut_rows(logits.n_rows, step if logits.is_numpy else logits.n_rows):
+            hashes = row_hashes(logits.take(rows))
+            found = found | cls.from_counts(hashes, np.ones(hashes.size, np.int64))
+        return found
 
     def __or__(self, other: Self) -> Self:
         """Of both lots of rows."""

@@ -95,8 +95,11 @@ class DaskPartition(Partition):
         check_memory(sum(self.lengths) * row_bytes, caller, f"{row_bytes} bytes of every row")
         return join_states(import_dask("dask").compute(*self._results(work)))
 
+    def count_rows(self) -> int:
+        return sum(self.lengths)
+
     def gather(self, caller: str) -> Block:
-        n_rows = sum(self.lengths)
+        n_rows = self.count_rows()
         check_memory(n_rows * (8 * self.n_classes + 24), caller)
         parts = import_dask("dask").compute(*self.parts)
         blocks = (

@@ -135,9 +135,15 @@ class StreamedPartition(Partition):
         self.source, self.n_classes, self.progress = source, source.n_classes, progress
         self._journal, self._index = journal, 0
         self._n_rows: int | None = source.n_rows
+        self.repeatable = source.repeatable
+
+    def count_rows(self) -> int:
+        if self._n_rows is None:
+            self._n_rows = self.source.count_rows()
+        return super().count_rows() if self._n_rows is None else self._n_rows
 
     def require_passes(self, caller: str) -> None:
-        if not self.source.repeatable:
+        if not self.repeatable:
             raise ValueError(
                 f"{caller} needs several passes over the examples; an iterator can be used once. "
                 "Give a function that returns a new iterator, a list of chunks, arrays or files; "

@@ -1,0 +1,133 @@
+"""Memory that fits of the default take beyond their input, and a fit larger than memory.
+
+    python benchmarks/bench_memory.py          # a minute
+    python benchmarks/bench_memory.py --large  # then streams larger than the memory they may use
+
+Each size is fitted in a process of its own: how far the process grows, in inputs of float32, and
+seconds of CPU time. A stream is read from a memory-mapped file, while the process may take less
+memory of its own than its logits have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SIZES = ((100_000, 10), (1_000_000, 10), (200_000, 100), (25_000, 1000))
+#: Rows and classes of streams, and bytes that the process may take for them.
+STREAMS = ((10_000_000, 10, 350 << 20), (300_000, 1000, 900 << 20))
+_ROWS = 20_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true")
+    large = parser.parse_args().large
+    print("| rows | classes | method | grows by, inputs | MB | CPU s |\n|--:|--:|---|--:|--:|--:|")
+    for size in SIZES:
+        for method in ("temps", "auto"):
+            in_a_process(fit_array, method, *size)
+    for n_rows, n_classes, limit in STREAMS if large else ():
+        with tempfile.TemporaryDirectory() as folder:
+            write_examples(Path(folder), n_rows, n_classes)
+            in_a_process(fit_stream, folder, limit, n_rows, n_classes)
+
+
+def in_a_process(work: Any, *given: Any) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=work, args=given)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit(f"{work.__name__}{given} failed")
+
+
+def make_rows(first: int, n_rows: int, n_classes: int) -> tuple[Any, Any]:
+    """Overconfident logits with a bias by class, and labels."""
+    rng = np.random.default_rng([first, n_classes])
+    true = 2.0 * rng.normal(size=(n_rows, n_classes))
+    labels = np.argmax(true + rng.gumbel(size=true.shape), axis=1)
+    return (1.7 * true + np.linspace(0.0, 1.0, n_classes)).astype(np.float32), labels
+
+
+def fill(logits: Any, labels: Any) -> None:
+    for first in range(0, len(logits), _ROWS):
+        rows = slice(first, min(first + _ROWS, len(logits)))
+        logits[rows], labels[rows] = make_rows(first, rows.stop - first, logits.shape[1])
+
+
+def fit_array(method: str, n_rows: int, n_classes: int) -> None:
+    import hokical
+
+    logits, labels = np.empty((n_rows, n_classes), np.float32), np.empty(n_rows, np.int64)
+    fill(logits, labels)
+    hokical.make(method).fit(logits[:3000], labels[:3000])  # imports and compiles
+    with Growth() as growth:
+        hokical.make(method).fit(logits, labels)
+    growth.tell(n_rows, n_classes, method)
+
+
+def write_examples(folder: Path, n_rows: int, n_classes: int) -> None:
+    logits = np.lib.format.open_memmap(folder / "logits.npy", "w+", np.float32, (n_rows, n_classes))
+    labels = np.lib.format.open_memmap(folder / "labels.npy", "w+", np.int64, (n_rows,))
+    fill(logits, labels)
+
+
+def fit_stream(folder: str, limit: int, n_rows: int, n_classes: int) -> None:
+    import hokical
+
+    logits, labels = (
+        np.load(Path(folder, f"{name}.npy"), mmap_mode="r") for name in ("logits", "labels")
+    )
+    hokical.auto(np.array(logits[:3000]), np.array(labels[:3000]))
+    resource.setrlimit(resource.RLIMIT_DATA, (size_of("VmData") + limit,) * 2)
+    with Growth("RssAnon") as growth:
+        source = hokical.streams.from_arrays(logits, labels)
+        hokical.streams.fit(hokical.AutoCalibrator(), source, progress=False)
+    growth.tell(n_rows, n_classes, f"auto, streamed within {limit >> 20} MiB")
+
+
+def size_of(field: str) -> int:
+    """Bytes of the process, by the system's count."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10
+
+
+class Growth:
+    """How far the process grows inside the block, and its CPU time."""
+
+    def __init__(self, field: str = "VmRSS") -> None:
+        self.field, self.over = field, threading.Event()
+
+    def __enter__(self) -> Growth:
+        self.before = self.peak = size_of(self.field)
+        self.watcher = threading.Thread(target=self.watch)
+        self.watcher.start()
+        self.seconds = time.process_time()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds = time.process_time() - self.seconds
+        self.over.set()
+        self.watcher.join()
+
+    def watch(self) -> None:
+        while not self.over.wait(0.005):
+            self.peak = max(self.peak, size_of(self.field))
+
+    def tell(self, n_rows: int, n_classes: int, method: str) -> None:
+        grown = self.peak - self.before
+        inputs = grown / (4 * n_rows * n_classes)
+        cells = f"{n_rows:,} | {n_classes} | {method} | {inputs:.1f} | {grown / 1e6:.0f}"
+        print(f"| {cells} | {self.seconds:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
