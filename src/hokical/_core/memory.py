@@ -13,7 +13,7 @@ def check_memory(needed: int, caller: str, what: str = "all logits") -> None:
         raise MemoryError(
             f"{caller} needs {what} in memory, about {needed / 1e9:.1f} GB more, and "
             f"{free / 1e9:.1f} GB are free. Give fewer rows, or use a method that streams: hoki, "
-            "temps, vecs, ets."
+            "temps, vecs, ets, auto."
         )
 
 

@@ -43,7 +43,7 @@ def fit_structured_base(
     `tol` is asked with the log loss of temperature scaling.
     """
     floor, base, floored = choose_base(examples.part)
-    ending = {"tol": tol(base.value), "max_iter": max_iter}
+    ending: dict[str, Any] = {"tol": tol(base.value), "max_iter": max_iter}
     first = fit_structured(
         floored,
         effective_size(floored.weights),
