@@ -130,7 +130,8 @@ def take(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarr
 
 
 def mean_and_error(gaps: np.ndarray) -> tuple[float, float]:
-    return float(gaps.mean()), float(gaps.std() / np.sqrt(gaps.size))
+    """The mean, and its standard error, or what rounding makes of it."""
+    return float(gaps.mean()), max(float(gaps.std() / np.sqrt(gaps.size)), 1e-6)
 
 
 def report_cost(n: int = 12_000, n_classes: int = 10, n_groups: int = 14) -> float:

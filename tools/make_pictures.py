@@ -3,7 +3,7 @@
     python tools/make_pictures.py
 
 `docs/assets/hero-*.png` is a CIFAR-10 ResNet-110 before and after the default method. The pictures
-of `docs/gallery.md` are made by the code on that page: a block that is followed by the picture
+of `docs/gallery.md` and `docs/groups.md` are made by the code on the page: a block that is followed by the picture
 `assets/gallery/NAME-light.png` draws it on `ax`; those of the report are screenshots of Chromium
 (`chromium --headless --screenshot`). Needs matplotlib (the extra `plot`).
 """
@@ -44,7 +44,8 @@ def main() -> None:
     for theme, style in STYLES.items():
         with plt.style.context(style):
             save(draw_hero(results), DOCS / "assets" / f"hero-{theme}.png")
-            draw_gallery(theme)
+            for page in ("gallery", "groups"):
+                draw_gallery(page, theme)
 
 
 def save(figure: Any, path: Path) -> None:
@@ -53,16 +54,16 @@ def save(figure: Any, path: Path) -> None:
     print(path.relative_to(DOCS.parent))
 
 
-def draw_gallery(theme: str) -> None:
-    """Run the code of the gallery, and save what it draws."""
-    page = (DOCS / "gallery.md").read_text(encoding="utf-8")
+def draw_gallery(name: str, theme: str) -> None:
+    """Run the code of a page, and save what it draws."""
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     namespace: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place, chdir(place):
-        for code, name in _STEP.findall(page):
+        for code, picture in _STEP.findall(page):
             if code:
                 exec(code, namespace)
-            elif name != "report":
-                path = DOCS / "assets" / "gallery" / f"{name}-{theme}.png"
+            elif picture != "report":
+                path = DOCS / "assets" / "gallery" / f"{picture}-{theme}.png"
                 path.parent.mkdir(exist_ok=True)
                 save(namespace["ax"].figure, path)
 

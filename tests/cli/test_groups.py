@@ -86,3 +86,14 @@ def test_fit_and_apply_by_group(files: Path) -> None:
     run("certify", cal, files / "test.csv")
     more = ("--coverage", "0.9", "--risk", "0.4", "--proba")
     assert "At least 0.9" in run("apply", cal, files / "test.csv", "-o", output, *more)
+
+
+def test_monitor_watches_groups(files: Path) -> None:
+    cal, state = files / "cal.json", files / "state.json"
+    run("fit", files / "val.csv", "-o", cal, "--method", "temps")
+    args = ("monitor", cal, files / "test.csv", "--groups", "site", "--state", state)
+    text = run(*args, "--reference", files / "val.csv", code=3)
+    assert "rows of" in text
+    assert "west" in text
+    status = json.loads(run(*args, "--again", "--json", code=3))
+    assert {each["name"] for each in status["groups"]} == {"north", "west"}

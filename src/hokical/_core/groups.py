@@ -86,6 +86,12 @@ class GroupCoding:
         middle = [f"{low} to {high}" for low, high in pairwise(ends)]
         return [f"below {ends[0]}", *middle, f"{ends[-1]} or more", UNKNOWN]
 
+    def full_names(self, column: int) -> list[str]:
+        """The same, with the name of the column where there are several."""
+        names = self.names(column)
+        several = len(self.columns) > 1
+        return [f"{self.columns[column]}={name}" for name in names] if several else names
+
 
 def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
     """Columns (n,) by name: of a mapping, a DataFrame, a structured, 2-D or 1-D array."""

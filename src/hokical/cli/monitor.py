@@ -37,7 +37,7 @@ _SHOWN = 5
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-@opt.reads(opt.Part.test, without=("groups",))
+@opt.reads(opt.Part.test)
 def monitor(
     calibrator: opt.CalibratorFile,
     logits: Annotated[Path, opt.argument("LOGITS", "New logits, with labels where known.")],
@@ -111,8 +111,8 @@ def monitor(
                 f"was counted before{', labels too' if observed else ''}.",
                 "If only its labels are new, add --observed; if it is to count once more, --again.",
             )
-        with spinner(f"Watching {fitted.name}"), check_options("--timestamp or --state"):
-            watching.update_logits(*rows.pair, times, observed=observed)
+        with spinner(f"Watching {fitted.name}"), check_options("--timestamp, --groups or --state"):
+            watching.update_logits(*rows.pair, times, groups=rows.groups, observed=observed)
         watching.class_names = rows.classes or watching.class_names
         if state is not None:  # first: counts must not be lost, a status can be made again
             watching.save(state)
@@ -122,8 +122,9 @@ def monitor(
         watching.write_prometheus(prometheus)
     status = watching.status()
     show_result(status.to_dict(), _facts(status), as_json)
-    if status.classes and not as_json:
-        _show_classes(status)
+    for parts, rows_of in ((status.classes, "rows labelled"), (status.groups, "rows of")):
+        if parts and not as_json:
+            _show_parts(parts, rows_of)
     if status.alarmed:
         raise typer.Exit(ALARM)
 
@@ -192,6 +193,7 @@ def _new_monitor(
     with check_options():
         if known is None:
             return hokical.CalibrationMonitor(fitted, **options)
+        options = options | {"groups": known.groups}
         return hokical.CalibrationMonitor.from_validation(fitted, *known.pair, **options)
 
 
@@ -221,12 +223,12 @@ def _describe_sets(sets: hokical.monitoring._coverage.SetStatus) -> str:
     return f"{held}, {sets.coverage:.4g} was promised{found}"
 
 
-def _show_classes(status: hokical.monitoring.Status) -> None:
-    """The classes with most evidence against them: says / is right / how many."""
-    table = new_table(["rows labelled", "says", "is right", "rows", ""])
-    for each in status.classes[:_SHOWN]:
+def _show_parts(parts: tuple[hokical.monitoring.ClassStatus, ...], rows_of: str) -> None:
+    """The classes or groups with most evidence against them: says / is right / how many."""
+    table = new_table([rows_of, "says", "is right", "rows", ""])
+    for each in parts[:_SHOWN]:
         shares = [f"{share:.1%}" if each.n else DASH for share in (each.says, each.right)]
         alarm = "" if each.alarm is None else f"{each.alarm.direction}-confident"
         table.add_row(Text(each.name), *shares, f"{each.n:,}", alarm)
-    more = len(status.classes) - _SHOWN
-    show_table("", table, *(["and more classes; see --json"] if more > 0 else []))
+    more = len(parts) - _SHOWN
+    show_table("", table, *(["and more; see --json"] if more > 0 else []))

@@ -164,11 +164,7 @@ def _top_label(proba: Any, labels: Any) -> Examples:
 
 def _cells(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray]]:
     """The groups that occur, then pairs of groups of two columns: name, and numbers of rows."""
-    several = len(coding.columns) > 1
-    names = [
-        [f"{column}={name}" if several else name for name in coding.names(k)]
-        for k, column in enumerate(coding.columns)
-    ]
+    names = [coding.full_names(k) for k in range(len(coding.columns))]
     for k, own in enumerate(names):
         yield from ((own[c], rows) for c, rows in _split(codes[:, k]) if rows.size)
     for i, j in combinations(range(len(names)), 2):

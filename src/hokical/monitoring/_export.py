@@ -125,6 +125,10 @@ _METRICS: dict[str, tuple[str, str | Callable[[Status], Any]]] = {
         "Classes about which an alarm has been raised.",
         lambda s: sum(each.alarm is not None for each in s.classes),
     ),
+    "groups_off": (
+        "Groups about which an alarm has been raised.",
+        lambda s: sum(each.alarm is not None for each in s.groups) if s.groups else None,
+    ),
     "set_coverage": ("Share of labels that prediction sets held.", "sets.covered"),
     "set_coverage_alarm": (
         "Whether sets have been found to hold fewer than promised.",
@@ -170,7 +174,10 @@ def _mark_alarm(ax: Axes, entries: Sequence[Mapping[str, Any]], places: list[Any
     """A line at the first status with an alarm, with the verdict beside it."""
     for entry, place in zip(entries, places, strict=True):
         sets = [entry["sets"]] if entry.get("sets") else []
-        if any(test["alarm"] for test in (entry["calibration"], *entry["classes"], *sets)):
+        if any(
+            test["alarm"]
+            for test in (entry["calibration"], *entry["classes"], *sets, *entry.get("groups", ()))
+        ):
             words = textwrap.fill(f"alarm: {entry['verdict']['text']}", 60)
             ax.axvline(place, color=GREY, linestyle=":", label=words)
             return

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits, as_logits
 from hokical._core.types import BoolArray, IntArray
 from hokical.calibrators import Calibrator
@@ -57,6 +59,9 @@ class CalibrationMonitor(WatchedStream):
         Name of the model in exports.
     n_classes : int, optional
         Number of classes, each of which then gets its own test; by default the calibrator's.
+    groups : array-like of shape (n,), or several columns, optional
+        Groups of some rows, those of the reference for instance: each group that occurs gets its
+        own test, and rows of others share one. All groups share the probability `delta`, once more.
     coverage : float, optional
         Also test whether `predict_set(logits, coverage=coverage)` of the calibrator still holds the
         true class so often, from the labels of `update_logits`.
@@ -89,12 +94,13 @@ class CalibrationMonitor(WatchedStream):
         n_classes: int | None = None,
         class_tolerance: float = 0.05,
         coverage: float | None = None,
+        groups: Any = None,
     ) -> None:
         if n_classes is None and isinstance(reference, Calibrator):
             n_classes = reference.n_classes_
         options = MonitorOptions(
             Window.from_option(window), n_bins, delta, tolerance, interval_delta, min_labels, model,
-            n_classes, class_tolerance, coverage,
+            n_classes, class_tolerance, coverage, _as_coding(groups, reference),
         )  # fmt: skip
         self.reference = as_reference(reference, options.n_bins)
         allowance = allowances(self.reference, options.n_bins, tolerance)
@@ -116,6 +122,7 @@ class CalibrationMonitor(WatchedStream):
         if dense is not None:
             logits, labels = dense.draw_positions(logits, labels)
         n_bins = options.get("n_bins", 15)
+        logits = own.with_groups(logits, options.get("groups"))
         reference = Reference.from_validation(own, logits, labels, n_bins=n_bins)
         monitor = cls(reference, **({"n_classes": own.n_classes_} | options))
         monitor._watch(calibrator)
@@ -128,19 +135,28 @@ class CalibrationMonitor(WatchedStream):
         timestamp: Any = None,
         *,
         predicted: Any = None,
+        groups: Any = None,
         observed: bool = False,
     ) -> Self:
         """Add labelled predictions, numbers or (n,) each, in order of arrival.
 
         `confidence` is in [0, 1], `correct` whether the label was right, `timestamp` when: seconds
         since 1970, a datetime with a time zone, datetime64 or ISO text (read as UTC), needed if the
-        window is a time. `predicted` classes, for the tests by class, need `n_classes`. `observed`:
-        these predictions were passed to `observe` before their labels arrived.
+        window is a time. `predicted` classes, for the tests by class, need `n_classes`; `groups`,
+        as the monitor was made with, are for the tests by group. `observed`: these predictions were
+        passed to `observe` before their labels arrived.
         """
-        return self._count(confidence, correct, timestamp, predicted=predicted, observed=observed)
+        given = {"predicted": predicted, "groups": groups, "observed": observed}
+        return self._count(confidence, correct, timestamp, **given)
 
     def update_logits(
-        self, logits: Any, labels: Any = None, timestamp: Any = None, *, observed: bool = False
+        self,
+        logits: Any,
+        labels: Any = None,
+        timestamp: Any = None,
+        *,
+        groups: Any = None,
+        observed: bool = False,
     ) -> Self:
         """`update` with the calibrator's confidence for logits (n, classes) and labels (n,).
 
@@ -159,7 +175,7 @@ class CalibrationMonitor(WatchedStream):
         if self._dense is not None:
             seed = self._state.n_observed  # another position of the same place each time
             logits, labels = self._dense.draw_positions(logits, labels, random_state=seed)
-        data = as_logits(logits, fitted_by=calibrator)
+        data = calibrator.with_groups(as_logits(logits, fitted_by=calibrator), groups)
         truth = arrivals.as_partial_labels(labels, data.n_rows, data.n_classes)
         predicted = calibrator.predict(data)
         self._count(
@@ -167,6 +183,7 @@ class CalibrationMonitor(WatchedStream):
             predicted == truth,
             timestamp,
             predicted=None if self.options.n_classes is None else predicted,
+            groups=groups,
             observed=observed,
             labelled=truth >= 0,
             support=None if calibrator.support_ is None else calibrator.predict_support(data),
@@ -191,9 +208,9 @@ class CalibrationMonitor(WatchedStream):
         none = np.zeros(np.shape(confidence), dtype=bool)
         return self._count(confidence, none, timestamp, labelled=np.atleast_1d(none))
 
-    def observe_logits(self, logits: Any, timestamp: Any = None) -> Self:
+    def observe_logits(self, logits: Any, timestamp: Any = None, *, groups: Any = None) -> Self:
         """`observe` with the calibrator's confidence for logits (n, classes)."""
-        return self.update_logits(logits, None, timestamp)
+        return self.update_logits(logits, None, timestamp, groups=groups)
 
     def note_batch(self, digest: str) -> bool:
         """Remember a batch by a digest of its contents; False if it is among the last 10,000."""
@@ -210,6 +227,7 @@ class CalibrationMonitor(WatchedStream):
         timestamp: Any,
         *,
         predicted: Any = None,
+        groups: Any = None,
         observed: bool = False,
         labelled: BoolArray | None = None,
         support: BoolArray | None = None,
@@ -220,6 +238,7 @@ class CalibrationMonitor(WatchedStream):
             return self
         times = arrivals.as_times(timestamp, rows.n_rows, options.window)
         classes = arrivals.as_classes(predicted, rows.n_rows, options.n_classes)
+        codes = self._codes(groups, rows.n_rows)
         with self._lock:
             if self._state.merged is not None:
                 raise ValueError(
@@ -232,7 +251,27 @@ class CalibrationMonitor(WatchedStream):
             known = Examples(rows.confidence[own], rows.correct[own], None)
             if known.n_rows:
                 moments = None if times is None else times[own]
-                self._state.count_labelled(
-                    known, moments, None if classes is None else classes[own]
-                )
+                parts = (None if part is None else part[own] for part in (classes, codes))
+                self._state.count_labelled(known, moments, *parts)
         return self
+
+    def _codes(self, groups: Any, n_rows: int) -> IntArray | None:
+        """The codes (n, columns) of groups, where they are watched."""
+        coding = self.options.groups
+        if groups is None:
+            return None
+        if coding is None:
+            raise ValueError(
+                "`groups` cannot be watched by this monitor, which was made without them: give "
+                "`groups` of the reference to `CalibrationMonitor`."
+            )
+        return coding.codes([groups] if np.isscalar(groups) else groups, n_rows)
+
+
+def _as_coding(groups: Any, reference: Any) -> GroupCoding | None:
+    """The groups of some rows, or else those that the calibrator learned from."""
+    if groups is None:
+        rule = getattr(reference, "rule_", None)
+        return None if rule is None else rule.needed_groups
+    first = next(iter(groups.values())) if isinstance(groups, Mapping) else groups
+    return GroupCoding.learn(groups, len(first))

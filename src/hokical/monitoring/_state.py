@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.bins import bin_index, check_count
+from hokical._core.groups import GroupCoding
 from hokical._core.storage import storable
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance
@@ -34,6 +35,7 @@ class MonitorOptions:
     n_classes: int | None = None
     class_tolerance: float = 0.05
     coverage: float | None = None
+    groups: GroupCoding | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_bins", "min_labels"):
@@ -76,19 +78,23 @@ class MonitorState:
     merged: Reading | None = None
     batches: list[str] = field(default_factory=list)
     sets: CoverageMonitor | None = None
+    groups: ClassWatch | None = None
 
     @classmethod
     def start(cls, options: MonitorOptions, allowance: FloatArray) -> Self:
         """The state of a monitor that has seen nothing."""
         evidence = Evidence.start(allowance, options.delta)
         window = options.window
-        return cls(options, evidence, Panes(window), Panes(window), ClassWatch(Panes(window)))
+        groups = None if options.groups is None else ClassWatch(Panes(window))
+        panes = Panes[Any](window), Panes[Any](window), ClassWatch(Panes(window))
+        return cls(options, evidence, *panes, groups=groups)
 
     @classmethod
     def merge(cls, states: list[Self]) -> Self:
         """A reading of several streams; the same, to the bit, in any order."""
         first, window = states[0], states[0].options.window
         sums = [state.sums for state in states if state.sums is not None]
+        groups = [state.groups for state in states if state.groups is not None]
         return cls(
             first.options,
             Evidence.start(first.evidence.allowance, first.options.delta),
@@ -103,6 +109,7 @@ class MonitorState:
             merged=reduce(add, (state.reading() for state in states)),
             sets=CoverageMonitor.merge([state.sets for state in states if state.sets is not None]),
             batches=sorted({batch for state in states for batch in state.batches}),
+            groups=ClassWatch.merge(groups, window) if groups else None,
         )
 
     def reading(self) -> Reading:
@@ -144,9 +151,16 @@ class MonitorState:
         self._note_time(times)
 
     def count_labelled(
-        self, examples: Examples, times: FloatArray | None, predicted: IntArray | None
+        self,
+        examples: Examples,
+        times: FloatArray | None,
+        predicted: IntArray | None,
+        groups: IntArray | None = None,
     ) -> None:
-        """Add labelled examples (n,), in order of arrival; `predicted` classes if known."""
+        """Add labelled examples (n,), in order of arrival, with what is known of them.
+
+        That is `predicted` classes (n,), and the codes (n, columns) of their groups.
+        """
         confidence, correct = examples.confidence, examples.correct
         n_bins = self.options.n_bins
 
@@ -161,6 +175,10 @@ class MonitorState:
         if predicted is not None:
             new = partial(Evidence.start, *self.class_test())
             self.classes.add(predicted, examples, times, panes, new)
+        if groups is not None and self.groups is not None:
+            new = partial(Evidence.start, *self.group_test())
+            for column in groups.T + self._first_codes():
+                self.groups.add(column, examples, times, panes, new)
         self.n += examples.n_rows
         self._note_time(times)
 
@@ -168,6 +186,25 @@ class MonitorState:
         """The allowance (2, 1) and the delta of the test of a single class."""
         options = self.options
         return np.full((2, 1), options.class_tolerance), options.delta / (options.n_classes or 1)
+
+    def group_test(self) -> tuple[FloatArray, float]:
+        """The same of the test of a single group; those of all columns share the delta."""
+        coding = self.options.groups
+        n_groups = 1 if coding is None else sum(coding.sizes)
+        return np.full((2, 1), self.options.class_tolerance), self.options.delta / n_groups
+
+    def group_names(self) -> tuple[str, ...]:
+        """The names of all groups, column after column."""
+        coding = self.options.groups
+        if coding is None:
+            return ()
+        columns = range(len(coding.columns))
+        return tuple(name for k in columns for name in coding.full_names(k))
+
+    def _first_codes(self) -> IntArray:
+        """The number (columns, 1) of each column's first group among all."""
+        assert self.options.groups is not None
+        return np.cumsum([0, *self.options.groups.sizes[:-1]])[:, None]
 
     def _note_time(self, times: FloatArray | None) -> None:
         if times is not None:

@@ -21,6 +21,7 @@ from hokical.monitoring._state import MonitorState
 Kind = Literal[
     "too few labels", "calibrated", "inputs shifted", "suspect", "as at fit time",
     "over-confident", "under-confident", "holds again", "a class is off",
+    "a group is off",
 ]  # fmt: skip
 #: By how many standard errors the window's gap must exceed the tolerance to be mentioned.
 _ERRORS = 3.0
@@ -67,7 +68,7 @@ class Status:
     i.i.d.; it is valid for one look. `inputs` is None if there is no reference, or too few
     predictions. Of `n_seen` predictions `n_unlike` are unlike any example of the fit (see
     `predict_support`), None if unknown. `classes` are at most 20, alarms first, then by evidence.
-    `sets` are watched if a `coverage` was given.
+    `sets` are watched if a `coverage` was given; of `groups`, too, at most 20 are shown.
     """
 
     model: str
@@ -89,13 +90,15 @@ class Status:
     classes: tuple[ClassStatus, ...]
     verdict: Verdict
     sets: SetStatus | None = None
+    groups: tuple[ClassStatus, ...] = ()
 
     @property
     def alarmed(self) -> bool:
-        """Whether an alarm was raised, about all confidence, a class, or prediction sets."""
+        """Whether an alarm was raised, about all confidence, a class, a group or sets."""
         parts: list[Any] = [
             self.calibration,
             *self.classes,
+            *self.groups,
             *([] if self.sets is None else [self.sets]),
         ]
         return any(part.alarm is not None for part in parts)
@@ -130,29 +133,33 @@ def verdict(
     window: BinnedSums | None,
     inputs: InputDrift | None,
     classes: tuple[ClassStatus, ...],
+    groups: tuple[ClassStatus, ...],
 ) -> Verdict:
-    """The verdict on a stream, from the sums of its window and the tests of inputs and classes."""
-    found = _verdict_on_classes(_overall_verdict(state, window, inputs), state, classes)
+    """The verdict on a stream, from the sums of its window and all tests."""
+    found = _overall_verdict(state, window, inputs)
+    found = _verdict_on_parts(found, state, groups, "a group is off", "rows of")
+    found = _verdict_on_parts(found, state, classes, "a class is off", "rows labelled")
     sets = state.sets
     return found if sets is None or sets.alarm is None else replace(found, text=f"{found}; {sets}")
 
 
-def _verdict_on_classes(
-    whole: Verdict, state: MonitorState, classes: tuple[ClassStatus, ...]
+def _verdict_on_parts(
+    whole: Verdict, state: MonitorState, parts: tuple[ClassStatus, ...], kind: Kind, rows: str
 ) -> Verdict:
-    """The verdict with what is to say of classes."""
-    alarms = [each for each in classes if each.alarm is not None]
+    """The verdict with what is to say of classes, or of groups, whose `rows` are named."""
+    alarms = [each for each in parts if each.alarm is not None]
     if not alarms:
         return whole
     tolerance = state.options.class_tolerance
     off = [each for each in alarms if each.n and abs(each.says - each.right) > tolerance]
     if not off:
-        return Verdict(whole.kind, f"{whole.text}; a class was off, not so in the window")
-    text = f"rows labelled {off[0].name} say {off[0].says:.0%}, are right {off[0].right:.0%}"
+        was = kind.replace("is", "was")
+        return Verdict(whole.kind, f"{whole.text}; {was}, not so in the window")
+    text = f"{rows} {off[0].name} say {off[0].says:.0%}, are right {off[0].right:.0%}"
     text += f" ({len(off) - 1} more off)" if len(off) > 1 else ""
-    if whole.kind in ("over-confident", "under-confident"):
+    if whole.kind in ("over-confident", "under-confident", "a group is off"):
         return Verdict(whole.kind, f"{whole.text}; {text}")
-    return Verdict("a class is off", f"{text}; overall {whole.text}")
+    return Verdict(kind, f"{text}; overall {whole.text}")
 
 
 def _overall_verdict(

@@ -15,6 +15,7 @@ from hokical._core.storage import CalibratorFileError, read_document, storable, 
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
 from hokical.calibrators._catalog import find_rule
+from hokical.monitoring._class_watch import ClassStatus
 from hokical.monitoring._coverage import CoverageMonitor
 from hokical.monitoring._export import append_json_line, json_line, prometheus_text
 from hokical.monitoring._reference import Reference, input_drift
@@ -64,6 +65,9 @@ class WatchedStream:
             if seen is not None and self.reference and seen[:-2].sum() >= options.min_labels:
                 inputs = input_drift(seen[:-2], self.reference.weight, options.delta)
             classes = state.classes.table(state.class_test()[1], self.class_names)
+            groups: tuple[ClassStatus, ...] = ()
+            if state.groups is not None:
+                groups = state.groups.table(state.group_test()[1], state.group_names())
             return Status(
                 model=options.model,
                 n=state.n,
@@ -79,7 +83,8 @@ class WatchedStream:
                 n_seen=0 if seen is None else int(seen[:-2].sum()),
                 n_unlike=int(seen[-2]) if seen is not None and seen[-1] else None,
                 classes=classes,
-                verdict=verdict(state, window, inputs, classes),
+                verdict=verdict(state, window, inputs, classes, groups),
+                groups=groups,
                 sets=None if state.sets is None else state.sets.status(),
                 **window_numbers(window, options.interval_delta),
             )
