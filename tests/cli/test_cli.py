@@ -25,7 +25,7 @@ from tests.conftest import synthetic_logits
 
 COMMANDS = (
     "fit", "apply", "evaluate", "compare", "select", "bound", "monitor", "export", "demo",
-    "methods", "show", "plan", "certify",
+    "methods", "show", "plan", "certify", "shift",
 )  # fmt: skip
 FAST = ("--resamples", "20")
 

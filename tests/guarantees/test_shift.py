@@ -261,7 +261,7 @@ def test_more_rows_than_fit_are_sampled(cal, monkeypatch) -> None:
     from hokical.calibrators import _shift_predictions
 
     logits, _ = world(3000, NEW, seed=10)
-    monkeypatch.setattr(_shift_predictions, "_MOST_NUMBERS", 1000 * CLASSES)
+    monkeypatch.setattr(_shift_predictions, "MOST_NUMBERS", 1000 * CLASSES)
     found = cal.estimate_shift(logits)
     assert found.n == 1000
     assert np.abs(found.balance - NEW).sum() < 0.15
@@ -299,3 +299,35 @@ def test_no_warnings_on_odd_rows(cal) -> None:
         warnings.simplefilter("error")
         found = cal.estimate_shift(np.array([[0.0] * 5, [1e30, 0, 0, 0, 0], [3, -np.inf, 0, 0, 0]]))
     assert np.isfinite(found.accuracy)
+
+
+def test_accuracy_by_the_scores(cal) -> None:
+    fitted = make("temps").fit(*world(4000, seed=0))
+    logits, labels = world(4000, seed=13)
+    # Rows are harder, but a score means what it meant: covariate shift that the score sees.
+    hard = np.random.default_rng(0).random(4000) > fitted.predict_confidence(logits) ** 3
+    right = (fitted.predict(logits[hard]) == labels[hard]).mean()
+    for method in ("mean_confidence", "importance"):
+        found = fitted.estimate_accuracy(logits[hard], method=method)
+        assert found.interval[0] < right < found.interval[1]
+        assert found.holds is None
+    same = fitted.estimate_accuracy(world(4000, seed=0)[0], method="threshold").accuracy
+    np.testing.assert_allclose(same, fitted.fit_scores_.accuracy, atol=1e-3)
+    assert fitted.estimate_accuracy(logits).holds
+    with pytest.raises(ValueError, match="must be one of"):
+        fitted.estimate_accuracy(logits, method="guess")
+    with pytest.raises(ValueError, match="scores of the fit"):
+        cal.estimate_accuracy(logits, method="importance")
+
+
+def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:
+    from hokical.calibrators import _shift_predictions
+    from hokical.streams import _shift
+
+    logits, _ = world(3000, NEW, seed=14)
+    for module in (_shift_predictions, _shift):
+        monkeypatch.setattr(module, "MOST_NUMBERS", 500 * CLASSES)
+    whole = cal.estimate_shift(logits)
+    parts = hokical.streams.estimate_shift(cal, from_arrays(logits, chunk_rows=170))
+    np.testing.assert_array_equal(parts.balance, whole.balance)
+    assert parts.accuracy == whole.accuracy

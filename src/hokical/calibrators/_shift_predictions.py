@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 
@@ -17,13 +17,16 @@ from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._label_shift import NewRows
 from hokical.guarantees._row_sketch import RowSketch, row_hashes, scatter
+from hokical.guarantees._score_table import ScoreTable
+from hokical.guarantees._scores import label_log_odds, score_levels
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
+from hokical.guarantees._unlabelled import AccuracyEstimate, Method, expected_accuracy
 from hokical.rules._balanced import BalancedRule
 from hokical.rules._base import Rule
 from hokical.rules._sets import SetRule
 
 #: Probabilities that an estimate holds at most; of more rows a sample is taken.
-_MOST_NUMBERS = 1 << 24
+MOST_NUMBERS = 1 << 24
 #: A share of the fit's rows with twins up to which equal rows are taken for one.
 _FEW_TWINS = 0.05
 
@@ -34,6 +37,7 @@ class ShiftPredictions:
     rule_: Rule
     n_classes_: int
     fit_rows_: RowSketch | None
+    fit_scores_: ScoreTable | None
     #: What the examples of the fit looked like, by class; None if it was not stored.
     class_scores_: ClassScores | None = None
 
@@ -140,12 +144,54 @@ class ShiftPredictions:
                 "`estimate_shift` needs the logits of all classes, up to 4096 of them, in the fit "
                 "and now. Of the best logits of a row the balance cannot be told."
             )
-        given, weights = _at_most(logits, sample_weight, _MOST_NUMBERS // self.n_classes_)
+        given, weights = _at_most(logits, sample_weight, MOST_NUMBERS // self.n_classes_)
         with float64_scope(given):
             data = self._check_logits(given)
             data = data.with_every_class("estimate_shift", "Give it all logits")
             rows = self._as_rows(data, as_weights(weights, data.n_rows))
         return estimate_shift(rows, known, delta, self)
+
+    def estimate_accuracy(
+        self,
+        logits: Any,
+        sample_weight: Any = None,
+        *,
+        method: Method = "label_shift",
+        delta: float = 0.05,
+    ) -> AccuracyEstimate:
+        """The accuracy to expect of the labels of new rows, without labels.
+
+        "label_shift" is that of `estimate_shift`, which also tests whether it applies. The others
+        assume that a score means what it meant at fit time, which nothing tests: "mean_confidence"
+        (as in CBPE), "importance" (accuracy at fit time by score, weighted by how common scores are
+        now) and "threshold" (average thresholded confidence). `docs/shift.md` compares them.
+
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels)
+        >>> round(cal.estimate_accuracy(logits, method="threshold").accuracy, 2)
+        0.92
+        """
+        if method not in get_args(Method):
+            raise ValueError(f"`method` must be one of {list(get_args(Method))}; got {method!r}.")
+        if method == "label_shift":
+            found = self.estimate_shift(logits, sample_weight, delta=delta)
+            return AccuracyEstimate(found.accuracy, found.accuracy_interval, method, found.holds)
+        self.check_fitted()
+        if self.fit_scores_ is None:
+            raise ValueError(
+                f"`method={method!r}` needs the scores of the fit, which are kept where labels are "
+                'not changed and weights are whole numbers. Use "label_shift".'
+            )
+        with float64_scope(logits):
+            data = self._check_logits(logits)
+            levels = score_levels(data.to_host(label_log_odds(data)))
+            weights = as_weights(sample_weight, data.n_rows)
+            weights = np.ones(data.n_rows) if weights is None else weights
+            confidence = self._output_on_host("confidence", data).astype(np.float64)
+        known, delta = self.fit_scores_, check_chance("delta", delta)
+        return expected_accuracy(method, confidence, levels, weights / weights.sum(), known, delta)
 
     def _as_rows(self, data: Logits, weights: FloatArray | None) -> NewRows:
         """Checked rows; those that came several times as one of them, in no order."""

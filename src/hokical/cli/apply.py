@@ -71,6 +71,9 @@ def apply(
     max_size: Annotated[
         int | None, opt.text("Sets of at most so many labels; says what they cover.", min=1)
     ] = None,
+    adapt: Annotated[
+        bool, opt.text("First adapt to the class balance of these rows; see `shift`.", "--adapt")
+    ] = False,
     scheduler: Annotated[
         str | None, opt.text("For a folder: address of a Dask scheduler, e.g. tcp://host:8786.")
     ] = None,
@@ -96,6 +99,8 @@ def apply(
     in_parts = dense is None and (scheduler is not None or in_many_files(logits))
     if in_parts and not (risk is None and keep is None and not sets):
         raise typer.BadParameter("--risk, --coverage and --keep work on one file, not on a folder.")
+    if adapt and (dense or in_parts or risk is not None):
+        raise typer.BadParameter("works on rows of one file, without --risk.", param_hint="--adapt")
     if dense and sets.keys() - {"coverage", "kind"}:
         raise typer.BadParameter("sets of positions have --coverage and --kind alone.")
     promise = {} if risk is None else {"risk": risk, "delta": 0.1 if delta is None else delta}
@@ -133,6 +138,8 @@ def apply(
         part, rows, unit = examples.part, examples.logits, "examples"
         with check_options("--groups"):
             grouped = fitted.with_groups(rows, examples.groups)
+        if adapt:
+            fitted = _adapt(fitted, grouped)
         predict = partial(_predict, fitted, _cut(grouped), groups=examples.groups)
     if promise or sets:
         data.warn_of_own_examples(fitted, logits, part, rows)
@@ -145,6 +152,16 @@ def apply(
     facts = {"arrays": list(columns), **facts}
     mean = float(confidence.mean()) if confidence.size else float("nan")
     _show(fitted.name, output, {"examples": confidence.size, "mean": mean, **facts}, as_json, unit)
+
+
+def _adapt(fitted: hokical.Calibrator, rows: Logits) -> Any:
+    """The calibrator for the balance of the rows, unless something else has changed."""
+    with check_options("--adapt"):
+        found = fitted.estimate_shift(rows)
+        if not found.holds:
+            raise ValueError(f"{found.verdict}. Apply the calibrator as it is, or fit it again.")
+        say(str(found))
+        return found.adapt()
 
 
 def _set_options(coverage: float | None, max_size: int | None, **others: Any) -> dict[str, Any]:

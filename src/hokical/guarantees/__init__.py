@@ -8,9 +8,10 @@ from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
 from hokical.guarantees._shift import ShiftEstimate
 from hokical.guarantees._thresholds import examples_to_cover, fewest_for_coverage
+from hokical.guarantees._unlabelled import AccuracyEstimate
 
 __all__ = [
-    "CoveragePlan", "Decisions", "Detections", "Plan", "PredictionSets", "SelectivePrediction",
-    "ShiftEstimate", "calibration_bound", "clopper_pearson", "examples_to_cover",
-    "fewest_for_coverage", "plan", "plan_coverage",
+    "AccuracyEstimate", "CoveragePlan", "Decisions", "Detections", "Plan", "PredictionSets",
+    "SelectivePrediction", "ShiftEstimate", "calibration_bound", "clopper_pearson",
+    "examples_to_cover", "fewest_for_coverage", "plan", "plan_coverage",
 ]  # fmt: skip

@@ -12,9 +12,10 @@ from hokical.streams._evaluation import evaluate
 from hokical.streams._fitting import certify, fit, partial_fit
 from hokical.streams._parts import PartJob, PartResult, PartTask, apply_parts, plan_parts
 from hokical.streams._predicting import predict, predict_to
+from hokical.streams._shift import estimate_shift
 
 __all__ = [
     "CheckpointError", "ChunkSource", "PartJob", "PartResult", "PartTask", "apply_parts",
-    "certify", "evaluate", "fit", "from_arrays", "from_chunks", "open_source", "partial_fit",
-    "plan_parts", "predict", "predict_to",
+    "certify", "estimate_shift", "evaluate", "fit", "from_arrays", "from_chunks", "open_source",
+    "partial_fit", "plan_parts", "predict", "predict_to",
 ]  # fmt: skip

@@ -1,0 +1,69 @@
+"""`hokical shift`: the class balance and the accuracy of logits without labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import hokical
+from hokical.cli import data
+from hokical.cli import options as opt
+from hokical.cli.inputs import load_examples
+from hokical.cli.monitor import ALARM
+from hokical.cli.show import check_options, new_table, show_json, show_table, spinner
+
+#: Classes in the table.
+_SHOWN = 10
+
+
+@opt.reads(opt.Part.test, without=("labels", "label_column"))
+def shift(
+    logits: Annotated[Path, opt.argument("LOGITS", "New logits; labels are not read.")],
+    given: opt.Input,
+    calibrator: Annotated[Path, opt.text("File of `fit`.")],
+    delta: Annotated[float, opt.text("Probability that an interval misses.")] = 0.05,
+    as_json: opt.Json = False,
+) -> None:
+    """Estimate class balance and accuracy without labels.
+
+    Exits with 3 if a new balance does not explain the rows: then nothing can
+    be said without labels.
+    """
+    fitted = data.load_calibrator(calibrator)
+    wanted = data.choose_scores(given, fitted=fitted)
+    rows = load_examples(logits, given, wanted, need_labels=False, fitted_by=fitted)
+    data.warn_of_probabilities(rows.logits, logits, wanted)
+    with spinner("Looking for a new balance"), check_options("CALIBRATOR"):
+        found = fitted.estimate_shift(rows.logits, delta=delta)
+    names = rows.classes or tuple(map(str, range(fitted.n_classes_)))
+    if as_json:
+        show_json(as_values(found, names))
+    else:
+        _show(found, names, logits)
+    if not found.holds:
+        raise typer.Exit(ALARM)
+
+
+def as_values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:
+    """What was found, for JSON."""
+    plain = ("n", "verdict", "holds", "p_value", "change_p_value", "accuracy", "adapted_accuracy",
+             "log_loss", "brier", "f1")  # fmt: skip
+    lists = ("accuracy_interval", "balance", "balance_interval", "old_balance", "label_accuracy")
+    values = {name: getattr(found, name) for name in plain}
+    return values | {"classes": list(names)} | {n: getattr(found, n).tolist() for n in lists}
+
+
+def _show(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...], path: Path) -> None:
+    words = str(found).split("\n")
+    lines = [line for line in words[1:] if not line.startswith("Balance")]
+    table = new_table(["class", "share now", "interval", "in the fit"])
+    order = np.argsort(-np.abs(found.balance - found.old_balance), kind="stable")[:_SHOWN]
+    for k in order if found.holds else []:
+        low, high = found.balance_interval[k]
+        now, before = f"{found.balance[k]:.1%}", f"{found.old_balance[k]:.1%}"
+        table.add_row(names[k], now, f"{low:.1%} to {high:.1%}", before)
+    more = ["The classes that changed most; all of them: --json"] if len(names) > _SHOWN else []
+    show_table(f"{path.name}: {words[0]}", table, *lines, *(more if found.holds else []))

@@ -1,0 +1,48 @@
+"""A new class balance on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hokical import load
+from tests.cli.test_sets import run
+from tests.guarantees.test_shift import NEW, world
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    logits, labels = world(3000, seed=0)
+    np.savez(tmp_path / "val.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "new.npz", logits=world(2000, NEW, seed=1)[0])
+    np.savez(tmp_path / "odd.npz", logits=0.5 * world(2000, seed=2)[0])
+    names = ("--classes", "a,b,c,d,e")
+    run("fit", tmp_path / "val.npz", "--method", "temps", "-o", tmp_path / "cal.json", *names)
+    return tmp_path
+
+
+def test_shift_says_what_python_says(files: Path) -> None:
+    found = load(files / "cal.json").estimate_shift(np.load(files / "new.npz")["logits"])
+    words = ("shift", files / "new.npz", "--calibrator", files / "cal.json")
+    told = json.loads(run(*words, "--json"))
+    assert told["accuracy"] == found.accuracy
+    assert told["balance"] == found.balance.tolist()
+    text = run(*words)
+    assert "a new balance explains it" in text
+    assert f"{found.balance[4]:.1%}" in text
+    odd = run("shift", files / "odd.npz", "--calibrator", files / "cal.json", code=3)
+    assert "something else changed" in odd
+
+
+def test_apply_adapts(files: Path) -> None:
+    cal, out = files / "cal.json", files / "out.npz"
+    logits = np.load(files / "new.npz")["logits"]
+    run("apply", cal, files / "new.npz", "-o", out, "--adapt")
+    adapted = load(cal).estimate_shift(logits).adapt()
+    np.testing.assert_array_equal(np.load(out)["labels"], adapted.predict(logits))
+    text = run("apply", cal, files / "odd.npz", "-o", out, "--adapt", code=2)
+    assert "something else changed" in " ".join(text.split())
+    run("apply", cal, files / "new.npz", "-o", out, "--adapt", "--risk", "0.1", code=2)
