@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hokical import rules as rules
     from hokical import stability as stability
     from hokical import streams as streams
+    from hokical._core.conversion import from_binary_probabilities as from_binary_probabilities
     from hokical._core.conversion import from_binary_scores as from_binary_scores
     from hokical._core.conversion import from_probabilities as from_probabilities
     from hokical._core.parallel import threads as threads
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hokical.calibrators import CalibratorFileError as CalibratorFileError
     from hokical.calibrators import ConfidenceCalibrator as ConfidenceCalibrator
     from hokical.calibrators import Hoki as Hoki
+    from hokical.calibrators import MultilabelCalibrator as MultilabelCalibrator
     from hokical.calibrators import StabilityProfile as StabilityProfile
     from hokical.calibrators import TemperatureScaling as TemperatureScaling
     from hokical.calibrators import auto as auto
@@ -58,12 +60,13 @@ _HOMES = {
     "AutoCalibrator": "calibrators", "CalibratedClassifier": "integrations.sklearn",
     "CalibrationMonitor": "monitoring", "Calibrator": "calibrators",
     "CalibratorFileError": "calibrators", "ConfidenceCalibrator": "calibrators",
-    "Dense": "dense", "Gaussian": "stability",
-    "Gumbel": "stability", "Hoki": "calibrators", "StabilityProfile": "calibrators",
+    "Dense": "dense", "Gaussian": "stability", "Gumbel": "stability", "Hoki": "calibrators",
+    "MultilabelCalibrator": "calibrators", "StabilityProfile": "calibrators",
     "TemperatureScaling": "calibrators", "TopK": "_core.topk", "Uniform": "stability",
     "FitDataWarning": "_core.warn", "auto": "calibrators", "calibrate_confidence": "calibrators",
     "calibration_bound": "guarantees",
-    "compare": "report._comparison", "from_binary_scores": "_core.conversion",
+    "compare": "report._comparison", "from_binary_probabilities": "_core.conversion",
+    "from_binary_scores": "_core.conversion",
     "from_probabilities": "_core.conversion", "label_distribution": "stability",
     "label_stability": "stability", "load": "calibrators", "make": "calibrators",
     "select_noise": "_fitting.noise_selection", "stability_bounds": "stability",

@@ -60,7 +60,7 @@ def test_groups_that_do_not_differ_are_left_out() -> None:
         stated, right, _ = answers(1500, seed, spread=0.0)
         subject = np.random.default_rng(seed + 99).choice(SUBJECTS, 1500)
         cal = calibrate_confidence(stated, right, subject)
-        left_out += cal.curve_.coding is None
+        left_out += cal.rule_.coding is None
         one = calibrate_confidence(stated, right)
         test, truth, _ = answers(20_000, 50 + seed, spread=0.0)
         names = np.random.default_rng(seed).choice(SUBJECTS, 20_000)
@@ -104,7 +104,7 @@ def test_several_columns_add_up() -> None:
     right = np.where(region == 2, rng.random(6000) < 0.2, right)
     columns = {"subject": subject, "region": region}
     cal = calibrate_confidence(stated, right, columns)
-    assert cal.curve_.coding.columns == ("subject", "region")
+    assert cal.rule_.coding.columns == ("subject", "region")
     proba = cal.predict(stated, columns)
     for names in columns.values():
         for name in np.unique(names):
@@ -163,7 +163,7 @@ def test_weights_count_examples() -> None:
     one = calibrate_confidence(stated, right, subject, sample_weight=seen)
     two = calibrate_confidence(stated[:300], right[:300], subject[:300])
     np.testing.assert_allclose(one.predict(stated), two.predict(stated))
-    assert whole.curve_.coef.size
+    assert whole.rule_.coef.size
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,32 @@ def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray
     return np.stack([np.zeros_like(column), column], axis=1)
 
 
+def from_binary_probabilities(
+    probabilities: ArrayLike, *, name: str = "probabilities"
+) -> FloatArray:
+    """Log-odds from probabilities of any shape, each of its own event: sigmoids of many labels.
+
+    0 and 1 become the log-odds of the floats next to them.
+
+    >>> from_binary_probabilities([[0.5, 0.0], [1.0, 0.75]]).round(1)
+    array([[   0. , -744.4],
+           [  36.7,    1.1]])
+    """
+    array = to_numpy(probabilities, name)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
+    proba = array.astype(np.float64)
+    bad = ~((proba >= 0.0) & (proba <= 1.0))
+    if bad.any():
+        place = tuple(np.argwhere(bad)[0].tolist())
+        raise ValueError(
+            f"`{name}` must lie in [0, 1]; got {proba[place]} at {place}. If these are logits, use "
+            "them as they are."
+        )
+    proba = np.clip(proba, np.nextafter(0.0, 1.0), np.nextafter(1.0, 0.0))
+    return np.asarray(np.log(proba) - np.log1p(-proba))
+
+
 def from_probabilities(
     probabilities: ArrayLike, *, zeros: Zeros = "unlikely", name: str = "probabilities"
 ) -> FloatArray:

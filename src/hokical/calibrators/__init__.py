@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hokical.calibrators._hoki import Hoki as Hoki
     from hokical.calibrators._isotonic import IsotonicMulticlass as IsotonicMulticlass
     from hokical.calibrators._isotonic import IsotonicOneVsAllTS as IsotonicOneVsAllTS
+    from hokical.calibrators._multilabel import MultilabelCalibrator as MultilabelCalibrator
     from hokical.calibrators._odir import DirichletODIR as DirichletODIR
     from hokical.calibrators._odir import MatrixScalingODIR as MatrixScalingODIR
     from hokical.calibrators._profile import StabilityProfile as StabilityProfile
@@ -47,6 +48,7 @@ _HOMES = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()} | {
     "BaseCalibrator": "base",
     "ConfidenceCalibrator": "confidence",
     "Fit": "base",
+    "MultilabelCalibrator": "multilabel",
     "auto": "automatic",
     "calibrate_confidence": "confidence",
     "make": "registry",

@@ -39,7 +39,10 @@ ALIASES = {
 #: The automatic choice among them.
 AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
 #: Calibrators of something else than logits, by the method's name in files.
-BEYOND_LOGITS = {"confidence": ("confidence", "ConfidenceCalibrator")}
+BEYOND_LOGITS = {
+    "confidence": ("confidence", "ConfidenceCalibrator"),
+    "multilabel": ("multilabel", "MultilabelCalibrator"),
+}
 GROUP = "hokical.calibrators"
 #: Methods that earlier versions had, and the distributions that have them now.
 MOVED = {"recal": "hokical-paper"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Self
 
 import numpy as np
@@ -12,11 +11,8 @@ from hokical._core.bins import check_positive
 from hokical._core.groups import GroupCoding
 from hokical._core.labels import as_weights
 from hokical._core.reading import to_numpy
-from hokical._core.storage import CalibratorFileError, write_document
 from hokical._core.types import AnyArray, BoolArray, FloatArray
-from hokical._core.version import VERSION
-from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
-from hokical.calibrators._estimator import Estimator
+from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
 from hokical.guarantees._scores import confidence_log_odds, conservative_levels, score_levels
@@ -24,7 +20,7 @@ from hokical.guarantees._selective import SelectivePrediction, selective_predict
 from hokical.rules._confidence import ConfidenceCurve
 
 
-class ConfidenceCalibrator(Estimator):
+class ConfidenceCalibrator(BeyondLogits):
     """The probability that an answer is right, from one number in [0, 1] stated with it.
 
     For confidences without logits: what a language model says in words, P(True), the agreement of
@@ -45,7 +41,7 @@ class ConfidenceCalibrator(Estimator):
     ----------
     reason_ : what was fitted, whether groups are used, and why
     held_out_log_loss_ : mean log loss by candidate, every example left out of its own fit
-    curve_ : the fitted numbers
+    rule_ : the fitted numbers
     converged_, n_iter_ : how the fit ended
 
     Examples
@@ -63,10 +59,8 @@ class ConfidenceCalibrator(Estimator):
     """
 
     name = "confidence"
-    #: Counts by the calibrated confidence on the examples passed to `certify`.
-    held_out_scores_: ScoreTable | None = None
-    curve_: ConfidenceCurve
-    reason_: str
+    rule_kind = ConfidenceCurve
+    held_out_kind = ScoreTable
 
     def __init__(self, *, scale: float = 1.0, monotone: bool = False) -> None:
         self.scale = scale
@@ -91,10 +85,7 @@ class ConfidenceCalibrator(Estimator):
         seen = weights > 0.0
         found = None if coding is None else (coding, coding.codes(groups, values.size)[seen])
         examples = StatedConfidence(values[seen], truth[seen], weights[seen])
-        curve, report = fit_confidence(examples, found, monotone=bool(self.monotone))
-        self._keep(curve, report)
-        if not report["converged"]:
-            warn_user(f"{type(self).__name__} did not converge: {self.reason_}", ConvergenceWarning)
+        self._keep(*fit_confidence(examples, found, monotone=bool(self.monotone)))
         return self
 
     def predict(self, confidence: Any, groups: Any = None) -> Array:
@@ -108,7 +99,7 @@ class ConfidenceCalibrator(Estimator):
     def unknown_groups(self, groups: Any) -> dict[str, int]:
         """How many rows have a group that is missing or was not seen in `fit`, by column."""
         self._check_fitted()
-        coding = self.curve_.coding
+        coding = self.rule_.coding
         if coding is None:
             return {}
         rows = next(iter(groups.values())) if hasattr(groups, "values") else groups
@@ -132,7 +123,7 @@ class ConfidenceCalibrator(Estimator):
                 "seen: a guarantee is about counts. Leave the weights out."
             )
         level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
-        self.held_out_scores_ = ScoreTable.from_examples(level, wrong, weights)
+        self.held_out_ = ScoreTable.from_examples(level, wrong, weights)
         return self
 
     def predict_or_abstain(
@@ -146,7 +137,7 @@ class ConfidenceCalibrator(Estimator):
         """
         risk, delta = check_chance("risk", risk), check_chance("delta", delta)
         found = self._predict(confidence, groups)
-        if self.held_out_scores_ is None:
+        if self.held_out_ is None:
             raise ValueError(
                 "`predict_or_abstain` has no examples to go by. Call `certify(confidence, right)` "
                 "first, with answers that nothing was fitted on."
@@ -155,49 +146,17 @@ class ConfidenceCalibrator(Estimator):
             np.ones(found.size, np.int64),
             found,
             score_levels(confidence_log_odds(found)),
-            self.held_out_scores_,
+            self.held_out_,
             risk=risk,
             delta=delta,
             certified_on="held-out",
         )
         return chosen.map_arrays(lambda array: to_input_library(array, confidence))
 
-    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
-        """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it."""
-        self._check_fitted()
-        body = {
-            "library_version": VERSION,
-            "method": self.name,
-            "parameters": self.get_params(),
-            "rule": self.curve_,
-            "report": self._report,
-            "held_out_scores": self.held_out_scores_,
-            "beside": metadata or {},
-        }
-        write_document(path, body)
-
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> Self:
-        """The calibrator of a file's contents."""
-        kinds = {"rule": ConfidenceCurve, "report": dict, "parameters": dict, "beside": dict}
-        for name, kind in (kinds | {"held_out_scores": ScoreTable | None}).items():
-            if not isinstance(document.get(name), kind):
-                raise CalibratorFileError(f"the file has no usable `{name}`.")
-        found = cls(**document["parameters"])
-        found._keep(document["rule"], document["report"])
-        found.held_out_scores_, found.metadata = document["held_out_scores"], document["beside"]
-        return found
-
-    def _keep(self, curve: ConfidenceCurve, report: dict[str, Any]) -> None:
-        self.curve_, self._report, self.held_out_scores_ = curve, report, None
-        self.metadata: dict[str, Any] = {}
-        for name, value in report.items():
-            setattr(self, f"{name}_", value)
-
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self._check_fitted()
         values = self._read(confidence)
-        return self.curve_.proba(values, self.curve_.codes(groups, values.size))
+        return np.asarray(self.rule_.proba(values, self.rule_.codes(groups, values.size)))
 
     def _read(self, confidence: Any) -> FloatArray:
         """Checked confidences (n,) in [0, 1]."""
@@ -220,12 +179,6 @@ class ConfidenceCalibrator(Estimator):
                     f"`confidence` must lie in [0, {top}]; got {array[row]} in row {row}. {remedy}"
                 )
         return values
-
-    def _check_fitted(self) -> None:
-        if "curve_" not in self.__dict__:
-            raise sklearn_class(NotFittedError)(
-                f"This {type(self).__name__} instance is not fitted yet. Call `fit` first."
-            )
 
 
 def calibrate_confidence(

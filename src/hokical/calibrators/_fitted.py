@@ -97,7 +97,7 @@ def load(path: str | os.PathLike[str]) -> FittedCalibrator | Any:
     """Read a calibrator that `save` wrote. Raises CalibratorFileError for anything else.
 
     It needs NumPy and array-api-compat alone: scikit-learn, SciPy and numba are not imported. Files
-    of a `ConfidenceCalibrator` give one.
+    of a `ConfidenceCalibrator` or a `MultilabelCalibrator` give one.
     """
     document = read_document(path, find_rule)
     if document.get("method") in BEYOND_LOGITS:

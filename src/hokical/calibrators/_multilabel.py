@@ -1,0 +1,197 @@
+"""Labels that do not exclude each other: each is calibrated, and rare ones borrow strength."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from hokical._core.arrays import Array, Backend, backend_of, float64_scope, to_input_library
+from hokical._core.labels import as_weights
+from hokical._core.logits import as_float_matrix
+from hokical._core.reading import to_numpy
+from hokical._core.storage import storable
+from hokical._core.types import FloatArray, IntArray
+from hokical.calibrators._beyond_logits import BeyondLogits
+from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._thresholds import examples_to_cover
+from hokical.rules._checks import check_array
+from hokical.rules._multilabel import MultilabelCurves
+
+#: What serving in another precision may change of a probability, relative.
+_SLACK = 1e-5
+
+
+@storable("positives")
+@dataclass(frozen=True, eq=False)
+class Positives:
+    """Calibrated probabilities (m,) of positives passed to `certify`, and which label (m,)."""
+
+    proba: FloatArray
+    label: IntArray
+
+    def __post_init__(self) -> None:
+        if self.proba.size:
+            check_array("proba", self.proba, (None,), 0.0, 1.0)
+            check_array("label", self.label, self.proba.shape, 0, 1 << 31, dtype=np.int64)
+
+
+class MultilabelCalibrator(BeyondLogits):
+    """Probabilities of labels that do not exclude each other, from a score (log-odds) for each.
+
+    Tags, findings, classes of a sigmoid layer. The curve of each label is the common one plus a
+    correction that is shrunk by partial pooling: a label of few positives gets nearly the common
+    curve, one of many its own. If that does not clearly help on held-out examples, the classifier's
+    own probabilities are kept.
+
+    Attributes
+    ----------
+    rule_ : the fitted numbers
+    reason_ : what was fitted, and why
+    held_out_log_loss_ : mean log loss by label, each example left out of its own fit
+    converged_, n_iter_ : how the fit ended
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical import MultilabelCalibrator
+    >>> rng = np.random.default_rng(0)
+    >>> odds = rng.normal(-2.0, 2.0, size=(2000, 5))
+    >>> labels = rng.logistic(size=odds.shape) < odds
+    >>> cal = MultilabelCalibrator().fit(2 * odds + 1, labels)
+    >>> bool(abs(cal.predict_proba(2 * odds + 1).mean() - labels.mean()) < 0.01)
+    True
+    >>> cal.predict([[3.0, -3.0, 0.0, 1.0, 9.0]]).shape
+    (1, 5)
+    """
+
+    name = "multilabel"
+    rule_kind = MultilabelCurves
+    held_out_kind = Positives
+
+    @property
+    def n_labels_(self) -> int:
+        """The number of labels."""
+        return int(self.rule_.shift.size)
+
+    def fit(self, scores: Any, labels: Any, sample_weight: Any = None) -> Self:
+        """Learn from scores (n, labels), logits before the sigmoid, and labels (n, labels) of 0, 1.
+
+        NaN among the labels is a label that is not known. For probabilities use
+        `hokical.from_binary_probabilities`.
+        """
+        from hokical._fitting.multilabel import fit_multilabel
+
+        values, backend = _read_scores(scores)
+        host = backend.to_host(backend.without_gradient(values)).astype(np.float64)
+        truth = _read_labels(labels, host.shape)
+        weights = as_weights(sample_weight, len(host))
+        counts = np.ones(len(host)) if weights is None else weights
+        self._keep(*fit_multilabel(host, truth, counts))
+        return self
+
+    def predict_proba(self, scores: Any) -> Array:
+        """The probability (n, labels) of each label, in the library of the scores."""
+        with float64_scope(scores):
+            values, backend = self._check(scores)
+            return to_input_library(self.rule_.proba(values, backend), scores)
+
+    def predict(
+        self,
+        scores: Any,
+        *,
+        costs: Any = (1.0, 1.0),
+        recall: float | None = None,
+        delta: float = 0.1,
+    ) -> Array:
+        """Which labels to give, (n, labels) bool.
+
+        `costs` of a wrong and of a missed label, two numbers or (labels, 2): those of least
+        expected cost. With `recall`, those at or above the `recall_thresholds` instead.
+        """
+        proba = self.predict_proba(scores)
+        if recall is not None:
+            level = self.recall_thresholds(recall, delta=delta)
+        else:
+            price = np.broadcast_to(np.asarray(costs, np.float64), (self.n_labels_, 2))
+            if not (price > 0.0).all() or not np.isfinite(price).all():
+                raise ValueError(
+                    f"`costs` must be positive, of a wrong and of a missed label; got {costs!r}."
+                )
+            level = price[:, 0] / price.sum(axis=1)
+        backend = backend_of(proba)
+        return proba >= (level if backend is None else backend.from_host(level, proba))
+
+    def certify(self, scores: Any, labels: Any) -> Self:
+        """Note what is said of the positives of examples used for nothing else."""
+        values, backend = self._check(scores)
+        proba = backend.to_host(self.rule_.proba(values, backend))
+        row, label = np.nonzero(_read_labels(labels, proba.shape) == 1.0)
+        self.held_out_ = Positives(proba[row, label], label.astype(np.int64))
+        return self
+
+    def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:
+        """Thresholds (labels,) at which at least a share `recall` of a label's positives is found.
+
+        For each label with probability 1 - delta over the positives passed to `certify` (binomial);
+        for all labels at once divide `delta` by their number. A label with too few positives to
+        prove it has the threshold 0: it is always given.
+        """
+        recall, delta = check_chance("recall", recall), check_chance("delta", delta)
+        self._check_fitted()
+        if self.held_out_ is None:
+            raise ValueError(
+                "`recall_thresholds` has no examples to go by. Call `certify(scores, labels)` "
+                "first, with examples that nothing was fitted on."
+            )
+        proba, label = self.held_out_.proba, self.held_out_.label
+        found = np.zeros(self.n_labels_)
+        for k in range(self.n_labels_):
+            falling = np.sort(proba[label == k])[::-1]
+            needed = examples_to_cover(falling.size, recall, delta)
+            if needed <= falling.size:
+                found[k] = falling[needed - 1] * (1.0 - _SLACK)
+        return found
+
+    def _check(self, scores: Any) -> tuple[Array, Backend]:
+        self._check_fitted()
+        values, backend = _read_scores(scores)
+        if values.shape[1] != self.n_labels_:
+            raise ValueError(
+                f"`scores` must have one column per label of the fit, {self.n_labels_}; got "
+                f"{values.shape[1]}."
+            )
+        return values, backend
+
+
+def _read_scores(scores: Any) -> tuple[Array, Backend]:
+    """Scores (n, labels) without NaN, in their own library."""
+    values, backend = as_float_matrix(scores, "scores")
+    bad = backend.to_host(backend.namespace(values).isnan(backend.without_gradient(values)))
+    if bad.any():
+        row, column = np.argwhere(bad)[0].tolist()
+        raise ValueError(
+            f"`scores` must not hold NaN; got it in row {row}, column {column}. Drop the row, or "
+            "give a label that was not scored its log-odds among all examples."
+        )
+    return values, backend
+
+
+def _read_labels(labels: Any, shape: tuple[int, ...]) -> FloatArray:
+    """0, 1 and NaN, (n, labels)."""
+    array = to_numpy(labels, "labels")
+    if array.shape != tuple(shape) or array.dtype.kind not in "fiub":
+        raise ValueError(
+            f"`labels` must be 0 or 1 for every score, shape {tuple(shape)}; got {array.dtype} of "
+            f"shape {array.shape}. For one class per row use `hokical.auto`."
+        )
+    truth = array.astype(np.float64)
+    wrong = ~(np.isnan(truth) | (truth == 0.0) | (truth == 1.0))
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ValueError(
+            f"`labels` must be 0, 1 or NaN (not known); got {array[row, column]} in row {row}, "
+            f"column {column}."
+        )
+    return truth

@@ -1,0 +1,179 @@
+"""Labels that do not exclude each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical import MultilabelCalibrator, from_binary_probabilities
+
+N_LABELS = 12
+
+
+def tags(n: int, seed: int = 0, *, calibrated: bool = False) -> tuple[Any, Any]:
+    """Scores and labels; the curves of labels are alike but not equal, and some are rare."""
+    rng = np.random.default_rng(seed)
+    base = np.linspace(-5.0, 0.0, N_LABELS)
+    odds = base + 2.0 * rng.normal(size=(n, N_LABELS))
+    labels = (rng.logistic(size=odds.shape) < odds).astype(int)
+    if calibrated:
+        return odds, labels
+    own = np.random.default_rng(99).normal(size=(2, N_LABELS)) * [[0.2], [0.5]]
+    return (1.8 + own[0]) * odds + 1.0 + own[1], labels
+
+
+def log_loss(proba: Any, labels: Any) -> float:
+    return float(-np.log(np.where(labels == 1, proba, 1.0 - proba)).mean())
+
+
+@pytest.fixture(scope="module")
+def fitted() -> MultilabelCalibrator:
+    return MultilabelCalibrator().fit(*tags(600))
+
+
+def test_rare_labels_borrow_strength(fitted: Any) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    scores, labels = tags(600)
+    test, truth = tags(20_000, 1)
+    alone = np.empty(test.shape)
+    for k in range(N_LABELS):
+        model = LogisticRegression(C=1e6).fit(scores[:, k : k + 1], labels[:, k])
+        alone[:, k] = model.predict_proba(test[:, k : k + 1])[:, 1]
+    own = 1.0 / (1.0 + np.exp(-test))
+    pooled = log_loss(fitted.predict_proba(test), truth)
+    assert pooled < log_loss(alone, truth) < log_loss(own, truth)
+    ideal = log_loss(1.0 / (1.0 + np.exp(-tags(20_000, 1, calibrated=True)[0])), truth)
+    assert pooled - ideal < 0.35 * (log_loss(alone, truth) - ideal) + 1e-3
+    assert fitted.reason_.startswith("curves were fitted")
+
+
+def test_calibrated_scores_are_hardly_changed() -> None:
+    harm = []
+    for seed in range(5):
+        cal = MultilabelCalibrator().fit(*tags(300, seed, calibrated=True))
+        test, truth = tags(5000, 50 + seed, calibrated=True)
+        own = 1.0 / (1.0 + np.exp(-test))
+        harm.append(log_loss(cal.predict_proba(test), truth) - log_loss(own, truth))
+    assert np.mean(harm) < 5e-4
+
+
+def test_unknown_labels_are_left_out() -> None:
+    scores, labels = tags(400)
+    half = labels.astype(float)
+    half[200:] = np.nan
+    one, two = MultilabelCalibrator().fit(scores, half), MultilabelCalibrator()
+    two.fit(scores, labels, sample_weight=np.arange(400) < 200)
+    np.testing.assert_allclose(one.rule_.slope, two.rule_.slope, rtol=0.05)
+    some = np.where(np.random.default_rng(0).random(labels.shape) < 0.3, np.nan, labels)
+    found = MultilabelCalibrator().fit(scores, some).predict_proba(scores)
+    assert log_loss(found, labels) < log_loss(1.0 / (1.0 + np.exp(-scores)), labels)
+
+
+def test_a_label_without_positives_stays_modest() -> None:
+    scores, labels = tags(400)
+    labels[:, 0] = 0
+    proba = MultilabelCalibrator().fit(scores, labels).predict_proba(scores)
+    assert 0.0 < proba[:, 0].mean() < 0.05
+
+
+def test_answers_in_other_libraries(fitted: Any) -> None:
+    scores = tags(50, 3)[0]
+    wanted = fitted.predict_proba(scores)
+    torch = pytest.importorskip("torch")
+    given = torch.tensor(scores, requires_grad=True)
+    found = fitted.predict_proba(given)
+    np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-12)
+    found.sum().backward()
+    assert torch.isfinite(given.grad).all()
+    assert fitted.predict(given).dtype == torch.bool
+    jax = pytest.importorskip("jax")
+    answer = fitted.predict_proba(jax.numpy.asarray(scores, dtype="float32"))
+    np.testing.assert_allclose(np.asarray(answer), wanted, rtol=2e-5)
+
+
+def test_least_cost(fitted: Any) -> None:
+    scores = tags(200, 4)[0]
+    proba = fitted.predict_proba(scores)
+    np.testing.assert_array_equal(fitted.predict(scores), proba >= 0.5)
+    np.testing.assert_array_equal(fitted.predict(scores, costs=(1.0, 9.0)), proba >= 0.1)
+    by_label = np.ones((N_LABELS, 2))
+    by_label[3, 1] = 4.0
+    found = fitted.predict(scores, costs=by_label)
+    np.testing.assert_array_equal(found[:, 3], proba[:, 3] >= 0.2)
+    with pytest.raises(ValueError, match="`costs` must be positive"):
+        fitted.predict(scores, costs=(1.0, 0.0))
+
+
+def test_recall_keeps_its_promise() -> None:
+    cal = MultilabelCalibrator().fit(*tags(600))
+    test, truth = tags(40_000, 5)
+    kept = []
+    for seed in range(40):
+        cal.certify(*tags(400, 1000 + seed))
+        found = cal.predict(test, recall=0.8, delta=0.2)
+        kept.append([found[truth[:, k] == 1, k].mean() >= 0.8 for k in range(N_LABELS)])
+    shares = np.mean(kept, axis=0)
+    # Twelve labels, forty draws: three standard errors below 1 - delta.
+    assert shares.min() >= 0.8 - 3.0 * np.sqrt(0.8 * 0.2 / 40)
+    few = cal.certify(*tags(5, 1)).recall_thresholds(0.9)
+    assert (few == 0.0).any()
+    assert cal.predict(test[:3], recall=0.9)[:, few == 0.0].all()
+
+
+def test_files(fitted: Any, tmp_path: Path) -> None:
+    cal = MultilabelCalibrator().fit(*tags(300)).certify(*tags(300, 8))
+    cal.save(tmp_path / "cal.json")
+    twin = hokical.load(tmp_path / "cal.json")
+    scores = tags(20, 9)[0]
+    np.testing.assert_array_equal(twin.predict_proba(scores), cal.predict_proba(scores))
+    np.testing.assert_array_equal(twin.recall_thresholds(0.8), cal.recall_thresholds(0.8))
+    assert twin.reason_ == cal.reason_
+
+
+def test_errors(fitted: Any) -> None:
+    scores, labels = tags(30)
+    with pytest.raises(ValueError, match="one column per label of the fit, 12; got 3"):
+        fitted.predict_proba(scores[:, :3])
+    with pytest.raises(ValueError, match=r"For one class per row use `hokical\.auto`"):
+        MultilabelCalibrator().fit(scores, labels[:, 0])
+    with pytest.raises(ValueError, match=r"must be 0, 1 or NaN \(not known\); got 2 in row 0"):
+        MultilabelCalibrator().fit(scores, labels * 0 + 2)
+    bad = scores.copy()
+    bad[2, 1] = np.nan
+    with pytest.raises(ValueError, match="must not hold NaN; got it in row 2, column 1"):
+        fitted.predict_proba(bad)
+    with pytest.raises(ValueError, match="Call `certify"):
+        fitted.predict(scores, recall=0.9)
+    with pytest.raises(ValueError, match="NaN everywhere"):
+        MultilabelCalibrator().fit(scores, labels * np.nan)
+    with pytest.raises(ValueError, match="not fitted"):
+        MultilabelCalibrator().predict_proba(scores)
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]; got 1.5 at \(0, 1\)"):
+        from_binary_probabilities([[0.5, 1.5]])
+
+
+def test_other_calibrators_name_this_one() -> None:
+    scores, labels = tags(40)
+    with pytest.raises(
+        ValueError, match=r"a multilabel problem, for `hokical\.MultilabelCalibrator`"
+    ):
+        hokical.auto(scores, labels)
+    one_hot = np.eye(N_LABELS, dtype=int)[np.arange(40) % N_LABELS]
+    with pytest.raises(ValueError, match=r"one-hot rows use `.argmax\(axis=1\)`"):
+        hokical.auto(scores, one_hot)
+    with pytest.raises(TypeError, match=r"Row 1 has 0\.5: a regression target"):
+        hokical.auto(scores[:2], np.array([1.0, 0.5]))
+    with pytest.raises(TypeError, match=r"Convert with `.astype\(int\)`"):
+        hokical.auto(scores[:2], np.array([1.0, 0.0]))
+
+
+def test_log_odds_of_probabilities_of_any_shape() -> None:
+    p = np.random.default_rng(0).random((2, 3, 4))
+    found = from_binary_probabilities(p)
+    assert found.shape == p.shape
+    np.testing.assert_allclose(1.0 / (1.0 + np.exp(-found)), p)
