@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from hokical.integrations.sklearn import CalibratedClassifier as CalibratedClassifier
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
     from hokical.report._comparison import compare as compare
+    from hokical.report._standings import compare_many as compare_many
     from hokical.stability import Gaussian as Gaussian
     from hokical.stability import Gumbel as Gumbel
     from hokical.stability import Uniform as Uniform
@@ -65,7 +66,8 @@ _HOMES = {
     "TemperatureScaling": "calibrators", "TopK": "_core.topk", "Uniform": "stability",
     "FitDataWarning": "_core.warn", "auto": "calibrators", "calibrate_confidence": "calibrators",
     "calibration_bound": "guarantees",
-    "compare": "report._comparison", "from_binary_probabilities": "_core.conversion",
+    "compare": "report._comparison", "compare_many": "report._standings",
+    "from_binary_probabilities": "_core.conversion",
     "from_binary_scores": "_core.conversion",
     "from_probabilities": "_core.conversion", "label_distribution": "stability",
     "label_stability": "stability", "load": "calibrators", "make": "calibrators",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from hokical._core.types import FloatArray
+from hokical.report._standings import draw_rows, interval, ranks_of
 from hokical_paper.study import SCORES, Outcome
 
 BASE = "uncalibrated"
@@ -69,8 +68,8 @@ def _group(
         [[getattr(cells[name, method], score) for method in methods] for name in experiments]
     )
     data_sets = np.array([cells[name, methods[0]].data_set for name in experiments])
-    draws = _draw_data_sets(data_sets, resamples)
-    ranks = _ranks(table)
+    draws = draw_rows(data_sets, resamples)
+    ranks = ranks_of(table)
     own = table[:, methods.index(subject)]
     base = table[:, methods.index(BASE)] if BASE in methods else None
     standings = []
@@ -81,12 +80,12 @@ def _group(
             Standing(
                 method,
                 float(column.mean()),
-                _interval(column, draws),
+                interval(column, draws),
                 float(ranks[:, place].mean()),
-                _interval(ranks[:, place], draws),
+                interval(ranks[:, place], draws),
                 float(np.mean(gap > 0.0) + 0.5 * np.mean(gap == 0.0)),
                 float(gap.mean()),
-                _interval(gap, draws),
+                interval(gap, draws),
                 float("nan") if base is None else float(np.mean(column > base)),
                 sum(outcome.impossible for outcome in found),
                 sum(outcome.seconds for outcome in found),
@@ -94,27 +93,6 @@ def _group(
         )
     standings.sort(key=lambda standing: standing.rank)
     return Group(title, score, len(experiments), np.unique(data_sets).size, tuple(standings))
-
-
-def _ranks(table: FloatArray) -> FloatArray:
-    """Rank of each method in each row, from 1, ties shared, (experiments, methods)."""
-    below = (table[:, None, :] < table[:, :, None]).sum(axis=2)
-    equal = (table[:, None, :] == table[:, :, None]).sum(axis=2)
-    return np.asarray(below + (equal + 1) / 2.0)
-
-
-def _draw_data_sets(data_sets: Any, resamples: int) -> list[Any]:
-    """Rows of experiments for each resample: all of a drawn data set, as often as it is drawn."""
-    rng = np.random.default_rng(0)
-    rows = [np.flatnonzero(data_sets == name) for name in np.unique(data_sets)]
-    drawn = rng.integers(len(rows), size=(resamples, len(rows)))
-    return [np.concatenate([rows[i] for i in draw]) for draw in drawn]
-
-
-def _interval(values: FloatArray, draws: list[Any]) -> tuple[float, float]:
-    means = [values[rows].mean() for rows in draws]
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
 
 
 def to_markdown(group: Group, subject: str) -> str:

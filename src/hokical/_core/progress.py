@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,6 +11,9 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 
 _SHOW_AFTER_SECONDS = 1.0
+_TELL_AFTER_SECONDS = 5.0
+#: Whether steps are told in lines where stderr is no terminal; the command line sets it.
+told_in_lines = False
 _busy: ContextVar[bool] = ContextVar("hokical_progress", default=False)
 
 
@@ -20,11 +24,19 @@ def progress_bar(
     """Yield a function to call after each of about `total` steps; a bar on stderr shows them.
 
     `show=None` shows it if stderr is a terminal, `total=None` shows the time alone. Nothing is
-    drawn before a second has passed, and the bar is removed when the work is done.
+    drawn before a second has passed, and the bar is removed when the work is done. Where stderr is
+    no terminal a line is written at a step once five seconds have passed.
     """
     # One bar at a time: nested work is part of the outer bar's step.
-    if _busy.get() or not (sys.stderr.isatty() if show is None else show):
+    if _busy.get() or not ((sys.stderr.isatty() or told_in_lines) if show is None else show):
         yield lambda description=None, *, steps=1: None
+        return
+    if not sys.stderr.isatty():
+        token = _busy.set(True)
+        try:
+            yield _line_by_line(total)
+        finally:
+            _busy.reset(token)
         return
     progress = _new_progress(total)
     task = progress.add_task(description, total=total)
@@ -47,6 +59,20 @@ def progress_bar(
         if progress.live.is_started:
             progress.stop()
         _busy.reset(token)
+
+
+def _line_by_line(total: int | None) -> Callable[..., None]:
+    """A function that writes a line at a step if the last one is long ago."""
+    done, told = 0, time.monotonic()
+
+    def advance(description: str | None = None, *, steps: int = 1) -> None:
+        nonlocal done, told
+        done += steps
+        if description is not None and time.monotonic() - told >= _TELL_AFTER_SECONDS:
+            told = time.monotonic()
+            print(f"{description} ({done} of {total} done)", file=sys.stderr, flush=True)
+
+    return advance
 
 
 def track(items: Iterable[Item], description: str, total: int, show: bool | None) -> Iterator[Item]:

@@ -16,6 +16,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import hokical
+from hokical._core import progress
 from hokical.cli.options import text
 from hokical.cli.show import aliases, results_to_stderr, stderr, warn, warned
 
@@ -215,6 +216,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the `hokical` command."""
+    progress.told_in_lines = True
     app(prog_name="hokical")
 
 

@@ -126,8 +126,10 @@ def compare(
         second.
     methods : names, estimators, or a mapping of names to them, optional
         Registry names, estimators with options, classes of your own. A fitted calibrator is used as
-        it is, others are fitted. None means "auto" and every method that needs only logits and
-        labels. Methods that the data do not allow are left out, see `Comparison.skipped`.
+        it is, others are fitted. Anything else with `fit` and `predict_proba`, as scikit-learn's
+        classifiers have, gets the logits as features; a copy is fitted. None means "auto" and every
+        method that needs only logits and labels. Methods that the data do not allow are left out,
+        see `Comparison.skipped`.
     subject : str, optional
         The method of the headline, to which others are compared. None: "auto" if it is among them,
         else the last one. Name it before you look at the test set: the guarantee needs that.

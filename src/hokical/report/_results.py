@@ -24,6 +24,7 @@ from hokical.calibrators._registry import make_seeded
 from hokical.metrics import Summary
 from hokical.metrics._by_group import GroupTable
 from hokical.metrics._sets import SetSummary
+from hokical.report._foreign import ForeignMethod
 
 Methods = Iterable[Any] | Mapping[str, Any] | None
 NamedData = tuple[Logits, IntArray, str | None]
@@ -179,7 +180,10 @@ def _name_methods(methods: Methods, random_state: int) -> Iterable[tuple[str, Ca
     for given in [*methods_from_logits(), "auto"] if methods is None else methods:
         calibrator = _as_calibrator(given, random_state)
         changed = isinstance(given, BaseCalibrator) and "()" not in str(given)
-        yield str(given) if changed else calibrator.name, calibrator
+        own = calibrator.name
+        if isinstance(calibrator, ForeignMethod):
+            own = type(calibrator.model).__name__
+        yield str(given) if changed else own, calibrator
 
 
 def _as_calibrator(given: Any, random_state: int) -> Calibrator:
@@ -189,10 +193,13 @@ def _as_calibrator(given: Any, random_state: int) -> Calibrator:
     if isinstance(given, type) and issubclass(given, BaseCalibrator):
         return given()
     if not isinstance(given, Calibrator):
-        raise TypeError(
-            "`methods` must hold names, estimators or fitted calibrators; got "
-            f"{type(given).__name__}. Use a name from `hokical.calibrators.table()`."
-        )
+        if not all(callable(getattr(given, name, None)) for name in ("fit", "predict_proba")):
+            raise TypeError(
+                "`methods` must hold names, calibrators, or objects with `fit` and "
+                f"`predict_proba`; got {type(given).__name__}. Use a name from "
+                "`hokical.calibrators.table()`."
+            )
+        return ForeignMethod(given() if isinstance(given, type) else given)
     if is_fitted(given):
         return given
     fresh: Calibrator = clone(given)

@@ -1,0 +1,139 @@
+"""Methods of other libraries, several data sets, and steps told in lines."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+
+import hokical
+from hokical._core import progress
+from hokical.report._standings import critical_difference, interval, ranks_of
+from tests.conftest import synthetic_logits
+
+
+class Mine:
+    """A method that nobody knows: the softmax at a temperature from a grid."""
+
+    def fit(self, logits: Any, labels: Any) -> Mine:
+        def loss(t: float) -> float:
+            return -np.log(self._at(logits, t)[np.arange(len(labels)), labels]).mean()
+
+        self.best = min([0.5, 1.0, 1.5, 2.0, 3.0], key=loss)
+        return self
+
+    @staticmethod
+    def _at(logits: Any, t: float) -> Any:
+        powers = np.exp((logits - logits.max(axis=1, keepdims=True)) / t)
+        return powers / powers.sum(axis=1, keepdims=True)
+
+    def predict_proba(self, logits: Any) -> Any:
+        return self._at(logits, self.best)
+
+
+DATA = {
+    f"world {seed}": (synthetic_logits(400, 4, seed=seed), synthetic_logits(600, 4, seed=seed + 50))
+    for seed in range(4)
+}
+
+
+def test_any_object_with_fit_and_predict_proba_takes_part() -> None:
+    validation, test = DATA["world 0"]
+    mine, forest = Mine(), RandomForestClassifier(10, random_state=0)
+    methods = {"uncalibrated": "uncalibrated", "mine": mine, "forest": forest}
+    found = hokical.compare(validation, test, methods, n_resamples=10, coverage=0.9)
+    assert not hasattr(mine, "best")  # a copy was fitted
+    logits, labels = test
+    own = Mine().fit(*validation).predict_proba(logits)
+    expected = -np.log(own[np.arange(600), labels]).mean()
+    assert found["mine"].score("log_loss_full") == pytest.approx(expected, rel=1e-9)
+    assert found["mine"].label == "mine"
+    assert found["forest"].sets is not None
+    named = hokical.compare(validation, test, [Mine, LogisticRegression()], n_resamples=0)
+    assert [result.name for result in named.results] == ["Mine", "LogisticRegression"]
+    assert "mine" in found.to_markdown()
+    with pytest.raises(TypeError, match="objects with `fit` and `predict_proba`; got object"):
+        hokical.compare(validation, test, {"odd": object()})
+
+
+def test_columns_of_classes_that_were_not_seen_are_empty() -> None:
+    (logits, labels), test = DATA["world 1"]
+    rows = labels != 2
+    methods = {"lr": LogisticRegression(max_iter=500)}
+    found = hokical.compare((logits[rows], labels[rows]), test, methods, n_resamples=0)
+    proba = found["lr"].calibrator.predict_proba(test[0])
+    own = LogisticRegression(max_iter=500).fit(logits[rows], labels[rows]).predict_proba(test[0])
+    np.testing.assert_allclose(proba[:, [0, 1, 3]], own, atol=1e-12)
+    assert (proba[:, 2] < 1e-12).all()
+
+
+@pytest.mark.parametrize("wrong", [np.ones((600, 4)), np.full((600, 3), 1 / 3), np.full(600, 0.5)])
+def test_wrong_probabilities_are_named(wrong: Any) -> None:
+    class Odd(Mine):
+        def predict_proba(self, logits: Any) -> Any:
+            return wrong[: len(logits)]
+
+    with pytest.raises(ValueError, match="`predict_proba` of Odd must give probabilities"):
+        hokical.compare(*DATA["world 0"], {"odd": Odd()}, n_resamples=0)
+
+
+def test_standings_are_means_of_comparisons() -> None:
+    methods = {"softmax": "uncalibrated", "temps": "temps", "mine": Mine()}
+    found = hokical.compare_many(DATA, methods, n_resamples=200)
+    single = [hokical.compare(*pair, methods, n_resamples=0) for pair in DATA.values()]
+    table = np.array([[one[name].score("log_loss_full") for name in methods] for one in single])
+    ranks = rankdata(table, axis=1).mean(axis=0)
+    for row in found.rows:
+        place = list(methods).index(row.method)
+        assert row.mean == pytest.approx(table[:, place].mean())
+        assert row.rank == pytest.approx(ranks[place])
+        assert row.mean_interval[0] <= row.mean <= row.mean_interval[1]
+        assert row.rank_interval[0] <= row.rank <= row.rank_interval[1]
+    assert [row.rank for row in found.rows] == sorted(row.rank for row in found.rows)
+    np.testing.assert_array_equal(np.sort(found.table()), np.sort(table))
+    assert found.critical_difference == pytest.approx(2.343 * (12 / 24) ** 0.5, abs=2e-3)
+    text = str(found)
+    assert "4 data sets, 95% intervals; critical difference of ranks 1.66" in text
+    with pytest.raises(ValueError, match="`metric` must be one of"):
+        hokical.compare_many(DATA, methods, metric="accuracy")
+    with pytest.raises(ValueError, match="`data` must have at least one"):
+        hokical.compare_many({}, methods)
+
+
+def test_methods_that_some_data_do_not_allow_are_left_out() -> None:
+    two = (synthetic_logits(300, 2, seed=1), synthetic_logits(300, 2, seed=2))
+    data = {"two": two, "four": DATA["world 0"]}
+    found = hokical.compare_many(data, ["uncalibrated", "temps", "platt"], n_resamples=0)
+    assert {row.method for row in found.rows} == {"uncalibrated", "temps"}
+    assert np.isnan(found.rows[0].mean_interval).all()
+
+
+def test_ranks_and_intervals() -> None:
+    table = np.random.default_rng(0).integers(5, size=(40, 6)).astype(float)
+    np.testing.assert_array_equal(ranks_of(table), rankdata(table, axis=1))
+    # Demsar (2006), table 5a: q of 2, 3, 5 and 10 methods at 0.05
+    for k, q in ((2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)):
+        unit = (k * (k + 1) / (6 * 20)) ** 0.5
+        assert critical_difference(k, 20) == pytest.approx(q * unit, abs=1e-3)
+    draws = [np.array([0, 0]), np.array([1, 1])]
+    assert interval(np.array([1.0, 3.0]), draws, 0.5) == (1.5, 2.5)
+
+
+def test_steps_are_told_in_lines_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    clock = iter(range(0, 100, 4))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    assert list(progress.track("abcd", "Doing {}", 4, True)) == list("abcd")
+    assert written.getvalue().splitlines() == ["Doing b (1 of 4 done)", "Doing d (3 of 4 done)"]
+    written.truncate(0)
+    assert list(progress.track("abcd", "Doing {}", 4, None)) == list("abcd")
+    assert not written.getvalue().strip("\0")
