@@ -11,6 +11,7 @@ import typer
 from hokical.cli.guard import EXIT_CODES
 from hokical.cli.options import Json
 from hokical.cli.show import new_table, say, show_json, show_table
+from hokical_paper.cli_calarena import calarena
 from hokical_paper.cli_certainty import certainty, docs
 from hokical_paper.cli_networks import add_network_commands
 from hokical_paper.cli_options import (
@@ -139,6 +140,6 @@ def run_all(
     say(f"{len(written)} files written to {out.resolve()}; start with {page}")
 
 
-for _command in (certainty, docs, study):
+for _command in (calarena, certainty, docs, study):
     app.command(epilog=EXIT_CODES)(_command)
 add_network_commands(app)
