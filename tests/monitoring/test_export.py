@@ -180,7 +180,8 @@ def test_command_goes_on_between_runs(files: Path) -> None:
     assert (second["n"], second["model"]) == (1600, "mine")
     assert [entry["n"] for entry in read_history(files / "l.jsonl")] == [800, 1600]
     assert 'hokical_labelled_total{model="mine"} 1600' in (files / "p").read_text()
-    assert CalibrationMonitor.load(files / "s.json").status().to_dict() == second
+    loaded = CalibrationMonitor.load(files / "s.json").status().to_dict()  # without a calibrator
+    assert loaded == second | {"expected": None}
 
 
 def test_command_needs_a_reference_for_other_methods(files: Path) -> None:

@@ -12,7 +12,7 @@ from hokical._core.arrays import backend_of, float64_scope
 from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.types import AnyArray, FloatArray
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._label_shift import NewRows
@@ -193,6 +193,13 @@ class ShiftPredictions:
         known, delta = self.fit_scores_, check_chance("delta", delta)
         return expected_accuracy(method, confidence, levels, weights / weights.sum(), known, delta)
 
+    def as_new_rows(self, data: Logits) -> NewRows:
+        """What an estimate needs of checked rows."""
+        proba = self._output_on_host("proba", data).astype(np.float64)
+        labels = self._output_on_host("labels", data).astype(np.int64)
+        n = data.n_rows
+        return NewRows(proba, labels, row_looks(data), np.full(n, 1.0 / n), n)
+
     def _as_rows(self, data: Logits, weights: FloatArray | None) -> NewRows:
         """Checked rows; those that came several times as one of them, in no order."""
         counts = np.ones(data.n_rows) if weights is None else weights
@@ -206,10 +213,8 @@ class ShiftPredictions:
             total = np.bincount(place, counts).astype(np.float64)
         n_rows = int(np.count_nonzero(counts))
         order, total = order[total > 0.0], total[total > 0.0]
-        some = data.take(order)
-        proba = self._output_on_host("proba", some).astype(np.float64)
-        labels: IntArray = self._output_on_host("labels", some).astype(np.int64)
-        return NewRows(proba, labels, row_looks(some), total / total.sum(), n_rows)
+        rows = self.as_new_rows(data.take(order))
+        return replace(rows, weights=total / total.sum(), count=n_rows)
 
     def _known_classes(self) -> ClassScores:
         self.check_fitted()

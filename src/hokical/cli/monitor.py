@@ -213,8 +213,16 @@ def _facts(status: hokical.monitoring.Status) -> dict[str, str | None]:
         "evidence": f"{evidence} (alarm at {drift.threshold:.3g})",
         "sets": None if status.sets is None else _describe_sets(status.sets),
         "inputs": DASH if inputs is None else f"PSI {inputs.psi:.3f}, p {inputs.p_value:.2g}",
+        "without labels": _describe_expected(status.expected),
         "unlike the fit": DASH if unlike is None else f"{unlike:,} of {status.n_seen:,} rows",
     }
+
+
+def _describe_expected(found: hokical.monitoring._expected.Expected | None) -> str | None:
+    if found is None or not found.holds:
+        return None if found is None else found.verdict
+    words = f"accuracy {found.accuracy:.1%} ({found.low:.1%} to {found.high:.1%})"
+    return f"{words}{', below that of the fit' if found.dropped else ''}; {found.verdict}"
 
 
 def _describe_sets(sets: hokical.monitoring._coverage.SetStatus) -> str:

@@ -6,12 +6,18 @@ fit-time reference, sliding windows of exact sums, the two drift tests, words, a
 
 from hokical.monitoring._class_watch import ClassStatus
 from hokical.monitoring._coverage import CoverageMonitor
-from hokical.monitoring._export import append_json_line, draw_history, prometheus_text, read_history
+from hokical.monitoring._export import (
+    append_json_line,
+    draw_accuracy,
+    draw_history,
+    prometheus_text,
+    read_history,
+)
 from hokical.monitoring._monitor import CalibrationMonitor
 from hokical.monitoring._reference import Reference
 from hokical.monitoring._status import Status, Verdict
 
 __all__ = [
     "CalibrationMonitor", "ClassStatus", "CoverageMonitor", "Reference", "Status", "Verdict",
-    "append_json_line", "draw_history", "prometheus_text", "read_history",
+    "append_json_line", "draw_accuracy", "draw_history", "prometheus_text", "read_history",
 ]  # fmt: skip

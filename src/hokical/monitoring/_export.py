@@ -134,6 +134,19 @@ _METRICS: dict[str, tuple[str, str | Callable[[Status], Any]]] = {
         "Whether sets have been found to hold fewer than promised.",
         lambda s: None if s.sets is None else s.sets.alarm is not None,
     ),
+    "expected_accuracy": ("Accuracy expected of the window without labels.", "expected.accuracy"),
+    "expected_accuracy_bound": (
+        "Ends of its interval; 0 and 1 if a new class balance does not explain the window.",
+        lambda s: s.expected and {',end="low"': s.expected.low, ',end="high"': s.expected.high},
+    ),
+    "expected_accuracy_dropped": ("Whether it is below that of the fit.", "expected.dropped"),
+    "shift_explained": ("Whether a class balance explains the window.", "expected.holds"),
+    "class_share": (
+        "Share of classes in the window without labels, those that changed most.",
+        lambda s: (
+            s.expected and {f',class="{_escape(c.name)}"': c.share for c in s.expected.balance}
+        ),
+    ),
     "input_unlike": ("Predictions in the window unlike any example of the fit.", "n_unlike"),
     "input_psi": ("Population stability index of confidence against the reference.", "inputs.psi"),
     "input_p_value": ("P-value, at one look, of confidences as at fit time.", "inputs.p_value"),
@@ -167,6 +180,36 @@ def draw_history(history: Sequence[Status | Mapping[str, Any]], ax: Axes | None 
     ax.set(xlabel="time (UTC)" if timed else "labels so far", ylabel="error")
     # Above the picture: an alarm may come anywhere in it, and its words are long.
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False)
+    return ax
+
+
+def draw_accuracy(history: Sequence[Status | Mapping[str, Any]], ax: Axes | None = None) -> Axes:
+    """Draw accuracy over time: expected without labels, with its band, and measured by labels.
+
+    The horizontal axis is time where every status has one, and predictions so far otherwise.
+    """
+    entries = [entry.to_dict() if isinstance(entry, Status) else entry for entry in history]
+    timed = all(entry["time"] is not None for entry in entries)
+    foretold = [entry for entry in entries if entry.get("expected")]
+    measured = [entry for entry in entries if entry["n_window"] > 0]
+    if not foretold and not measured:
+        raise ValueError("`history` must hold a status with predictions of logits or with labels.")
+    ax = axes_or_new(ax)
+
+    def places(some: list[Any]) -> list[Any]:
+        if timed:
+            return [datetime.fromtimestamp(entry["time"], UTC) for entry in some]
+        return [entry["n_observed"] for entry in some]
+
+    numbers = [entry["expected"] for entry in foretold]
+    low, high = ([each[end] for each in numbers] for end in ("low", "high"))
+    ax.fill_between(places(foretold), low, high, color=BLUE, alpha=0.15, linewidth=0)
+    ax.plot(places(foretold), [e["accuracy"] for e in numbers], color=BLUE, label="expected")
+    right = [entry["accuracy"] for entry in measured]
+    ax.plot(places(measured), right, color=ORANGE, marker="o", markersize=3, label="measured")
+    xlabel = "time (UTC)" if timed else "predictions so far"
+    ax.set(xlabel=xlabel, ylabel="accuracy of the window")
+    ax.legend(frameon=False)
     return ax
 
 

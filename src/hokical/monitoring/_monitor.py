@@ -16,6 +16,7 @@ from hokical.metrics._examples import Examples
 from hokical.monitoring import _arrivals as arrivals
 from hokical.monitoring._arrivals import Window
 from hokical.monitoring._drift import allowances
+from hokical.monitoring._expected import SampledRows, rows_per_pane
 from hokical.monitoring._reference import Reference, as_reference
 from hokical.monitoring._state import MonitorOptions, MonitorState
 from hokical.monitoring._watching import WatchedStream, split_dense
@@ -178,6 +179,8 @@ class CalibrationMonitor(WatchedStream):
         data = calibrator.with_groups(as_logits(logits, fitted_by=calibrator), groups)
         truth = arrivals.as_partial_labels(labels, data.n_rows, data.n_classes)
         predicted = calibrator.predict(data)
+        if not observed:
+            self._sample_rows(calibrator, data, timestamp)
         self._count(
             calibrator.predict_confidence(data),
             predicted == truth,
@@ -189,6 +192,17 @@ class CalibrationMonitor(WatchedStream):
             support=None if calibrator.support_ is None else calibrator.predict_support(data),
         )
         return self._count_sets(calibrator, data, truth)
+
+    def _sample_rows(self, calibrator: Calibrator, data: Logits, timestamp: Any) -> None:
+        """Keep rows from which accuracy can be expected without labels, if the fit allows it."""
+        known = calibrator.class_scores_
+        if known is None or not known.cells.size or data.n_columns != data.n_classes:
+            return
+        times = arrivals.as_times(timestamp, data.n_rows, self.options.window)
+        most = rows_per_pane(data.n_classes, self.options.window.n_panes)
+        with self._lock:
+            if self._state.merged is None:
+                self._state.sample_rows(SampledRows.of(calibrator, data, most), times)
 
     def _count_sets(self, calibrator: Calibrator, data: Logits, truth: IntArray) -> Self:
         """Note whether sets hold the labels that are known, if sets are watched."""

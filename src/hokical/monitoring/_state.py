@@ -18,6 +18,7 @@ from hokical.monitoring._arrivals import Panes, Window
 from hokical.monitoring._class_watch import ClassWatch
 from hokical.monitoring._coverage import CoverageMonitor
 from hokical.monitoring._drift import Alarm, Evidence, Reading
+from hokical.monitoring._expected import SampledRows
 
 
 @storable("monitor-options")
@@ -62,7 +63,8 @@ class MonitorState:
     `n` and `n_observed` count labelled examples and all predictions; `sums` are those since the
     start, `labelled` and `inputs` the windows; `time` is the newest timestamp. A pane of inputs
     counts predictions by bin, those unlike the fit, and those of which that is known. `batches` are
-    digests of batches that were counted, `sets` watches prediction sets.
+    digests of batches that were counted, `sets` watches prediction sets, `rows` are a sample of the
+    window's rows, from which accuracy is expected.
     """
 
     options: MonitorOptions
@@ -79,6 +81,7 @@ class MonitorState:
     batches: list[str] = field(default_factory=list)
     sets: CoverageMonitor | None = None
     groups: ClassWatch | None = None
+    rows: Panes[SampledRows] | None = None
 
     @classmethod
     def start(cls, options: MonitorOptions, allowance: FloatArray) -> Self:
@@ -110,6 +113,7 @@ class MonitorState:
             sets=CoverageMonitor.merge([state.sets for state in states if state.sets is not None]),
             batches=sorted({batch for state in states for batch in state.batches}),
             groups=ClassWatch.merge(groups, window) if groups else None,
+            rows=reduce(Panes.merge, (state.rows or Panes(window) for state in states)),
         )
 
     def reading(self) -> Reading:
@@ -149,6 +153,12 @@ class MonitorState:
         self.inputs.add(panes, count_rows)
         self.n_observed += n
         self._note_time(times)
+
+    def sample_rows(self, found: SampledRows, times: FloatArray | None) -> None:
+        """Keep some of the predictions that are about to be counted."""
+        panes = self.options.window.panes_of(self.n_observed, found.key.size, times)
+        self.rows = self.rows or Panes(self.options.window)
+        self.rows.add(panes, found.take)
 
     def count_labelled(
         self,

@@ -15,6 +15,7 @@ from hokical.metrics._summaries import Estimate
 from hokical.monitoring._class_watch import ClassStatus
 from hokical.monitoring._coverage import SetStatus
 from hokical.monitoring._drift import DIRECTIONS, Alarm, Direction
+from hokical.monitoring._expected import Expected
 from hokical.monitoring._reference import InputDrift
 from hokical.monitoring._state import MonitorState
 
@@ -69,6 +70,7 @@ class Status:
     predictions. Of `n_seen` predictions `n_unlike` are unlike any example of the fit (see
     `predict_support`), None if unknown. `classes` are at most 20, alarms first, then by evidence.
     `sets` are watched if a `coverage` was given; of `groups`, too, at most 20 are shown.
+    `expected` are accuracy and class balance without labels, None if unknown.
     """
 
     model: str
@@ -91,6 +93,7 @@ class Status:
     verdict: Verdict
     sets: SetStatus | None = None
     groups: tuple[ClassStatus, ...] = ()
+    expected: Expected | None = None
 
     @property
     def alarmed(self) -> bool:

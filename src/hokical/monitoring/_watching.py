@@ -17,6 +17,7 @@ from hokical.calibrators import Calibrator
 from hokical.calibrators._catalog import find_rule
 from hokical.monitoring._class_watch import ClassStatus
 from hokical.monitoring._coverage import CoverageMonitor
+from hokical.monitoring._expected import Expected, expected_status
 from hokical.monitoring._export import append_json_line, json_line, prometheus_text
 from hokical.monitoring._reference import Reference, input_drift
 from hokical.monitoring._state import MonitorOptions, MonitorState
@@ -86,8 +87,17 @@ class WatchedStream:
                 verdict=verdict(state, window, inputs, classes, groups),
                 groups=groups,
                 sets=None if state.sets is None else state.sets.status(),
+                expected=self._expected(),
                 **window_numbers(window, options.interval_delta),
             )
+
+    def _expected(self) -> Expected | None:
+        """Of the window's sampled rows, if there are enough of them and the calibrator is known."""
+        rows = None if self._state.rows is None else self._state.rows.total()
+        known, options = self._calibrator, self.options
+        if rows is None or known is None or rows.count < options.min_labels:
+            return None
+        return expected_status(rows, known, options.interval_delta, self.class_names)
 
     def merge(self, *others: Self) -> Self:
         """One reading of several replicas, each with its own stream; none is changed.
