@@ -32,8 +32,8 @@ LEAST_PRECISION, MOST_PRECISION = 1e-2, 1e6
 #: Precisions that are fitted start here.
 _START = 10.0
 #: Rounds of the precisions, which have converged where none moves by more than this factor, and
-#: the steepest slope from which they are extrapolated; ...
-_ROUNDS, _STILL, _STEEPEST = 12, 1.1, 0.9
+#: the steepest slope from which they are extrapolated, by no more than the last factor; ...
+_ROUNDS, _STILL, _STEEPEST, _LONGEST = 20, 1.1, 0.9, 30.0
 #: ... what Newton's last step promises at most, per example, in a round and at the end.
 _LOOSE, _TIGHT, _MAX_ITER = 1e-8, 5e-13, 100
 #: Numbers of Hessian blocks that are held at a time.
@@ -200,7 +200,8 @@ def _extrapolate(*tried: tuple[FloatArray, FloatArray]) -> FloatArray:
     (before, then), (now, updated) = np.log(tried[0]), np.log(tried[-1])
     moved = np.where(now == before, 1.0, now - before)
     slope = np.clip(np.where(now == before, 0.0, (updated - then) / moved), 0.0, _STEEPEST)
-    found = tried[-1][0] * np.exp((updated - now) / (1.0 - slope))
+    longest = np.maximum(np.log(_LONGEST), np.abs(updated - now))
+    found = tried[-1][0] * np.exp(np.clip((updated - now) / (1.0 - slope), -longest, longest))
     return np.asarray(np.clip(found, LEAST_PRECISION, MOST_PRECISION))
 
 
