@@ -126,6 +126,12 @@ def as_groups(groups: Any, n_rows: int) -> list[Any]:
     )
 
 
+def count_rows(groups: Any) -> int:
+    """How many rows an array, or several columns, have."""
+    first = next(iter(groups.values()), ()) if isinstance(groups, Mapping) else groups
+    return len(first)
+
+
 def take_rows(groups: Any, rows: slice) -> dict[str, AnyArray]:
     """Some of the rows of columns by name."""
     return {name: column[rows] for name, column in groups.items()}

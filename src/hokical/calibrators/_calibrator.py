@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hokical._core.arrays import Array, backend_of, float64_scope, to_input_library
 from hokical._core.conversion import as_two_columns
 from hokical._core.grouped_logits import GroupedLogits, with_groups
-from hokical._core.groups import as_groups
+from hokical._core.groups import as_groups, count_rows
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.storage import fingerprint, write_document
@@ -106,6 +106,18 @@ class Calibrator(SetPredictions, ShiftPredictions):
         if groups is None or self.rule_.needed_groups is None or isinstance(logits, GroupedLogits):
             return logits
         return with_groups(logits, groups, self.rule_.needed_groups, fitted_by=self)
+
+    def group_codes(self, groups: Any) -> IntArray:
+        """Integers (n, columns), which torch modules and ONNX graphs take in place of groups.
+
+        The last of each column is for rows whose group is missing or was not in the fit.
+        """
+        self.check_fitted()
+        coding = self.rule_.needed_groups
+        if coding is None:
+            raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
+        codes: IntArray = coding.codes(groups, count_rows(groups))
+        return codes
 
     def predict_support(self, logits: Any) -> Array:
         """Which rows (n,) are like the calibration examples: False where it has seen no such row.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hokical._core.groups import GroupCoding
+from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.types import BoolArray, IntArray
 from hokical.calibrators import Calibrator
@@ -287,5 +286,4 @@ def _as_coding(groups: Any, reference: Any) -> GroupCoding | None:
     if groups is None:
         rule = getattr(reference, "rule_", None)
         return None if rule is None else rule.needed_groups
-    first = next(iter(groups.values())) if isinstance(groups, Mapping) else groups
-    return GroupCoding.learn(groups, len(first))
+    return GroupCoding.learn(groups, count_rows(groups))

@@ -67,7 +67,9 @@ class GroupedRule(Rule):
         log_p = xp.where(logits.possible, log_p, xp.zeros_like(log_p))
         scale, bias, first = 1.0, 0.0, 0
         for k, size in enumerate(self.coding.sizes):
-            row = logits.column(k) + first
+            own = logits.column(k)
+            unknown = (own < 0) | (own >= size)
+            row = xp.where(unknown, xp.full_like(own, size - 1), own) + first
             scale = scale + xp.take(self.scale, row, axis=0)
             bias = bias + xp.take(self.bias, row, axis=0)
             first += size

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.conversion import from_probabilities
+from hokical._core.grouped_logits import GroupedLogits
+from hokical._core.logits import as_logits
 from hokical.calibrators._calibrator import Calibrator
 from hokical.integrations.onnx._backend import onnx_module
 from hokical.integrations.onnx._models import float_tensors, load_model
@@ -60,7 +62,11 @@ def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state:
     rng = np.random.default_rng(random_state)
     scores = facts.get("hokical_scores")
     session = _session(proto if scores is None else _put_out_scores(proto, scores))
-    feed = {item.name: _make_input(item, n_rows, rng) for item in session.get_inputs()}
+    coding, feed = calibrator.rule_.needed_groups, {}
+    if coding is not None:
+        feed["groups"] = rng.integers(0, coding.sizes, size=(n_rows, len(coding.sizes)))
+    inputs = (item for item in session.get_inputs() if item.name not in feed)
+    feed |= {item.name: _make_input(item, n_rows, rng) for item in inputs}
     wanted = [names["labels"], names["confidence"]]
     if scores is None:
         logits = feed["logits"] = _vary_rows(feed["logits"])
@@ -70,11 +76,15 @@ def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state:
         labels, confidence, *found = session.run(wanted, feed)
     if found:
         logits = _rows_of(found[0], facts)
-    expected = calibrator.predict_confidence(logits)
+    rows: Any = logits
+    if coding is not None:
+        data = as_logits(logits)
+        rows = GroupedLogits(data.values, data.top, data.backend, feed["groups"], coding, logits)
+    expected = calibrator.predict_confidence(rows)
     return Check(
         len(expected),
         float(np.abs(confidence.ravel() - expected).max()),
-        int((labels.ravel() != calibrator.predict(logits)).sum()),
+        int((labels.ravel() != calibrator.predict(rows)).sum()),
     )
 
 

@@ -28,10 +28,11 @@ def export(
 ) -> Any:
     """Write a fitted calibrator as an ONNX model, and return the model.
 
-    Its input is `logits` (batch, classes). Its outputs are `labels` (batch,) int64, `confidence`
-    (batch,) and `probabilities` (batch, classes), floats in float32, or in float64 where
-    `input_dtype` is. Rows that Python would refuse (NaN, +inf, or -inf for every class) have NaN
-    for confidence.
+    Its input is `logits` (batch, classes), and of a calibrator that learned from groups `groups`
+    (batch, columns) int64, made by `calibrator.group_codes`. Its outputs are `labels` (batch,)
+    int64, `confidence` (batch,) and `probabilities` (batch, classes), floats in float32, or in
+    float64 where `input_dtype` is. Rows that Python would refuse (NaN, +inf, or -inf for every
+    class) have NaN for confidence.
 
     The file is whole or not there at all. `opset` is the version of the operators, 13 or later;
     `input_dtype` that of the logits; `precision` what is computed with: float32 is for runtimes
@@ -51,9 +52,10 @@ def export(
     >>> [output.name for output in model.graph.output]
     ['labels', 'confidence', 'probabilities']
     """
-    plan = tracing.make_plan(calibrator, opset, input_dtype, precision, probabilities, support)
+    given = (input_dtype, precision, probabilities, support)
+    plan = tracing.make_plan(calibrator, opset, *given, with_groups=True)
     graph = tracing.trace(plan, ScoresLayout(("batch", plan.n_classes)))
-    graph.number_names("t", {name: name for name in ("logits", *plan.outputs)})
+    graph.number_names("t", {name: name for name in ("logits", "groups", *plan.outputs)})
     outputs = []
     for name in plan.outputs:
         shape: Shape = ("batch", plan.n_classes)[: 2 if name in tracing.OF_CLASSES else 1]

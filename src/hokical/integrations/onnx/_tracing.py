@@ -8,6 +8,7 @@ import numpy as np
 
 from hokical._core.arrays import Array, to_float64
 from hokical._core.conversion import LOG_ZERO, Zeros
+from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._core.version import VERSION
 from hokical.calibrators._calibrator import Calibrator, check_plain_logits
@@ -88,6 +89,8 @@ def make_plan(
     precision: str,
     probabilities: bool | None,
     support: bool,
+    *,
+    with_groups: bool = False,
 ) -> ExportPlan:
     """Check the options of `export` and `attach`."""
     if not isinstance(calibrator, Calibrator):
@@ -97,7 +100,7 @@ def make_plan(
         )
     calibrator.check_fitted()
     rule = calibrator.rule_
-    check_plain_logits(rule, "calibrator")
+    check_plain_logits(rule, "calibrator", with_groups=with_groups)
     check_opset(opset)
     given = (("input_dtype", input_dtype, InputType), ("precision", precision, Precision))
     for name, value, kind in given:
@@ -176,12 +179,19 @@ def record(plan: ExportPlan, layout: ScoresLayout) -> Graph:
     # Constants are evaluated in Python: a session of onnxruntime for each takes far longer.
     with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
         scores = ndx.argument(shape=layout.shape, dtype=plan.input_dtype.name)
-        graph = Graph.from_model(ndx.build({"logits": scores}, _answers(plan, layout, scores)))
+        inputs = {"logits": scores}
+        if plan.rule.needed_groups is not None:
+            n_columns = len(plan.rule.needed_groups.columns)
+            inputs["groups"] = ndx.argument(shape=("batch", n_columns), dtype="int64")
+        found = _answers(plan, layout, scores, inputs.get("groups"))
+        graph = Graph.from_model(ndx.build(inputs, found))
     fold_constants(graph)
     return graph
 
 
-def _answers(plan: ExportPlan, layout: ScoresLayout, scores: Array) -> dict[str, Any]:
+def _answers(
+    plan: ExportPlan, layout: ScoresLayout, scores: Array, groups: Array | None
+) -> dict[str, Any]:
     """The outputs, in the shape of the scores."""
     xp = BACKEND.namespace(scores)
     last = scores if layout.is_flat else xp.permute_dims(scores, layout.order)
@@ -193,6 +203,8 @@ def _answers(plan: ExportPlan, layout: ScoresLayout, scores: Array) -> dict[str,
             rows = xp.where(is_zero, LOG_ZERO, rows)
     wide = _widen(rows)
     logits = Logits(wide, _sound_top(wide), BACKEND)
+    if groups is not None:
+        logits = GroupedLogits(wide, logits.top, BACKEND, groups)
     found = {}
     for name in plan.outputs:
         if name == "support" and plan.support is not None:

@@ -10,7 +10,13 @@ from torch.utils._pytree import _register_namedtuple
 from hokical.calibrators._calibrator import Calibrator, check_plain_logits
 from hokical.integrations.torch import _rule_spec as _answers
 from hokical.integrations.torch._backend import BACKEND
-from hokical.integrations.torch._rule_spec import RuleSpec, Wanted, answers, check_shape
+from hokical.integrations.torch._rule_spec import (
+    RuleSpec,
+    Wanted,
+    answers,
+    check_groups,
+    check_shape,
+)
 from hokical.rules._sets import SetRule
 
 
@@ -58,22 +64,23 @@ class CalibratorModule(nn.Module):
     def n_classes(self) -> int:
         return self._spec.n_classes
 
-    def forward(self, logits: Tensor) -> Prediction:
+    def forward(self, logits: Tensor, groups: Tensor | None = None) -> Prediction:
         """Labels and confidence of logits (..., classes), both of the leading shape.
 
-        Confidence is float32, and float64 where the logits are.
+        Confidence is float32, and float64 where the logits are. `groups` (..., columns) are the
+        integers of `calibrator.group_codes(groups)`, where it learned from groups.
         """
-        return Prediction(*self._evaluate(("labels", "confidence"), logits))
+        return Prediction(*self._evaluate(("labels", "confidence"), logits, groups))
 
-    def proba(self, logits: Tensor) -> Tensor:
+    def proba(self, logits: Tensor, groups: Tensor | None = None) -> Tensor:
         """Probabilities of logits (..., classes), of the same shape."""
-        return self._evaluate(("proba",), logits)[0]
+        return self._evaluate(("proba",), logits, groups)[0]
 
-    def labels(self, logits: Tensor) -> Tensor:
+    def labels(self, logits: Tensor, groups: Tensor | None = None) -> Tensor:
         """Labels of logits (..., classes): the classifier's own where the method keeps them."""
-        return self._evaluate(("labels",), logits)[0]
+        return self._evaluate(("labels",), logits, groups)[0]
 
-    def members(self, logits: Tensor) -> Tensor:
+    def members(self, logits: Tensor, groups: Tensor | None = None) -> Tensor:
         """Which classes are in the prediction set of logits (..., classes), bool, of that shape.
 
         Of a module that was made from `calibrator.with_sets(coverage=0.9)`.
@@ -82,18 +89,23 @@ class CalibratorModule(nn.Module):
             raise ValueError(
                 "this module has no sets: make it from `calibrator.with_sets(coverage=0.9)`."
             )
-        return self._evaluate(("members",), logits)[0]
+        return self._evaluate(("members",), logits, groups)[0]
 
     def support(self, logits: Tensor) -> Tensor:
         """Which rows of logits (..., classes) are like the calibration examples, bool."""
         return self._evaluate(("support",), logits)[0]
 
-    def _evaluate(self, wanted: tuple[Wanted, ...], logits: Tensor) -> tuple[Tensor, ...]:
+    def _evaluate(
+        self, wanted: tuple[Wanted, ...], logits: Tensor, groups: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         check_shape(self._spec, logits)
+        if "support" not in wanted:
+            check_groups(self._spec, logits, groups)
         numbers = [self._buffers[name] for name in (*self._spec.numbers.values(), "support_edges")]
         if torch.compiler.is_dynamo_compiling():
-            return _answers.compiled_answers(self._spec, wanted, numbers, logits)
-        return answers(self._spec, wanted, numbers, logits)  # type: ignore[arg-type]
+            given = (logits,) if groups is None else (logits, groups)  # not None, for the compiler
+            return _answers.compiled_answers(self._spec, wanted, numbers, *given)
+        return answers(self._spec, wanted, numbers, logits, groups)  # type: ignore[arg-type]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow to other devices, and never to another dtype."""
@@ -172,5 +184,5 @@ def as_module(calibrator: Calibrator) -> CalibratorModule:
             'with `hokical.make("hoki").fit(logits, labels)`.'
         )
     calibrator.check_fitted()
-    check_plain_logits(calibrator.rule_, "calibrator")
+    check_plain_logits(calibrator.rule_, "calibrator", with_groups=True)
     return CalibratorModule(calibrator)

@@ -16,6 +16,7 @@ from torch.utils import _pytree
 
 from hokical._core.arrays import Array, to_input_library
 from hokical._core.blocks import by_blocks
+from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 from hokical.guarantees._support import is_within
@@ -95,20 +96,28 @@ def _structure(record: Any, prefix: str = "") -> Iterator[str]:
         if dataclasses.is_dataclass(value):
             yield f"{name}={type(value).__name__}"
             yield from _structure(value, f"{name}.")
-        elif value is None or isinstance(value, (str, int)):
+        elif value is None or isinstance(value, (str, int, tuple)):
             yield f"{name}={value}"
 
 
 def answers(
-    spec: RuleSpec, wanted: Sequence[Wanted], numbers: Sequence[Tensor], logits: Tensor
+    spec: RuleSpec,
+    wanted: Sequence[Wanted],
+    numbers: Sequence[Tensor],
+    logits: Tensor,
+    groups: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """Each answer that is wanted, with the leading shape of the logits (..., classes).
 
     Floats are float32, and float64 where the logits are; NaN for rows that are no logits. `numbers`
-    are those of the rule, and the edges of the support.
+    are those of the rule, and the edges of the support; `groups` the codes (..., columns), if any.
     """
     host = _as_host(spec, logits, numbers)
     data, given = host if host is not None else (_as_logits(spec, logits), [*numbers])
+    if groups is not None and spec.rule.needed_groups is not None:
+        codes: Any = groups.reshape(-1, len(spec.rule.needed_groups.columns))
+        codes = codes.long() if host is None else BACKEND.to_host(codes.long())
+        data = GroupedLogits(data.values, data.top, data.backend, codes)
     edges = given.pop()
     rule = spec.rule.with_numbers(dict(zip(spec.numbers, given, strict=True)))
     narrow = logits.is_floating_point() and logits.dtype != torch.float64
@@ -189,6 +198,20 @@ def _as_logits(spec: RuleSpec, logits: Tensor) -> Logits:
     values = logits.reshape(-1, spec.n_classes)
     wide = values if values.is_floating_point() else values.double()
     return Logits(wide, wide.amax(dim=1).double(), BACKEND)
+
+
+def check_groups(spec: RuleSpec, logits: Tensor, groups: Any) -> None:
+    """Raise where codes of groups are needed, and are not given for every row."""
+    coding = spec.rule.needed_groups
+    if coding is None:
+        return
+    shape = (*logits.shape[:-1], len(coding.columns))
+    if not isinstance(groups, Tensor) or tuple(groups.shape) != shape:
+        raise ValueError(
+            f"`groups` must be integers of shape {shape}, for {', '.join(coding.columns)}; got "
+            f"{tuple(groups.shape) if isinstance(groups, Tensor) else groups!r}. Make them with "
+            "`torch.as_tensor(calibrator.group_codes(groups))`."
+        )
 
 
 def check_shape(spec: RuleSpec, logits: Any) -> None:

@@ -1,0 +1,79 @@
+"""Groups in torch modules and ONNX graphs: integers beside the logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hokical
+from tests.calibrators.test_groups import world
+
+
+@pytest.fixture(scope="module")
+def fitted() -> hokical.AutoCalibrator:
+    logits, labels, site = world(2000, 0)
+    sex = np.where(np.arange(2000) % 2, "f", "m")
+    logits[:, 0] -= 2.0 * (sex == "f")
+    cal = hokical.auto(logits, labels, groups={"site": site, "sex": sex})
+    assert set(cal.groups_) == {"site", "sex"}
+    return cal
+
+
+def rows() -> tuple[Any, Any]:
+    logits, _, site = world(30, 1)
+    groups = {"site": site.astype(object), "sex": np.where(np.arange(30) % 2, "f", "m")}
+    groups["site"][3] = None
+    return logits, groups
+
+
+def test_a_module_takes_the_codes(fitted: hokical.AutoCalibrator) -> None:
+    torch = pytest.importorskip("torch")
+    from hokical.integrations.torch import as_module
+
+    logits, groups = rows()
+    with pytest.warns(UserWarning, match="1 in 'site'"):
+        expected = fitted.predict_proba(logits, groups=groups)
+    module, codes = as_module(fitted), torch.as_tensor(fitted.group_codes(groups))
+    given = torch.as_tensor(logits)
+    np.testing.assert_allclose(module.proba(given, codes).numpy(), expected, atol=1e-12)
+    with torch.enable_grad():
+        slow = module.proba(given.clone().requires_grad_(), codes)
+    np.testing.assert_allclose(slow.detach().numpy(), expected, atol=1e-12)
+    shaped = module(given.reshape(5, 6, 4), codes.reshape(5, 6, 2))
+    assert shaped.confidence.shape == (5, 6)
+    codes[0] = 99  # no group of the fit
+    assert torch.isfinite(module.proba(given, codes)).all()
+    with pytest.raises(ValueError, match=r"`groups` must be integers of shape \(30, 2\)"):
+        module(given)
+    again = as_module(fitted)
+    again.load_state_dict(module.state_dict())
+    torch.testing.assert_close(again.proba(given, codes), module.proba(given, codes))
+    exported = torch.export.export(module, (given, codes)).module()
+    torch.testing.assert_close(exported(given, codes), module(given, codes))
+
+
+def test_a_graph_takes_the_codes(fitted: hokical.AutoCalibrator) -> None:
+    pytest.importorskip("ndonnx")
+    runtime = pytest.importorskip("onnxruntime")
+    from hokical.integrations.onnx import attach, check, export
+
+    logits, groups = rows()
+    model = export(fitted, input_dtype="float64")
+    session = runtime.InferenceSession(model.SerializeToString())
+    assert [each.name for each in session.get_inputs()] == ["logits", "groups"]
+    found = session.run(None, {"logits": logits, "groups": fitted.group_codes(groups)})
+    with pytest.warns(UserWarning, match="1 in 'site'"):
+        expected = fitted.predict_proba(logits, groups=groups)
+    np.testing.assert_allclose(found[2], expected, atol=1e-10)
+    np.testing.assert_array_equal(found[0], logits.argmax(axis=1))
+    assert check(model, fitted).largest_difference < 1e-10
+    with pytest.raises(ValueError, match="learned from groups"):
+        attach(model, fitted, output="probabilities")
+
+
+def test_codes_need_a_calibrator_that_learned_from_groups() -> None:
+    logits, labels, _ = world(100, 2)
+    with pytest.raises(ValueError, match="did not learn from groups"):
+        hokical.make("temps").fit(logits, labels).group_codes(["a"])
