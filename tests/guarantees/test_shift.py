@@ -99,6 +99,15 @@ def test_the_new_balance_goes_everywhere(cal, tmp_path) -> None:
         cal.with_sets(coverage=0.9).with_balance(NEW)
 
 
+@pytest.mark.parametrize("method", ["auto", "hoki", "profile", "irova_ts", "ets"])
+def test_every_kind_of_method_adapts(method) -> None:
+    fitted = make(method).fit(*world(600, seed=15))
+    logits, _ = world(500, NEW, seed=16)
+    adapted = fitted.estimate_shift(logits).adapt()
+    share = adapted.predict_proba(logits).mean(axis=0)
+    assert np.abs(share - NEW).sum() < np.abs(fitted.predict_proba(logits).mean(axis=0) - NEW).sum()
+
+
 def test_torch_and_onnx(cal) -> None:
     torch = pytest.importorskip("torch")
     from hokical.integrations.torch import as_module

@@ -1,6 +1,7 @@
 """Calibrators loaded from files: they predict without the libraries needed for fitting."""
 
 import os
+from operator import attrgetter
 from typing import Any
 
 from hokical._core.storage import CalibratorFileError, read_document
@@ -38,8 +39,10 @@ class FittedCalibrator(Calibrator):
         names = self.metadata.get("classes")
         if isinstance(names, list) and len(names) == document["n_classes"]:
             self.class_names = tuple(map(str, names))
-        for name in ("preserves_labels", "accepts_top_k", "logits_kind"):
-            setattr(self, name, getattr(self.rule_, name))
+
+    preserves_labels = property(attrgetter("rule_.preserves_labels"))
+    accepts_top_k = property(attrgetter("rule_.accepts_top_k"))
+    logits_kind = property(attrgetter("rule_.logits_kind"))
 
     @property
     def library_version(self) -> str:

@@ -104,7 +104,6 @@ class ShiftPredictions:
         seen = weights if (weights * known.count).any() else np.ones_like(weights)
         twin.class_scores_ = known.reweighted(seen)
         twin.rule_ = BalancedRule(rule, before * weights)
-        twin.preserves_labels = False  # type: ignore[attr-defined]
         return twin
 
     def estimate_shift(

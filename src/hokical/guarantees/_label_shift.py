@@ -30,6 +30,8 @@ _LEAST_ROWS, _MOST_PRODUCTS = 2000, 4e9
 _MOST_ROWS = 20_000.0
 #: Rows that a cell of the test is to hold at least.
 _IN_CELL = 20.0
+#: By how much of itself a class's share may be off because the calibrator is no perfect model.
+_MISFIT = 0.05
 #: Directions in which the cells vary less than this share of the largest are left out.
 _FLAT = 1e-3
 
@@ -87,8 +89,11 @@ class Balance:
         along = inverse.sum(axis=1)
         return np.asarray(inverse - np.outer(along, along) / along.sum())
 
-    def covariance(self, moved: FloatArray) -> FloatArray:
-        """Of numbers (m,) that each row moves by `moved` (few, m): chance of rows and examples."""
+    def covariance(self, moved: FloatArray, slopes: FloatArray) -> FloatArray:
+        """Of numbers (m,) with `slopes` (m, classes), which each row moves by `moved` (few, m).
+
+        The chance of rows and of examples, and what the calibrator may be off by.
+        """
         weights, posterior = self.rows.weights[self.few], self.posterior[self.few]
         weights = weights / weights.sum()
         square = weights**2 / (weights**2).sum()
@@ -97,7 +102,8 @@ class Balance:
         share = weights @ posterior
         means = (posterior * weights[:, None]).T @ moved / share[:, None]
         spread = (moved * (weights * (posterior @ (self.doubt / share)))[:, None]).T @ moved
-        return np.asarray(chance + spread - (means * self.doubt[:, None]).T @ means)
+        tilt = (slopes - (slopes @ self.share)[:, None]) * (_MISFIT * self.share)
+        return np.asarray(chance + spread - (means * self.doubt[:, None]).T @ means + tilt @ tilt.T)
 
     def moves(self, slopes: FloatArray) -> FloatArray:
         """How each row moves numbers (few, m) whose slopes by the balance are (m, classes)."""
@@ -105,7 +111,8 @@ class Balance:
 
     def variance(self) -> FloatArray:
         """Of the balance, (classes,); by one row at least, which a class without any may have."""
-        found = np.diag(self.covariance(self.moves(np.eye(self.share.size))))
+        slopes = np.eye(self.share.size)
+        found = np.diag(self.covariance(self.moves(slopes), slopes))
         return np.asarray(found + self.rows.effective**-2.0)
 
     def accuracy(self) -> tuple[FloatArray, FloatArray]:
@@ -126,7 +133,7 @@ class Balance:
         np.add.at(part, few, self.score[self.few] * (own[self.few] * weights)[:, None])
         slopes = np.diag(hit / self.share) - part / weights.sum()
         slopes = np.concatenate([slopes.sum(axis=0, keepdims=True), slopes])
-        spread = np.diag(self.covariance(self.moves(slopes)))
+        spread = np.diag(self.covariance(self.moves(slopes), slopes))
         gain = self._hindsight(own)
         gain, sure = np.append(gain.sum(), gain), spread + np.append(gain.sum(), gain) ** 2
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -150,7 +157,8 @@ class Balance:
         """The probability of so different a balance if it is the old one (likelihood ratio)."""
         n, classes = self.rows.effective, self.old.size
         doubt = float((self.old**2 * self.doubt / self.share**2).sum())
-        statistic = 2.0 * min(n, _MOST_ROWS) * self.log_ratio / (1.0 + n * doubt)
+        misfit = float(_MISFIT**2 * (self.share**2).sum() / np.trace(self.bread))
+        statistic = 2.0 * n * self.log_ratio / (1.0 + n * (doubt + misfit + 1.0 / _MOST_ROWS))
         return chi_square_tail(classes - 1, statistic)
 
     def fit_p_value(self, known: ClassScores) -> float:
@@ -181,8 +189,9 @@ class Balance:
         joined = np.zeros((n_groups, len(group)))
         joined[group, np.arange(len(group))] = 1.0
         gap = joined @ (np.bincount(place, self.rows.weights, len(group)) - expected)
-        moved = joined.T[place[self.few]] - self.moves(joined @ shares)
-        values, vectors = np.linalg.eigh(self.covariance(moved))
+        slopes = joined @ shares
+        moved = joined.T[place[self.few]] - self.moves(slopes)
+        values, vectors = np.linalg.eigh(self.covariance(moved, slopes))
         kept = values > _FLAT * values[-1]
         statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
         return chi_square_tail(int(kept.sum()), statistic)

@@ -100,7 +100,8 @@ class ShiftEstimate:
 
     def __str__(self) -> str:
         low, high = self.accuracy_interval
-        lines = [f"{self.n:,} rows: {self.verdict} (p = {self.p_value:.2g})."]
+        chance = f"p = {self.p_value:.2g}" if self.p_value > 1e-6 else "p < 1e-6"
+        lines = [f"{self.n:,} rows: {self.verdict} ({chance})."]
         if self.holds:
             lines += [
                 f"Accuracy {self.accuracy:.1%} ({low:.1%} to {high:.1%}); with the labels of the "
@@ -111,7 +112,7 @@ class ShiftEstimate:
                 f"class {k} {self.balance[k]:.1%} (was {self.old_balance[k]:.1%})" for k in order
             ]
             lines += [
-                f"Balance: {', '.join(parts)}{', ...' if self.balance.size > _SHOWN else ''}."
+                f"Balance: {', '.join(parts)}{' and others' if self.balance.size > _SHOWN else ''}."
             ]
         else:
             lines += ["Accuracy cannot be told from these rows without labels."]
