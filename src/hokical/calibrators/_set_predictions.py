@@ -58,9 +58,10 @@ class SetPredictions:
             Whom it is promised to: all together, each true class, or each of the `groups` (n,)
             that `certify` knows; with `delta`, to each with that certainty, not to all at once.
             Those with too few examples share a threshold.
-        kind : {"smallest", "adaptive"}
+        kind : {"smallest", "adaptive", "ordered"}
             Every class above a probability, the smallest sets on average; or the likeliest classes
-            until their probabilities sum to a threshold (APS), larger where rows are difficult.
+            until their probabilities sum to a threshold (APS), larger where rows are difficult; or,
+            of classes whose columns are in order (grades, stages), a run of neighbours.
             There, `penalty` for every rank beyond `free_ranks` keeps sets small (RAPS), and
             `random_state` makes coverage exact by a draw for each row, with `allow_empty`.
         max_size : int, optional

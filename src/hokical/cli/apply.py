@@ -29,7 +29,7 @@ _NOT_CERTIFIED = (
 )
 #: Whom the coverage is promised to, and how sets are made; see `Calibrator.predict_set`.
 By = StrEnum("By", ["all", "class", "group"])
-Kind = StrEnum("Kind", ["smallest", "adaptive"])
+Kind = StrEnum("Kind", ["smallest", "adaptive", "ordered"])
 
 
 @opt.reads(opt.Part.test, without=("labels", "label_column"))
@@ -66,7 +66,7 @@ def apply(
         By | None, opt.text("Whom it is promised to: all, each class or group.", show_default="all")
     ] = None,
     kind: Annotated[
-        Kind | None, opt.text("Sets: smallest, or adaptive.", show_default="smallest")
+        Kind | None, opt.text("Sets: smallest, adaptive, ordered.", show_default="smallest")
     ] = None,
     max_size: Annotated[
         int | None, opt.text("Sets of at most so many labels; says what they cover.", min=1)

@@ -27,7 +27,8 @@ class Conformity:
     `labels` are the classes, `proba` their probabilities, `above` the sum of those that are
     likelier, `rank` their place (1: the likeliest), `draw` the row's number in [0, 1) for
     randomised sets, `weights` how much each counts, `unit` how much a new one may. `group` is an
-    index of `group_names`.
+    index of `group_names`. `run` is the least probability from the likeliest class to the true one,
+    in the order of the columns.
     """
 
     labels: IntArray
@@ -39,6 +40,7 @@ class Conformity:
     unit: float = 1.0
     group: IntArray | None = None
     group_names: tuple[Any, ...] = ()
+    run: FloatArray | None = None
 
     def __post_init__(self) -> None:
         sizes = {array.shape for array in self._arrays().values()}
@@ -65,9 +67,9 @@ class Conformity:
         """Of labelled rows in one or more `forms` of the same numbers, the worst of each."""
         draw = row_draws(forms[0])
         found = [_place_truth(rule, form, labels) for form in forms]
-        proba, above, rank = (np.stack(parts) for parts in zip(*found, strict=True))
+        proba, above, rank, run = (np.stack(parts) for parts in zip(*found, strict=True))
         worst = proba.min(axis=0), above.max(axis=0), rank.max(axis=0).astype(np.int64)
-        return cls(labels, *worst, draw)
+        return cls(labels, *worst, draw, run=run.min(axis=0))
 
     @property
     def n(self) -> int:
@@ -82,6 +84,13 @@ class Conformity:
         self, kind: Kind, penalty: float = 0.0, free_ranks: int = 0, seed: int | None = None
     ) -> FloatArray:
         """How strange each true class is, (n,): the score of `SetRule`."""
+        if kind == "ordered":
+            if self.run is None:
+                raise ValueError(
+                    "ordered sets need examples that were noted for them. Call `certify(logits, "
+                    "labels)` first, with examples that nothing was fitted on."
+                )
+            return -self.run
         if kind == "smallest":
             return -self.proba
         share = 0.0 if seed is None else shift_draw(self.draw, seed)
@@ -101,7 +110,8 @@ class Conformity:
 
     def __add__(self, other: Self) -> Self:
         """Both lots of examples, with their groups where both have such."""
-        names = ("labels", "proba", "above", "rank", "draw")
+        names = ["labels", "proba", "above", "rank", "draw"]
+        names += [] if self.run is None or other.run is None else ["run"]
         joined: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names
         }
@@ -168,7 +178,10 @@ def _place_truth(rule: Rule, logits: Logits, labels: IntArray) -> list[AnyArray]
         above = (proba > own) | ((proba == own) & (columns < truth))
         sums = xp.sum(xp.where(above, proba, 0.0), axis=1)
         ranks = xp.sum(xp.astype(above, xp.int64), axis=1) + 1
-        return tuple(logits.to_host(found) for found in (own[:, 0], sums, ranks))
+        best = xp.argmax(proba, axis=1)[:, None]
+        between = (columns >= xp.minimum(best, truth)) & (columns <= xp.maximum(best, truth))
+        run = xp.min(xp.where(between, proba, xp.ones_like(proba)), axis=1)
+        return tuple(logits.to_host(found) for found in (own[:, 0], sums, ranks, run))
 
     with logits.backend.in_float64():
         step = rows_per_block(logits.n_classes, logits.backend.block_size)

@@ -59,9 +59,14 @@ class SetOptions:
         check_count(self.free_ranks, name="free_ranks", least=0)
         if self.random_state is not None:
             check_count(self.random_state, name="random_state", least=0)
-        if self.kind == "smallest" and (self.penalty or self.random_state is not None):
+        if self.kind != "adaptive" and (self.penalty or self.random_state is not None):
             raise ValueError(
-                '`penalty` and `random_state` go with kind="adaptive"; got kind="smallest".'
+                f'`penalty` and `random_state` go with kind="adaptive"; got kind="{self.kind}".'
+            )
+        if self.kind == "ordered" and (self.by == "class" or self.max_size is not None):
+            raise ValueError(
+                '`by="class"` and `max_size` do not go with kind="ordered": with a threshold for '
+                "each class, or a largest size, sets would have gaps."
             )
 
 
@@ -115,11 +120,17 @@ class CertifiedSets:
             asked.allow_empty,
         )
 
+    @property
+    def _said(self) -> FloatArray:
+        """The probabilities (n,) whose place decides whether the true classes are inside."""
+        ordered = self.options.kind == "ordered" and self.examples.run is not None
+        return self.examples.run if ordered else self.examples.proba  # type: ignore[return-value]
+
     def _with_slack(self, values: FloatArray) -> FloatArray:
         """Thresholds moved outwards by what rounding may change."""
         moved = values + SLACK * np.abs(values)
         # Where a true class was impossible, nothing less than every class will do.
-        needed = bool((self.examples.proba == 0.0).any())
+        needed = bool((self._said == 0.0).any())
         if self.options.kind == "adaptive":
             return moved if needed else np.minimum(moved, 1e300)
         return np.minimum(moved, 0.0 if needed else _EVERYTHING)
@@ -142,7 +153,7 @@ class CertifiedSets:
     def least_and_most(self) -> FloatArray:
         """The thresholds as probabilities: the least of a member, or the largest sum."""
         values = self.thresholds.values
-        return np.abs(np.minimum(values, 0.0)) if self.options.kind == "smallest" else values
+        return values if self.options.kind == "adaptive" else np.abs(np.minimum(values, 0.0))
 
     def guarantee(
         self,

@@ -24,6 +24,7 @@ from hokical.metrics._calibration import (
     log_loss,
     log_loss_full,
     mce,
+    ranked_probability_score,
     refinement,
     sharpness,
     split_sums,
@@ -40,6 +41,7 @@ __all__ = [
     "FullSums", "GroupRow", "GroupTable", "LargestGap", "Metric", "MetricSums", "SetRow",
     "SetSummary", "Summary", "aurc", "auroc", "brier", "brier_full", "brier_split", "class_table",
     "classwise_ece", "debiased_ece", "ece", "group_table", "ks_error", "log_loss", "log_loss_full",
-    "mce", "refinement", "risk_coverage_curve", "selective_risk", "set_summary", "sharpness",
-    "smooth_ece", "split_sums", "summarize_sums", "summary", "worst_slab_coverage",
+    "mce", "ranked_probability_score", "refinement", "risk_coverage_curve", "selective_risk",
+    "set_summary", "sharpness", "smooth_ece", "split_sums", "summarize_sums", "summary",
+    "worst_slab_coverage",
 ]  # fmt: skip

@@ -30,7 +30,7 @@ from hokical.metrics._chunked import (
     read_gaps,
 )
 from hokical.metrics._examples import Examples, as_examples, as_predictions, check_clip, check_norm
-from hokical.metrics._sums import FullSums, full_losses, full_squares, top_losses
+from hokical.metrics._sums import FullSums, full_losses, full_squares, ranked_squares, top_losses
 
 
 def ece(
@@ -205,6 +205,18 @@ def brier_full(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> 
     0.14
     """
     return mean_of_rows(full_squares, as_predictions, proba, labels, sample_weight)
+
+
+def ranked_probability_score(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
+    """Mean over examples of the sum over k of (P(class <= k) - 1{label <= k})^2, below classes - 1.
+
+    A proper score for classes whose columns are in order (Epstein, 1969): being off by one grade
+    costs less than by two.
+
+    >>> [round(ranked_probability_score([[0.7, 0.2, 0.1]], [label]), 2) for label in (0, 1, 2)]
+    [0.1, 0.5, 1.3]
+    """
+    return mean_of_rows(ranked_squares, as_predictions, proba, labels, sample_weight)
 
 
 def log_loss_full(

@@ -246,6 +246,13 @@ def full_losses(data: Predictions, clip: float) -> FloatArray:
         return np.minimum(-np.log(chance), _loss_limit(clip))
 
 
+def ranked_squares(data: Predictions) -> FloatArray:
+    """Sum over k of (P(class <= k) - 1{label <= k})^2 per example, (n,)."""
+    said = np.cumsum(data.proba[:, :-1], axis=1, dtype=np.float64)
+    reached = data.labels[:, None] <= np.arange(data.n_classes - 1)
+    return np.asarray(((said - reached) ** 2).sum(axis=1))
+
+
 def full_squares(data: Predictions) -> FloatArray:
     """Sum over classes of (proba - 1{label})^2 per example, (n,)."""
     out = np.empty(data.n_rows)

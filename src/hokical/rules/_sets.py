@@ -19,8 +19,9 @@ from hokical.rules._checks import store_float
 from hokical.rules._predicting import probabilities
 from hokical.rules._softmax import UncalibratedRule
 
-#: Classes above a probability; or the likeliest until they sum to a probability.
-Kind = Literal["smallest", "adaptive"]
+#: Classes above a probability; the likeliest until they sum to a probability; or those above a
+#: probability that no other class cuts off from the likeliest, in the order of columns.
+Kind = Literal["smallest", "adaptive", "ordered"]
 #: Share of a threshold by which float32, or another device, may change a probability.
 SLACK = 2.0**-20
 _FEW = 16
@@ -30,7 +31,8 @@ _FEW = 16
 class SetRule(Rule):
     """`rule`, and the classes whose score is at most a `threshold` (1,) or (classes,).
 
-    The score of a class is minus its probability ("smallest"), or the probability of all likelier
+    The score of a class is minus its probability ("smallest"), minus the least probability from the
+    likeliest class to it ("ordered"), or the probability of all likelier
     classes ("adaptive"), plus `penalty` for every rank beyond `free_ranks`. Probabilities are those
     of the rule or, if `own_scores`, of the classifier's softmax. At most `max_size` classes are
     taken (0: any number), and at least the likeliest unless `allow_empty`.
@@ -82,11 +84,12 @@ class SetRule(Rule):
         """
         xp = logits.xp
         proba = set_probabilities(UncalibratedRule() if self.own_scores else self.rule, logits)
-        if self.kind == "smallest" and not self.max_size:
+        if self.kind == "ordered" or (self.kind == "smallest" and not self.max_size):
             least = -self.threshold[None, :]
             if not self.allow_empty:
                 least = xp.minimum(least, _largest(proba, logits))
-            return proba >= least
+            inside = proba >= least
+            return inside if self.kind == "smallest" else _run_around_best(inside, proba, logits)
         order = xp.argsort(-proba, axis=1, stable=True)
         rank = xp.argsort(order, axis=1, stable=True)
         inside = self._scores(proba, order, rank, draw, xp) <= self.threshold
@@ -108,6 +111,18 @@ class SetRule(Rule):
             sums = sums + draw[:, None] * falling
         beyond = xp.clip(xp.astype(rank + 1 - self.free_ranks, xp.float64), 0.0, None)
         return xp.take_along_axis(sums, rank, axis=1) + self.penalty * beyond
+
+
+def _run_around_best(inside: Array, proba: Array, logits: Logits) -> Array:
+    """Members (n, classes) without those behind a class that is none, seen from the likeliest."""
+    xp = logits.xp
+    outside = xp.astype(~inside, xp.float64)
+    before = xp.cumulative_sum(outside, axis=1)  # of classes up to and with each
+    best = xp.argmax(proba, axis=1)[:, None]
+    at_best = xp.take_along_axis(before, best, axis=1)
+    columns = logits.from_host(np.arange(proba.shape[1]))[None, :]
+    gaps = xp.where(columns < best, at_best - before, before - at_best)
+    return inside & (gaps == 0.0)
 
 
 def _largest(proba: Array, logits: Logits) -> Array:
