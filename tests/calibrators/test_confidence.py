@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,6 +95,8 @@ def test_unknown_and_missing_groups_get_the_common_answer(fitted: Any) -> None:
     common = fitted.predict([0.9, 0.9, 0.9])
     np.testing.assert_array_equal(fitted.predict([0.9] * 3, ["chess", None, "art"]), common)
     assert fitted.unknown_groups(["chess", None, "law"]) == {"group": 2}
+    frame = pd.DataFrame({"group": ["chess", "law"]})
+    assert fitted.unknown_groups(frame) == {"group": 1} == fitted.unknown_groups(dict(frame))
     assert (fitted.predict([0.9] * 4, SUBJECTS) != common[0]).all()
 
 

@@ -70,3 +70,25 @@ def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["evaluate", str(table), "--calibrator", str(saved)])
     assert found.exit_code != 0
     assert "not a calibrator of logits" in " ".join(found.output.split())
+
+
+def test_certified_in_the_shell(table: Path, tmp_path: Path) -> None:
+    saved, out = tmp_path / "cal.json", tmp_path / "out.csv"
+    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
+    run("fit", table, "-o", saved, *columns, "--set", "scale=100")
+    assert '"certified": "no"' in run("show", saved, "--json").stdout
+    stated, right, subject = answers(900, 3)
+    held_out = pd.DataFrame({"stated": 100 * stated, "right": right, "subject": subject})
+    held_out.to_csv(tmp_path / "held_out.csv", index=False)
+    assert (
+        json.loads(run("certify", saved, tmp_path / "held_out.csv", "--json").stdout)["examples"]
+        == 900
+    )
+    run("apply", saved, table, "-o", out, "--risk", "0.35")
+    given, _, names = answers(800)
+    cal = hokical.load(saved)
+    wanted = cal.predict_or_abstain(100 * given, names, risk=0.35).accepted
+    assert 0.1 < wanted.mean() < 1.0
+    np.testing.assert_array_equal(pd.read_csv(out).accepted, wanted)
+    with pytest.raises(hokical.CalibratorFileError, match="must hold a calibrator of logits"):
+        hokical.Dense.load(saved)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hokical._core.arrays import Array, to_input_library
 from hokical._core.bins import check_positive
-from hokical._core.groups import GroupCoding
+from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_weights
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray
@@ -102,8 +102,7 @@ class ConfidenceCalibrator(BeyondLogits):
         coding = self.rule_.coding
         if coding is None:
             return {}
-        rows = next(iter(groups.values())) if hasattr(groups, "values") else groups
-        codes = coding.codes(groups, len(rows))
+        codes = coding.codes(groups, count_rows(groups))
         counts = (codes == np.array(coding.sizes) - 1).sum(axis=0)
         return dict(zip(coding.columns, counts.tolist(), strict=True))
 

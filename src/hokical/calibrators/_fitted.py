@@ -108,6 +108,17 @@ def load(path: str | os.PathLike[str]) -> FittedCalibrator | Any:
     return FittedCalibrator(_check_document(path, document))
 
 
+def load_fitted(path: str | os.PathLike[str]) -> FittedCalibrator:
+    """`load` where only a calibrator of logits will do."""
+    found = load(path)
+    if not isinstance(found, FittedCalibrator):
+        raise CalibratorFileError(
+            f"{path} must hold a calibrator of logits; got a {type(found).__name__}. Read it with "
+            "`hokical.load`."
+        )
+    return found
+
+
 def _check_document(path: str | os.PathLike[str], document: dict[str, Any]) -> dict[str, Any]:
     """The contents of a file, if they are those of a calibrator of logits."""
     kinds = {

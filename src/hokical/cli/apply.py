@@ -104,7 +104,7 @@ def apply(
     if dense and sets.keys() - {"coverage", "kind"}:
         raise typer.BadParameter("sets of positions have --coverage and --kind alone.")
     promise = {} if risk is None else {"risk": risk, "delta": 0.1 if delta is None else delta}
-    known = data.read_calibrator(calibrator)
+    known = data.read_file(calibrator)
     if isinstance(known, hokical.ConfidenceCalibrator):
         apply_confidence(known, logits, given, keep, output, promise, as_json)
         return

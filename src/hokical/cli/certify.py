@@ -10,6 +10,7 @@ import typer
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
+from hokical.cli.confidence import certify_confidence
 from hokical.cli.inputs import open_data
 from hokical.cli.show import aliases, show_result, spinner
 
@@ -35,8 +36,12 @@ def certify(
     """
     if output is None and str(calibrator) in aliases:
         raise typer.BadParameter("is needed where CALIBRATOR is `-`.", param_hint="--output")
-    fitted = data.load_calibrator(calibrator)
     target = output or calibrator
+    known = data.read_file(calibrator)
+    if isinstance(known, hokical.ConfidenceCalibrator):
+        certify_confidence(known, logits, given, target, as_json)
+        return
+    fitted = data.load_calibrator(calibrator)
     hokical.io.check_output(target)
     found, _ = open_data(logits, given, fitted=fitted)
     with spinner(f"Certifying {fitted.name}"):

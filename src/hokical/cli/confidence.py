@@ -35,7 +35,7 @@ def fit_confidence(
         cal.fit(rows.logits.values[:, 1], rows.labels, rows.groups, rows.weights)
     assert rows.labels is not None
     groups = list(rows.groups or ())
-    about = {"confidence": confidence, "group_columns": groups}
+    about = {"confidence": confidence, "right": right, "group_columns": groups}
     cal.save(output, metadata=about | {"data": data.sketch(path, rows.part)})
     facts = {"method": cal.name, "output": str(output), "examples": rows.labels.size}
     facts |= {"accuracy": float(rows.labels.mean()), "groups": groups, "reason": cal.reason_}
@@ -46,6 +46,33 @@ def fit_confidence(
         "saved to": str(output),
     }
     show_result(facts, lines, as_json)
+
+
+def certify_confidence(
+    cal: hokical.ConfidenceCalibrator, path: Path, given: Input, output: Path, as_json: bool
+) -> None:
+    """Count mistakes on the answers of a file, and save."""
+    hokical.io.check_output(output)
+    known = cal.metadata
+    rows = _read(
+        path,
+        replace(
+            given, label_column=given.label_column or known["right"], groups=_groups(given, cal)
+        ),
+        known["confidence"],
+    )
+    with check_options("HELD_OUT"):
+        cal.certify(rows.logits.values[:, 1], rows.labels, rows.groups, rows.weights)
+    cal.save(output, metadata=known)
+    facts = {"method": cal.name, "output": str(output), "examples": cal.held_out_.total}
+    on = f"{cal.held_out_.total:,} answers of {path.name}, {cal.held_out_.accuracy:.1%} right"
+    lines: dict[str, str | None] = {"method": cal.name, "certified on": on, "saved to": str(output)}
+    show_result(facts, lines, as_json)
+
+
+def _groups(given: Input, cal: hokical.ConfidenceCalibrator) -> str | None:
+    """The columns of groups, as given or as in the fit."""
+    return given.groups or ",".join(cal.metadata.get("group_columns", ()))
 
 
 def apply_confidence(
@@ -59,10 +86,8 @@ def apply_confidence(
 ) -> None:
     """Write the probability that each answer of a file is right."""
     hokical.io.check_output(output, suffix=(".npz", *hokical.io._writing.TABLES))
-    known = ",".join(cal.metadata.get("group_columns", ()))
-    rows = _read(
-        path, replace(given, groups=given.groups or known), cal.metadata["confidence"], keep, False
-    )
+    given = replace(given, groups=_groups(given, cal))
+    rows = _read(path, given, cal.metadata["confidence"], keep, False)
     values = rows.logits.values[:, 1]
     with check_options("--risk / --delta"):
         columns: dict[str, Any] = {"confidence": cal.predict(values, rows.groups)}

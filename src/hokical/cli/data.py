@@ -121,8 +121,8 @@ def _choose(option: str, said: str | None, known: str | None, default: str) -> A
     return said or known or default
 
 
-def read_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
-    """A saved calibrator; DataFileError if the file cannot be read."""
+def read_file(path: Path) -> Any:
+    """A saved calibrator, of logits or not; DataFileError if the file cannot be read."""
     try:
         found = hokical.load(path)
     except OSError as error:
@@ -138,14 +138,20 @@ def read_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
     return found
 
 
+def read_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
+    """A saved calibrator of logits, with or without something more."""
+    calibrator = read_file(path)
+    if not isinstance(calibrator, hokical.calibrators.FittedCalibrator):
+        raise typer.BadParameter(
+            f"{path} is not a calibrator of logits but of method {calibrator.name}. Use it in "
+            "Python; files of `fit --confidence` also go through `hokical certify` and `apply`."
+        )
+    return calibrator
+
+
 def load_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
     """A saved calibrator that needs only logits."""
     calibrator = read_calibrator(path)
-    if calibrator.name in hokical.calibrators._catalog.BEYOND_LOGITS:
-        raise typer.BadParameter(
-            f"{path} is not a calibrator of logits but of method {calibrator.name}. Use it in "
-            "Python; files of `fit --confidence` also go through `hokical apply`."
-        )
     check_method(calibrator.name)
     return calibrator
 

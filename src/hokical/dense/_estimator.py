@@ -13,7 +13,7 @@ from hokical._core.storage import CalibratorFileError
 from hokical._core.warn import NotFittedError, sklearn_class
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._estimator import Estimator
-from hokical.calibrators._fitted import load
+from hokical.calibrators._fitted import load_fitted
 from hokical.calibrators._registry import new_estimator
 from hokical.dense import _batches as batches
 from hokical.dense._items import judge_items, note_positions
@@ -295,7 +295,7 @@ class Dense(Estimator):
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """A fitted `Dense` from a file; options given here replace those in the file."""
-        calibrator = load(path)
+        calibrator = load_fitted(path)
         try:
             dense = cls(calibrator, **calibrator.metadata.get("dense", {}))
             dense._options(dense.max_positions_per_item)

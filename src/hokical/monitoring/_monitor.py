@@ -285,5 +285,5 @@ def _as_coding(groups: Any, reference: Any) -> GroupCoding | None:
     """The groups of some rows, or else those that the calibrator learned from."""
     if groups is None:
         rule = getattr(reference, "rule_", None)
-        return None if rule is None else rule.needed_groups
+        return getattr(rule, "needed_groups", None)
     return GroupCoding.learn(groups, count_rows(groups))

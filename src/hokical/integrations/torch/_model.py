@@ -14,7 +14,7 @@ from torch.utils._pytree import _register_namedtuple
 from hokical._core.optional import import_optional
 from hokical._core.storage import CalibratorFileError
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._fitted import load
+from hokical.calibrators._fitted import load_fitted
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.torch import _batches as batches
@@ -240,4 +240,4 @@ def _read_calibrator(path: str | os.PathLike[str]) -> Calibrator:
         )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "cal.json").write_text(text, encoding="utf-8")
-        return load(Path(folder, "cal.json"))
+        return load_fitted(Path(folder, "cal.json"))
