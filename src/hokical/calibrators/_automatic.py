@@ -101,6 +101,7 @@ class AutoCalibrator(BaseCalibrator):
     """
 
     rule_kind = AutoRule
+    ignored_parameters = ("cv", "random_state")
     accepts_top_k = True
     fits_floor = False  # structured scaling has one; the classifier's own get one below
     title = "Automatic choice"
@@ -123,7 +124,7 @@ class AutoCalibrator(BaseCalibrator):
                 f"`keep_labels` must be True or False; got {self.keep_labels!r}. True predicts the "
                 "classifier's own labels."
             )
-        for name in ("cv", "random_state"):
+        for name in self.ignored_parameters:
             if getattr(self, name) is not None:
                 warn_user(
                     f"`{name}` has no effect any more, and will be removed in 0.4: every example "

@@ -59,6 +59,8 @@ class BaseCalibrator(Calibrator, Estimator):
     accepts_top_k: ClassVar[bool]
     logits_kind: ClassVar[type[Logits]]
     binary_only: ClassVar[bool] = False
+    #: Parameters without effect, which earlier versions had.
+    ignored_parameters: ClassVar[tuple[str, ...]] = ()
     #: Whether `_fit` needs a single pass over the examples.
     fits_in_one_pass: bool = True
     #: Whether a floor for probabilities of 0 is fitted first, see `hokical.from_probabilities`.
@@ -122,6 +124,12 @@ class BaseCalibrator(Calibrator, Estimator):
         self._keep(found, examples.n_classes, stats.notes)
         warn_about_examples(self.name, stats, found.rule)
         return self
+
+    @property
+    def has_seed(self) -> bool:
+        """Whether `random_state` can change what a fit finds."""
+        parameters = set(self.get_params(deep=False)).difference(self.ignored_parameters)
+        return "random_state" in parameters
 
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""

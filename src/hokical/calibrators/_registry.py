@@ -43,8 +43,7 @@ def make(name: str, **parameters: Any) -> BaseCalibrator:
 def make_seeded(name: str, seed: int, **parameters: Any) -> BaseCalibrator:
     """`make`, with the seed as `random_state` if the method has one."""
     calibrator = make(name, **parameters)
-    seeded = "random_state" in calibrator.get_params(deep=False)
-    if seeded and calibrator.name != "auto":  # whose seed has no effect any more
+    if calibrator.has_seed:
         calibrator.set_params(random_state=seed)
     return calibrator
 

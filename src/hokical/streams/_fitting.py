@@ -143,8 +143,8 @@ def _journal(
     if not every >= 0.0:
         raise ValueError(f"`every` must be a number of seconds, 0 or more; got {every!r}.")
     parameters = calibrator.get_params(deep=False)
-    seed, drawn = parameters.get("random_state", 0), parameters.get("draws", 0) is not None
-    drawn &= calibrator.name != "auto"  # whose seed has no effect any more
+    seed = parameters.get("random_state")
+    drawn = calibrator.has_seed and parameters.get("draws", 0) is not None
     if drawn and not isinstance(seed, (int, np.integer)):
         raise ValueError(
             "`random_state` must be an integer for a fit with a checkpoint, so that the same noise "
