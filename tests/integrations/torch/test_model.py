@@ -76,6 +76,17 @@ def test_images_and_tokens_keep_their_shape(name: str) -> None:
         CalibratedModel(torch.nn.Linear(3, 5), fitted(name), class_axis=2)(torch.randn(2, 3))
 
 
+def test_probabilities_have_the_shape_of_the_logits(inputs: torch.Tensor) -> None:
+    cal = fitted("temps")
+    flat = CalibratedModel(torch.nn.Identity(), cal)
+    logits = torch.randn(2, 5, 4, 3)
+    proba = CalibratedModel(torch.nn.Identity(), cal, class_axis=1).predict_proba(logits)
+    rows = logits.movedim(1, -1).reshape(-1, 5)
+    assert proba.shape == logits.shape
+    torch.testing.assert_close(proba.movedim(1, -1).reshape(-1, 5), flat.predict_proba(rows))
+    assert flat.predict_proba(rows[:0]).shape == (0, 5)
+
+
 def test_modes_and_gradients_of_the_network_are_untouched(inputs: torch.Tensor) -> None:
     network = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5))
     network.train()

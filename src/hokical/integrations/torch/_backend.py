@@ -35,6 +35,9 @@ _KNOWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 #: Tables up to this many numbers are kept on the devices to which they were brought.
 _KEPT_UP_TO = 1 << 13
 
+#: Whether a graph is exported, perhaps to ONNX, which has fewer functions than torch.
+_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+
 
 class _Standard:
     """The array API in torch, but for a few functions.
@@ -62,6 +65,26 @@ class _Standard:
 
     def isfinite(self, x: Tensor, /) -> Tensor:
         return torch.abs(x) < torch.inf
+
+    def sort(self, x: Tensor, /, *, axis: int = -1) -> Tensor:
+        return torch.sort(x, dim=axis).values
+
+    def searchsorted(self, x1: Tensor, x2: Tensor, /, *, side: str = "left") -> Tensor:
+        search = _bisect if _is_exporting() else torch.searchsorted
+        return search(x1, x2.contiguous(), side=side)
+
+
+def _bisect(edges: Tensor, values: Tensor, side: str) -> Tensor:
+    """`torch.searchsorted` of an exported graph, for ONNX has none; steps are powers of two."""
+    is_reached = torch.le if side == "right" else torch.lt
+    step = 1 << edges.shape[0].bit_length()
+    padded = torch.cat([edges[:0].new_zeros(1), edges, edges.new_full((2 * step,), torch.inf)])
+    found = torch.zeros_like(values, dtype=torch.int64)
+    while step > 1:
+        step //= 2
+        trial = found + step
+        found = torch.where(is_reached(padded[trial], values), trial, found)
+    return torch.clamp(found, max=edges.shape[0])
 
 
 _standard = _Standard()
@@ -153,6 +176,7 @@ def _table(content: bytes, dtype: str, shape: tuple[int, ...], device: torch.dev
         return _share(np.frombuffer(content, dtype).reshape(shape)).to(device)
 
 
-# Recorded step by step, the portable form would keep some fifty arrays for a gradient.
-erfcx.register(lambda y: isinstance(y, Tensor))(torch.special.erfcx)
+# Recorded step by step, the portable form would keep some fifty arrays for a gradient. ONNX has no
+# such function.
+erfcx.register(lambda y: isinstance(y, Tensor) and not _is_exporting())(torch.special.erfcx)
 BACKEND = TorchBackend()

@@ -106,6 +106,14 @@ class CalibratedModel(nn.Module):
         return (*output,) if self.as_tuple else output
 
     @torch.no_grad()
+    def predict_proba(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Calibrated probabilities, of the shape of the network's logits."""
+        logits = self.get_logits(self.model(*args, **kwargs))
+        self._bring_calibrator_to(logits.device)
+        proba = self.calibrator.proba(batches.classes_last(logits, self.class_axis))
+        return proba.movedim(-1, self.class_axis)
+
+    @torch.no_grad()
     def predict_or_abstain(
         self, *args: Any, risk: float = 0.05, delta: float = 0.1, **kwargs: Any
     ) -> SelectivePrediction:

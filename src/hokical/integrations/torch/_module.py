@@ -104,7 +104,9 @@ class CalibratorModule(nn.Module):
         numbers = [self._buffers[name] for name in (*self._spec.numbers.values(), "support_edges")]
         if torch.compiler.is_dynamo_compiling():
             given = (logits,) if groups is None else (logits, groups)  # not None, for the compiler
-            return _answers.compiled_answers(self._spec, wanted, numbers, *given)
+            by_itself = self._spec.has_profile
+            work = _answers.uncompiled_answers if by_itself else _answers.compiled_answers
+            return work(self._spec, wanted, numbers, *given)
         return answers(self._spec, wanted, numbers, logits, groups)  # type: ignore[arg-type]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

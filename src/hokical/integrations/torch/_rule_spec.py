@@ -1,11 +1,13 @@
 """What a module says of logits: a rule whose numbers are tensors, and rows that nobody checked.
 
 `compiled_answers` is `answers` for `torch.compile`, which cannot follow the Python of the rules and
-records the tensor operations alone, as `torch.export` does.
+records the tensor operations alone, as `torch.export` does. `uncompiled_answers` is left as it is
+between two compiled graphs.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -24,6 +26,7 @@ from hokical.integrations.torch._backend import BACKEND
 from hokical.integrations.torch.kernels._tracing import is_wrapped
 from hokical.rules._base import Rule
 from hokical.rules._predicting import OF_CLASSES, Output, predict_unchecked
+from hokical.rules._profile import ProfileRule
 
 Answers = Callable[..., tuple[Tensor, ...]]
 Wanted = Output | Literal["support"]
@@ -41,6 +44,8 @@ class RuleSpec:
         self.rule, self.n_classes = rule, n_classes
         #: The buffers that hold the numbers to compute with, by what the rule calls them.
         self.numbers = {name: _legal(name) for name in rule.numbers()}
+        #: Whether a stability profile is in the rule: its graph takes minutes to compile.
+        self.has_profile = _has_profile(rule)
         self._kind = ", ".join([rule.name, f"{n_classes} classes", *_structure(rule)])
 
     def __eq__(self, other: object) -> bool:
@@ -183,14 +188,24 @@ def _narrow(found: FloatArray) -> NDArray[np.float32]:
 
 def __getattr__(name: str) -> Answers:
     """Importing the compiler takes seconds: it is left to those who use it."""
-    if name != "compiled_answers":
+    compiler = import_module("torch._dynamo")
+    if name == "uncompiled_answers":
+        wrap = compiler.disable
+    elif name == "compiled_answers":
+        # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
+        wrap = getattr(compiler, "nonstrict_trace", lambda function: function)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import torch._dynamo
-
-    # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
-    trace = getattr(torch._dynamo, "nonstrict_trace", lambda function: function)
-    found: Answers = globals().setdefault(name, trace(answers))
+    found: Answers = globals().setdefault(name, wrap(answers))
     return found
+
+
+def _has_profile(record: Any) -> bool:
+    """Whether a record is a stability profile, or holds one."""
+    if isinstance(record, ProfileRule):
+        return True
+    inner = (getattr(record, field.name) for field in dataclasses.fields(record))
+    return any(_has_profile(value) for value in inner if dataclasses.is_dataclass(value))
 
 
 def _as_logits(spec: RuleSpec, logits: Tensor) -> Logits:
