@@ -188,14 +188,12 @@ def _narrow(found: FloatArray) -> NDArray[np.float32]:
 
 def __getattr__(name: str) -> Answers:
     """Importing the compiler takes seconds: it is left to those who use it."""
-    compiler = import_module("torch._dynamo")
-    if name == "uncompiled_answers":
-        wrap = compiler.disable
-    elif name == "compiled_answers":
-        # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
-        wrap = getattr(compiler, "nonstrict_trace", lambda function: function)
-    else:
+    if name not in ("compiled_answers", "uncompiled_answers"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    compiler = import_module("torch._dynamo")
+    # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
+    trace = getattr(compiler, "nonstrict_trace", lambda function: function)
+    wrap = trace if name == "compiled_answers" else compiler.disable
     found: Answers = globals().setdefault(name, wrap(answers))
     return found
 
