@@ -1,6 +1,6 @@
 """Groups in classifiers: what they gain, that they do no harm, and what their fit costs.
 
-    python benchmarks/bench_group_classifiers.py cost
+    python benchmarks/bench_group_classifiers.py [cost]
     python benchmarks/bench_group_classifiers.py subjects mmlu_subjects.npz
     python benchmarks/bench_group_classifiers.py people employment.npz
 
@@ -158,7 +158,7 @@ def report_cost(n: int = 12_000, n_classes: int = 10, n_groups: int = 14) -> flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("cost", "subjects", "people"))
+    parser.add_argument("what", choices=("cost", "subjects", "people"), nargs="?", default="cost")
     parser.add_argument("path", type=Path, nargs="?")
     parser.add_argument("--first-half", action="store_true", help="that constants were chosen on")
     given = parser.parse_args()

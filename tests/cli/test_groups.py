@@ -83,6 +83,7 @@ def test_fit_and_apply_by_group(files: Path) -> None:
     shown = json.loads(run(*args, "--resamples", "0", "--json"))
     worst = [min(row["p_value"] for row in each["groups"]["rows"]) for each in shown.values()]
     assert worst[0] < 1e-4 < 0.001 < worst[1]
+    assert "never guessed" not in run("show", cal)
     run("certify", cal, files / "test.csv")
     more = ("--coverage", "0.9", "--risk", "0.4", "--proba")
     assert "At least 0.9" in run("apply", cal, files / "test.csv", "-o", output, *more)

@@ -81,7 +81,7 @@ def test_methods_that_cannot_be_compared_are_named() -> None:
     data = synthetic_logits(50, 3, seed=0)
     with pytest.raises(ValueError, match="name"):
         compare(data, data, ["sms"])
-    with pytest.raises(TypeError, match="`methods` must hold names, estimators"):
+    with pytest.raises(TypeError, match="`methods` must hold names, calibrators"):
         compare(data, data, [3])
     with pytest.raises(TypeError, match="must be a list or dict"):
         compare(data, data, "temps")

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 import hokical
-from hokical.cli.data import read_file
+from hokical.cli.data import blank_row, read_file
 from hokical.cli.options import CalibratorFile, Json
 from hokical.cli.show import new_table, say, show_json, show_result, show_table
 
@@ -136,7 +136,7 @@ def _in_words(value: Any) -> str:
 def _guarantee(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
     """The promise of `apply --risk` at its usual numbers, or why there is none."""
     try:
-        found = fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)))
+        found = fitted.predict_or_abstain(blank_row(fitted))
     except (TypeError, ValueError) as error:
         return {"text": str(error)}
     names = ("risk", "delta", "threshold", "coverage", "certified_on")
