@@ -140,7 +140,7 @@ def test_the_balance_is_where_em_ends(seed: int, classes: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     proba = rng.dirichlet(np.full(classes, 0.4), n)
     counts = rng.integers(1, 60, classes).astype(float)
-    known = ClassScores(counts, counts, np.zeros((0, classes)))
+    known = ClassScores(counts, counts, 0.5 * counts, np.zeros((0, classes)))
     rows = _label_shift.NewRows(
         proba, proba.argmax(axis=1), np.zeros((n, 0), int), np.full(n, 1.0 / n), n
     )
@@ -340,3 +340,14 @@ def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:
     parts = hokical.streams.estimate_shift(cal, from_arrays(logits, chunk_rows=170))
     np.testing.assert_array_equal(parts.balance, whole.balance)
     assert parts.accuracy == whole.accuracy
+
+
+def test_a_calibrator_that_is_off_has_a_wide_interval() -> None:
+    """Uncalibrated confidences that are far too low: both ways of foretelling differ."""
+    logits, labels = world(3000, seed=17)
+    cal = make("uncalibrated").fit(0.2 * logits, labels)
+    new, truth = world(3000, seed=18)
+    found = cal.estimate_shift(0.2 * new)
+    right = (cal.predict(new) == truth).mean()
+    assert found.accuracy < right - 0.1
+    assert found.accuracy_interval[0] < right < found.accuracy_interval[1]

@@ -26,7 +26,7 @@ from hokical.rules._softmax import UncalibratedRule
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)
 #: Arrays of a state of statistics.
-N_STATS = 9
+N_STATS = 10
 #: Examples that are kept for prediction sets: a sample, so that a fit stays small.
 _SAMPLE = 2048
 
@@ -122,7 +122,8 @@ def block_stats(block: Block, keeps_labels: bool) -> State:
     whole = block.logits if counting.all() else block.logits.take(counting)
     sketch = RowSketch.from_rows(whole) if counting.any() else _sketch(np.empty((0, 2)))
     looks = row_looks(block.logits, log_odds)
-    classes = ClassScores.from_rows(looks, block.labels, block.counts, block.logits.n_classes)
+    truth = (block.labels, block.correct, block.counts)
+    classes = ClassScores.from_rows(looks, *truth, block.logits.n_classes)
     notes = (_draw_sample(block, counting), _sketch_array(sketch), *classes)
     return np.array(sums, np.int64), *counts, np.append(minima, likeness), *notes
 

@@ -18,7 +18,7 @@ from hokical._core.blocks import by_blocks
 from hokical._core.logits import Logits
 from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._scores import LEVELS, label_log_odds, score_levels
 
 #: Levels of a look, coarse enough to hold examples, and how many looks there are of a row.
@@ -56,28 +56,37 @@ def _distances(logits: Logits) -> tuple[Array, Array]:
 @storable("class-scores")
 @dataclass(frozen=True, eq=False)
 class ClassScores:
-    """Examples of each class, (classes,), their squared weights, and (cells, classes) by looks."""
+    """Examples of each class, (classes,), their squared weights, those that the classifier itself
+    labels right, and (cells, classes) by looks.
+    """
 
     count: FloatArray
     square: FloatArray
+    hit: FloatArray
     cells: FloatArray
 
     def __post_init__(self) -> None:
-        shapes = (self.count.shape, self.square.shape, self.cells.shape[1:])
+        shapes = (*(a.shape for a in (self.count, self.square, self.hit)), self.cells.shape[1:])
         known = all(np.isfinite(a).all() and (a >= 0.0).all() for a in vars(self).values())
         if len(set(shapes)) != 1 or self.count.ndim != 1 or not known or not self.count.any():
             raise ValueError("`class_scores` must hold counts of one number of classes.")
 
     @classmethod
     def from_rows(
-        cls, looks: IntArray, labels: IntArray, weights: FloatArray, n_classes: int
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The three arrays of examples with these looks (n, looks), which add up."""
+        cls,
+        looks: IntArray,
+        labels: IntArray,
+        right: BoolArray,
+        weights: FloatArray,
+        n_classes: int,
+    ) -> tuple[FloatArray, ...]:
+        """The four arrays of examples with these looks (n, looks), which add up."""
         n_cells = N_LEVELS * (2 if n_classes == 2 else looks.shape[1]) if looks.shape[1] else 0
         place = (looks * n_classes + labels[:, None]).ravel()
         cells = sum_by(place, np.repeat(weights, looks.shape[1]), n_cells * n_classes)
-        count, square = (sum_by(labels, each, n_classes) for each in (weights, weights**2))
-        return count, square, cells.reshape(n_cells, n_classes)
+        numbers = (weights, weights**2, weights * right)
+        sums = (sum_by(labels, each, n_classes) for each in numbers)
+        return *sums, cells.reshape(n_cells, n_classes)
 
     @property
     def n_classes(self) -> int:
@@ -115,7 +124,8 @@ class ClassScores:
 
     def reweighted(self, weights: FloatArray) -> Self:
         """Of examples among which each class is so many times commoner."""
-        return type(self)(self.count * weights, self.square * weights**2, self.cells * weights)
+        numbers = (self.count * weights, self.square * weights**2, self.hit * weights)
+        return type(self)(*numbers, self.cells * weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(vars(self).values())
@@ -129,6 +139,7 @@ class ClassScores:
         return {
             "count": self.count,
             "square": self.square,
+            "hit": self.hit,
             "n_cells": len(self.cells),
             "place": pack_array(place.astype(np.int32)),
             "held": pack_array(narrow if exact else held),
@@ -141,4 +152,4 @@ class ClassScores:
             raise ValueError(f"`class_scores` has {stored['n_cells']} cells")
         cells = np.zeros((stored["n_cells"], stored["count"].size))
         cells.ravel()[stored["place"]] = stored["held"]
-        return cls(stored["count"], stored["square"], cells)
+        return cls(stored["count"], stored["square"], stored["hit"], cells)

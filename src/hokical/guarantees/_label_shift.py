@@ -141,6 +141,12 @@ class Balance:
             variance = (np.append(noise.sum(), noise) + sure) / np.append(1.0, labelled) ** 2
         return np.clip(value, 0.0, 1.0), variance
 
+    def accuracy_by_recall(self, known: ClassScores) -> float:
+        """The accuracy of the classifier's labels, by how often each class got its own."""
+        seen = known.count > 0.0
+        recall = np.where(seen, known.hit / np.where(seen, known.count, 1.0), 0.0)
+        return float(self.share @ recall)
+
     def _hindsight(self, own: FloatArray) -> FloatArray:
         """By how much each row's part in the balance raises its own label's hits, (classes,).
 

@@ -129,6 +129,9 @@ def estimate_shift(
     """The balance and the accuracy of new rows, and whether the balance is all that changed."""
     found = Balance(rows, known)
     value, variance = found.accuracy()
+    if calibrator is not None and calibrator.rule_.preserves_labels:
+        gap = (value[0] - found.accuracy_by_recall(known)) ** 2
+        variance[0] += gap if gap > 9.0 * variance[0] else 0.0  # two ways that should agree
     fits, change = found.fit_p_value(known), found.change_p_value()
     verdict = _judge(found, known, fits, change)
     holds = verdict in (SAME, MOVED)

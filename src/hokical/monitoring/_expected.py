@@ -73,7 +73,7 @@ class SampledRows:
         even = np.full(self.key.size, 1.0 / self.key.size)
         rows = NewRows(proba, self.labels, self.looks, even, self.key.size)
         assert calibrator.class_scores_ is not None
-        return estimate_shift(rows, calibrator.class_scores_, delta)
+        return estimate_shift(rows, calibrator.class_scores_, delta, calibrator)
 
 
 def rows_per_pane(n_classes: int, n_panes: int) -> int:
