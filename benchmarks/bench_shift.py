@@ -180,14 +180,29 @@ def other_changes(path: Path, args: argparse.Namespace, found: dict[str, Any]) -
             size = min(args.rows, len(labels) // 2)
             some = rng.choice(len(labels), size, replace=False, p=chance)
             rows = logits[some] if change is None else change(logits[some]).astype(np.float32)
-            new, right = cal.estimate_shift(rows), (cal.predict(rows) == labels[some]).mean()
-            low, high = new.accuracy_interval
-            told = {"told": float(not new.holds), "wrong": float(not low <= right <= high)}
-            off = {"off by": abs(new.accuracy - right)}
-            for method in ("mean_confidence", "importance", "threshold"):
-                guess = cal.estimate_accuracy(rows, method=method).accuracy
-                off[f"{method} off by"] = abs(guess - right)
-            found[name].append(told | off)
+            found[name].append(tell(cal, rows, labels[some]))
+    n_classes = val_logits.shape[1]
+    n_known = n_classes - max(1, n_classes // 5)
+    seen = val_labels < n_known
+    few = hokical.auto(val_logits[seen][:, :n_known], val_labels[seen])
+    for _ in range(args.draws):
+        some = rng.permutation(len(labels))[: args.rows]
+        alien = np.flatnonzero(labels[some] >= n_known)[args.rows * 3 // 40 :]
+        some = np.delete(some, alien)
+        name = f"8 % of rows of unseen classes, {n_classes} classes"
+        found[name].append(tell(few, logits[some][:, :n_known], labels[some]))
+
+
+def tell(cal: Any, rows: Any, labels: Any) -> dict[str, float]:
+    """Whether a change is told, whether the interval is wrong, how far estimates are off."""
+    new, right = cal.estimate_shift(rows), float((cal.predict(rows) == labels).mean())
+    low, high = new.accuracy_interval
+    told = {"told": float(not new.holds), "wrong": float(not low <= right <= high)}
+    told["off by"] = abs(new.accuracy - right)
+    for method in ("mean_confidence", "importance", "threshold"):
+        guess = cal.estimate_accuracy(rows, method=method).accuracy
+        told[f"{method} off by"] = abs(guess - right)
+    return told
 
 
 def cost(path: Path) -> None:
