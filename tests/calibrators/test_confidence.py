@@ -91,6 +91,21 @@ def test_few_or_equal_examples_keep_the_confidence() -> None:
         np.testing.assert_allclose(cal.predict([0.0, 0.3, 1.0]), [0.001, 0.3, 0.999])
 
 
+@pytest.mark.parametrize(
+    "groups", [["a"] * 300, [None] * 300, list(range(300)), [f"g{k}" for k in range(300)]]
+)
+@pytest.mark.parametrize("kind", ["constant", "separated", "inverted"])
+def test_odd_examples_have_sound_answers(kind: str, groups: Any) -> None:
+    rng = np.random.default_rng(0)
+    stated = np.full(300, 0.9) if kind == "constant" else rng.random(300)
+    right = stated > 0.5 if kind == "separated" else rng.random(300) < 1.0 - stated
+    for monotone in (False, True):
+        cal = calibrate_confidence(stated, right, groups, monotone=monotone)
+        proba = cal.predict(np.append(stated[:-2], [0.0, 1.0]), groups)
+        assert ((proba > 0.0) & (proba < 1.0)).all()
+        assert cal.converged_
+
+
 def test_unknown_and_missing_groups_get_the_common_answer(fitted: Any) -> None:
     common = fitted.predict([0.9, 0.9, 0.9])
     np.testing.assert_array_equal(fitted.predict([0.9] * 3, ["chess", None, "art"]), common)

@@ -81,6 +81,16 @@ def test_a_label_without_positives_stays_modest() -> None:
     assert 0.0 < proba[:, 0].mean() < 0.05
 
 
+def test_few_examples_keep_the_probabilities_and_none_is_certain() -> None:
+    scores, labels = tags(15)
+    cal = MultilabelCalibrator().fit(scores, labels)
+    assert cal.reason_.startswith("the probabilities were kept")
+    np.testing.assert_allclose(cal.predict_proba(scores), 1.0 / (1.0 + np.exp(-scores)))
+    proba = MultilabelCalibrator().fit(scores.repeat(9, axis=0), (scores > 0).repeat(9, axis=0))
+    extreme = proba.predict_proba(np.where(scores > 0, np.inf, -np.inf))
+    assert ((extreme > 0.0) & (extreme < 1.0)).all()
+
+
 def test_answers_in_other_libraries(fitted: Any) -> None:
     scores = tags(50, 3)[0]
     wanted = fitted.predict_proba(scores)

@@ -9,6 +9,7 @@ import numpy as np
 from hokical._core.arrays import NUMPY
 from hokical._core.bins import sum_by
 from hokical._core.types import FloatArray
+from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.likelihood import effective_size, mean_and_error
 from hokical._fitting.partial_pooling import fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms
@@ -44,7 +45,7 @@ def fit_multilabel(
     told = {"as it is": float(share @ losses[0]), "pooled": float(share @ losses[1])}
     coef = found.common + found.groups[0]
     words = "curves were fitted, with corrections by label"
-    if gain <= _CLEAR * error:
+    if gain <= _CLEAR * error or effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9):
         coef = np.zeros((n_labels, 3))
         words = "the probabilities were kept as they are, as nothing was clearly better"
     text = ", ".join(f"{name} {loss:.5f}" for name, loss in told.items())

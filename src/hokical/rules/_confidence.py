@@ -13,6 +13,8 @@ from hokical._core.storage import storable
 from hokical._core.types import FloatArray, IntArray
 from hokical.rules._checks import check_array, check_rising, store_float
 
+#: Log-odds of answers are cut here: none is certain.
+FARTHEST = 20.0
 #: Features that can differ by group.
 N_OWN = 3
 
@@ -108,7 +110,7 @@ class ConfidenceCurve:
         odds = self.log_odds(confidence) + (features * self.coef).sum(axis=1)
         for code, table in zip(codes.T, self.tables, strict=True):
             odds += (features[:, :N_OWN] * table[code]).sum(axis=1)
-        return np.asarray(expit(odds, np))
+        return np.asarray(expit(np.clip(odds, -FARTHEST, FARTHEST), np))
 
 
 def _make_rising(values: FloatArray, counts: Any) -> FloatArray:

@@ -10,7 +10,7 @@ from hokical._core.storage import storable
 from hokical._core.types import FloatArray
 from hokical.rules._checks import check_array
 
-#: Scores (log-odds) are cut here.
+#: Scores and answers (log-odds) are cut here.
 FARTHEST = 30.0
 
 
@@ -44,5 +44,5 @@ class MultilabelCurves:
         shift, slope, tilt = (
             backend.from_host(part, scores) for part in (self.shift, self.slope, self.tilt)
         )
-        odds, spread = score_features(scores, backend)
-        return expit(shift + slope * odds + tilt * spread, backend.namespace(scores))
+        xp, (odds, spread) = backend.namespace(scores), score_features(scores, backend)
+        return expit(xp.clip(shift + slope * odds + tilt * spread, -FARTHEST, FARTHEST), xp)
