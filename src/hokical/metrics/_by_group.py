@@ -110,6 +110,16 @@ class GroupTable:
         """Plain numbers and strings."""
         return {"verdict": self.verdict, **asdict(self)}
 
+    def __str__(self) -> str:
+        width = max(len("group"), *(len(row.name) for row in self.rows))
+        lines = [
+            f"{row.name:{width}} {row.n:>8,} {row.says:>7.1%} {row.right:>7.1%} "
+            f"({row.low:.1%} to {row.high:.1%}){'  off' if row.flagged else ''}"
+            for row in self.rows
+        ]
+        head = f"{'group':{width}} {'rows':>8} {'says':>7} {'right':>7}"
+        return "\n".join([head, *lines, f"{self.verdict[0].upper()}{self.verdict[1:]}."])
+
 
 def group_table(proba: Any, labels: Any, groups: Any, *, delta: float = 0.05) -> GroupTable:
     """For each group: how many rows, what they say, how often they are right, and a verdict.
