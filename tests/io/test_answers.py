@@ -46,7 +46,19 @@ def batch(tokens: dict[str, float]) -> dict[str, Any]:
     return {"custom_id": "q1", "response": {"status_code": 200, "body": chat(tokens)}}
 
 
-@pytest.mark.parametrize("form", [chat, completion, vllm, batch])
+def responses(tokens: dict[str, float]) -> dict[str, Any]:
+    (entry,) = chat(tokens)["choices"][0]["logprobs"]["content"]
+    text = {"type": "output_text", "text": entry["token"], "logprobs": [entry]}
+    return {"object": "response", "output": [{"type": "reasoning"}, {"content": [text]}]}
+
+
+def gemini(tokens: dict[str, float]) -> dict[str, Any]:
+    listed = [{"token": token, "logProbability": value} for token, value in tokens.items()]
+    found = {"chosenCandidates": listed[:1], "topCandidates": [{"candidates": listed}]}
+    return {"candidates": [{"content": {"role": "model"}, "logprobsResult": found}]}
+
+
+@pytest.mark.parametrize("form", [chat, completion, vllm, batch, responses, gemini])
 @pytest.mark.parametrize("suffix", ["json", "jsonl", "jsonl.gz"])
 def test_every_format_says_the_same(tmp_path: Path, form: Any, suffix: str) -> None:
     replies = [form(tokens) for tokens in TOKENS]
@@ -97,6 +109,21 @@ def test_bad_replies_are_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataFileError, match=message) as caught:
         read_logprobs(path, CHOICES)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ({"choices": [{"logprobs": None}]}, "`logprobs` are null. Ask the API for `logprobs`"),
+        ({"output": [{"content": [{"logprobs": []}]}]}, "`logprobs` are null"),
+        ({"candidates": [{"content": {}}]}, "`logprobs` are null"),
+        ({"type": "message", "content": [{"text": "A"}]}, r"`hokical.calibrate_confidence`\.$"),
+        (chat({"Par": -0.1}), "A choice must be one token"),
+    ],
+)
+def test_replies_without_log_probabilities_are_told_what_to_do(reply: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_logprobs([reply], ["Paris", "Rome"])
 
 
 def test_choices_must_differ() -> None:

@@ -36,8 +36,8 @@ class Answers(NamedTuple):
 def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
     """Multiple-choice answers from the JSON of a language model's API.
 
-    Reads chat completions, completions and batch output in OpenAI's format, which many servers
-    return, and vLLM's own `outputs`. The token looked at is the first that is a choice, and
+    Reads responses, chat completions, completions and batch output in OpenAI's format, which many
+    servers return, Gemini's candidates, and vLLM's own `outputs`. The token looked at is the first that is a choice, and
     otherwise the first one. Spellings such as " A" and "(A" are added up. A choice that is not
     among the returned tokens is bounded by the last of them.
 
@@ -72,7 +72,10 @@ def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
             ceilings.append(min(tokens.values()))
             rows.append(row)
     if not rows:
-        raise ValueError(f"no reply has one of the choices {list(index)} among its tokens.")
+        raise ValueError(
+            f"no reply has one of the choices {list(index)} among its tokens. A choice must be one "
+            "token: let the model answer with a letter or a number."
+        )
     table = np.array(values)
     classes = np.where(np.isfinite(table), np.arange(len(index)), -1)
     return Answers(TopK(table, classes, len(index), ceiling=ceilings), np.array(rows))
@@ -124,20 +127,40 @@ def _positions(reply: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
     """At each position the token that was sampled, and the log-probabilities."""
     reply = reply.get("response", reply)
     reply = reply.get("body", reply)  # a line of batch output
-    answer = (reply.get("choices") or reply["outputs"])[0]
-    found = answer["logprobs"]
-    if isinstance(found, list):  # vLLM: by token number
+    found = _find_logprobs(reply)
+    if found is None:
+        raise ValueError("its `logprobs` are null")
+    if isinstance(found, list) and "token" not in found[0]:  # vLLM: by token number
         for table in found:
             seen = [(str(item["decoded_token"]), float(item["logprob"])) for item in table.values()]
             yield max(seen, key=lambda pair: pair[1])[0], dict(seen)
-    elif found.get("content") is not None:  # chat
-        for each in found["content"]:
+    elif isinstance(found, list) or found.get("content") is not None:  # responses and chat
+        for each in found if isinstance(found, list) else found["content"]:
             listed = chain(each.get("top_logprobs", []), [each])
             yield each["token"], {item["token"]: float(item["logprob"]) for item in listed}
+    elif "chosenCandidates" in found:  # Gemini
+        for chosen, top in zip(found["chosenCandidates"], found["topCandidates"], strict=True):
+            listed = chain(top["candidates"], [chosen])
+            yield chosen["token"], {one["token"]: float(one["logProbability"]) for one in listed}
     else:  # completions
         places = zip(found["tokens"], found["top_logprobs"], strict=True)
         for (token, table), value in zip(places, found["token_logprobs"], strict=True):
             yield token, {**(table or {}), token: float(value)}
+
+
+def _find_logprobs(reply: dict[str, Any]) -> Any:
+    """Where each API has them: at the first of its answers."""
+    if "output" in reply:  # OpenAI's responses: after what was reasoned
+        texts = (part for item in reply["output"] for part in item.get("content") or [])
+        return next((part["logprobs"] for part in texts if part.get("logprobs")), None)
+    if "candidates" in reply:
+        return reply["candidates"][0].get("logprobsResult")
+    if reply.get("type") == "message" and "content" in reply:
+        raise ValueError(
+            "Anthropic's messages have no log-probabilities. Ask the model for its confidence, or "
+            "for several answers, and use `hokical.calibrate_confidence`"
+        )
+    return (reply.get("choices") or reply["outputs"])[0]["logprobs"]
 
 
 def _records(source: Any) -> Iterator[dict[str, Any]]:
@@ -158,7 +181,8 @@ def _records(source: Any) -> Iterator[dict[str, Any]]:
 def _bad(source: Any, row: int, wanted: str, error: Exception) -> ValueError:
     reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
     problem = f"expected {wanted} in entry {row}; {reason}."
-    remedy = "Ask the API for `logprobs` and `top_logprobs`." if "logprobs" in wanted else ""
+    asked = "logprobs" in wanted and "calibrate_confidence" not in reason
+    remedy = "Ask the API for `logprobs` and `top_logprobs`." if asked else ""
     if isinstance(source, (str, os.PathLike)):
         return DataFileError(Path(source), problem, remedy)
     return ValueError(f"`source`: {problem} {remedy}".strip())
