@@ -37,9 +37,9 @@ def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
     """Multiple-choice answers from the JSON of a language model's API.
 
     Reads responses, chat completions, completions and batch output in OpenAI's format, which many
-    servers return, Gemini's candidates, and vLLM's own `outputs`. The token looked at is the first that is a choice, and
-    otherwise the first one. Spellings such as " A" and "(A" are added up. A choice that is not
-    among the returned tokens is bounded by the last of them.
+    servers return, Gemini's candidates, and vLLM's own `outputs`. The token looked at is the first
+    that is a choice, and otherwise the first one. Spellings such as " A" and "(A" are added up. A
+    choice that is not among the returned tokens is bounded by the last of them.
 
     `source` is the path of a .json or .jsonl file, or the parsed responses, with `logprobs` and as
     many `top_logprobs` as the API gives; `choices` are the possible answers, such as ["A", "B"],
