@@ -22,6 +22,7 @@ from hokical._fitting.likelihood import FAR, column_moments, count_block
 from hokical._fitting.partitions import Block
 from hokical._fitting.temperature import BOUNDS, best_temperature
 from hokical.calibrators import TemperatureScaling, load
+from hokical.rules._checks import LARGEST_TEMPERATURE
 from hokical.rules._softmax import TemperatureRule
 from tests.conftest import real_logits
 
@@ -175,10 +176,10 @@ def test_worse_than_chance_ends_at_the_upper_bound_and_says_so():
 @pytest.mark.parametrize("scale", [1e-130, 1e-100, 1e24, 1e100, 1e130])
 def test_logits_in_absurd_units(scale):
     logits, labels = simulated(0, 300, 5)
-    said = "logits are very small" if scale < 1 else "logits are very large"
-    with pytest.warns(ConvergenceWarning, match=said):
-        cal = TemperatureScaling().fit(scale * logits, labels)
-    assert cal.temperature_ == BOUNDS[scale > 1]
+    if scale < 1:
+        with pytest.warns(ConvergenceWarning, match="logits are very small"):
+            cal = TemperatureScaling().fit(scale * logits, labels)
+        assert cal.temperature_ == BOUNDS[0]
     wide = TemperatureScaling(bounds=(scale / 1e3, scale * 1e3), max_iter=400)
     wide.fit(scale * logits, labels)
     expected = TemperatureScaling().fit(logits, labels).temperature_
@@ -188,7 +189,7 @@ def test_logits_in_absurd_units(scale):
 def test_margins_that_overflow():
     logits = np.array([[1.5e308, -1.5e308, 0.0], [0.0, 1.0, 0.5], [1.0, 0.0, 0.5]])
     cal = quiet_fit(logits, np.array([1, 1, 0]))
-    assert cal.temperature_ == BOUNDS[1]
+    assert cal.temperature_ == LARGEST_TEMPERATURE
     assert not cal.converged_
 
 
@@ -287,3 +288,14 @@ def test_agrees_with_scikit_learn_on_real_logits(name):
     assert ours.converged_
     assert_allclose(ours.temperature_, 1.0 / theirs.beta_, rtol=1e-3)
     assert ours.log_loss_ <= mean_log_loss(logits, labels, 1.0 / theirs.beta_) + 1e-9
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e7, 1e130])
+def test_the_upper_bound_goes_with_huge_logits(scale: float) -> None:
+    logits, labels = simulated(3, 400, 4)
+    plain = TemperatureScaling().fit(logits, labels)
+    huge = TemperatureScaling().fit(scale * logits, labels)
+    assert huge.converged_
+    assert huge.temperature_ / scale == pytest.approx(plain.temperature_, rel=1e-9)
+    with pytest.warns(UserWarning, match="largest temperature allowed, 5:"):
+        TemperatureScaling(bounds=(1e-5, 5.0)).fit(scale * logits, labels)

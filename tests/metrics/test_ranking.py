@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,3 +68,25 @@ def test_one_sided_data() -> None:
 def test_bad_coverage_is_named(coverage: float) -> None:
     with pytest.raises(ValueError, match="`coverage` must be above 0 and at most 1; got"):
         selective_risk([0.5], [True], coverage=coverage)
+
+
+def _exact_auroc(confidence: Any, correct: Any, weight: Any) -> float:
+    right = [(c, Fraction(w)) for c, r, w in zip(confidence, correct, weight, strict=True) if r]
+    wrong = [(c, Fraction(w)) for c, r, w in zip(confidence, correct, weight, strict=True) if not r]
+    won = sum(w * v * Fraction((c > d) * 2 + (c == d), 2) for c, w in right for d, v in wrong)
+    return float(won / (sum(w for _, w in right) * sum(v for _, v in wrong)))
+
+
+@pytest.mark.parametrize("power", [1, 17, 150, 300])
+@pytest.mark.parametrize("heavy", ["right", "wrong", "any"])
+def test_auroc_under_extreme_weights(power: int, heavy: str) -> None:
+    rng = np.random.default_rng(power)
+    confidence = rng.random(30)
+    correct = rng.random(30) < confidence
+    weight = 10.0 ** rng.uniform(-power, power, size=30)
+    if heavy != "any":
+        weight = np.where(correct == (heavy == "right"), 10.0**power, 10.0**-power)
+        weight *= rng.uniform(0.5, 2.0, size=30)
+    found = auroc(confidence, correct, sample_weight=weight)
+    expected = _exact_auroc(confidence.tolist(), correct.tolist(), weight.tolist())
+    assert found == pytest.approx(expected, rel=1e-12)

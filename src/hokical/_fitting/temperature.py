@@ -28,6 +28,8 @@ BOUNDS = (1e-5, 1e5)
 MAX_ITER = 200
 #: The last step's relative length. Newton squares the error, so what is left is about 1e-13.
 TOLERANCE = 1e-6
+#: A mean margin of the true class from which logits are huge.
+_HUGE = 100.0
 #: Longest step in log temperature: far from the solution the slope says little.
 _LONGEST_STEP = 4.0
 
@@ -52,7 +54,13 @@ def best_temperature(
         start, coarse = 1.0, examples.coarse()
         if coarse is not None and coarse.mean_true_margin > 0.0:
             start = _search(coarse, start, bounds, max_iter, tol).x
-    return _search(examples, start, bounds, max_iter, tol)
+    found = _search(examples, start, bounds, max_iter, tol)
+    scale = examples.mean_true_margin
+    if found.x < bounds[1] or bounds != BOUNDS or scale < _HUGE:
+        return found
+    # Not hopeless labels, as a rule, but huge logits: the bound goes with their scale.
+    wide = bounds[0], min(bounds[1] * scale, LARGEST_TEMPERATURE)
+    return _search(examples, found.x, wide, max_iter, tol)
 
 
 def base_temperature(examples: ExampleSet, spread: float, reach: tuple[float, float]) -> float:

@@ -64,7 +64,8 @@ class TemperatureScaling(TemperatureSearch):
     logits, and uses Newton's method with safeguards on the log of the temperature, with at most
     `max_iter` passes over the validation set.
 
-    `bounds` are the smallest and the largest temperature allowed. A validation set on which every
+    `bounds` are the smallest and the largest temperature allowed; the default's largest grows with
+    logits whose differences are huge. A validation set on which every
     label is right has its optimum at temperature 0, one on which labels are worse than chance at
     infinity; the fit then ends at a bound, with `converged_` False and a warning.
 

@@ -80,6 +80,12 @@ def rank(confidence: Any, correct: Any, sample_weight: Any = None) -> RankedExam
     return RankedExamples.from_examples(read_examples(confidence, correct, sample_weight))
 
 
+def _near_one(values: FloatArray) -> FloatArray:
+    """Values (..., groups) times a power of two, so that the largest is near 1."""
+    power = np.frexp(np.max(values, axis=-1, keepdims=True))[1]
+    return np.asarray(np.ldexp(values, -power))
+
+
 def _sum_from_top(values: FloatArray) -> FloatArray:
     return np.cumsum(values[..., ::-1], axis=-1)[..., ::-1]
 
@@ -155,10 +161,10 @@ def risk_coverage_curve(
 
 def area_under_roc(ranked: RankedExamples) -> FloatArray:
     """AUROC of each resample, (...)."""
-    errors = np.asarray(ranked.errors_above[..., 0])
-    above = row_dot(ranked.correct, ranked.errors_above)
-    above = above - 0.5 * row_dot(ranked.correct, ranked.errors)
-    pairs = np.asarray((ranked.total - errors) * errors)
+    # Each side in its own unit, and summed by itself: one may weigh 1e300 times the other.
+    correct, errors = _near_one(ranked.correct), _near_one(ranked.errors)
+    above = row_dot(correct, _sum_from_top(errors)) - 0.5 * row_dot(correct, errors)
+    pairs = np.asarray(_sum_from_top(correct)[..., 0] * _sum_from_top(errors)[..., 0])
     lost = np.divide(above, pairs, out=np.full(pairs.shape, np.nan), where=pairs > 0)
     return np.asarray(1.0 - lost)
 
