@@ -219,6 +219,17 @@ def test_every_precision(subject: Subject, data: Data, dtype: type) -> None:
     )
 
 
+def test_probabilities_of_half_the_size(subject: Subject, data: Data) -> None:
+    logits = subject.examples(500, 5, seed=4)[0]
+    cal = subject.fit(*subject.examples(600, 5, seed=3)).calibrator
+    wide, narrow = cal.predict_proba(logits), cal.predict_proba(logits, dtype="float32")
+    assert narrow.dtype == np.float32
+    np.testing.assert_allclose(narrow, wide, rtol=2e-7)
+    np.testing.assert_array_equal(narrow.argmax(axis=1), wide.argmax(axis=1))
+    with pytest.raises(ValueError, match="'float32' or 'float64'; got 'int8'"):
+        cal.predict_proba(logits, dtype="int8")
+
+
 def test_weights_are_repetitions(subject: Subject, data: Data) -> None:
     logits, labels = data[0][:300], data[1][:300]
     times = np.random.default_rng(0).integers(0, 4, size=300)

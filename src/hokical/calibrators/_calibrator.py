@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.arrays import Array, backend_of, float64_scope, to_input_library
+from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
 from hokical._core.conversion import as_two_columns
 from hokical._core.grouped_logits import GroupedLogits, with_groups
 from hokical._core.groups import as_groups, count_rows
@@ -88,14 +88,21 @@ class Calibrator(SetPredictions, ShiftPredictions):
         """The probability (n,) that each predicted label is right."""
         return self.output("confidence", self.with_groups(logits, groups))
 
-    def predict_proba(self, logits: Any, *, groups: Any = None) -> Array:
+    def predict_proba(self, logits: Any, *, groups: Any = None, dtype: Any = None) -> Array:
         """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
 
         The only possible class of a row gets 1, whatever the confidence. The hidden classes of a
         `TopK` share their rest evenly. Where the confidence is low, another class can end up above
-        the label; `predict` is still the label.
+        the label; `predict` is still the label. `dtype="float32"` gives NumPy arrays of half the
+        size, computed in float64 all the same; other libraries answer in the type of the logits.
         """
-        return self.output("proba", self.with_groups(logits, groups))
+        given = self.with_groups(logits, groups)
+        if dtype is None or backend_of(logits) not in (None, NUMPY):
+            return self.output("proba", given)
+        if np.dtype(dtype) not in (np.float32, np.float64):
+            raise ValueError(f"`dtype` must be 'float32' or 'float64'; got {dtype!r}.")
+        data = self._check_logits(given)
+        return predict_blocks(self.rule_, "proba", data, narrow=np.dtype(dtype) == np.float32)
 
     def with_groups(self, logits: Any, groups: Any) -> Any:
         """Logits with the groups of their rows (`GroupedLogits`), if the calibrator needs them.

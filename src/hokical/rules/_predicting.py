@@ -2,10 +2,14 @@
 
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hokical._core.arrays import Array
 from hokical._core.blocks import by_blocks
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
+from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._probabilities import keep_above_zero
 from hokical.rules._sharing import distribute_remainder
@@ -15,16 +19,22 @@ Output = Literal["labels", "confidence", "proba", "members"]
 OF_CLASSES = frozenset({"proba", "members"})
 
 
-def predict_blocks(rule: Rule, what: Output, logits: Logits) -> Array:
+def predict_blocks(rule: Rule, what: Output, logits: Logits, *, narrow: bool = False) -> Array:
     """Labels (n,), confidence (n,) or probabilities (n, classes), float64 where they are floats.
 
-    "members" (n, classes), bool, are the output of a `SetRule`.
+    "members" (n, classes), bool, are the output of a `SetRule`. NumPy's probabilities are float32
+    if `narrow`.
     """
     if what == "labels" and rule.preserves_labels:
         return logits.labels
     here = rule.on_device_of(logits)
     if what == "proba":
-        return by_blocks(lambda block: probabilities(here, block), logits, logits.n_classes)
+
+        def work(block: Logits) -> Array:
+            found = probabilities(here, block)
+            return to_float32(found) if narrow and block.is_numpy else found
+
+        return by_blocks(work, logits, logits.n_classes)
     per_row = logits.n_classes if what in OF_CLASSES else None
     return by_blocks(getattr(here, what), logits, per_row)
 
@@ -34,6 +44,17 @@ def probabilities(rule: Rule, block: Logits) -> Array:
     if isinstance(block, TopK):
         return _proba_of_best(rule, block)
     return keep_above_zero(rule.proba(block), block)
+
+
+def to_float32(found: FloatArray) -> NDArray[np.float32]:
+    """As float32, in which the first maximum of a row (n, classes) stays the first."""
+    small = found.astype(np.float32)
+    if small.ndim == 2:
+        best = found.argmax(axis=1)
+        for row in np.flatnonzero(small.argmax(axis=1) != best):
+            earlier, own = small[row, : best[row]], small[row, best[row]]
+            np.minimum(earlier, np.nextafter(own, np.float32(0.0)), out=earlier)
+    return small
 
 
 def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:

@@ -20,12 +20,11 @@ from hokical._core.arrays import Array, to_input_library
 from hokical._core.blocks import by_blocks
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
-from hokical._core.types import FloatArray
 from hokical.guarantees._support import is_within
 from hokical.integrations.torch._backend import BACKEND
 from hokical.integrations.torch.kernels._tracing import is_wrapped
 from hokical.rules._base import Rule
-from hokical.rules._predicting import OF_CLASSES, Output, predict_unchecked
+from hokical.rules._predicting import OF_CLASSES, Output, predict_unchecked, to_float32
 from hokical.rules._profile import ProfileRule
 
 Answers = Callable[..., tuple[Tensor, ...]]
@@ -132,7 +131,7 @@ def answers(
         found = is_within(block, edges) if within else predict_unchecked(rule, what, block)  # type: ignore[arg-type]
         if host is None:
             return to_input_library(found, logits)
-        return _narrow(found) if narrow and found.dtype == np.float64 else found
+        return to_float32(found) if narrow and found.dtype == np.float64 else found
 
     def work(block: Logits) -> tuple[Array, ...]:
         return tuple(one(what, block) for what in wanted)
@@ -173,17 +172,6 @@ def _as_host(
     if not np.isfinite(top).all():
         return None
     return Logits(rows, top), [x.numpy() if x.ndim else x.item() for x in numbers]
-
-
-def _narrow(found: FloatArray) -> NDArray[np.float32]:
-    """As float32, in which the first maximum of a row (n, classes) stays the first."""
-    small = found.astype(np.float32)
-    if small.ndim == 2:
-        best = found.argmax(axis=1)
-        for row in np.flatnonzero(small.argmax(axis=1) != best):
-            earlier, own = small[row, : best[row]], small[row, best[row]]
-            np.minimum(earlier, np.nextafter(own, np.float32(0.0)), out=earlier)
-    return small
 
 
 def __getattr__(name: str) -> Answers:
