@@ -34,7 +34,7 @@ def progress_bar(
     if not sys.stderr.isatty():
         token = _busy.set(True)
         try:
-            yield _line_by_line(total)
+            yield _line_by_line(description, total)
         finally:
             _busy.reset(token)
         return
@@ -61,16 +61,17 @@ def progress_bar(
         _busy.reset(token)
 
 
-def _line_by_line(total: int | None) -> Callable[..., None]:
+def _line_by_line(step: str, total: int | None) -> Callable[..., None]:
     """A function that writes a line at a step if the last one is long ago."""
     done, told = 0, time.monotonic()
 
     def advance(description: str | None = None, *, steps: int = 1) -> None:
-        nonlocal done, told
-        done += steps
-        if description is not None and time.monotonic() - told >= _TELL_AFTER_SECONDS:
+        nonlocal done, told, step
+        done, step = done + steps, description or step
+        if time.monotonic() - told >= _TELL_AFTER_SECONDS:
             told = time.monotonic()
-            print(f"{description} ({done} of {total} done)", file=sys.stderr, flush=True)
+            count = f"{done} done" if total is None else f"{done} of {total} done"
+            print(f"{step} ({count})", file=sys.stderr, flush=True)
 
     return advance
 

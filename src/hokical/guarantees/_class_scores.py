@@ -82,6 +82,7 @@ class ClassScores:
     ) -> tuple[FloatArray, ...]:
         """The four arrays of examples with these looks (n, looks), which add up."""
         n_cells = N_LEVELS * (2 if n_classes == 2 else looks.shape[1]) if looks.shape[1] else 0
+        weights = np.minimum(weights, 1e140)  # whose squares can be added
         place = (looks * n_classes + labels[:, None]).ravel()
         cells = sum_by(place, np.repeat(weights, looks.shape[1]), n_cells * n_classes)
         numbers = (weights, weights**2, weights * right)
