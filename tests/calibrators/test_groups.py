@@ -242,3 +242,19 @@ def test_the_best_classes_alone_are_refused() -> None:
     top = hokical.TopK(np.take_along_axis(logits, best, axis=1), best, 4)
     with pytest.raises(TypeError, match=r"\(n, classes\) where there are `groups`; got a TopK"):
         hokical.auto(top, labels, groups=site)
+
+
+def test_streams_go_by_the_groups_of_all_rows(
+    fitted: hokical.AutoCalibrator, tmp_path: Path
+) -> None:
+    logits, _, site = world(100, 3)
+    chunks = [logits[:30], logits[30:90], logits[90:]]
+    expected = fitted.predict_proba(logits, groups=site)
+    found = hokical.streams.predict(fitted, chunks, what="proba", groups=site)
+    np.testing.assert_array_equal(np.concatenate(list(found)), expected)
+    target = tmp_path / "proba.npy"
+    hokical.streams.predict_to(fitted, chunks, target, what="proba", groups=site)
+    np.testing.assert_array_equal(np.load(target), expected)
+    for wrong in (site[:-1], np.append(site, "a")):
+        with pytest.raises(ValueError, match="`groups` must be of all rows"):
+            list(hokical.streams.predict(fitted, chunks, groups=wrong))

@@ -59,6 +59,12 @@ def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = 
     return GroupedLogits(data.values, data.top, data.backend, codes, coding, logits)
 
 
+def with_codes(logits: Any, codes: Any, coding: GroupCoding) -> GroupedLogits:
+    """Logits with codes (n, columns) that were made before."""
+    data = as_logits(logits)
+    return GroupedLogits(data.values, data.top, data.backend, codes, coding, logits)
+
+
 def _tell_unknown(codes: Any, coding: GroupCoding) -> None:
     unknown = (codes == np.array(coding.sizes) - 1).sum(axis=0)
     if unknown.any():

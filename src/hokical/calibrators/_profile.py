@@ -16,6 +16,7 @@ from hokical._fitting.solution import Solution
 from hokical._fitting.streamed_examples import count_examples
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.rules._checks import LARGEST_TEMPERATURE
 from hokical.rules._novelty import Novelty
 from hokical.rules._profile import ProfileRule, profile_features
 
@@ -109,7 +110,7 @@ class StabilityProfile(BaseCalibrator):
         )
         # Without a mistake the temperature is not determined.
         temperature = found.x if mistakes[0] else 1.0
-        widths = temperature * check_widths(self.widths)
+        widths = np.minimum(temperature * check_widths(self.widths), LARGEST_TEMPERATURE)
         features, correct, counts = examples.collect(
             partial(_features_of_block, temperature=temperature, widths=widths),
             _BYTES_PER_FEATURE * (1 + 2 * widths.size),

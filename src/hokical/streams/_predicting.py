@@ -1,5 +1,6 @@
 """Predictions for every row of a source: chunk by chunk, or into a file that survives a crash."""
 
+import hashlib
 import io
 import math
 import os
@@ -13,7 +14,8 @@ import numpy as np
 
 from hokical._core.arrays import to_host
 from hokical._core.files import sync
-from hokical._core.types import AnyArray
+from hokical._core.grouped_logits import with_codes
+from hokical._core.types import AnyArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.io._checkpoint import Journal
 from hokical.io._chunks import Chunk
@@ -28,12 +30,13 @@ _VALUES = "values.npy"
 
 
 def predict(
-    calibrator: Calibrator, source: Any, *, what: Output = "confidence"
+    calibrator: Calibrator, source: Any, *, what: Output = "confidence", groups: Any = None
 ) -> Iterator[AnyArray]:
     """What a calibrator predicts for a source: an array for every chunk, in order.
 
     `source` is as in `fit`, but logits alone are enough. `what` is "confidence" (rows,), "labels"
     (rows,), "proba" (rows, classes) or, of a calibrator `with_sets`, "members" (rows, classes).
+    `groups` are those of all rows, in order, for a calibrator that learned from groups.
 
     >>> import numpy as np
     >>> from hokical.calibrators import make
@@ -46,7 +49,14 @@ def predict(
     _check_what(what)
     calibrator.check_fitted()
     chunks = as_source(source)
-    return _predict_chunks(calibrator, chunks, what, chunks.chunks())
+    codes = _group_codes(calibrator, groups)
+    return _predict_chunks(calibrator, chunks, what, chunks.chunks(), codes)
+
+
+def _group_codes(calibrator: Calibrator, groups: Any) -> IntArray | None:
+    """Codes (n, columns) of the groups, if the calibrator goes by them."""
+    needed = groups is not None and calibrator.rule_.needed_groups is not None
+    return calibrator.group_codes(groups) if needed else None
 
 
 def _predict_chunks(
@@ -54,15 +64,27 @@ def _predict_chunks(
     source: ChunkSource,
     what: Output,
     chunks: Iterable[Chunk],
+    codes: IntArray | None,
     first_row: int = 0,
 ) -> Iterator[AnyArray]:
     """`predict` for chunks of a source, of which the first begins with a row of this number."""
     for chunk in chunks:
         if chunk.n_rows:
+            rows, logits = slice(first_row, first_row + chunk.n_rows), chunk.logits
             with report_files(source), report_rows(first_row):
-                found = to_host(calibrator.output(what, chunk.logits))
+                if codes is not None:
+                    _check_groups(codes, rows.stop)
+                    logits = with_codes(logits, codes[rows], calibrator.rule_.needed_groups)
+                found = to_host(calibrator.output(what, logits))
             yield found
-            first_row += chunk.n_rows
+            first_row = rows.stop
+    if codes is not None:
+        _check_groups(codes, first_row, at_the_end=True)
+
+
+def _check_groups(codes: IntArray, n_rows: int, *, at_the_end: bool = False) -> None:
+    if len(codes) < n_rows or (at_the_end and len(codes) > n_rows):
+        raise ValueError(f"`groups` must be of all rows; got {len(codes)} for {n_rows} or more.")
 
 
 def predict_to(
@@ -71,13 +93,14 @@ def predict_to(
     path: str | os.PathLike[str],
     *,
     what: Output = "confidence",
+    groups: Any = None,
 ) -> int:
     """Write predictions for all rows of a source to a `.npy` file, in order; return their number.
 
-    `source` and `what` are as in `predict`. The file appears under its name when it is complete.
-    Until then the results are beside it, in a folder `NAME.part`, with a note of how many rows are
-    done: after a crash, the same call goes on from there, and other data are refused. (An iterator
-    must be given from its beginning again; the rows that are done are skipped.)
+    `source`, `what` and `groups` are as in `predict`. The file appears under its name when it is
+    complete. Until then the results are beside it, in a folder `NAME.part`, with a note of how many
+    rows are done: after a crash, the same call goes on from there, and other data are refused. (An
+    iterator must be given from its beginning again; the rows that are done are skipped.)
 
     >>> import tempfile, pathlib
     >>> import numpy as np
@@ -92,9 +115,12 @@ def predict_to(
     target = Path(path)
     check_output(target, suffix=".npy")
     rows, folder = as_source(source), target.with_name(target.name + ".part")
+    codes = _group_codes(calibrator, groups)
     identity = {"what": what, "calibrator": calibrator.stamp}
+    if codes is not None:
+        identity["groups"] = hashlib.sha256(np.ascontiguousarray(codes).data).hexdigest()
     with Journal.open(folder, rows, identity, about=_VALUES) as journal:
-        done = _write(calibrator, journal, what)
+        done = _write(calibrator, journal, what, codes)
         os.replace(folder / _VALUES, target)
         shutil.rmtree(folder)
     return done
@@ -105,7 +131,7 @@ def _check_what(what: Output) -> None:
         raise ValueError(f"`what` must be one of {list(get_args(Output))}; got {what!r}.")
 
 
-def _write(calibrator: Calibrator, journal: Journal, what: Output) -> int:
+def _write(calibrator: Calibrator, journal: Journal, what: Output, codes: IntArray | None) -> int:
     """Append to a file, whose header is completed at the end, when the rows have been counted."""
     path, source = journal.folder / _VALUES, journal.source
     dtype = np.dtype({"labels": np.int64, "members": np.bool_}.get(what, np.float64))
@@ -119,7 +145,8 @@ def _write(calibrator: Calibrator, journal: Journal, what: Output) -> int:
     with path.open("r+b") as stream:
         stream.truncate(head + rows * row_bytes)
         stream.seek(0, os.SEEK_END)
-        for found in _predict_chunks(calibrator, source, what, journal.blocks(rows), rows):
+        blocks = journal.blocks(rows)
+        for found in _predict_chunks(calibrator, source, what, blocks, codes, rows):
             stream.write(np.ascontiguousarray(found, dtype).data)
             rows += len(found)
             sync(stream)  # rows count as done once they are on the disk
