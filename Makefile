@@ -28,10 +28,10 @@ demo: $(DEMO)  ## calibrate the shipped network with every method
 
 test: $(READY)  ## the tests; those of libraries that are not installed are skipped
 	$(TEST) -m "not cluster and not slow"
-	@for name in torch jax lightning; do $(BIN)/python -c "import $$name" 2>/dev/null \
+	@for name in torch jax lightning transformers; do $(BIN)/python -c "import $$name" 2>/dev/null \
 		|| echo "Tests that need $$name were skipped; make test-all installs it and runs them."; done
 
-test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX and Lightning, the slow ones, a cluster's
+test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX, Lightning, transformers, the slow ones, a cluster's
 	$(TEST) -m "not cluster"
 	$(BIN)/python -m pytest -m cluster tests
 
@@ -101,7 +101,7 @@ $(DOCS): $(READY)
 
 # With pip and a version that is pinned, which keeps a CPU build that is there already.
 $(ARRAYS): $(DOCS)
-	$(PIP) torch==2.13.0 jax lightning onnxscript
+	$(PIP) torch==2.13.0 jax lightning onnxscript transformers accelerate
 	@touch $@
 
 $(PEERS): $(READY)

@@ -39,9 +39,18 @@ def as_labels(
         row = int(np.argmax((array < 0) | (array >= n_classes)))
         raise ValueError(
             f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits; got "
-            f"{array[row]} in row {row}."
+            f"{array[row]} in row {row}.{_range_remedy(int(array[row]))}"
         )
     return array.astype(np.int64)
+
+
+def _range_remedy(label: int) -> str:
+    if 0 <= label != 255:
+        return ""
+    return (
+        " If it marks rows that do not count, drop them; for tokens and maps give "
+        f"`ignore_label={label}` to `hokical.Dense` or to `calibrate`."
+    )
 
 
 def _shape_remedy(array: AnyArray) -> str:

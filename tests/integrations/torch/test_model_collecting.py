@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hokical
 from hokical import Hoki, load
 from hokical.stability._noise import Gaussian
+from tests.integrations.torch.examples import synthetic_logits
 
 torch = pytest.importorskip("torch")
 
@@ -213,3 +215,24 @@ def test_calibrate_refuses_what_it_cannot_do(network: Any, data: Any) -> None:
         calibrate(network, loader(data), Hoki(), n_bins=3)
     with pytest.raises(TypeError, match="no parameter 'n_bans'"):
         calibrate(network, loader(data), "hoki", n_bans=3)
+
+
+def test_labels_of_padding_are_named() -> None:
+    logits, labels = synthetic_logits(200, 5, seed=0)
+    labels[::4] = -100
+    tokens = logits.reshape(20, 10, 5), labels.reshape(20, 10)
+    batch = [tuple(torch.tensor(part) for part in tokens)]
+    for attempt in (
+        lambda: hokical.auto(*tokens),
+        lambda: hokical.auto(logits, labels),
+        lambda: hokical.Dense().fit(*tokens),
+        lambda: calibrate(torch.nn.Identity(), batch, "temps"),
+    ):
+        with pytest.raises(ValueError, match="`ignore_label=-100`"):
+            attempt()
+    expected = hokical.make("temps").fit(logits[labels >= 0], labels[labels >= 0])
+    dense = hokical.Dense("temps", ignore_label=-100).fit(*tokens)
+    model = calibrate(torch.nn.Identity(), batch, "temps", ignore_label=-100)
+    confidence = expected.predict_confidence(logits).reshape(20, 10)
+    np.testing.assert_allclose(dense.predict_confidence(tokens[0]), confidence)
+    np.testing.assert_allclose(model(batch[0][0]).confidence, confidence)

@@ -88,6 +88,27 @@ def find_logits(output: Any) -> Tensor:
     )
 
 
+def replace_logits(output: Any, logits: Tensor) -> Any:
+    """A model's output, of its own class, with other logits."""
+    if not isinstance(output, Mapping) or "logits" not in output:
+        raise TypeError(
+            "the network must return a mapping with `logits`, as those of transformers do with "
+            f"`return_dict=True`; got {type(output).__name__}."
+        )
+    return type(output)(**{**output, "logits": logits})
+
+
+def check_softmax(model: nn.Module) -> None:
+    """Raise where libraries would not take a network's outputs for logits of one label."""
+    problem = getattr(getattr(model, "config", None), "problem_type", None)
+    if problem not in (None, "single_label_classification"):
+        raise ValueError(
+            "`model.config.problem_type` must be None or 'single_label_classification', because "
+            f"pipelines take no softmax of others; got {problem!r}. For several labels at once "
+            "calibrate the logits with `hokical.MultilabelCalibrator`."
+        )
+
+
 def classes_last(logits: Tensor, class_axis: int) -> Tensor:
     """The logits (..., classes) with the class axis moved to the end."""
     if not -logits.ndim <= class_axis < logits.ndim:

@@ -1,5 +1,6 @@
 """A network and its calibrator as one module."""
 
+import copy
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -108,10 +109,29 @@ class CalibratedModel(nn.Module):
     @torch.no_grad()
     def predict_proba(self, *args: Any, **kwargs: Any) -> Tensor:
         """Calibrated probabilities, of the shape of the network's logits."""
-        logits = self.get_logits(self.model(*args, **kwargs))
+        return self._proba(self.model(*args, **kwargs))
+
+    def _proba(self, output: Any) -> Tensor:
+        logits = self.get_logits(output)
         self._bring_calibrator_to(logits.device)
         proba = self.calibrator.proba(batches.classes_last(logits, self.class_axis))
         return proba.movedim(-1, self.class_axis)
+
+    def for_pipeline(self) -> nn.Module:
+        """The network for `transformers.pipeline(..., model=...)`, with calibrated scores.
+
+        It is of the network's own class and shares its numbers. Its outputs have the logarithms of
+        the calibrated probabilities as `logits`, of which the softmax makes the probabilities
+        again; a `loss` is as before. The network itself, and this module, are unchanged.
+        """
+        batches.check_softmax(self.model)
+        twin = copy.copy(self.model)
+        twin._forward_hooks = self.model._forward_hooks.copy()  # or the network had it too
+        twin.register_forward_hook(self._with_log_proba)
+        return twin
+
+    def _with_log_proba(self, model: nn.Module, args: Any, output: Any) -> Any:
+        return batches.replace_logits(output, self._proba(output).log())
 
     @torch.no_grad()
     def predict_or_abstain(
