@@ -31,7 +31,7 @@ test: $(READY)  ## the tests; those of libraries that are not installed are skip
 	@for name in torch jax lightning transformers; do $(BIN)/python -c "import $$name" 2>/dev/null \
 		|| echo "Tests that need $$name were skipped; make test-all installs it and runs them."; done
 
-test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX, Lightning, transformers, the slow ones, a cluster's
+test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX, Lightning, transformers; slow ones, a cluster's
 	$(TEST) -m "not cluster"
 	$(BIN)/python -m pytest -m cluster tests
 

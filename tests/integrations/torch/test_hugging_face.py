@@ -107,7 +107,7 @@ def test_outputs_keep_their_class_loss_and_states(tokenizer: Any) -> None:
     assert torch.equal(found.loss, plain.loss)
     assert torch.equal(found.hidden_states[-1], plain.hidden_states[-1])
     torch.testing.assert_close(found.logits.exp(), calibrated.predict_proba(**inputs))
-    with pytest.raises(TypeError, match="mapping with `logits`.*`return_dict=True`; got tuple"):
+    with pytest.raises(TypeError, match=r"mapping with `logits`.*`return_dict=True`; got tuple"):
         calibrated.for_pipeline()(**inputs, return_dict=False)
 
 
@@ -121,7 +121,7 @@ def test_copies_and_pickles_of_a_network_for_pipelines(tokenizer: Any) -> None:
 @pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
 def test_problems_without_a_softmax_are_refused(problem: str) -> None:
     model = CalibratedModel(network(problem_type=problem), fitted("temps"))
-    with pytest.raises(ValueError, match=f"got '{problem}'.*MultilabelCalibrator"):
+    with pytest.raises(ValueError, match=rf"got '{problem}'.*MultilabelCalibrator"):
         model.for_pipeline()
 
 
