@@ -302,8 +302,8 @@ def _check_matrix_shape(shape: tuple[Any, ...], name: str) -> None:
             " For binary scores use `from_binary_scores`. "
             "Reshape your data if it is one example: `logits[None, :]`."
             if len(shape) == 1
-            else " For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out positions "
-            "with that label), or `.reshape(-1, n_classes)`."
+            else " For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels "
+            "of -100), or `.reshape(-1, n_classes)`."
         )
         raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}.{hint}")
     if shape[0] == 0:

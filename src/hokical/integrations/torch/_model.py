@@ -123,6 +123,9 @@ class CalibratedModel(nn.Module):
         It is of the network's own class and shares its numbers. Its outputs have the logarithms of
         the calibrated probabilities as `logits`, of which the softmax makes the probabilities
         again; a `loss` is as before. The network itself, and this module, are unchanged.
+
+        A pipeline's label is the most probable class; `forward` gives the network's own label where
+        the method keeps it.
         """
         batches.check_softmax(self.model)
         twin = copy.copy(self.model)
