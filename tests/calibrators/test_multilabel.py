@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,29 @@ def test_answers_in_other_libraries(fitted: Any) -> None:
     jax = pytest.importorskip("jax")
     answer = fitted.predict_proba(jax.numpy.asarray(scores, dtype="float32"))
     np.testing.assert_allclose(np.asarray(answer), wanted, rtol=2e-5)
+
+
+def test_as_a_torch_module_and_an_onnx_graph(fitted: Any, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from hokical.integrations.torch import as_module
+
+    scores = tags(50, 3)[0]
+    wanted, module = fitted.predict_proba(scores), as_module(fitted)
+    np.testing.assert_allclose(module(torch.tensor(scores)).numpy(), wanted, rtol=1e-12)
+    narrow = module.half()(torch.tensor(scores, dtype=torch.float32))
+    assert narrow.dtype == torch.float32
+    np.testing.assert_allclose(narrow.numpy(), wanted, rtol=2e-5)
+    with pytest.raises(ValueError, match="must have 12 labels"):
+        module(torch.zeros(4, 3))
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    given = torch.tensor(scores)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter remarks on its own choices
+        torch.onnx.export(module, (given,), tmp_path / "cal.onnx", dynamo=True, verbose=False)
+    session = runtime.InferenceSession(tmp_path / "cal.onnx")
+    (found,) = session.run(None, {session.get_inputs()[0].name: scores})
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
 def test_least_cost(fitted: Any) -> None:

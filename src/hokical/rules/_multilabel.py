@@ -41,8 +41,11 @@ class MultilabelCurves:
 
     def proba(self, scores: Array, backend: Backend) -> Array:
         """Probabilities (n, labels), float64, of scores (n, labels)."""
-        shift, slope, tilt = (
-            backend.from_host(part, scores) for part in (self.shift, self.slope, self.tilt)
-        )
-        xp, (odds, spread) = backend.namespace(scores), score_features(scores, backend)
-        return expit(xp.clip(shift + slope * odds + tilt * spread, -FARTHEST, FARTHEST), xp)
+        parts = (self.shift, self.slope, self.tilt)
+        return curve_proba(scores, backend, *(backend.from_host(part, scores) for part in parts))
+
+
+def curve_proba(scores: Array, backend: Backend, shift: Array, slope: Array, tilt: Array) -> Array:
+    """The same with the numbers (labels,) where the scores are."""
+    xp, (odds, spread) = backend.namespace(scores), score_features(scores, backend)
+    return expit(xp.clip(shift + slope * odds + tilt * spread, -FARTHEST, FARTHEST), xp)

@@ -1,15 +1,17 @@
 """A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, overload
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
 from hokical.calibrators._calibrator import Calibrator, check_plain_logits
+from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.integrations.torch import _rule_spec as _answers
 from hokical.integrations.torch._backend import BACKEND
+from hokical.integrations.torch._multilabel import MultilabelModule
 from hokical.integrations.torch._rule_spec import (
     RuleSpec,
     Wanted,
@@ -153,13 +155,18 @@ class CalibratorModule(nn.Module):
         return repr(self._spec)
 
 
-def as_module(calibrator: Calibrator) -> CalibratorModule:
+@overload
+def as_module(calibrator: Calibrator) -> CalibratorModule: ...
+@overload
+def as_module(calibrator: MultilabelCalibrator) -> MultilabelModule: ...
+def as_module(calibrator: Any) -> Any:
     """A fitted calibrator as an `nn.Module`: logits in, labels and confidence out.
 
     Parameters
     ----------
     calibrator : Calibrator
-        Fitted, of any method, or loaded from a file.
+        Fitted, of any method, or loaded from a file. A `MultilabelCalibrator` gives a module from
+        scores to probabilities, both (..., labels).
 
     Returns
     -------
@@ -180,6 +187,8 @@ def as_module(calibrator: Calibrator) -> CalibratorModule:
     >>> module.proba(torch.zeros(4, 2)).shape
     torch.Size([4, 2])
     """
+    if isinstance(calibrator, MultilabelCalibrator):
+        return MultilabelModule(calibrator)
     if not isinstance(calibrator, Calibrator):
         raise TypeError(
             f"`calibrator` must be a fitted calibrator; got {type(calibrator).__name__}. Make one "
