@@ -89,6 +89,23 @@ def test_few_or_equal_examples_keep_the_confidence() -> None:
         cal = calibrate_confidence(stated, truth, subject)
         assert cal.reason_.startswith("the confidence was kept as it is: ")
         np.testing.assert_allclose(cal.predict([0.0, 0.3, 1.0]), [0.001, 0.3, 0.999])
+    cal = calibrate_confidence(answers(900)[0], np.ones(900, bool))
+    assert cal.reason_.endswith(": all examples are right.")
+
+
+def test_a_confidence_that_is_kept_is_kept_where_no_example_is() -> None:
+    cal = calibrate_confidence([0.8, 0.85, 0.9], [True, False, True], monotone=True)
+    np.testing.assert_allclose(cal.predict([0.1, 0.82, 0.99]), [0.1, 0.82, 0.99])
+
+
+def test_groups_of_weight_0_are_not_known() -> None:
+    stated, right, subject = answers(1000)
+    odd = np.arange(1000) % 2 == 1
+    named = np.where(odd, subject, "elsewhere")
+    cal = calibrate_confidence(stated, right, named, sample_weight=odd)
+    alone = calibrate_confidence(stated[odd], right[odd], subject[odd])
+    assert cal.unknown_groups(named) == {"group": 500}
+    np.testing.assert_array_equal(cal.predict(stated, subject), alone.predict(stated, subject))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +125,9 @@ def test_odd_examples_have_sound_answers(kind: str, groups: Any) -> None:
 
 def test_unknown_and_missing_groups_get_the_common_answer(fitted: Any) -> None:
     common = fitted.predict([0.9, 0.9, 0.9])
-    np.testing.assert_array_equal(fitted.predict([0.9] * 3, ["chess", None, "art"]), common)
+    with pytest.warns(UserWarning, match="not in the fit: 3 in 'group'"):
+        unknown = fitted.predict([0.9] * 3, ["chess", None, "art"])
+    np.testing.assert_array_equal(unknown, common)
     assert fitted.unknown_groups(["chess", None, "law"]) == {"group": 2}
     frame = pd.DataFrame({"group": ["chess", "law"]})
     assert fitted.unknown_groups(frame) == {"group": 1} == fitted.unknown_groups(dict(frame))
@@ -140,8 +159,9 @@ def test_monotone_curves_do_not_fall(seed: int) -> None:
         for monotone in (False, True)
     )
     grid = np.sort(np.append(np.linspace(0.0, 1.0, 501), [0.8, 0.9, 0.95]))
-    for name in (*SUBJECTS, "chess"):
+    for name in SUBJECTS:
         assert (np.diff(rising.predict(grid, [name] * grid.size)) >= 0.0).all()
+    assert (np.diff(rising.predict(grid)) >= 0.0).all()
     assert (np.diff(free.predict(grid)) < 0.0).any()
     assert abs(rising.predict(stated, subject).mean() - right.mean()) < 0.03
 
@@ -259,7 +279,8 @@ def test_files_answer_alike_without_heavy_libraries(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RUN, tmp_path / "cal.json"]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found, reason, loaded = json.loads(run.stdout)
-    np.testing.assert_array_equal(found, cal.predict([0.9, 0.2], ["law", "art"]))
+    with pytest.warns(UserWarning, match="1 in 'group'"):
+        np.testing.assert_array_equal(found, cal.predict([0.9, 0.2], ["law", "art"]))
     assert reason == cal.reason_
     assert not {"scipy", "sklearn", "numba"} & set(loaded)
 

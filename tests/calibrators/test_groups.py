@@ -258,3 +258,26 @@ def test_streams_go_by_the_groups_of_all_rows(
     for wrong in (site[:-1], np.append(site, "a")):
         with pytest.raises(ValueError, match="`groups` must be of all rows"):
             list(hokical.streams.predict(fitted, chunks, groups=wrong))
+
+
+def test_rows_of_weight_0_do_not_move_the_cuts() -> None:
+    logits, labels, site = world(2000, 8)
+    number = np.searchsorted(["a", "b", "c", "d", "e"], site) + np.linspace(0.0, 0.9, 2000)
+    odd = np.arange(2000) % 2 == 1
+    moved = np.where(odd, number, 100.0 + number)
+    cal = hokical.auto(logits, labels, odd.astype(float), groups=moved)
+    alone = hokical.auto(logits[odd], labels[odd], groups=number[odd])
+    found, expected = (c.predict_proba(logits, groups=number) for c in (cal, alone))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert cal.groups_ == ["group"]
+
+
+def test_sets_by_group_know_a_number_by_its_text() -> None:
+    logits, labels, site = world(2000, 9)
+    number = np.searchsorted(["a", "b", "c", "d", "e"], site)
+    cal = hokical.auto(*world(500, 10)[:2]).certify(logits, labels, groups=number)
+    found, same = (
+        cal.predict_set(logits, coverage=0.9, by="group", groups=given).members
+        for given in (number, number.astype(str))
+    )
+    np.testing.assert_array_equal(found, same)

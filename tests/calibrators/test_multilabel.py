@@ -211,3 +211,24 @@ def test_log_odds_of_probabilities_of_any_shape() -> None:
     found = from_binary_probabilities(p)
     assert found.shape == p.shape
     np.testing.assert_allclose(1.0 / (1.0 + np.exp(-found)), p)
+
+
+def test_examples_to_certify_may_be_of_any_library(fitted: Any) -> None:
+    jax = pytest.importorskip("jax")
+    torch = pytest.importorskip("torch")
+    scores, labels = tags(500, 7)
+    expected = fitted.certify(scores, labels).recall_thresholds(0.8)
+    kinds = (jax.numpy.asarray(scores), torch.tensor(scores, requires_grad=True))
+    for given in kinds:
+        found = fitted.certify(given, labels).recall_thresholds(0.8)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_what_looks_wrong_is_said(fitted: Any) -> None:
+    scores, labels = tags(200)
+    with pytest.warns(hokical.FitDataWarning, match="look like probabilities"):
+        MultilabelCalibrator().fit(1.0 / (1.0 + np.exp(-scores)), labels)
+    with pytest.raises(ValueError, match=r"shape \(2,\) or \(12, 2\); got \(1, 2, 3\)"):
+        fitted.predict(scores, costs=(1, 2, 3))
+    few = MultilabelCalibrator().fit(scores[:5], labels[:5])
+    assert "as 5 examples are too few" in few.reason_

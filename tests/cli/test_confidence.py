@@ -52,7 +52,35 @@ def test_groups_that_the_fit_did_not_have_are_told(table: Path, tmp_path: Path) 
     frame = pd.read_csv(table).assign(subject="chess")
     frame.to_csv(tmp_path / "new.csv", index=False)
     said = run("apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
-    assert "800 rows have a group of `subject` that the fit did not have" in said.output
+    assert "missing or was not in the fit: 800 in 'subject'" in said.output
+
+
+def test_a_file_of_the_library_is_applied_by_the_names_of_its_columns(
+    table: Path, tmp_path: Path
+) -> None:
+    stated, right, subject = answers(800)
+    cal = hokical.calibrate_confidence(100 * stated, right, {"subject": subject}, scale=100)
+    cal.save(tmp_path / "cal.json")
+    column = ["--binary-score", "stated"]
+    run("certify", tmp_path / "cal.json", table, *column)
+    run("apply", tmp_path / "cal.json", table, "-o", tmp_path / "out.csv", *column)
+    written = pd.read_csv(tmp_path / "out.csv")
+    np.testing.assert_allclose(written.confidence, cal.predict(100 * stated, subject), atol=1e-9)
+
+
+def test_a_file_of_numbers_alone_has_the_groups_of_one_with_a_word(tmp_path: Path) -> None:
+    stated, right, subject = answers(800)
+    code = pd.Series(subject).map({"law": "1", "maths": "02", "music": "x", "physics": "3"})
+    frame = pd.DataFrame({"stated": stated, "right": right, "site": code})
+    frame.to_csv(tmp_path / "fit.csv", index=False)
+    frame[code != "x"].to_csv(tmp_path / "new.csv", index=False)
+    columns = ["--confidence", "stated", "--right", "right", "--groups", "site"]
+    run("fit", tmp_path / "fit.csv", "-o", tmp_path / "cal.json", *columns)
+    run("apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    cal = hokical.calibrate_confidence(stated, right, code)
+    expected = cal.predict(stated[code != "x"], code[code != "x"])
+    written = pd.read_csv(tmp_path / "out.csv").confidence
+    np.testing.assert_allclose(written, expected, atol=1e-9)
 
 
 def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:

@@ -133,3 +133,45 @@ def test_errors_name_the_remedy() -> None:
         coding.codes({"sex": ["f"]}, 1)
     with pytest.raises(ValueError, match="at least one column"):
         GroupCoding.learn({}, 1)
+
+
+def test_many_columns_of_many_groups_have_a_table() -> None:
+    rng = np.random.default_rng(0)
+    columns = {f"c{k}": rng.integers(0, 300, 500).astype(str) for k in range(9)}
+    found = group_table(np.full(500, 0.7), rng.random(500) < 0.7, columns)
+    assert not found.flagged
+    with pytest.raises(KeyError, match="no group is called 'north'; there are c0=0, "):
+        found["north"]
+
+
+def test_a_number_and_its_text_are_one_name_unless_both_are_known() -> None:
+    coding = GroupCoding.learn(["1", "02", "x", "2.5"], 4)
+    given = np.array([1.0, 2.0, 2.5, 3.0])
+    assert coding.codes(given, 4).ravel().tolist() == [
+        *(coding.levels[0].index(name) for name in ("1", "02", "2.5")),
+        len(coding.levels[0]),
+    ]
+    assert GroupCoding.learn([1, 2], 2).codes(["2", "1.0"], 2).ravel().tolist() == [1, 0]
+    both = GroupCoding.learn(["3", "03"], 2)
+    assert both.codes(["03", "3"], 2).ravel().tolist() == [0, 1]
+    assert both.codes([3, 3], 2).ravel().tolist() == [2, 2]
+    long = GroupCoding.learn(["9007199254740993", "x"], 2)
+    assert long.codes(["9007199254740992", None], 2).ravel().tolist() == [2, 2]
+    assert GroupCoding.learn(["None", "x"], 2).codes([None, "None"], 2).ravel().tolist() == [2, 0]
+
+
+@given(st.integers(0, 99))
+def test_numbers_stay_on_their_side_of_a_cut_in_single_precision(seed: int) -> None:
+    numbers = np.random.default_rng(seed).normal(size=200)
+    numbers[: seed % 150] = numbers.min()
+    coding = GroupCoding.learn(numbers, 200)
+    codes = coding.codes(numbers, 200)
+    np.testing.assert_array_equal(codes, coding.codes(numbers.astype(np.float32), 200))
+    np.testing.assert_array_equal(codes, coding.codes(numbers.astype(str), 200))
+    assert set(codes.ravel().tolist()) == set(range(len(coding.levels[0]) + 1))
+
+
+def test_numbers_that_are_nearly_all_the_least_have_two_groups() -> None:
+    numbers = np.append(np.zeros(975), np.arange(1.0, 26.0))
+    coding = GroupCoding.learn(numbers, 1000)
+    assert coding.names(0)[:2] == ["below 1", "1 or more"]

@@ -55,7 +55,7 @@ def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = 
         if type(data) is not Logits:
             return data  # refused for what it is
         codes = coding.codes(groups, data.n_rows)
-    _tell_unknown(codes, coding)
+    tell_unknown(codes, coding)
     return GroupedLogits(data.values, data.top, data.backend, codes, coding, logits)
 
 
@@ -65,11 +65,11 @@ def with_codes(logits: Any, codes: Any, coding: GroupCoding) -> GroupedLogits:
     return GroupedLogits(data.values, data.top, data.backend, codes, coding, logits)
 
 
-def _tell_unknown(codes: Any, coding: GroupCoding) -> None:
-    unknown = (codes == np.array(coding.sizes) - 1).sum(axis=0)
-    if unknown.any():
-        columns = zip(coding.columns, unknown.tolist(), strict=True)
-        counts = ", ".join(f"{n:,} in {name!r}" for name, n in columns if n)
+def tell_unknown(codes: Any, coding: GroupCoding) -> None:
+    """Warn of rows whose group is not known, with their number."""
+    unknown = coding.count_unknown(codes)
+    if any(unknown.values()):
+        counts = ", ".join(f"{n:,} in {name!r}" for name, n in unknown.items() if n)
         warn_user(
             f"`groups` has rows, of {len(codes):,}, whose group is missing or was not in the fit: "
             f"{counts}. They get the common answer.",

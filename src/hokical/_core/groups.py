@@ -5,7 +5,8 @@ A column of numbers with more than `MANY` different values is cut at its deciles
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
@@ -14,7 +15,7 @@ import numpy as np
 
 from hokical._core.reading import to_numpy
 from hokical._core.storage import storable
-from hokical._core.types import AnyArray, IntArray
+from hokical._core.types import AnyArray, FloatArray, IntArray
 
 #: Numbers with more different values than this are cut, into so many parts.
 MANY, PARTS = 20, 10
@@ -43,10 +44,14 @@ class GroupCoding:
                 raise ValueError("`levels` must be different names, or rising numbers.")
 
     @classmethod
-    def learn(cls, groups: Any, n_rows: int) -> Self:
-        """The groups that occur, in one or more columns; see `read_columns`."""
+    def learn(cls, groups: Any, n_rows: int, weights: FloatArray | None = None) -> Self:
+        """The groups that occur, in one or more columns; see `read_columns`.
+
+        Rows of weight 0 are not looked at.
+        """
         columns = read_columns(groups, n_rows)
-        found = [_learn_levels(column) for column in columns.values()]
+        seen = slice(None) if weights is None else weights > 0.0
+        found = [_learn_levels(column[seen]) for column in columns.values()]
         levels, cut = zip(*found, strict=True)
         return cls(tuple(columns), levels, cut)
 
@@ -71,6 +76,11 @@ class GroupCoding:
         parts = zip(self.columns, self.levels, self.cut, strict=True)
         found = [_encode(given[name], levels, cut) for name, levels, cut in parts]
         return np.stack(found, axis=1)
+
+    def count_unknown(self, codes: IntArray) -> dict[str, int]:
+        """How many rows of codes (n, columns) have no known group, by column."""
+        counts = (codes == np.array(self.sizes) - 1).sum(axis=0)
+        return dict(zip(self.columns, counts.tolist(), strict=True))
 
     def take(self, columns: list[int]) -> Self:
         """The coding of some of the columns."""
@@ -126,6 +136,19 @@ def as_groups(groups: Any, n_rows: int) -> list[Any]:
     )
 
 
+def look_up(names: Sequence[Any], known: Sequence[Any]) -> list[int]:
+    """The place of each name among those known; their number where it is not there.
+
+    A number and its text are the same name, unless more than one known name has that text: a file
+    of numbers alone is read as numbers, and one with a single word among them as text.
+    """
+    exact = {name: k for k, name in enumerate(known)}
+    often = Counter(map(_text, known))
+    alike = {_text(name): k for name, k in exact.items() if often[_text(name)] == 1}
+    none = len(exact)
+    return [exact[name] if name in exact else alike.get(_text(name), none) for name in names]
+
+
 def count_rows(groups: Any) -> int:
     """How many rows an array, or several columns, have."""
     first = next(iter(groups.values()), ()) if isinstance(groups, Mapping) else groups
@@ -150,19 +173,30 @@ def _learn_levels(column: AnyArray) -> tuple[tuple[Any, ...], bool]:
     if len(known) > MANY and all(_is_number(name) for name in known):
         numbers = np.array([np.nan if name is None else name for name in names], np.float64)[place]
         points = np.nanquantile(numbers, np.arange(1, PARTS) / PARTS, method="higher")
-        return tuple(np.unique(points).tolist()), True
+        return _cut_between(np.unique(numbers[~np.isnan(numbers)]), np.unique(points)), True
     return tuple(sorted(known, key=lambda name: (isinstance(name, str), name))), False
 
 
 def _encode(column: AnyArray, levels: tuple[Any, ...], cut: bool) -> IntArray:
     names, place = _distinct(column)
     if not cut:
-        code = {name: k for k, name in enumerate(levels)}
-        return np.array([code.get(name, len(levels)) for name in names], np.int64)[place]
-    known = np.array([_is_number(name) for name in names])
-    values = np.array([name if _is_number(name) else 0.0 for name in names], np.float64)
-    codes = np.where(known, np.searchsorted(levels, values, side="right"), len(levels) + 1)
-    return np.asarray(codes[place])
+        return np.array(look_up(names, levels), np.int64)[place]
+    values = np.array([_number(name) for name in names], np.float64)
+    codes = np.searchsorted(levels, values, side="right")
+    return np.asarray(np.where(np.isnan(values), len(levels) + 1, codes)[place])
+
+
+def _cut_between(values: FloatArray, points: FloatArray) -> tuple[float, ...]:
+    """Cuts at points above the least of the rising values, or halfway to the next lower value.
+
+    A fraction that is rounded on its way, to single precision say, then stays on its side.
+    """
+    points = points[points > values[0]] if points[-1] > values[0] else values[1:2]
+    if (values == np.floor(values)).all():
+        return tuple(points.tolist())
+    with np.errstate(invalid="ignore"):
+        halfway = 0.5 * points + 0.5 * values[np.searchsorted(values, points) - 1]
+    return tuple(np.unique(np.where(np.isfinite(halfway), halfway, points)).tolist())
 
 
 def _distinct(column: AnyArray) -> tuple[list[Any], IntArray]:
@@ -189,6 +223,24 @@ def _tidy(name: Any) -> Any:
         return None
     name = name.item() if isinstance(name, np.generic) else name
     return name if isinstance(name, (bool, int, float, str)) else str(name)
+
+
+def _number(name: Any) -> float:
+    """A number, also one that came as text; NaN for anything else."""
+    try:
+        return float(name) if _is_number(name) or isinstance(name, str) else np.nan
+    except ValueError:
+        return np.nan
+
+
+def _text(name: Any) -> str | None:
+    """One text for a number in all its forms: 3, 3.0, "3", "03"."""
+    if isinstance(name, str) and name.removeprefix("-").isdecimal():
+        name = int(name)
+    number = _number(name)
+    if isinstance(name, int) or np.isnan(number):
+        return None if name is None else str(name)
+    return str(int(number)) if number.is_integer() and abs(number) < 2.0**53 else repr(number)
 
 
 def _is_number(name: Any) -> bool:

@@ -50,11 +50,12 @@ def fit_confidence(
     coding and codes (n, columns).
     """
     share, blank = examples.share, _shape_curve(examples)
-    kept = _with_grid(replace(blank, coef=np.zeros(blank.coef.size)), examples, monotone)
-    n_examples = effective_size(share)
-    if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9) or np.unique(examples.right).size < 2:
-        why = f"{examples.right.size} examples, right and wrong, are too few to tell what is better"
-        return kept, _report(f"the confidence was kept as it is: {why}.", None)
+    n_examples, right = effective_size(share), examples.right
+    if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9) or right.all() or not right.any():
+        why = f"{right.size} examples are too few to tell what is better"
+        if n_examples >= FEWEST_EXAMPLES:
+            why = f"all examples are {'right' if right.all() else 'wrong'}"
+        return blank, _report(f"the confidence was kept as it is: {why}.", None)
     terms = BinaryTerms(
         blank.features(examples.confidence),
         examples.right,
@@ -82,7 +83,8 @@ def fit_confidence(
             words += ", as groups did not clearly help"
     gain, error = mean_and_error(own - losses[best], share)
     if gain <= _PRICE / n_examples + _CLEAR * error:
-        curve, words = kept, "the confidence was kept as it is, as nothing was clearly better"
+        curve, words = blank, "the confidence was kept as it is, as nothing was clearly better"
+        monotone = False  # it rises by itself, where no example is as well
     told = {name: float(share @ part) for name, part in losses.items()}
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in told.items())
     reason = f"{words} (held-out log loss: {scores}; standard error of the gain {error:.4f})."

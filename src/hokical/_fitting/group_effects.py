@@ -70,7 +70,8 @@ def learn_groups(rows: SaidRows, coding: GroupCoding) -> GroupEffects:
     losses, used, best, told = rows.losses, list[int](), None, list[str]()
     caution = float(normal_quantile(np.array([1.0 - CHANCE / len(coding.columns)]))[0])
     waiting = [k for k, size in enumerate(coding.sizes) if size > 2]
-    told += [f"{coding.columns[k]!r} has one group" for k, n in enumerate(coding.sizes) if n <= 2]
+    for name, size in zip(coding.columns, coding.sizes, strict=True):
+        told += [f"{name!r} has {'one' if size == 2 else 'no'} group"] if size <= 2 else []
     while waiting:
         fits = {k: rows.fit(coding, [*used, k]) for k in waiting}
         held = {k: found.losses_left_out() for k, found in fits.items()}

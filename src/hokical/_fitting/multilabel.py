@@ -45,9 +45,11 @@ def fit_multilabel(
     told = {"as it is": float(share @ losses[0]), "pooled": float(share @ losses[1])}
     coef = found.common + found.groups[0]
     words = "curves were fitted, with corrections by label"
-    if gain <= _CLEAR * error or effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9):
+    few = effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9)
+    if few or gain <= _CLEAR * error:
         coef = np.zeros((n_labels, 3))
-        words = "the probabilities were kept as they are, as nothing was clearly better"
+        why = f"{len(share)} examples are too few" if few else "nothing was clearly better"
+        words = f"the probabilities were kept as they are, as {why}"
     text = ", ".join(f"{name} {loss:.5f}" for name, loss in told.items())
     report = {
         "reason": f"{words} (held-out log loss: {text}; standard error of the gain {error:.5f}).",

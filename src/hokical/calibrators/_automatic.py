@@ -10,7 +10,7 @@ import numpy as np
 from hokical._core.arrays import float64_scope
 from hokical._core.grouped_logits import GroupedLogits, with_groups
 from hokical._core.groups import GroupCoding
-from hokical._core.labels import as_labels
+from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
@@ -157,7 +157,8 @@ class AutoCalibrator(BaseCalibrator):
             return super().fit(logits, labels, sample_weight)
         n_rows = np.shape(logits)[0] if not isinstance(logits, Logits) else logits.n_rows
         with float64_scope(logits):
-            given = with_groups(logits, groups, GroupCoding.learn(groups, n_rows))
+            counts = as_weights(sample_weight, n_rows)
+            given = with_groups(logits, groups, GroupCoding.learn(groups, n_rows, counts))
             if not isinstance(given, GroupedLogits):
                 raise TypeError(
                     f"`logits` must be (n, classes) where there are `groups`; got a "

@@ -8,6 +8,7 @@ import numpy as np
 
 from hokical._core.arrays import Array, to_input_library
 from hokical._core.bins import check_positive
+from hokical._core.grouped_logits import tell_unknown
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_weights
 from hokical._core.reading import to_numpy
@@ -51,11 +52,11 @@ class ConfidenceCalibrator(BeyondLogits):
     >>> rng = np.random.default_rng(0)
     >>> stated = rng.choice([0.8, 0.9, 0.95, 1.0], size=3000)
     >>> subject = rng.choice(["law", "maths"], size=3000)
-    >>> truth = np.where(subject == "law", 0.5, 0.8) * stated
+    >>> truth = np.where(subject == "law", 0.55, 0.8) * stated
     >>> right = rng.random(3000) < truth
     >>> cal = ConfidenceCalibrator().fit(stated, right, subject)
     >>> cal.predict([0.9, 0.9], ["law", "maths"]).round(1)
-    array([0.4, 0.7])
+    array([0.5, 0.7])
     """
 
     name = "confidence"
@@ -81,7 +82,7 @@ class ConfidenceCalibrator(BeyondLogits):
         values = self._read(confidence)
         truth, weights = _as_right(right, values.size), as_weights(sample_weight, values.size)
         weights = np.ones(values.size) if weights is None else weights
-        coding = None if groups is None else GroupCoding.learn(groups, values.size)
+        coding = None if groups is None else GroupCoding.learn(groups, values.size, weights)
         seen = weights > 0.0
         found = None if coding is None else (coding, coding.codes(groups, values.size)[seen])
         examples = StatedConfidence(values[seen], truth[seen], weights[seen])
@@ -91,20 +92,18 @@ class ConfidenceCalibrator(BeyondLogits):
     def predict(self, confidence: Any, groups: Any = None) -> Array:
         """The probability (n,) that each answer is right, in the library of the confidences.
 
-        A group that is missing or was not seen in `fit` gets the common answer, and so do all
-        without `groups`; `unknown_groups` counts them.
+        A group that is missing or was not seen in `fit` gets the common answer, and a warning
+        counts such rows, as `unknown_groups` does. So do all without `groups`.
         """
         return to_input_library(self._predict(confidence, groups), confidence)
 
     def unknown_groups(self, groups: Any) -> dict[str, int]:
         """How many rows have a group that is missing or was not seen in `fit`, by column."""
         self._check_fitted()
-        coding = self.rule_.coding
+        coding: GroupCoding | None = self.rule_.coding
         if coding is None:
             return {}
-        codes = coding.codes(groups, count_rows(groups))
-        counts = (codes == np.array(coding.sizes) - 1).sum(axis=0)
-        return dict(zip(coding.columns, counts.tolist(), strict=True))
+        return coding.count_unknown(coding.codes(groups, count_rows(groups)))
 
     def certify(
         self, confidence: Any, right: Any, groups: Any = None, sample_weight: Any = None
@@ -155,7 +154,10 @@ class ConfidenceCalibrator(BeyondLogits):
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self._check_fitted()
         values = self._read(confidence)
-        return np.asarray(self.rule_.proba(values, self.rule_.codes(groups, values.size)))
+        codes = self.rule_.codes(groups, values.size)
+        if groups is not None and self.rule_.coding is not None:
+            tell_unknown(codes, self.rule_.coding)
+        return np.asarray(self.rule_.proba(values, codes))
 
     def _read(self, confidence: Any) -> FloatArray:
         """Checked confidences (n,) in [0, 1]."""

@@ -13,6 +13,7 @@ from hokical._core.logits import as_float_matrix
 from hokical._core.reading import to_numpy
 from hokical._core.storage import storable
 from hokical._core.types import FloatArray, IntArray
+from hokical._core.warn import FitDataWarning, warn_user
 from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._thresholds import examples_to_cover
@@ -86,6 +87,12 @@ class MultilabelCalibrator(BeyondLogits):
         values, backend = _read_scores(scores)
         host = backend.to_host(backend.without_gradient(values)).astype(np.float64)
         truth = _read_labels(labels, host.shape)
+        if ((host >= 0.0) & (host <= 1.0)).all():
+            warn_user(
+                "`scores` look like probabilities: all lie in [0, 1]. Convert them with "
+                "`hokical.from_binary_probabilities`, or pass the logits.",
+                FitDataWarning,
+            )
         weights = as_weights(sample_weight, len(host))
         counts = np.ones(len(host)) if weights is None else weights
         self._keep(*fit_multilabel(host, truth, counts))
@@ -114,19 +121,22 @@ class MultilabelCalibrator(BeyondLogits):
         if recall is not None:
             level = self.recall_thresholds(recall, delta=delta)
         else:
-            price = np.broadcast_to(np.asarray(costs, np.float64), (self.n_labels_, 2))
-            if not (price > 0.0).all() or not np.isfinite(price).all():
+            price = np.asarray(costs, np.float64)
+            shapes = ((2,), (self.n_labels_, 2))
+            if price.shape not in shapes or not ((price > 0.0) & np.isfinite(price)).all():
                 raise ValueError(
-                    f"`costs` must be positive, of a wrong and of a missed label; got {costs!r}."
+                    "`costs` must be positive, of a wrong and of a missed label, shape (2,) or "
+                    f"{shapes[1]}; got {costs!r}."
                 )
-            level = price[:, 0] / price.sum(axis=1)
+            level = np.broadcast_to(price[..., 0] / price.sum(axis=-1), self.n_labels_)
         backend = backend_of(proba)
         return proba >= (level if backend is None else backend.from_host(level, proba))
 
     def certify(self, scores: Any, labels: Any) -> Self:
         """Note what is said of the positives of examples used for nothing else."""
-        values, backend = self._check(scores)
-        proba = backend.to_host(self.rule_.proba(values, backend))
+        with float64_scope(scores):
+            values, backend = self._check(scores)
+            proba = backend.to_host(self.rule_.proba(backend.without_gradient(values), backend))
         row, label = np.nonzero(_read_labels(labels, proba.shape) == 1.0)
         self.held_out_ = Positives(proba[row, label], label.astype(np.int64))
         return self

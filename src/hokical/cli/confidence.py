@@ -35,7 +35,7 @@ def fit_confidence(
         cal.fit(rows.logits.values[:, 1], rows.labels, rows.groups, rows.weights)
     assert rows.labels is not None
     groups = list(rows.groups or ())
-    about = {"confidence": confidence, "right": right, "group_columns": groups}
+    about = {"confidence": confidence, "right": right}
     cal.save(output, metadata=about | {"data": data.sketch(path, rows.part)})
     facts = {"method": cal.name, "output": str(output), "examples": rows.labels.size}
     facts |= {"accuracy": float(rows.labels.mean()), "groups": groups, "reason": cal.reason_}
@@ -57,9 +57,11 @@ def certify_confidence(
     rows = _read(
         path,
         replace(
-            given, label_column=given.label_column or known["right"], groups=_groups(given, cal)
+            given,
+            label_column=given.label_column or known.get("right", "right"),
+            groups=_groups(given, cal),
         ),
-        known["confidence"],
+        _column(given, cal),
     )
     with check_options("HELD_OUT"):
         cal.certify(rows.logits.values[:, 1], rows.labels, rows.groups, rows.weights)
@@ -71,8 +73,14 @@ def certify_confidence(
 
 
 def _groups(given: Input, cal: hokical.ConfidenceCalibrator) -> str | None:
-    """The columns of groups, as given or as in the fit."""
-    return given.groups or ",".join(cal.metadata.get("group_columns", ()))
+    """The columns of groups, as given or as the fit used them."""
+    coding = cal.rule_.coding
+    return given.groups or (None if coding is None else ",".join(coding.columns))
+
+
+def _column(given: Input, cal: hokical.ConfidenceCalibrator) -> str:
+    """The column of confidences, as given or as in the fit; a file saved in Python has no name."""
+    return given.binary_score or str(cal.metadata.get("confidence", "confidence"))
 
 
 def apply_confidence(
@@ -87,7 +95,7 @@ def apply_confidence(
     """Write the probability that each answer of a file is right."""
     hokical.io.check_output(output, suffix=(".npz", *hokical.io._writing.TABLES))
     given = replace(given, groups=_groups(given, cal))
-    rows = _read(path, given, cal.metadata["confidence"], keep, False)
+    rows = _read(path, given, _column(given, cal), keep, False)
     values = rows.logits.values[:, 1]
     with check_options("--risk / --delta"):
         columns: dict[str, Any] = {"confidence": cal.predict(values, rows.groups)}
@@ -97,9 +105,6 @@ def apply_confidence(
             columns["accepted"] = found.accepted
             facts = {"accepted_share": float(np.mean(found.accepted)), "guarantee": found.guarantee}
     unknown = {} if rows.groups is None else cal.unknown_groups(rows.groups)
-    for name, count in unknown.items():
-        if count:
-            say(f"{count:,} rows have a group of `{name}` that the fit did not have.")
     kept = {(f"input_{n}" if n in columns else n): column for n, column in rows.kept.items()}
     hokical.io.write_table(output, kept | columns)
     mean = float(np.mean(columns["confidence"]))

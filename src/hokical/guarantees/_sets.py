@@ -10,7 +10,7 @@ import numpy as np
 
 from hokical._core.arrays import Array, to_host
 from hokical._core.bins import check_count
-from hokical._core.groups import as_groups
+from hokical._core.groups import as_groups, look_up
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance, clopper_pearson
 from hokical.guarantees._conformity import Conformity
@@ -147,8 +147,7 @@ class CertifiedSets:
         """The cell (n,) of each row; a group that is not known has the last one."""
         if groups is None:
             return np.zeros(n_rows, np.int64)
-        known = {name: k for k, name in enumerate(self.examples.group_names)}
-        return np.array([known.get(name, len(known)) for name in as_groups(groups, n_rows)])
+        return np.array(look_up(as_groups(groups, n_rows), self.examples.group_names), np.int64)
 
     def least_and_most(self) -> FloatArray:
         """The thresholds as probabilities: the least of a member, or the largest sum."""

@@ -86,7 +86,10 @@ class GroupTable:
         return tuple(sorted(self.rows, key=lambda row: (row.p_value, -abs(row.z)))[:limit])
 
     def __getitem__(self, name: str) -> GroupRow:
-        return next(row for row in self.rows if row.name == name)
+        found = {row.name: row for row in self.rows}
+        if name not in found:
+            raise KeyError(f"no group is called {name!r}; there are {', '.join([*found][:20])}")
+        return found[name]
 
     @property
     def verdict(self) -> str:
@@ -160,7 +163,7 @@ def group_table(proba: Any, labels: Any, groups: Any, *, delta: float = 0.05) ->
     columns = (n, says, hits / n, low, high, z, p, holm(p) <= delta)
     numbers = zip(*(column.tolist() for column in columns), strict=True)
     found = tuple(GroupRow(name, *row) for (name, _), row in zip(cells, numbers, strict=True))
-    return GroupTable(found, _largest_gap(rows, coding, codes, cells), delta)
+    return GroupTable(found, _largest_gap(rows, codes, cells), delta)
 
 
 def _top_label(proba: Any, labels: Any) -> Examples:
@@ -210,9 +213,7 @@ def _standardise(gap: FloatArray, variance: FloatArray) -> FloatArray:
         return np.where(spread > 0.0, gap / spread, certain)
 
 
-def _largest_gap(
-    rows: Examples, coding: GroupCoding, codes: IntArray, cells: list[tuple[str, IntArray]]
-) -> LargestGap:
+def _largest_gap(rows: Examples, codes: IntArray, cells: list[tuple[str, IntArray]]) -> LargestGap:
     """The largest standardised gap over groups and segments, and its null distribution.
 
     Rows with equal groups and segment are one atom, whose outcomes need not be told apart.
@@ -223,24 +224,25 @@ def _largest_gap(
     ends = np.quantile(says, np.arange(1, SEGMENTS) / SEGMENTS)
     segment = np.searchsorted(ends, says, side="right")
     parts = list(_with_segments(cells, segment, [0.0, *ends.tolist(), 1.0]))
-    kinds = np.ravel_multi_index((*codes.T, segment), (*coding.sizes, SEGMENTS))
-    kinds, first, atom = np.unique(kinds, return_index=True, return_inverse=True)
+    rows_of = np.column_stack([codes, segment])
+    kinds, first, atom = np.unique(rows_of, axis=0, return_index=True, return_inverse=True)
+    n_kinds, atom = len(kinds), atom.reshape(-1)
     gaps, variance = (
-        sum_by(atom, column, kinds.size) for column in (rows.correct - says, says * (1.0 - says))
+        sum_by(atom, column, n_kinds) for column in (rows.correct - says, says * (1.0 - says))
     )
     place = np.full(says.size, -1)
-    place[first] = np.arange(kinds.size)
+    place[first] = np.arange(n_kinds)
     inside = [own[own >= 0] for own in (place[some] for _, some in parts)]
     starts = np.cumsum([0, *map(len, inside)])
     ones = np.ones(starts[-1])
-    sums = csr_array((ones, np.concatenate(inside), starts), shape=(len(parts), kinds.size))
+    sums = csr_array((ones, np.concatenate(inside), starts), shape=(len(parts), n_kinds))
     spread = sums @ variance
     known = spread >= min(LEAST_VARIANCE, float(spread.max()))
     sums, spread = sums[np.flatnonzero(known)], spread[known]
     z = _standardise(sums @ gaps, spread)
     worst = int(np.argmax(np.abs(z)))
     drawn = np.zeros((spread.size, DRAWS))
-    for some, right in _simulate(says, atom, kinds.size):
+    for some, right in _simulate(says, atom, n_kinds):
         drawn += sums[:, some] @ right
     reached = np.abs(_standardise(drawn, spread)).max(axis=0) >= abs(z[worst]) - 1e-9
     name = parts[int(np.flatnonzero(known)[worst])][0]
