@@ -351,3 +351,89 @@ def test_a_calibrator_that_is_off_has_a_wide_interval() -> None:
     right = (cal.predict(new) == truth).mean()
     assert found.accuracy < right - 0.1
     assert found.accuracy_interval[0] < right < found.accuracy_interval[1]
+
+
+@pytest.mark.slow
+def test_false_alarms_come_as_rarely_as_is_said() -> None:
+    """By the rows that came, not by those expected, the level would be 2.7 %."""
+    rng, centre, alarms = np.random.default_rng(3), 1.2, []
+    for _ in range(30):
+        labels = rng.integers(0, 2, 5000)
+        rows = rng.normal(size=5000) + centre * (2 * labels - 1)
+        cal = make("temps").fit(np.stack([-centre * rows, centre * rows], axis=1), labels)
+        for _ in range(40):
+            labels = (rng.random(200) < rng.random()).astype(int)
+            rows = rng.normal(size=200) + centre * (2 * labels - 1)
+            found = cal.estimate_shift(np.stack([-centre * rows, centre * rows], axis=1))
+            alarms.append(found.p_value < 0.01)
+    assert np.mean(alarms) < 0.02
+
+
+def test_a_class_without_a_share_does_not_come_back(cal) -> None:
+    """Its weight is 0, so its probability would stay 0 whatever the share."""
+    without = cal.with_balance([0.0, 0.25, 0.25, 0.25, 0.25])
+    with pytest.raises(ValueError, match=r"no share in the balance before: \[0\]"):
+        without.with_balance(NEW)
+    np.testing.assert_allclose(without.with_balance([0, 0.4, 0.2, 0.2, 0.2]).class_balance_[1], 0.4)
+
+
+def test_commoner_classes_are_no_further_examples() -> None:
+    """Weights of 2 and 4 are whole numbers, but count nothing."""
+    labels = np.repeat([0, 1, 2, 3], [100, 100, 100, 300])
+    logits = 3.0 * np.eye(4)[labels] + np.random.default_rng(0).normal(size=(600, 4))
+    cal = make("temps").fit(logits, labels)
+    twin = cal.with_balance([2 / 3, 1 / 3, 0.0, 0.0])
+    with pytest.raises(ValueError, match="a new balance of classes"):
+        twin.predict_set(logits, coverage=0.9, delta=0.1)
+    assert (
+        "the new balance of classes taken for true"
+        in twin.predict_set(logits, coverage=0.9).guarantee
+    )
+    some = cal.with_balance([0.5, 0.5, 0.0, 0.0]).fit_conformity_
+    np.testing.assert_array_equal(some.counts, np.ones(200))
+    again = cal.with_balance(NEW[:4] / NEW[:4].sum()).with_balance([1 / 6, 1 / 6, 1 / 6, 1 / 2])
+    np.testing.assert_allclose(again.fit_conformity_.counts, np.ones(600))
+    assert again.fit_conformity_.unit >= 1.0
+
+
+def test_what_the_old_balance_certified_is_refused(cal) -> None:
+    logits, labels = world(600, seed=19)
+    twin = make("temps").fit(*world(600, seed=20)).certify(logits, labels).with_balance(NEW)
+    for ask in (twin.predict_or_abstain, twin.predict_interval):
+        with pytest.raises(ValueError, match="of the old class balance"):
+            ask(logits)
+    new = world(2000, NEW, seed=21)
+    found = twin.certify(*new).predict_or_abstain(logits, risk=0.2)
+    assert "held-out" in found.guarantee
+
+
+def test_calibrators_with_groups() -> None:
+    """A group with a balance of its own must not pass for a new balance."""
+    rng = np.random.default_rng(0)
+    site = rng.integers(0, 3, 3000)
+    logits = 2.0 * rng.normal(size=(3000, 4))
+    scores = logits + 2.0 * np.eye(4)[site]
+    labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
+    fitted = hokical.auto(logits, labels, groups=site)
+    assert fitted.groups_ == ["group"]
+    with pytest.raises(ValueError, match="learned from groups"):
+        fitted.estimate_shift(fitted.with_groups(logits, site))
+    twin = fitted.with_balance([0.1, 0.2, 0.3, 0.4])
+    old = fitted.predict_proba(logits, groups=site) * [0.1, 0.2, 0.3, 0.4] / fitted.class_balance_
+    np.testing.assert_allclose(
+        twin.predict_proba(logits, groups=site), old / old.sum(axis=1, keepdims=True)
+    )
+    found = fitted.estimate_accuracy(logits, method="mean_confidence", groups=site)
+    np.testing.assert_allclose(
+        found.accuracy, fitted.predict_confidence(logits, groups=site).mean()
+    )
+    monitor = hokical.CalibrationMonitor.from_validation(
+        fitted, fitted.with_groups(logits, site), labels
+    )
+    assert monitor.observe_logits(fitted.with_groups(logits, site)).status().expected is None
+
+
+def test_words_say_what_cannot_be_seen(cal) -> None:
+    found = cal.estimate_shift(world(500, seed=22)[0])
+    assert "rows of a new kind" in found.guarantee
+    assert found.guarantee in str(found)

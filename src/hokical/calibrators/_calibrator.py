@@ -42,6 +42,7 @@ from hokical.guarantees._score_table import (
 )
 from hokical.guarantees._selective import Evidence, SelectivePrediction
 from hokical.guarantees._support import Support
+from hokical.rules._balanced import BalancedRule
 from hokical.rules._base import Rule
 from hokical.rules._predicting import Output, predict_blocks
 from hokical.rules._sets import SetRule
@@ -391,12 +392,15 @@ class Calibrator(SetPredictions, ShiftPredictions):
             return "held-out", self.held_out_scores_
         if self.fit_scores_ is not None:
             return "fit", self.fit_scores_
-        reason = (
-            "those of its fit are no test of it (weights that are not whole numbers of examples, "
-            "pixels or tokens of the same items, or folds of a cross-validation)"
-            if self.rule_.preserves_labels
-            else f"{self.name!r} may change labels, so the examples it was fitted on cannot test it"
-        )
+        if isinstance(self.rule_, BalancedRule):
+            reason = "those of its fit, and of an earlier `certify`, are of the old class balance"
+        elif self.rule_.preserves_labels:
+            reason = (
+                "those of its fit are no test of it (weights that are not whole numbers of "
+                "examples, pixels or tokens of the same items, or folds of a cross-validation)"
+            )
+        else:
+            reason = f"{self.name!r} may change labels, so examples it was fitted on cannot test it"
         raise ValueError(
             f"`{asked}` has no examples to go by: {reason}. Call `certify(logits, labels)` first, "
             "with examples that nothing was fitted on."

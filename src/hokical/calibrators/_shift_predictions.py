@@ -12,7 +12,7 @@ from hokical._core.arrays import backend_of, float64_scope
 from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
-from hokical._core.types import AnyArray, FloatArray
+from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._label_shift import NewRows
@@ -45,6 +45,7 @@ class ShiftPredictions:
 
         def check_fitted(self) -> None: ...
         def forget_examples(self) -> None: ...
+        def with_groups(self, logits: Any, groups: Any) -> Any: ...
         def _check_logits(self, logits: Any) -> Logits: ...
         def _output_on_host(self, what: Any, data: Logits) -> AnyArray: ...
 
@@ -79,6 +80,13 @@ class ShiftPredictions:
                 f"`balance` must hold shares of at least 0 that sum to 1; got {asked}. Divide "
                 "counts by their sum."
             )
+        rule = self.rule_
+        gone = isinstance(rule, BalancedRule) and (asked > 0.0) & (rule.weights == 0.0)
+        if np.any(gone):
+            raise ValueError(
+                "`balance` must be 0 for classes that had no share in the balance before: "
+                f"{np.flatnonzero(gone).tolist()}. Start from the calibrator of the fit."
+            )
         old = np.where(known.count > 0.0, known.balance, known.smoothed_balance)
         return self.reweight_classes(asked / asked.sum() / old)
 
@@ -98,9 +106,11 @@ class ShiftPredictions:
         twin.held_out_scores_ = twin.held_out_conformity_ = None  # type: ignore[attr-defined]
         if noted is not None and (weights[noted.labels] > 0.0).any():
             own = noted.take(weights[noted.labels] > 0.0)
+            # At most 1, so that a weight of 2 is not taken for two examples.
             counts = own.counts * weights[own.labels]
-            unit = float(weights.max())
-            twin.fit_conformity_ = replace(own, weights=counts, unit=unit)  # type: ignore[attr-defined]
+            most, unit = counts.max(), own.unit * weights.max() / counts.max()
+            noted = replace(own, weights=counts / most, unit=float(unit))
+            twin.fit_conformity_ = noted  # type: ignore[attr-defined]
         seen = weights if (weights * known.count).any() else np.ones_like(weights)
         twin.class_scores_ = known.reweighted(seen)
         twin.rule_ = BalancedRule(rule, before * weights)
@@ -143,6 +153,12 @@ class ShiftPredictions:
                 "`estimate_shift` needs the logits of all classes, up to 4096 of them, in the fit "
                 "and now. Of the best logits of a row the balance cannot be told."
             )
+        if self.rule_.needed_groups is not None:
+            raise ValueError(
+                "`estimate_shift` cannot be asked of a calibrator that learned from groups: a new "
+                "mix of groups would pass for a new balance of classes. Fit one without groups for "
+                "it, or use `estimate_accuracy` with a method that goes by the scores."
+            )
         given, weights = _at_most(logits, sample_weight, MOST_NUMBERS // self.n_classes_)
         with float64_scope(given):
             data = self._check_logits(given)
@@ -157,6 +173,7 @@ class ShiftPredictions:
         *,
         method: Method = "label_shift",
         delta: float = 0.05,
+        groups: Any = None,
     ) -> AccuracyEstimate:
         """The accuracy to expect of the labels of new rows, without labels.
 
@@ -174,10 +191,10 @@ class ShiftPredictions:
         """
         if method not in get_args(Method):
             raise ValueError(f"`method` must be one of {list(get_args(Method))}; got {method!r}.")
+        logits = self.with_groups(logits, groups)
         if method == "label_shift":
             found = self.estimate_shift(logits, sample_weight, delta=delta)
             return AccuracyEstimate(found.accuracy, found.accuracy_interval, method, found.holds)
-        self.check_fitted()
         if self.fit_scores_ is None:
             raise ValueError(
                 f"`method={method!r}` needs the scores of the fit, which are kept where labels are "
@@ -202,7 +219,13 @@ class ShiftPredictions:
     def _as_rows(self, data: Logits, weights: FloatArray | None) -> NewRows:
         """Checked rows; those that came several times as one of them, in no order."""
         counts = np.ones(data.n_rows) if weights is None else weights
-        hashes = row_hashes(data)
+        order, total = self.without_twins(row_hashes(data), counts)
+        rows = self.as_new_rows(data.take(order))
+        n_rows = int(np.count_nonzero(counts))
+        return replace(rows, weights=total / total.sum(), count=n_rows)
+
+    def without_twins(self, hashes: FloatArray, counts: FloatArray) -> tuple[IntArray, FloatArray]:
+        """One row of each hash, in no order, and what it counts; if the fit's differed too."""
         twins = 0.0 if self.fit_rows_ is None else self.fit_rows_.share_of_twins
         if twins > _FEW_TWINS:  # rows of few distinct values are equal by themselves
             order = np.argsort(hashes, kind="stable")
@@ -210,10 +233,7 @@ class ShiftPredictions:
         else:
             _, order, place = np.unique(hashes, return_index=True, return_inverse=True)
             total = np.bincount(place, counts).astype(np.float64)
-        n_rows = int(np.count_nonzero(counts))
-        order, total = order[total > 0.0], total[total > 0.0]
-        rows = self.as_new_rows(data.take(order))
-        return replace(rows, weights=total / total.sum(), count=n_rows)
+        return order[total > 0.0], total[total > 0.0]
 
     def _known_classes(self) -> ClassScores:
         self.check_fitted()
@@ -231,7 +251,8 @@ def _at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any]:
     lazy = backend is not None and backend.is_lazy
     if lazy and np.isnan(logits.shape[0]):
         logits = logits.compute_chunk_sizes()
-    total = len(logits) if hasattr(logits, "__len__") else n_rows
+    sized = hasattr(logits, "__len__")
+    total = getattr(logits, "n_rows", len(logits) if sized else n_rows)
     if total > n_rows:
         keys = scatter(np.arange(1, total + 1, dtype=np.uint64))
         rows = np.sort(np.argpartition(keys, n_rows)[:n_rows])

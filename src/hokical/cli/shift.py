@@ -49,8 +49,8 @@ def shift(
 
 def as_values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:
     """What was found, for JSON."""
-    plain = ("n", "verdict", "holds", "p_value", "change_p_value", "accuracy", "adapted_accuracy",
-             "log_loss", "brier", "f1")  # fmt: skip
+    plain = ("n", "verdict", "guarantee", "holds", "p_value", "change_p_value", "accuracy",
+             "adapted_accuracy", "log_loss", "brier", "f1")  # fmt: skip
     lists = ("accuracy_interval", "balance", "balance_interval", "old_balance", "label_accuracy")
     values = {name: getattr(found, name) for name in plain}
     return values | {"classes": list(names)} | {n: getattr(found, n).tolist() for n in lists}

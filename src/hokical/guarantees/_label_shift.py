@@ -89,14 +89,17 @@ class Balance:
         along = inverse.sum(axis=1)
         return np.asarray(inverse - np.outer(along, along) / along.sum())
 
-    def covariance(self, moved: FloatArray, slopes: FloatArray) -> FloatArray:
+    def covariance(
+        self, moved: FloatArray, slopes: FloatArray, common: FloatArray | float = 1.0
+    ) -> FloatArray:
         """Of numbers (m,) with `slopes` (m, classes), which each row moves by `moved` (few, m).
 
-        The chance of rows and of examples, and what the calibrator may be off by.
+        The chance of rows and of examples, and what the calibrator may be off by; of rows that are
+        each `common` (few,) times as common as they came.
         """
-        weights, posterior = self.rows.weights[self.few], self.posterior[self.few]
-        weights = weights / weights.sum()
-        square = weights**2 / (weights**2).sum()
+        given, posterior = self.rows.weights[self.few], self.posterior[self.few]
+        weights, square = given * common, given**2 * common
+        weights, square = weights / weights.sum(), square / square.sum()
         centred = moved - weights @ moved
         chance = (centred * square[:, None]).T @ centred / min(self.rows.effective, _MOST_ROWS)
         share = weights @ posterior
@@ -194,10 +197,16 @@ class Balance:
             return 1.0
         joined = np.zeros((n_groups, len(group)))
         joined[group, np.arange(len(group))] = 1.0
-        gap = joined @ (np.bincount(place, self.rows.weights, len(group)) - expected)
-        slopes = joined @ shares
+        expected, seen = joined @ expected, sum_by(group[place], self.rows.weights, n_groups)
+        gap, slopes = seen - expected, joined @ shares
         moved = joined.T[place[self.few]] - self.moves(slopes)
-        values, vectors = np.linalg.eigh(self.covariance(moved, slopes))
+        # By the shares of rows and examples together, as in Pearson's test: by those of the rows
+        # alone, cells with too few of them would look more certain than they are.
+        trust = self.rows.effective / (self.rows.effective + 1.0 / self.doubt.sum())
+        both = trust * seen + (1.0 - trust) * expected
+        common = np.divide(both, seen, out=np.ones_like(seen), where=seen > 0.0)
+        spread = self.covariance(moved, slopes, common[group[place[self.few]]])
+        values, vectors = np.linalg.eigh(spread)
         kept = values > _FLAT * values[-1]
         statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
         return chi_square_tail(int(kept.sum()), statistic)

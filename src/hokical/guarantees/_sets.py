@@ -14,6 +14,7 @@ from hokical._core.groups import as_groups, look_up
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance, clopper_pearson
 from hokical.guarantees._conformity import Conformity
+from hokical.guarantees._score_table import can_be_counts
 from hokical.guarantees._selective import Evidence
 from hokical.guarantees._thresholds import Thresholds, find_thresholds
 from hokical.rules._base import Rule
@@ -170,6 +171,8 @@ class CertifiedSets:
         held_out = "held-out ones" if what == "examples" else f"held-out {what}"
         place = "examples of the fit, by the classifier's own scores" if own else held_out
         n = known.n if what == "examples" else round(float(known.counts.sum()))
+        if own and not can_be_counts(known.weights):  # see `with_balance`
+            place += ", with the new balance of classes taken for true"
         behind = f"of {n:,} {place}"
         if known.n:
             share = float(np.average(self.covered(), weights=known.counts))

@@ -53,7 +53,8 @@ class ShiftEstimate:
         Classes without an example in the fit: they cannot be found.
     holds : bool
         Whether a new balance, or none, explains the rows. If not, intervals are from 0 to 1.
-    verdict : str
+    verdict, guarantee : str
+        The same in words, and what the numbers rest on.
     """
 
     n: int
@@ -98,6 +99,16 @@ class ShiftEstimate:
         """Any metric of the expected `confusion` matrix, true classes in rows; shares sum to 1."""
         return score(self.confusion)
 
+    @property
+    def guarantee(self) -> str:
+        """What the numbers rest on, in words."""
+        if not self.holds:
+            return "Accuracy cannot be told from these rows without labels."
+        return (
+            "Valid if rows of each class look as they did in the fit. A few rows of a new kind "
+            "look like difficult ones and pass: accuracy is then lower."
+        )
+
     def __str__(self) -> str:
         low, high = self.accuracy_interval
         chance = f"p = {self.p_value:.2g}" if self.p_value > 1e-6 else "p < 1e-6"
@@ -114,8 +125,7 @@ class ShiftEstimate:
             lines += [
                 f"Balance: {', '.join(parts)}{' and others' if self.balance.size > _SHOWN else ''}."
             ]
-        else:
-            lines += ["Accuracy cannot be told from these rows without labels."]
+        lines += [self.guarantee]
         if self.unseen.size:
             names = ", ".join(map(str, self.unseen[:_SHOWN]))
             more = " and more" if self.unseen.size > _SHOWN else ""

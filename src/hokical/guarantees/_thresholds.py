@@ -77,7 +77,8 @@ def find_thresholds(
     if delta is not None and not can_be_counts(weights):
         raise ValueError(
             "`delta` needs examples that count as whole numbers; got other `sample_weight` in "
-            "`certify`. Leave `delta` out, for coverage on average."
+            "`certify`, or a new balance of classes. Leave `delta` out, for coverage on average, "
+            "or call `certify` with examples of the new balance."
         )
     counts = np.ones(scores.size) if weights is None else weights
     fewest, sizes = fewest_for_coverage(coverage, delta), np.bincount(cells, counts, n_cells)

@@ -68,10 +68,11 @@ class SampledRows:
 
     def estimate(self, calibrator: Calibrator, delta: float) -> ShiftEstimate:
         """Of the rows of a window."""
-        proba = self.proba.astype(np.float64)
+        own, counts = calibrator.without_twins(self.key, np.ones(self.key.size))
+        proba = self.proba[own].astype(np.float64)
         proba /= proba.sum(axis=1, keepdims=True)
-        even = np.full(self.key.size, 1.0 / self.key.size)
-        rows = NewRows(proba, self.labels, self.looks, even, self.key.size)
+        weights = counts / counts.sum()
+        rows = NewRows(proba, self.labels[own], self.looks[own], weights, self.key.size)
         assert calibrator.class_scores_ is not None
         return estimate_shift(rows, calibrator.class_scores_, delta, calibrator)
 

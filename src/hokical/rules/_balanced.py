@@ -40,6 +40,7 @@ class BalancedRule(Rule):
     binary_only = property(attrgetter("rule.binary_only"))
     logits_kind = property(attrgetter("rule.logits_kind"))
     core = property(attrgetter("rule.core"))
+    needed_groups = property(attrgetter("rule.needed_groups"))
 
     @property
     def n_classes(self) -> int:
