@@ -73,3 +73,14 @@ def test_other_changes_leave_the_interval_open(cal) -> None:
     monitor.observe_logits(0.5 * world(2000, seed=4)[0])
     found = monitor.status().expected
     assert (found.holds, found.low, found.high, found.dropped) == (False, 0.0, 1.0, False)
+
+
+def test_rows_that_come_again_are_no_news(cal) -> None:
+    """As in `estimate_shift`: a batch that is fed five times says no more than once."""
+    logits, _ = world(400, NEW, seed=4)
+    once, often = watch(cal), watch(cal)
+    once.observe_logits(logits)
+    for _ in range(5):
+        often.observe_logits(logits)
+    first, second = once.status().expected, often.status().expected
+    np.testing.assert_allclose(second.high - second.low, first.high - first.low, rtol=0.05)
