@@ -175,3 +175,7 @@ def test_numbers_that_are_nearly_all_the_least_have_two_groups() -> None:
     numbers = np.append(np.zeros(975), np.arange(1.0, 26.0))
     coding = GroupCoding.learn(numbers, 1000)
     assert coding.names(0)[:2] == ["below 1", "1 or more"]
+
+
+def test_whole_numbers_that_came_as_fractions_are_named_as_whole() -> None:
+    assert GroupCoding.learn(np.array([1.0, 2.5, np.nan]), 3).names(0)[:2] == ["1", "2.5"]

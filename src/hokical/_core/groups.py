@@ -91,7 +91,8 @@ class GroupCoding:
         """The names of a column's groups, in the order of their codes."""
         levels = self.levels[column]
         if not self.cut[column]:
-            return [*map(str, levels), UNKNOWN]
+            named = (_text(name) if isinstance(name, float) else name for name in levels)
+            return [*map(str, named), UNKNOWN]
         ends = [f"{end:.6g}" for end in levels]
         middle = [f"{low} to {high}" for low, high in pairwise(ends)]
         return [f"below {ends[0]}", *middle, f"{ends[-1]} or more", UNKNOWN]

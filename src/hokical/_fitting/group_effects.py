@@ -95,7 +95,8 @@ def _name(coding: GroupCoding, k: int) -> str:
 
 
 def _gain(gain: float, error: float) -> str:
-    return f"held-out log loss lower by {gain:.4f}, standard error {error:.4f}"
+    which = "lower" if gain > 0.0 else "higher"
+    return f"held-out log loss {which} by {abs(gain):.4f}, standard error {error:.4f}"
 
 
 def _tables(found: PooledFit | None) -> tuple[FloatArray, FloatArray]:
