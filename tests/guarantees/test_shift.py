@@ -437,3 +437,20 @@ def test_words_say_what_cannot_be_seen(cal) -> None:
     found = cal.estimate_shift(world(500, seed=22)[0])
     assert "rows of a new kind" in found.guarantee
     assert found.guarantee in str(found)
+
+
+def test_intervals_of_few_rows_allow_for_one() -> None:
+    """Normal intervals of four rows would hold in 88 % of draws."""
+
+    def draw(n: int, seed: int) -> tuple[Any, Any]:
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, 2, n)
+        rows = rng.normal(size=n) + 1.2 * (2 * labels - 1)
+        return np.stack([-1.2 * rows, 1.2 * rows], axis=1), labels
+
+    cal, hits = make("temps").fit(*draw(2000, 0)), 0
+    for seed in range(150):
+        logits, labels = draw(4, 1 + seed)
+        low, high = cal.estimate_shift(logits).accuracy_interval
+        hits += low - 1e-9 <= (cal.predict(logits) == labels).mean() <= high + 1e-9
+    assert hits >= 0.95 * 150

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hokical._core.bins import sum_by
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.guarantees._class_scores import ClassScores
@@ -147,13 +148,17 @@ def estimate_shift(
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0)
 
-    def interval(middle: FloatArray, spread: FloatArray) -> FloatArray:
+    def interval(
+        middle: FloatArray, spread: FloatArray, step: FloatArray | float = 0.0
+    ) -> FloatArray:
         if not holds:
             return np.broadcast_to([0.0, 1.0], (middle.size, 2)).copy()
-        far = reach * np.sqrt(np.maximum(spread, 0.0))
+        far = reach * np.sqrt(np.maximum(spread, 0.0)) + step
         return np.clip(np.stack([middle - far, middle + far], axis=1), 0.0, 1.0)
 
-    ends = interval(value, variance)
+    labelled = np.append(1.0, sum_by(rows.labels, rows.weights, known.n_classes))
+    # One row more or less, which few rows that are nearly certain would not allow for.
+    ends = interval(value, variance, 1.0 / np.maximum(rows.effective * labelled, 1.0))
     confusion = np.zeros((known.n_classes, known.n_classes))
     np.add.at(confusion.T, rows.labels, found.posterior * rows.weights[:, None])
     logs = np.log(np.maximum(rows.proba, 1e-300))
