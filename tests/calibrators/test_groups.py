@@ -281,3 +281,11 @@ def test_sets_by_group_know_a_number_by_its_text() -> None:
         for given in (number, number.astype(str))
     )
     np.testing.assert_array_equal(found, same)
+
+
+def test_two_columns_of_thousands_of_groups_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    right = rng.random(6000) < 0.5
+    groups = {name: rng.integers(0, 3000, 6000).astype(str) for name in ("user", "shop")}
+    with pytest.raises(ValueError, match="one column of very many groups; got"):
+        hokical.calibrate_confidence(rng.random(6000), right, groups)

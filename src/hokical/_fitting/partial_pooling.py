@@ -36,6 +36,8 @@ _START = 10.0
 _ROUNDS, _STILL, _STEEPEST, _LONGEST = 20, 1.1, 0.9, 30.0
 #: ... what Newton's last step promises at most, per example, in a round and at the end.
 _LOOSE, _TIGHT, _MAX_ITER = 1e-8, 5e-13, 100
+#: Coefficients of the groups of all columns but the largest: their Hessian is made whole.
+_MOST_DENSE = 2000
 #: Numbers of Hessian blocks that are held at a time.
 _HELD = 1 << 22
 
@@ -127,6 +129,11 @@ def fit_pooled(
     common_blocks : (features,), optional
         The same for the common terms; those with -1, by default all, keep the least precision.
     """
+    if n_own * (sum(sizes) - max(sizes, default=0)) > _MOST_DENSE:
+        raise ValueError(
+            f"`groups` may have one column of very many groups; got columns of {list(sizes)}. "
+            f"Merge the rare groups of all but one, to {_MOST_DENSE // n_own} in all."
+        )
     cells, starts, rows = _sort_cells(codes)
     layout = PooledLayout(terms.n_features, n_own, cells, tuple(sizes))
     blocks = _number_blocks(layout, own_blocks, common_blocks)
