@@ -135,8 +135,8 @@ def test_partial_fit_adds_a_stream(examples) -> None:
     cal = Hoki(noise=Gaussian(4.0)).fit(logits[:1000], labels[:1000])
     partial_fit(cal, from_arrays(logits[1000:], labels[1000:], chunk_rows=400))
     whole = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
-    assert cal.fit_conformity_ is None  # a joined sample for sets would be larger than one
-    whole.fit_conformity_ = None
+    assert cal.fit_conformity_.n == whole.fit_conformity_.n == 2048
+    cal.fit_conformity_ = whole.fit_conformity_ = None  # samples for sets, of other rows
     assert_same_fit(whole, cal)
     assert_array_equal(whole.fit_scores_.count, cal.fit_scores_.count)
     with pytest.raises(ValueError, match="the 5 used in `fit`; got 3"):

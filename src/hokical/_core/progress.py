@@ -24,14 +24,14 @@ def progress_bar(
     """Yield a function to call after each of about `total` steps; a bar on stderr shows them.
 
     `show=None` shows it if stderr is a terminal, `total=None` shows the time alone. Nothing is
-    drawn before a second has passed, and the bar is removed when the work is done. Where stderr is
-    no terminal a line is written at a step once five seconds have passed.
+    drawn before a second has passed, and the bar is removed when the work is done. Commands whose
+    stderr is no terminal write a line at a step once five seconds have passed.
     """
     # One bar at a time: nested work is part of the outer bar's step.
     if _busy.get() or not ((sys.stderr.isatty() or told_in_lines) if show is None else show):
         yield lambda description=None, *, steps=1: None
         return
-    if not sys.stderr.isatty():
+    if show is None and not sys.stderr.isatty():
         token = _busy.set(True)
         try:
             yield _line_by_line(description, total)
