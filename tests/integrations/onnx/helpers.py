@@ -59,7 +59,7 @@ def fitted(method: str, n_classes: int) -> Calibrator:
 def from_rule(rule: Rule, n_classes: int) -> Calibrator:
     """A calibrator that answers by a rule."""
     known = {"method": rule.name, "rule": rule, "n_classes": n_classes}
-    return FittedCalibrator(dict.fromkeys(STORED) | known)
+    return FittedCalibrator(dict.fromkeys(STORED) | {"beside": {}} | known)
 
 
 def run(model: Any, **feed: Any) -> dict[str, np.ndarray]:
