@@ -1,10 +1,9 @@
 """A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, NamedTuple, overload
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import _register_namedtuple
 
 from hokical.calibrators._calibrator import Calibrator, check_plain_logits
@@ -12,6 +11,7 @@ from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.integrations.torch import _rule_spec as _answers
 from hokical.integrations.torch._backend import BACKEND
 from hokical.integrations.torch._multilabel import MultilabelModule
+from hokical.integrations.torch._precision import FixedPrecision
 from hokical.integrations.torch._rule_spec import (
     RuleSpec,
     Wanted,
@@ -33,7 +33,7 @@ class Prediction(NamedTuple):
 _register_namedtuple(Prediction, serialized_type_name="hokical.Prediction")
 
 
-class CalibratorModule(nn.Module):
+class CalibratorModule(FixedPrecision):
     """A fitted calibrator as a module; `as_module` makes one.
 
     The numbers of the fitted rule are float64 buffers: they are part of the `state_dict`, follow
@@ -110,15 +110,6 @@ class CalibratorModule(nn.Module):
             work = _answers.uncompiled_answers if by_itself else _answers.compiled_answers
             return work(self._spec, wanted, numbers, *given)
         return answers(self._spec, wanted, numbers, logits, groups)  # type: ignore[arg-type]
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow to other devices, and never to another dtype."""
-
-        def move(tensor: Tensor) -> Tensor:
-            moved = fn(tensor)
-            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
-
-        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any

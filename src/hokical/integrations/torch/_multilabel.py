@@ -1,18 +1,17 @@
 """A fitted `MultilabelCalibrator` as a module."""
 
-from collections.abc import Callable
 from dataclasses import fields
-from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.integrations.torch._backend import BACKEND
+from hokical.integrations.torch._precision import FixedPrecision
 from hokical.rules._multilabel import MultilabelCurves, curve_proba
 
 
-class MultilabelModule(nn.Module):
+class MultilabelModule(FixedPrecision):
     """Scores (..., labels) in, probabilities of the same shape out; made by `as_module`.
 
     They are float32, and float64 where the scores are. `torch.onnx.export` takes it.
@@ -33,12 +32,3 @@ class MultilabelModule(nn.Module):
             )
         found = curve_proba(scores, BACKEND, **dict(self.named_buffers()))
         return found if scores.dtype == torch.float64 else found.float()
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow to other devices, and never to another dtype."""
-
-        def move(tensor: Tensor) -> Tensor:
-            moved = fn(tensor)
-            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
-
-        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
