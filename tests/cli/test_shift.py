@@ -35,6 +35,16 @@ def test_shift_says_what_python_says(files: Path) -> None:
     assert f"{found.balance[4]:.1%}" in text
     odd = run("shift", files / "odd.npz", "--calibrator", files / "cal.json", code=3)
     assert "something else changed" in odd
+    assert "What holds: the labels" in odd
+    assert "Label some hundred" in odd
+    assert odd.count("%") == 10, "for each class the share of rows labelled so, and in the fit"
+    told = json.loads(
+        run("shift", files / "odd.npz", "--calibrator", files / "cal.json", "--json", code=3)
+    )
+    assert not told["holds"]
+    assert told["accuracy"] is told["balance"] is None, "no number that is wrong"
+    labels = load(files / "cal.json").predict(np.load(files / "odd.npz")["logits"])
+    np.testing.assert_allclose(told["label_shares"], np.bincount(labels) / labels.size)
 
 
 def test_apply_adapts(files: Path) -> None:

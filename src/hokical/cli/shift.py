@@ -48,22 +48,30 @@ def shift(
 
 
 def as_values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:
-    """What was found, for JSON."""
-    plain = ("n", "verdict", "guarantee", "holds", "p_value", "change_p_value", "accuracy",
-             "adapted_accuracy", "log_loss", "brier", "f1")  # fmt: skip
-    lists = ("accuracy_interval", "balance", "balance_interval", "old_balance", "label_accuracy")
-    values = {name: getattr(found, name) for name in plain}
-    return values | {"classes": list(names)} | {n: getattr(found, n).tolist() for n in lists}
+    """What was found, for JSON; null is what cannot be told."""
+    told = ("n", "verdict", "guarantee", "holds", "p_value", "change_p_value")
+    rest = ("accuracy", "adapted_accuracy", "log_loss", "brier", "f1", "accuracy_interval",
+            "balance", "balance_interval", "label_accuracy")  # fmt: skip
+    values = {name: getattr(found, name) for name in told} | {"classes": list(names)}
+    values |= {name: getattr(found, name).tolist() for name in ("label_shares", "old_balance")}
+    known = {name: np.asarray(getattr(found, name)).tolist() for name in rest}
+    return values | (known if found.holds else dict.fromkeys(rest))
 
 
 def _show(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...], path: Path) -> None:
     words = str(found).split("\n")
     lines = [line for line in words[1:] if not line.startswith("Balance")]
-    table = new_table(["class", "share now", "interval", "in the fit"])
-    order = np.argsort(-np.abs(found.balance - found.old_balance), kind="stable")[:_SHOWN]
-    for k in order if found.holds else []:
+    now = found.balance if found.holds else found.label_shares
+    heads = ["share now", "interval"] if found.holds else ["rows labelled so"]
+    table = new_table(["class", *heads, "in the fit"])
+    order = np.argsort(-np.abs(now - found.old_balance), kind="stable")[:_SHOWN]
+    for k in order:
         low, high = found.balance_interval[k]
-        now, before = f"{found.balance[k]:.1%}", f"{found.old_balance[k]:.1%}"
-        table.add_row(names[k], now, f"{low:.1%} to {high:.1%}", before)
-    more = ["The classes that changed most; all of them: --json"] if len(names) > _SHOWN else []
-    show_table(f"{path.name}: {words[0]}", table, *lines, *(more if found.holds else []))
+        ends = [f"{low:.1%} to {high:.1%}"] if found.holds else []
+        table.add_row(names[k], f"{now[k]:.1%}", *ends, f"{found.old_balance[k]:.1%}")
+    if not found.holds:
+        lines.insert(0, "What holds: the labels that these rows get, counted above.")
+    if len(names) > _SHOWN:
+        lines.append("The classes that changed most; all of them: --json")
+    title = words[0].replace(": these numbers do not apply", "")  # those of the table do
+    show_table(f"{path.name}: {title}", table, *lines)

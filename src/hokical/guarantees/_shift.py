@@ -22,6 +22,12 @@ _LEAST_EXAMPLES = 50.0
 SAME, MOVED = "no change", "a new balance explains it"
 BROKEN = "something else changed: these numbers do not apply"
 UNKNOWN = "too few examples of the classes it would take: these numbers do not apply"
+#: What to do if a verdict does not hold.
+_REMEDIES = {
+    BROKEN: "No balance of classes makes the rows of the fit look like these. Label some hundred "
+    "of them and measure; if calibration is off, fit again.",
+    UNKNOWN: "Fit with more examples of the classes that have become common, or wait for labels.",
+}
 _SHOWN = 5
 
 
@@ -96,6 +102,11 @@ class ShiftEstimate:
 
         return self.metric(macro)
 
+    @property
+    def label_shares(self) -> FloatArray:
+        """The share of rows with each label, (classes,): counted, so true whatever changed."""
+        return np.asarray(self.confusion.sum(axis=0))
+
     def metric(self, score: Callable[[FloatArray], float]) -> float:
         """Any metric of the expected `confusion` matrix, true classes in rows; shares sum to 1."""
         return score(self.confusion)
@@ -104,7 +115,10 @@ class ShiftEstimate:
     def guarantee(self) -> str:
         """What the numbers rest on, in words."""
         if not self.holds:
-            return "Accuracy cannot be told from these rows without labels."
+            return (
+                "Cannot be told from these rows without labels: accuracy, the balance of classes, "
+                "and whether probabilities, sets and abstentions keep what they promise."
+            )
         return (
             "Valid if rows of each class look as they did in the fit. A few rows of a new kind "
             "look like difficult ones and pass: accuracy is then lower."
@@ -127,6 +141,8 @@ class ShiftEstimate:
                 f"Balance: {', '.join(parts)}{' and others' if self.balance.size > _SHOWN else ''}."
             ]
         lines += [self.guarantee]
+        if not self.holds:
+            lines += [_REMEDIES[self.verdict]]
         if self.unseen.size:
             names = ", ".join(map(str, self.unseen[:_SHOWN]))
             more = " and more" if self.unseen.size > _SHOWN else ""
