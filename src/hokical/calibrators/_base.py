@@ -19,8 +19,9 @@ from hokical._fitting.example_stats import FitNotes
 from hokical._fitting.fit_warnings import warn_about_examples
 from hokical._fitting.partitions import Block, InMemory, Partition
 from hokical._fitting.recording import RecordingPartition
-from hokical.calibrators._calibrator import STORED, Calibrator, acceptable
+from hokical.calibrators._calibrator import STORED, Calibrator
 from hokical.calibrators._estimator import Estimator
+from hokical.calibrators._predictions import acceptable
 from hokical.guarantees._score_table import NeighbourTable
 from hokical.rules._base import Rule
 from hokical.rules._floored import FlooredRule

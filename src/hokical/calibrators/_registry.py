@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hokical.calibrators._base import BaseCalibrator
-from hokical.calibrators._calibrator import Calibrator, check_plain_logits
+from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import load_estimator_class, method_names
 from hokical.calibrators._estimator import clone
 from hokical.calibrators._fitted import FittedCalibrator
+from hokical.calibrators._predictions import check_plain_logits
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,33 +12,17 @@ from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_inp
 from hokical._core.labels import as_labels
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
+from hokical.calibrators._certified_predictions import CertifiedPredictions
 from hokical.guarantees._binomial import check_chance
-from hokical.guarantees._conformity import Conformity, row_draws, shift_draw
+from hokical.guarantees._conformity import row_draws, shift_draw
 from hokical.guarantees._decisions import Decisions, Detections, decide
 from hokical.guarantees._selective import Evidence
 from hokical.guarantees._sets import CertifiedSets, PredictionSets, SetOptions
 from hokical.rules._base import Rule
 
 
-class SetPredictions:
-    """What a `Calibrator` says with sets; it has the rule and the examples."""
-
-    rule_: Rule
-    n_classes_: int
-    #: Names of the classes in the order of the columns, where known.
-    class_names: tuple[str, ...] = ()
-    #: What the classifier's softmax says of the true classes of the fit; None if not available.
-    fit_conformity_: Conformity | None = None
-    #: What the calibrated probabilities say of those passed to `certify`.
-    held_out_conformity_: Conformity | None = None
-
-    if TYPE_CHECKING:
-
-        def check_fitted(self) -> None: ...
-        def output(self, what: Any, logits: Any) -> Array: ...
-        def predict_proba(self, logits: Any, *, groups: Any = None) -> Array: ...
-        def with_groups(self, logits: Any, groups: Any) -> Any: ...
-        def _check_logits(self, logits: Any) -> Logits: ...
+class SetPredictions(CertifiedPredictions):
+    """What a `Calibrator` says with sets."""
 
     def predict_set(self, logits: Any, *, groups: Any = None, **options: Any) -> PredictionSets:
         """The classes that each row may have, with the `coverage` you ask for.

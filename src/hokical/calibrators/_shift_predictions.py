@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 
@@ -12,17 +12,16 @@ from hokical._core.arrays import backend_of, float64_scope
 from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.types import FloatArray, IntArray
+from hokical.calibrators._certified_predictions import CertifiedPredictions
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._label_shift import NewRows
-from hokical.guarantees._row_sketch import RowSketch, row_hashes, scatter
-from hokical.guarantees._score_table import ScoreTable
+from hokical.guarantees._row_sketch import row_hashes, scatter
 from hokical.guarantees._scores import label_log_odds, score_levels
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
 from hokical.guarantees._unlabelled import AccuracyEstimate, Method, expected_accuracy
 from hokical.rules._balanced import BalancedRule
-from hokical.rules._base import Rule
 from hokical.rules._sets import SetRule
 
 #: Probabilities that an estimate holds at most; of more rows a sample is taken.
@@ -31,23 +30,11 @@ MOST_NUMBERS = 1 << 24
 _FEW_TWINS = 0.05
 
 
-class ShiftPredictions:
+class ShiftPredictions(CertifiedPredictions):
     """What a `Calibrator` says of rows among which classes are as common as they never were."""
 
-    rule_: Rule
-    n_classes_: int
-    fit_rows_: RowSketch | None
-    fit_scores_: ScoreTable | None
     #: What the examples of the fit looked like, by class; None if it was not stored.
     class_scores_: ClassScores | None = None
-
-    if TYPE_CHECKING:
-
-        def check_fitted(self) -> None: ...
-        def forget_examples(self) -> None: ...
-        def with_groups(self, logits: Any, groups: Any) -> Any: ...
-        def _check_logits(self, logits: Any) -> Logits: ...
-        def _output_on_host(self, what: Any, data: Logits) -> AnyArray: ...
 
     @property
     def class_balance_(self) -> FloatArray:
@@ -101,16 +88,16 @@ class ShiftPredictions:
         if isinstance(rule, BalancedRule):
             before, rule = rule.weights, rule.rule
         twin = copy(self)
-        noted = getattr(self, "fit_conformity_", None)
+        noted = self.fit_conformity_
         twin.forget_examples()
-        twin.held_out_scores_ = twin.held_out_conformity_ = None  # type: ignore[attr-defined]
+        twin.held_out_scores_ = twin.held_out_conformity_ = None
         if noted is not None and (weights[noted.labels] > 0.0).any():
             own = noted.take(weights[noted.labels] > 0.0)
             # At most 1, so that a weight of 2 is not taken for two examples.
             counts = own.counts * weights[own.labels]
             most, unit = counts.max(), own.unit * weights.max() / counts.max()
             noted = replace(own, weights=counts / most, unit=float(unit))
-            twin.fit_conformity_ = noted  # type: ignore[attr-defined]
+            twin.fit_conformity_ = noted
         seen = weights if (weights * known.count).any() else np.ones_like(weights)
         twin.class_scores_ = known.reweighted(seen)
         twin.rule_ = BalancedRule(rule, before * weights)

@@ -17,9 +17,10 @@ from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.version import VERSION
 from hokical.calibrators._base import BaseCalibrator
-from hokical.calibrators._calibrator import Calibrator, check_plain_logits
+from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import load_estimator_class, methods_from_logits
 from hokical.calibrators._estimator import clone
+from hokical.calibrators._predictions import check_plain_logits
 from hokical.calibrators._registry import make_seeded
 from hokical.metrics import Summary
 from hokical.metrics._by_group import GroupTable

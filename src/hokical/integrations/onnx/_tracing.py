@@ -11,7 +11,8 @@ from hokical._core.conversion import LOG_ZERO, Zeros
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._core.version import VERSION
-from hokical.calibrators._calibrator import Calibrator, check_plain_logits
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._predictions import check_plain_logits
 from hokical.guarantees._support import Support
 from hokical.integrations.onnx._backend import BACKEND, onnx_module
 from hokical.integrations.onnx._graphs import Graph

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import _register_namedtuple
 
-from hokical.calibrators._calibrator import Calibrator, check_plain_logits
+from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._multilabel import MultilabelCalibrator
+from hokical.calibrators._predictions import check_plain_logits
 from hokical.integrations.torch import _rule_spec as _answers
 from hokical.integrations.torch._backend import BACKEND
 from hokical.integrations.torch._multilabel import MultilabelModule
