@@ -156,7 +156,7 @@ def count_rows(groups: Any) -> int:
     return len(first)
 
 
-def take_rows(groups: Any, rows: slice) -> dict[str, AnyArray]:
+def take_rows(groups: Any, rows: slice | IntArray) -> dict[str, AnyArray]:
     """Some of the rows of columns by name."""
     return {name: column[rows] for name, column in groups.items()}
 

@@ -66,7 +66,7 @@ class SetPredictions(CertifiedPredictions):
         asked = self._certified_sets(SetOptions(**options))
         by_group = asked.options.by == "group"
         if (groups is None and by_group) or not (
-            groups is None or by_group or self.rule_.needed_groups
+            groups is None or by_group or hasattr(self, "groups_")  # in the fit, used or not
         ):
             raise ValueError(
                 '`groups` must be given with `by="group"`, or to a calibrator that learned from '

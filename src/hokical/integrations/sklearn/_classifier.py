@@ -18,6 +18,7 @@ import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
@@ -26,9 +27,11 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from hokical._core.conversion import Zeros, check_zeros
 from hokical._core.files import replace_file
+from hokical._core.groups import read_columns, take_rows
 from hokical._core.labels import as_weights
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
+from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._registry import new_estimator
 from hokical.guarantees._decisions import Decisions, Detections, decide
@@ -123,7 +126,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.ensemble = ensemble
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        calibration_groups: Any = None,
+        **params: Any,
+    ) -> Self:
         """Fit the estimator and calibrate it on held-out data.
 
         `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse matrices,
@@ -131,6 +142,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         counts. `params` are those of the estimator's `fit`, such as `cat_features` or `eval_set`,
         cut by fold where they have an entry per row; `groups` (n,) is the splitter's. With
         scikit-learn's metadata routing they go to whom they are requested by.
+
+        `calibration_groups` (n,), or several columns, are groups of people, sites, subjects that
+        the calibrator learns from, see `AutoCalibrator.fit`; the estimator does not see them. If
+        they clearly help, predictions need them, as `groups`: `predict_proba(X, groups=...)`.
         """
         check_zeros(self.zeros)
         self._check_ensemble()
@@ -139,17 +154,16 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             calibrator.set_params(keep_labels=bool(self.keep_labels))
         X, labels = held_out.check_examples(self, X, y)
         weights = as_weights(sample_weight, labels.size)
+        people = self._check_groups(calibration_groups, calibrator, labels.size)
         own, of_splits = self._route(params)
         final = self._fit_estimator(X, labels, weights, own)
         self.classes_ = np.unique(labels) if self.ensemble else held_out.classes_of(final)
         parts = self._hold_out(X, labels, weights, final, own, of_splits)
         self.n_calibration_ = sum(part.rows.size for part in parts)
-        groups = [[part] for part in parts] if self.ensemble else [parts]
+        known = (labels, weights, people)
         self.models_ = [
-            self._calibrate(
-                group[0].model if final is None else final, calibrator, group, labels, weights
-            )
-            for group in groups
+            self._calibrate(some[0].model if final is None else final, calibrator, some, *known)
+            for some in ([[part] for part in parts] if self.ensemble else [parts])
         ]
         one = self.models_[0]
         fitted = {
@@ -188,26 +202,45 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         own = {name: value for name, value in params.items() if name != "groups"}
         return own, {name: params[name] for name in params if name == "groups"}
 
-    def predict(self, X: Any) -> AnyArray:
-        """Labels (n,): the most likely class, or the estimator's own with `keep_labels`."""
+    @staticmethod
+    def _check_groups(groups: Any, calibrator: BaseCalibrator, n_rows: int) -> Any:
+        """Columns of groups by name, if there are any, and if the calibrator learns from them."""
+        if groups is None:
+            return None
+        if not isinstance(calibrator, AutoCalibrator):
+            raise ValueError(
+                f"`calibration_groups` must be None with `method={calibrator.name!r}`; got some. "
+                'Only the default learns from groups: use `method="auto"`, or leave them out.'
+            )
+        return read_columns(groups, n_rows)
+
+    def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
+        """Labels (n,): the most likely class, or the estimator's own with `keep_labels`.
+
+        `groups` are those of the rows, here and below, if `fit` learned from `calibration_groups`.
+        """
         if self.keep_labels:
             logits = self._logits(X)
-            return np.asarray(self.classes_[self.calibrator_.predict(logits)])
-        proba = self.predict_proba(X)
+            return np.asarray(self.classes_[self.calibrator_.predict(logits, groups=groups)])
+        proba = self.predict_proba(X, groups=groups)
         return np.asarray(self.classes_[proba.argmax(axis=1)])
 
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any, *, groups: Any = None) -> FloatArray:
         """Calibrated probabilities (n, classes), columns in the order of `classes_`."""
         self._check_columns(X)
-        found = [pair.proba(X, self.classes_) for pair in self.models_]
+        found = [pair.proba(X, self.classes_, groups) for pair in self.models_]
         return found[0] if len(found) == 1 else np.asarray(np.mean(found, axis=0))
 
-    def predict_confidence(self, X: Any) -> FloatArray:
+    def predict_confidence(self, X: Any, *, groups: Any = None) -> FloatArray:
         """The probability (n,) that each predicted label is right."""
         if self.keep_labels:
             logits = self._logits(X)
-            return np.asarray(self.calibrator_.predict_confidence(logits))
-        return np.asarray(self.predict_proba(X).max(axis=1))
+            return np.asarray(self.calibrator_.predict_confidence(logits, groups=groups))
+        return np.asarray(self.predict_proba(X, groups=groups).max(axis=1))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+        """Accuracy, as of every classifier in scikit-learn."""
+        return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
     def certify(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`."""
@@ -228,7 +261,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return replace(found, classes=self.classes_.tolist())
 
     def predict_or_abstain(
-        self, X: Any, *, risk: float = 0.05, delta: float = 0.1
+        self, X: Any, *, risk: float = 0.05, delta: float = 0.1, groups: Any = None
     ) -> SelectivePrediction:
         """Labels, and which to accept so that at most a fraction `risk` is wrong; see Calibrator.
 
@@ -239,17 +272,18 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         logits = self._logits(X)
         with _in_own_words():
             calibrator: BaseCalibrator = self.calibrator_
-            found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta)
+            found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta, groups=groups)
         return replace(found, labels=self.classes_[found.labels])
 
-    def predict_interval(self, X: Any, *, delta: float = 0.05) -> FloatArray:
+    def predict_interval(self, X: Any, *, delta: float = 0.05, groups: Any = None) -> FloatArray:
         """An interval (n, 2) for the accuracy of labels with a similar score; see Calibrator.
 
         Call `certify` first, as for `predict_or_abstain`.
         """
         logits = self._logits(X)
         with _in_own_words():
-            return np.asarray(self.calibrator_.predict_interval(logits, delta=delta))
+            found = self.calibrator_.predict_interval(logits, delta=delta, groups=groups)
+        return np.asarray(found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the classifier with its estimator to a file, atomically, by joblib (a pickle).
@@ -271,7 +305,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return found
 
     def detect(
-        self, X: Any, label: Any, *, recall: float = 0.95, delta: float | None = None
+        self,
+        X: Any,
+        label: Any,
+        *,
+        recall: float = 0.95,
+        delta: float | None = None,
+        groups: Any = None,
     ) -> Detections:
         """Which rows to report as perhaps of one class, so that few of it are missed.
 
@@ -283,18 +323,20 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         )
         with _in_own_words():
             calibrator: BaseCalibrator = self.calibrator_
-            found = calibrator.detect(logits, index, recall=recall, delta=delta)
+            found = calibrator.detect(logits, index, recall=recall, delta=delta, groups=groups)
         return replace(
             found, guarantee=found.guarantee.replace(f"class {index}", f"class {label}", 1)
         )
 
-    def predict_action(self, X: Any, costs: Any, *, actions: Any = None) -> Decisions:
+    def predict_action(
+        self, X: Any, costs: Any, *, actions: Any = None, groups: Any = None
+    ) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to cost.
 
         `costs` (classes, actions), rows in the order of `classes_`; `actions` are their names. By
         default they are the labels if there is a column for each, else column numbers.
         """
-        found = decide(self.predict_proba(X), costs, self.classes_.size)
+        found = decide(self.predict_proba(X, groups=groups), costs, self.classes_.size)
         n_actions = np.shape(costs)[1]
         names = self.classes_ if actions is None and n_actions == self.classes_.size else actions
         names = np.arange(n_actions) if names is None else np.asarray(names)
@@ -388,6 +430,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         parts: list[HeldOutScores],
         labels: AnyArray,
         weights: FloatArray | None,
+        groups: Any,
     ) -> CalibratedModel:
         """The model, and a calibrator that was fitted on the pooled held-out scores."""
         lowest, classes = -math.inf, held_out.classes_of(model)
@@ -397,7 +440,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         logits = np.concatenate([part.logits(classes, lowest) for part in parts])
         truth = held_out.class_index(labels[rows], classes)
         own = None if weights is None else weights[rows]
-        fitted = clone(calibrator).fit(logits, truth, own)
+        given = {} if groups is None else {"groups": take_rows(groups, rows)}
+        fitted = clone(calibrator).fit(logits, truth, own, **given)
         if not self._prefit or lowest > -math.inf:
             # Scores of the models of folds, or raised to a limit that these very examples set, are
             # not independent examples of what the final model does.
