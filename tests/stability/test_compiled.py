@@ -108,15 +108,6 @@ def test_chances_of_every_class(c: int, spread: float, seed: int, dtype: str) ->
     np.testing.assert_allclose(fast, slow, rtol=1e-11, atol=1e-250)
 
 
-@given(CLASSES, SPREADS, SEEDS)
-@settings(max_examples=20)
-def test_both_answers_of_one_pass_are_those_of_two(c: int, spread: float, seed: int) -> None:
-    logits = rows(c, min(spread, 1e3), seed)
-    stability, distribution = gaussian.stability_and_distribution(logits, 0.7)
-    np.testing.assert_allclose(stability, gaussian.stability(logits, 0.7), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(distribution, gaussian.distribution(logits, 0.7), atol=1e-12)
-
-
 @given(st.integers(1, 40), SEEDS)
 @settings(max_examples=20)
 def test_lanes_sum_as_a_plain_product_does(n: int, seed: int) -> None:

@@ -226,10 +226,7 @@ class HokiRule(Rule):
         xp = logits.xp
         if self.draws is not None:
             return xp.astype(survivals(logits, self.draws), xp.float64)
-        return self._level_of(self.noise.stability(logits), logits)
-
-    def _level_of(self, stability: Array, logits: Logits) -> Array:
-        exact = stability * float(self.levels)
+        exact = self.noise.stability(logits) * float(self.levels)
         return logits.backend.follow(logits.xp.round(exact), exact)
 
     def confidence_at(self, level: NDArray[np.int64], start: FloatArray) -> FloatArray:
@@ -243,9 +240,7 @@ class HokiRule(Rule):
         return self.level(logits)
 
     def confidence(self, logits: Logits) -> Array:
-        return self._confidence_of(self.level(logits), logits)
-
-    def _confidence_of(self, level: Array, logits: Logits) -> Array:
+        level = self.level(logits)
         stability = level / float(self.levels)
         if isinstance(self.link, Steps):
             return self.link.confidence(stability, logits)
@@ -254,12 +249,8 @@ class HokiRule(Rule):
 
     def proba(self, logits: Logits) -> Array:
         noise = self.noise.unbounded()
-        if self.draws is None and noise is self.noise:
-            stability, shares = noise.stability_and_distribution(logits)
-            level = self._level_of(stability, logits)
-        else:
-            shares, level = noise.distribution(logits), self.level(logits)
-        return distribute_remainder(logits, self._confidence_of(level, logits), shares, noise.width)
+        shares = noise.distribution(logits)
+        return distribute_remainder(logits, self.confidence(logits), shares, noise.width)
 
     def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
         """Least and greatest confidence between the levels of the least and greatest stability."""

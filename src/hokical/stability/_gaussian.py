@@ -62,23 +62,6 @@ def distribution(logits: Logits, scale: Array) -> Array:
     )
 
 
-def stability_and_distribution(logits: Logits, scale: Array) -> tuple[Array, Array]:
-    """Both in one pass over the logits; the same but for rounding."""
-    step = node_step(logits.n_classes)
-    narrow, both = tables.gaussian_quadrature(-NODE_LIMIT, step), tables.joint_quadrature(step)
-    count = narrow.nodes.size
-
-    def work(block: Logits) -> tuple[Array, Array]:
-        logs = log_products(block, scale, both)
-        gamma = _gamma(logs[:, :count], narrow, block)
-        return gamma, _chances(logs[:, count:], block, scale)
-
-    found: tuple[Array, Array] = by_blocks(
-        work, logits, max(_ARRAYS_AT_ONCE * logits.n_columns, 2 * _floats_per_row(logits))
-    )
-    return found
-
-
 def _gamma(logs: Array, rule: Quadrature, logits: Logits) -> Array:
     """gamma (n,) from the log products (n, K)."""
     own, weights = (constant(table, logits.values) for table in (rule.own, rule.weights))

@@ -87,10 +87,6 @@ class Noise(ABC):
         dense = logits.fill() if isinstance(logits, TopK) else logits
         return self._solver.distribution(dense, self.width)
 
-    def stability_and_distribution(self, logits: Logits) -> tuple[Array, Array]:
-        """Both at once, where that is quicker; the same but for rounding."""
-        return self.stability(logits), self.distribution(logits)
-
     def unbounded(self) -> Noise:
         """Noise of the same deviation under which no possible class has probability 0."""
         return self
@@ -131,11 +127,6 @@ class Gaussian(Noise):
 
     def from_uniform(self, uniform: FloatArray) -> FloatArray:
         return self.mean + self.scale * _portable.normal_quantile(uniform)
-
-    def stability_and_distribution(self, logits: Logits) -> tuple[Array, Array]:
-        if isinstance(logits, TopK) or not logits.is_numpy:
-            return super().stability_and_distribution(logits)
-        return gaussian.stability_and_distribution(logits, self.scale)
 
 
 @storable("noise:uniform")

@@ -58,17 +58,6 @@ def gaussian_quadrature(lowest: float = -NODE_LIMIT, step: float = _SHORTEST_STE
     return Quadrature(nodes, weights, series, signs @ series, 1.0 - float(weights.sum()))
 
 
-@memoize
-def joint_quadrature(step: float) -> Quadrature:
-    """The tables for nodes from -NODE_LIMIT up, then those for nodes from -TAIL_LIMIT up."""
-    parts = [gaussian_quadrature(-low, step) for low in (NODE_LIMIT, TAIL_LIMIT)]
-
-    def join(name: str) -> FloatArray:
-        return np.concatenate([getattr(part, name) for part in parts], axis=-1)
-
-    return Quadrature(join("nodes"), join("weights"), join("series"), join("own"), 0.0)
-
-
 def _log_phi_series(nodes: FloatArray) -> FloatArray:
     """Chebyshev coefficients (K, R + 1) of d -> log Phi(u + d), 0 at REACH, for nodes (K,)."""
     t, _ = chebyshev_points(_FIT_POINTS - 1)
