@@ -63,6 +63,10 @@ def test_gaussian_and_gumbel(c: int, width: float, spread: float, seed: int, dty
         gumbel.stability.portable(logits, width),
         rtol=1e-12,
     )
+    slow = gumbel.distribution.portable(logits, width)
+    fast = compiled._gumbel_distribution(logits, width)
+    np.testing.assert_allclose(fast, slow, rtol=1e-12, atol=1e-303)
+    assert (fast[logits.values == -np.inf] == 0.0).all()
 
 
 @given(st.sampled_from([2, 3, 5, 17, 60, 90]), WIDTHS, SPREADS, SEEDS)

@@ -6,9 +6,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.blocks import by_blocks
+from hokical._core.blocks import by_blocks, rows_per_block
 from hokical._core.jit import has_compiler, has_kernels
 from hokical._core.logits import Logits
+from hokical._core.parallel import for_row_blocks
 from hokical._core.types import FloatArray, IntArray
 from hokical.stability import _compiled_kernels as kernels
 from hokical.stability import _gaussian as gaussian
@@ -17,7 +18,11 @@ from hokical.stability import _profile as profile
 from hokical.stability import _profile_host as profile_host
 from hokical.stability import _sampled as sampled
 from hokical.stability import _uniform as uniform
-from hokical.stability._compiled_profile_kernels import profile_rows, softmax_of_top
+from hokical.stability._compiled_profile_kernels import (
+    profile_rows,
+    softmax_of_rows,
+    softmax_of_top,
+)
 from hokical.stability._sampled import Draws, below_top
 from hokical.stability._tables import REACH, Quadrature, tail_quadrature
 
@@ -54,6 +59,18 @@ def _gumbel_stability(logits: Logits, scale: float) -> Any:
         return out
 
     return by_blocks(work, logits)
+
+
+@gumbel.distribution.register(_every_class_has_a_column)
+def _gumbel_distribution(logits: Logits, scale: float) -> FloatArray:
+    out = np.empty((logits.n_rows, logits.n_columns))
+
+    def fill(rows: slice) -> None:
+        part = logits.take(rows)
+        softmax_of_rows(part.block(), part.top, 1.0 / scale, out[rows])
+
+    for_row_blocks(fill, logits.n_rows, rows_per_block(logits.n_columns))
+    return out
 
 
 @uniform.stability.register(has_kernels)

@@ -19,6 +19,7 @@ Rule = tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]
 
 #: exp(-FAR) is nothing beside 1, so larger numbers are cut here.
 _FAR = 700.0
+_LEAST_ODDS = 1e-304
 #: Rivals whose probability is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
 _NEGLIGIBLE = 160.0
 _BUMP_NODES = tuple(profile.BUMP_NODES.tolist())
@@ -52,6 +53,20 @@ def softmax_of_top(block: Block, top: FloatArray, beta: float, out: FloatArray) 
     """out[n] = the softmax of row n's largest, `top`, at temperature 1 / beta."""
     for n in range(block.shape[0]):
         out[n] = 1.0 / (1.0 + _rest_sum(block[n], top[n], beta))
+
+
+@kernel
+def softmax_of_rows(block: Block, top: FloatArray, beta: float, out: FloatArray) -> None:
+    """out[n] = the softmax of row n, whose largest is `top`, at temperature 1 / beta."""
+    for n in range(block.shape[0]):
+        for i in range(block.shape[1]):
+            out[n, i] = exp_minus(min(max((top[n] - block[n, i]) * beta, 0.0), _FAR))
+        total = 0.0
+        for i in range(block.shape[1]):
+            total += out[n, i]
+        share = 1.0 / total
+        for i in range(block.shape[1]):  # what was cut at `_FAR` is 0
+            out[n, i] = out[n, i] * share if out[n, i] > _LEAST_ODDS else 0.0
 
 
 @kernel

@@ -21,6 +21,7 @@ def stability(logits: Logits, scale: Array) -> Array:
     return by_blocks(work, logits)
 
 
+@accelerated
 def distribution(logits: Logits, scale: Array) -> Array:
     """pi of every row and class, (n, classes)."""
 
