@@ -95,9 +95,38 @@ def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
         assert not saved.exists()
     columns = ["--confidence", "stated", "--right", "right"]
     run("fit", table, "-o", saved, *columns, "--set", "scale=100")
-    found = CliRunner().invoke(app, ["evaluate", str(table), "--calibrator", str(saved)])
-    assert found.exit_code != 0
-    assert "not a calibrator of logits" in " ".join(found.output.split())
+    for command, words in (
+        (["monitor", saved, table], "not a calibrator of logits"),
+        (["apply", saved, table, "-o", "out.csv", "--proba"], "takes rows of one file"),
+        (["apply", saved, table, "-o", "out.csv", "--recall", "0.8"], "several labels at once"),
+        (["fit", table, "-o", saved, *columns, "--method", "temps"], "does not go with"),
+    ):
+        found = CliRunner().invoke(app, [*map(str, command)])
+        assert found.exit_code != 0
+        assert words in " ".join(found.output.split())
+
+
+def test_evaluated_before_and_after(table: Path, tmp_path: Path) -> None:
+    saved, page = tmp_path / "cal.json", tmp_path / "page.html"
+    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
+    run("fit", table, "-o", saved, *columns, "--set", "scale=100")
+    stated, right, subject = answers(900, 3)
+    frame = pd.DataFrame({"stated": 100 * stated, "right": right, "subject": subject})
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    few = ["--resamples", "20", "--report", page]
+    told = run("evaluate", tmp_path / "new.csv", "--calibrator", saved, *few, "--json")
+    found = json.loads(told.stdout)
+    said = hokical.load(saved).predict(100 * stated, subject)
+    for name, confidence in (("uncalibrated", stated), ("confidence", said)):
+        assert found[name]["estimates"]["ece"]["value"] == pytest.approx(
+            hokical.metrics.ece(confidence, right), abs=1e-6
+        )
+        assert {row["name"] for row in found[name]["groups"]["rows"]} == set(subject)
+    assert "Who is it wrong about?" in page.read_text()
+    alone = run("evaluate", tmp_path / "new.csv", *columns, "--set", "scale=100", *few, "--json")
+    assert (
+        json.loads(alone.stdout)["uncalibrated"]["estimates"] == found["uncalibrated"]["estimates"]
+    )
 
 
 def test_certified_in_the_shell(table: Path, tmp_path: Path) -> None:

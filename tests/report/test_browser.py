@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from hokical.report import report_data, write_report
+from hokical import MultilabelCalibrator
+from hokical.report import before_and_after, report_data, write_report
 from hokical.report._comparison import Comparison
+from tests.calibrators.test_multilabel import tags
 
 pytest.importorskip("selenium", reason="selenium is not installed")
 
@@ -227,3 +229,13 @@ def test_one_method_alone(browser: Chrome, comparison: Comparison, tmp_path: Pat
     assert browser.find_elements(By.ID, "before") == []
     assert len(shown(browser, "after")["heights"]) > 0
     assert browser.get_log("browser") == []
+
+
+def test_a_page_without_classes_hides_what_it_has_not(browser: Chrome, tmp_path: Path) -> None:
+    cal = MultilabelCalibrator().fit(*tags(300))
+    path = write_report(before_and_after(cal, *tags(300, 1)), tmp_path / "report.html")
+    browser.get(path.as_uri())
+    shown = [each.text for each in browser.find_elements(By.TAG_NAME, "h2") if each.is_displayed()]
+    assert "Which labels is it wrong about?" in shown
+    assert not {"Class by class", "What if it may abstain?"} & set(shown)
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#pair svg")) == 2

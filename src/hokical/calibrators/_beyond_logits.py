@@ -14,8 +14,9 @@ from hokical.calibrators._estimator import Estimator
 class BeyondLogits(Estimator):
     """Base: a subclass has a `name`, and `fit` calls `_keep` with its rule and a report."""
 
-    #: The method's name in files.
+    #: The method's name in files, and in reports.
     name: ClassVar[str]
+    title: ClassVar[str]
     #: What the rule, and what `certify` notes, must be.
     rule_kind: ClassVar[type[Any]]
     held_out_kind: ClassVar[type[Any]]

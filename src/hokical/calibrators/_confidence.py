@@ -60,6 +60,7 @@ class ConfidenceCalibrator(BeyondLogits):
     """
 
     name = "confidence"
+    title = "Confidence curve"
     rule_kind = ConfidenceCurve
     held_out_kind = ScoreTable
 
@@ -96,6 +97,10 @@ class ConfidenceCalibrator(BeyondLogits):
         counts such rows, as `unknown_groups` does. So do all without `groups`.
         """
         return to_input_library(self._predict(confidence, groups), confidence)
+
+    def uncalibrated(self, confidence: Any) -> FloatArray:
+        """The confidences (n,) as they are stated, on a scale to 1."""
+        return self._read(confidence)
 
     def unknown_groups(self, groups: Any) -> dict[str, int]:
         """How many rows have a group that is missing or was not seen in `fit`, by column."""

@@ -68,6 +68,7 @@ class MultilabelCalibrator(BeyondLogits):
     """
 
     name = "multilabel"
+    title = "Curves of labels"
     rule_kind = MultilabelCurves
     held_out_kind = Positives
 
@@ -86,7 +87,7 @@ class MultilabelCalibrator(BeyondLogits):
 
         values, backend = _read_scores(scores)
         host = backend.to_host(backend.without_gradient(values)).astype(np.float64)
-        truth = _read_labels(labels, host.shape)
+        truth = read_labels(labels, host.shape)
         if ((host >= 0.0) & (host <= 1.0)).all():
             warn_user(
                 "`scores` look like probabilities: all lie in [0, 1]. Convert them with "
@@ -103,6 +104,12 @@ class MultilabelCalibrator(BeyondLogits):
         with float64_scope(scores):
             values, backend = self._check(scores)
             return to_input_library(self.rule_.proba(values, backend), scores)
+
+    def uncalibrated(self, scores: Any) -> FloatArray:
+        """The classifier's own probabilities (n, labels): sigmoids of the scores."""
+        values, backend = _read_scores(scores)
+        host = backend.to_host(backend.without_gradient(values)).astype(np.float64)
+        return np.asarray(0.5 + 0.5 * np.tanh(0.5 * host))
 
     def predict(
         self,
@@ -137,7 +144,7 @@ class MultilabelCalibrator(BeyondLogits):
         with float64_scope(scores):
             values, backend = self._check(scores)
             proba = backend.to_host(self.rule_.proba(backend.without_gradient(values), backend))
-        row, label = np.nonzero(_read_labels(labels, proba.shape) == 1.0)
+        row, label = np.nonzero(read_labels(labels, proba.shape) == 1.0)
         self.held_out_ = Positives(proba[row, label], label.astype(np.int64))
         return self
 
@@ -188,7 +195,7 @@ def _read_scores(scores: Any) -> tuple[Array, Backend]:
     return values, backend
 
 
-def _read_labels(labels: Any, shape: tuple[int, ...]) -> FloatArray:
+def read_labels(labels: Any, shape: tuple[int, ...]) -> FloatArray:
     """0, 1 and NaN, (n, labels)."""
     array = to_numpy(labels, "labels")
     if array.shape != tuple(shape) or array.dtype.kind not in "fiub":

@@ -17,7 +17,7 @@ from hokical._core.logits import Logits
 from hokical._core.progress import track
 from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.confidence import apply_confidence
+from hokical.cli.beyond import kind_of
 from hokical.cli.inputs import check_arrays, dense_options, in_many_files, load_dense, load_examples
 from hokical.cli.show import DASH, check_options, say, show_result, spinner
 
@@ -32,7 +32,7 @@ By = StrEnum("By", ["all", "class", "group"])
 Kind = StrEnum("Kind", ["smallest", "adaptive", "ordered"])
 
 
-@opt.reads(opt.Part.test, without=("labels", "label_column"))
+@opt.reads(opt.Part.test, without=("labels", "label_column", *opt.BEYOND))
 def apply(
     calibrator: opt.CalibratorFile,
     logits: Annotated[
@@ -55,8 +55,12 @@ def apply(
         float | None,
         opt.text(
             "Probability that the promise fails; of --coverage on average if not given.",
-            show_default="0.1 with --risk",
+            show_default="0.1 with --risk, --recall",
         ),
+    ] = None,
+    recall: Annotated[
+        float | None,
+        opt.text("Of several labels: find at least this share of each one's positives."),
     ] = None,
     coverage: Annotated[
         float | None,
@@ -93,8 +97,10 @@ def apply(
     array `mask` is 0, results are -1 and NaN.
     """
     sets = _set_options(coverage, max_size, by=by, kind=kind)
-    if delta is not None and risk is None and not sets:
-        raise typer.BadParameter("only goes with --risk or --coverage.", param_hint="--delta")
+    if delta is not None and risk is None and recall is None and not sets:
+        raise typer.BadParameter(
+            "only goes with --risk, --recall or --coverage.", param_hint="--delta"
+        )
     dense = dense_options(logits, given, scheduler=scheduler)
     in_parts = dense is None and (scheduler is not None or in_many_files(logits))
     if in_parts and not (risk is None and keep is None and not sets):
@@ -103,12 +109,24 @@ def apply(
         raise typer.BadParameter("works on rows of one file, without --risk.", param_hint="--adapt")
     if dense and sets.keys() - {"coverage", "kind"}:
         raise typer.BadParameter("sets of positions have --coverage and --kind alone.")
-    promise = {} if risk is None else {"risk": risk, "delta": 0.1 if delta is None else delta}
-    known = data.read_file(calibrator)
-    if isinstance(known, hokical.ConfidenceCalibrator):
-        apply_confidence(known, logits, given, keep, output, promise, as_json)
+    asked = {"risk": risk, "recall": recall}
+    promise = {name: value for name, value in asked.items() if value is not None}
+    promise |= {"delta": 0.1 if delta is None else delta} if promise else {}
+    fitted = data.read_any(calibrator)
+    if what := kind_of(given, fitted):
+        if proba or sets or adapt or dense or in_parts:
+            raise typer.BadParameter(
+                f"a calibrator of method {fitted.name} takes rows of one file, with --keep, "
+                "--risk, --recall and --delta."
+            )
+        hokical.io.check_output(output, suffix=(".npz", *hokical.io._writing.TABLES))
+        beyond = what(logits, given, fitted, keep=keep, labelled=False)
+        with check_options("--risk / --recall / --delta"):
+            results, facts = beyond.predict(fitted, promise)
+        _write(fitted.name, results, beyond.rows, output, facts, as_json, beyond.unit)
         return
-    fitted = data.load_calibrator(calibrator)
+    if recall is not None:
+        raise typer.BadParameter("is for several labels at once.", param_hint="--recall")
     wanted = data.choose_scores(given, keep, fitted=fitted, in_parts=in_parts)
     if in_parts:
         task = hokical.streams.PartTask(
@@ -144,14 +162,31 @@ def apply(
     if promise or sets:
         data.warn_of_own_examples(fitted, logits, part, rows)
     results, facts = predict(proba, promise, sets)
-    columns = results if dense else _columns(results, examples, output.suffix == ".npz")
+    _write(fitted.name, results, None if dense else examples, output, facts, as_json, unit)
+
+
+def _write(
+    method: str,
+    results: dict[str, Any],
+    examples: hokical.io.LabelledRows | None,
+    output: Path,
+    facts: dict[str, Any],
+    as_json: bool,
+    unit: str,
+) -> None:
+    """Write what is said of examples, or of maps, and show what was written."""
+    columns = results
+    if examples is not None:
+        columns = _columns(results, examples, output.suffix == ".npz")
     marked = hokical.io.write_table(output, columns)
     if marked:
         say(f"{marked:,} cells of text that a spreadsheet would run begin with ' in {output}.")
-    confidence = results["confidence"][~np.isnan(results["confidence"])]  # NaN: masked
-    facts = {"arrays": list(columns), **facts}
-    mean = float(confidence.mean()) if confidence.size else float("nan")
-    _show(fitted.name, output, {"examples": confidence.size, "mean": mean, **facts}, as_json, unit)
+    facts = {"arrays": list(columns), "examples": len(results.get("labels", ())), **facts}
+    if "confidence" in results:
+        known = results["confidence"][~np.isnan(results["confidence"])]  # NaN: masked
+        mean = float(known.mean()) if known.size else float("nan")
+        facts |= {"examples": known.size, "mean_confidence": mean}
+    _show(method, output, facts, as_json, unit)
 
 
 def _adapt(fitted: hokical.Calibrator, rows: Logits) -> Any:
@@ -202,7 +237,10 @@ def _columns(
     added = dict(results)
     if not as_arrays:
         names = np.array(examples.classes or range(examples.logits.n_classes))
-        added = {"label": names[added.pop("labels")], **added}
+        if (labels := added.pop("labels", None)) is not None:
+            several = labels.ndim == 2
+            own = {"labels": _set_names(labels, names)} if several else {"label": names[labels]}
+            added = {**own, **added}
         members = added.pop("members", None)
         if members is not None:
             size, other = added.pop("set_size"), added.pop("other", None)
@@ -215,7 +253,7 @@ def _columns(
     return kept | added
 
 
-def _set_names(members: Any, names: Any, other: Any) -> Any:
+def _set_names(members: Any, names: Any, other: Any = None) -> Any:
     """The names of each row's set, with bars between them."""
     texts = ["|".join(map(str, names[row])) for row in members]
     if other is not None:  # hidden classes of a `TopK`
@@ -280,7 +318,7 @@ def _apply_to_parts(
     rows = sum(result.n_rows for result in results)
     mean = sum(result.confidence for result in results) / rows if rows else float("nan")
     facts = {"parts": len(results), "already_done": sum(each.already_done for each in results)}
-    _show(fitted.name, output, {"examples": rows, "mean": mean, **facts}, as_json)
+    _show(fitted.name, output, {"examples": rows, "mean_confidence": mean, **facts}, as_json)
 
 
 def _cluster(scheduler: str | None) -> Any:
@@ -296,7 +334,8 @@ def _cluster(scheduler: str | None) -> Any:
 def _show(
     method: str, output: Path, facts: dict[str, Any], as_json: bool, unit: str = "examples"
 ) -> None:
-    rows, mean, guarantee = facts["examples"], facts.pop("mean"), facts.get("guarantee")
+    rows, mean = facts["examples"], facts.get("mean_confidence")
+    labels = facts.get("labels_per_example")
     if "parts" in facts:
         already = facts["already_done"]
         kept = f" ({already} of them were there already)" if already else ""
@@ -308,11 +347,13 @@ def _show(
     lines = {
         "method": method,
         unit: f"{rows:,}",
-        "mean confidence": f"{mean:.1%}" if rows else DASH,
+        "mean confidence": None if mean is None else f"{mean:.1%}" if rows else DASH,
+        "labels per example": None if labels is None else f"{labels:.2f}",
         "written to": place,
-        "accepted": f"{facts['accepted_share']:.1%}" if rows and guarantee else None,
-        "guarantee": guarantee,
+        "accepted": f"{facts['accepted_share']:.1%}"
+        if rows and "accepted_share" in facts
+        else None,
+        "guarantee": facts.get("guarantee"),
         "sets": facts.get("sets"),
     }
-    values = {"method": method, "output": str(output), "mean_confidence": mean}
-    show_result(values | facts, lines, as_json)
+    show_result({"method": method, "output": str(output)} | facts, lines, as_json)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.confidence import certify_confidence
+from hokical.cli.beyond import Beyond
 from hokical.cli.inputs import open_data
 from hokical.cli.show import aliases, show_result, spinner
 
 
-@opt.reads(opt.Part.test)
+@opt.reads(opt.Part.test, without=opt.BEYOND)
 def certify(
     calibrator: opt.CalibratorFile,
     logits: Annotated[
@@ -37,23 +37,19 @@ def certify(
     if output is None and str(calibrator) in aliases:
         raise typer.BadParameter("is needed where CALIBRATOR is `-`.", param_hint="--output")
     target = output or calibrator
-    known = data.read_file(calibrator)
-    if isinstance(known, hokical.ConfidenceCalibrator):
-        certify_confidence(known, logits, given, target, as_json)
-        return
-    fitted = data.load_calibrator(calibrator)
+    fitted = data.read_any(calibrator)
     hokical.io.check_output(target)
-    found, _ = open_data(logits, given, fitted=fitted)
+    found = open_data(logits, given, fitted=fitted)
     with spinner(f"Certifying {fitted.name}"):
         certified = found.certify(fitted)
     certified.save(target, metadata=fitted.metadata)
-    noted = certified.held_out_conformity_
-    assert noted is not None
-    groups = None if noted.group is None else len(noted.group_names)
-    facts = {"method": fitted.name, "output": str(target), "examples": noted.n, "groups": groups}
+    noted: Any = getattr(certified, "held_out_conformity_", None)
+    n = found.n_rows if isinstance(found, Beyond) else noted.n
+    groups = None if noted is None or noted.group is None else len(noted.group_names)
+    facts = {"method": fitted.name, "output": str(target), "examples": n, "groups": groups}
     lines = {
         "method": fitted.name,
-        "certified on": f"{noted.n:,} {found.unit} of {logits.name}",
+        "certified on": f"{n:,} {found.unit} of {logits.name}",
         "groups": None if groups is None else f"{groups:,}",
         "saved to": str(target),
     }

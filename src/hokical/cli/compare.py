@@ -42,7 +42,7 @@ _MOST_GROUPS = 20
 _SIGNS = {"better": "<", "worse": ">", "no clear difference": "=", "unknown": "?"}
 
 
-@opt.reads(without=("labels", "split", *opt.MAPS))
+@opt.reads(without=("labels", "split", *opt.MAPS, *opt.BEYOND))
 def compare(
     val: opt.Validation,
     given: opt.Input,
@@ -141,15 +141,19 @@ def show_sets(found: dict[str, hokical.metrics.SetSummary]) -> None:
     show_table(f"Prediction sets at {some.goal:.4g}, on {some.overall.n:,} examples", table)
 
 
-def show_groups(found: dict[str, hokical.metrics.GroupTable]) -> None:
+def show_groups(found: dict[str, hokical.metrics.GroupTable], what: str = "group") -> None:
     """Whom each method is wrong about, and the groups of the last one, the worst first."""
     if not found:
         return
     *_, (name, last) = found.items()
-    table = new_table(("group", "rows", "says", "right", "interval", "p-value", ""))
+    before = found.get("uncalibrated", last)
+    heads = ("rows", "said", "says") if before is not last else ("rows", "says")
+    table = new_table((what, *heads, "right", "interval", "p-value", ""))
     for row in last.worst(_MOST_GROUPS):
-        shares = (f"{row.n:,}", f"{row.says:.1%}", f"{row.right:.1%}", interval(row.low, row.high))
-        table.add_row(escape(row.name), *shares, f"{row.p_value:.2g}", "off" if row.flagged else "")
+        said = [before[row.name].says] if before is not last else []
+        shares = [f"{share:.1%}" for share in (*said, row.says, row.right)]
+        cells = (f"{row.n:,}", *shares, interval(row.low, row.high), f"{row.p_value:.2g}")
+        table.add_row(escape(row.name), *cells, "off" if row.flagged else "")
     rest = len(last.rows) - _MOST_GROUPS
     lines = [f"{name}: {escape(each.verdict)}." for name, each in found.items()]
     lines += [f"{rest:,} more groups are not shown."] if rest > 0 else []

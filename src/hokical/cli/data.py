@@ -73,7 +73,7 @@ def _groups_of_fit(
     fitted: hokical.calibrators.FittedCalibrator | None, in_parts: bool
 ) -> tuple[str, ...]:
     """The columns with groups that a calibrator learned from."""
-    needed = None if fitted is None else fitted.rule_.needed_groups
+    needed = getattr(getattr(fitted, "rule_", None), "needed_groups", None)
     if needed is not None and in_parts:
         raise typer.BadParameter(
             "this calibrator learned from groups, which are read from one file, not from a folder."
@@ -143,9 +143,17 @@ def read_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
     calibrator = read_file(path)
     if not isinstance(calibrator, hokical.calibrators.FittedCalibrator):
         raise typer.BadParameter(
-            f"{path} is not a calibrator of logits but of method {calibrator.name}. Use it in "
-            "Python; files of `fit --confidence` also go through `hokical certify` and `apply`."
+            f"{path} is not a calibrator of logits but of method {calibrator.name}, which goes "
+            "through `hokical certify`, `evaluate`, `apply` and `show`; use it in Python."
         )
+    return calibrator
+
+
+def read_any(path: Path) -> Any:
+    """A saved calibrator that commands can use: of logits alone, or of what is beyond them."""
+    calibrator = read_file(path)
+    if isinstance(calibrator, hokical.calibrators.FittedCalibrator):
+        check_method(calibrator.name)
     return calibrator
 
 
@@ -172,15 +180,16 @@ def warn_of_probabilities(logits: Logits, path: Path, wanted: hokical.io.Wanted)
 
 
 def warn_of_own_examples(
-    calibrator: hokical.calibrators.FittedCalibrator,
+    calibrator: Any,
     path: Path,
     part: str | None,
     logits: Logits | None = None,
 ) -> None:
     """Tell if a file, or its rows, are those that the calibrator was fitted on."""
     own = calibrator.metadata.get("data") == sketch(path, part)
-    support, table = calibrator.support_, calibrator.fit_scores_
+    support = getattr(calibrator, "support_", None)
     if not own and logits is not None and support is not None:
+        table = calibrator.fit_scores_
         as_many = table is None or table.total == logits.n_rows
         own = as_many and support.is_of(logits)
     if own:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
+from hokical.cli.beyond import Beyond, Tags
+from hokical.cli.beyond import make as make_beyond
 from hokical.cli.compare import show_classes, show_groups, show_sets
 from hokical.cli.inputs import Maps, Rows, open_data
 from hokical.cli.show import (
@@ -38,6 +40,8 @@ def evaluate(
         float | None,
         opt.text("With --calibrator: also measure its prediction sets of this coverage."),
     ] = None,
+    report: Annotated[Path | None, opt.text("Write an HTML report here.")] = None,
+    settings: opt.Settings = None,
     bins: opt.Bins = 15,
     resamples: opt.Resamples = 1000,
     seed: opt.Seed = 0,
@@ -49,17 +53,30 @@ def evaluate(
     parts and may be larger than memory; there are no intervals then. With
     --class-axis intervals and guarantees are by item, not by position.
     """
-    fitted = None if calibrator is None else data.load_calibrator(calibrator)
-    found, _ = open_data(logits, given, fitted=fitted)
+    fitted = None if calibrator is None else data.read_any(calibrator)
+    found = open_data(logits, given, fitted=fitted)
+    logit_rows = found.rows if isinstance(found, Rows) else None
     if fitted is not None:
-        data.warn_of_own_examples(fitted, logits, found.part, found.rows)
+        data.warn_of_own_examples(fitted, logits, found.part, logit_rows)
+    options: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
     summaries: dict[str, hokical.metrics.Summary] = {}
-    for judged in (found.without_calibration(), *([] if fitted is None else [fitted])):
-        with spinner(f"Measuring {judged.name}"):
-            summaries[judged.name] = found.measure(
-                judged, n_bins=bins, full=full, resamples=resamples, seed=seed
-            )
-    sets = {}
+    groups, sets = {}, {}
+    comparison = None
+    if isinstance(found, Beyond):
+        cal = fitted or make_beyond(type(found), settings or [])
+        with spinner("Measuring"):
+            comparison = found.compare(cal, **options)
+        summaries = {each.name: each.summary for each in comparison.results}
+        groups = {each.name: each.groups for each in comparison.results if each.groups}
+    else:
+        judges = (found.without_calibration(), *([] if fitted is None else [fitted]))
+        for judged in judges:
+            with spinner(f"Measuring {judged.name}"):
+                summaries[judged.name] = found.measure(
+                    judged, n_bins=bins, full=full, resamples=resamples, seed=seed
+                )
+        if isinstance(found, Rows) and found.examples.groups is not None:
+            groups = {judged.name: found.audit(judged) for judged in judges}
     if coverage is not None:
         if fitted is None or not isinstance(found, Rows):
             raise typer.BadParameter(
@@ -69,10 +86,15 @@ def evaluate(
             members = fitted.predict_set(found.rows, coverage=coverage).members
         labels = found.examples.labels
         sets = {fitted.name: hokical.metrics.set_summary(members, labels, goal=coverage)}
-    groups = {}
-    if isinstance(found, Rows) and found.examples.groups is not None:
-        judges = (found.without_calibration(), *([] if fitted is None else [fitted]))
-        groups = {judged.name: found.audit(judged) for judged in judges}
+    if report is not None:
+        if isinstance(found, Rows) and fitted is not None:
+            options |= {"groups": found.examples.groups, "data_name": logits.name}
+            comparison = hokical.report.before_and_after(fitted, *found.examples.pair, **options)
+        if comparison is None:
+            raise typer.BadParameter(
+                "needs rows of one file, and of logits a --calibrator.", param_hint="--report"
+            )
+        hokical.report.write_report(comparison, report)
     if isinstance(found, Maps) and any(each.bounds for each in summaries.values()):
         say("Intervals and guarantees are by item: neighbouring positions are not independent.")
     method_title = hokical.report._results.method_title
@@ -85,10 +107,11 @@ def evaluate(
         show_json(shown)
     else:
         names = [] if fitted is None else [f"; {fitted.name}: {method_title(fitted)}"]
-        _show(summaries, logits, "".join([found.unit, *names]), found.classes)
+        unit = found.unit if not isinstance(found, Tags) else f"labels of {found.n_rows:,} examples"
+        _show(summaries, logits, "".join([unit, *names]), found.classes)
         if sets:
             show_sets(sets)
-        show_groups(groups)
+        show_groups(groups, "label" if isinstance(found, Tags) else "group")
 
 
 def _show(
@@ -114,7 +137,8 @@ def _show(
     if None not in corrected.values():
         texts = ", ".join(f"{name} {value:.4f}" for name, value in corrected.items())
         guarantees.insert(0, f"ECE corrected for what chance adds: {texts}.")
-    show_table(f"{source.name}: {some.n:,} {unit}", table, _FOOTNOTE, "", *guarantees)
+    notes = (_FOOTNOTE, "") if "selective_risk" in some.estimates else ()
+    show_table(f"{source.name}: {some.n:,} {unit}", table, *notes, *guarantees)
     show_classes(summaries, classes)
     for name, found in summaries.items():
         warning = found.warn_of_class(classes)

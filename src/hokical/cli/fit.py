@@ -10,7 +10,8 @@ import typer
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.confidence import fit_confidence
+from hokical.cli.beyond import kind_of
+from hokical.cli.beyond import make as make_beyond
 from hokical.cli.data import make_method, sketch
 from hokical.cli.inputs import open_data
 from hokical.cli.show import show_result
@@ -31,12 +32,6 @@ def fit(
     checkpoint: Annotated[
         Path | None, opt.text("Folder from which a killed fit continues; data is read in parts.")
     ] = None,
-    confidence: Annotated[
-        str | None, opt.text("Column of a confidence in place of logits.", metavar="COLUMN")
-    ] = None,
-    right: Annotated[
-        str | None, opt.text("With --confidence: whether answers are right.", metavar="COLUMN")
-    ] = None,
     seed: opt.Seed = 0,
     max_positions_per_item: opt.PositionsPerItem = None,
     as_json: opt.Json = False,
@@ -47,28 +42,29 @@ def fit(
     --checkpoint are read in parts, so they may be larger than memory.
 
     With --confidence and --right, a calibrator of confidences without logits
-    is fitted, by groups if --groups names their columns.
+    is fitted, by groups if --groups names their columns. With --multilabel,
+    one of labels with a score each: columns score_A, label_A, score_B, ...,
+    or as --score-columns 'p_{label}' and --label-column 'y_{label}' say.
     """
-    if confidence is not None or right is not None:
-        columns = (confidence, right)
-        fit_confidence(val, given, columns, settings or [], output, as_json)
-        return
     for_hoki = {"noise": noise, "draws": draws, "n_bins": bins}
     for_hoki = {name: value for name, value in for_hoki.items() if value is not None}
     if for_hoki and (method or "hoki") != "hoki":
         raise typer.BadParameter("--noise, --draws and --bins are options of hoki only.")
-    name = method or ("hoki" if for_hoki else "auto")
-    calibrator = make_method(name, seed, settings or [], for_hoki)
+    name = method or ("hoki" if for_hoki else None)
+    calibrator: Any
+    if kind := kind_of(given):
+        if name is not None:
+            raise typer.BadParameter(f"does not go with {kind.options}.", param_hint="--method")
+        calibrator = make_beyond(kind, settings or [])
+    else:
+        calibrator = make_method(name or "auto", seed, settings or [], for_hoki)
     hokical.io.check_output(output)
     dense: dict[str, Any] = {"per_item": max_positions_per_item, "random_state": seed}
-    found, wanted = open_data(val, given, checkpoint=checkpoint, **dense)
+    found = open_data(val, given, checkpoint=checkpoint, **dense)
     start = time.perf_counter()
     model, counts = found.fit(calibrator)
     seconds = time.perf_counter() - start
-    about: dict[str, Any] = {"scores": "probabilities" if wanted.probabilities else "logits"}
-    about |= {"zeros": wanted.zeros} if wanted.probabilities else {}
-    about |= {"binary_score": wanted.binary_score} if wanted.binary_score else {}
-    about |= {"score_columns": given.score_columns} if given.score_columns else {}
+    about = found.about
     if model is calibrator:
         known = {name: value for name, value in counts.items() if value is not None}
         about = known | about | {"classes": list(found.classes)}
@@ -78,7 +74,7 @@ def fit(
 
 
 def _show(
-    calibrator: hokical.Calibrator,
+    calibrator: Any,
     counts: dict[str, Any],
     output: Path,
     as_json: bool,
@@ -90,7 +86,7 @@ def _show(
         "method": calibrator.name,
         "output": str(output),
         **counts,
-        "classes": calibrator.n_classes_,
+        "classes": getattr(calibrator, "n_classes_", None),
         "noise": None if noise is None else noise.to_dict(),
         "converged": bool(getattr(calibrator, "converged_", True)),
         "chosen": getattr(calibrator, "chosen_", None),
@@ -98,7 +94,9 @@ def _show(
     }
     rows, right = counts["examples"], counts["accuracy"]
     known = [] if rows is None else [f"{rows:,} {unit}"]
-    known += [f"{calibrator.n_classes_} classes"]
+    for what in ("classes", "labels"):
+        if n := getattr(calibrator, f"n_{what}_", None):
+            known += [f"{n} {what}"]
     known += [] if right is None else [f"{right:.1%} right"]
     lines = {
         "method": calibrator.name,

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 import hokical
+from hokical.cli.beyond import Beyond, kind_of
 from hokical.cli.data import choose_scores
 from hokical.cli.options import Input, Part
 from hokical.cli.show import say, spinner
@@ -23,7 +24,7 @@ _CLASS_AXIS = "the axis of the classes: 1 for (n, classes, h, w), -1 for (n, tok
 class Rows:
     """Examples in memory, of a `part` of a file if it has parts."""
 
-    unit = "examples"
+    unit, about = "examples", dict[str, Any]()
 
     def __init__(self, path: Path, examples: hokical.io.LabelledRows) -> None:
         self.path, self.examples, self.rows = path, examples, examples.logits
@@ -94,7 +95,7 @@ class Rows:
 class Stream:
     """A source that is read in parts, so that it may be larger than memory."""
 
-    unit, rows = "examples", None
+    unit, rows, about = "examples", None, dict[str, Any]()
 
     def __init__(
         self, path: Path, source: hokical.streams.ChunkSource, part: Any, checkpoint: Path | None
@@ -128,7 +129,7 @@ class Stream:
 class Maps:
     """Arrays with a prediction per pixel or token, left on disk; `options` are those of `Dense`."""
 
-    unit, rows, classes = "positions", None, ()
+    unit, rows, classes, about = "positions", None, (), dict[str, Any]()
 
     def __init__(
         self, path: Path, arrays: dict[str, Any], part: Any, options: dict[str, Any]
@@ -164,20 +165,32 @@ def open_data(
     path: Path,
     given: Input,
     *,
-    fitted: hokical.calibrators.FittedCalibrator | None = None,
+    fitted: Any = None,
     checkpoint: Path | None = None,
     **dense: Any,
-) -> tuple[Rows | Stream | Maps, hokical.io.Wanted]:
-    """The data of a path with labels, opened as the options say, and how it was read."""
+) -> Rows | Stream | Maps | Beyond:
+    """The data of a path with labels, opened as the options say; `about` is how it was read."""
+    if kind := kind_of(given, fitted):
+        if checkpoint is not None or given.class_axis is not None or in_many_files(path):
+            raise typer.BadParameter(
+                f"{kind.options} works on one file, without --class-axis or --checkpoint."
+            )
+        return kind(path, given, fitted)
     maps = dense_options(path, given, checkpoint=checkpoint, **dense)
     in_parts = maps is None and (checkpoint is not None or in_many_files(path))
     wanted = choose_scores(given, fitted=fitted, in_parts=in_parts)
+    found: Rows | Stream | Maps
     if maps is not None:
-        return Maps(path, *load_dense(path, given), maps), wanted
-    if in_parts:
-        return Stream(path, *_open_parts(path, given, wanted.classes), checkpoint), wanted
-    examples = load_examples(path, given, wanted, weighted=True, fitted_by=fitted)
-    return Rows(path, examples), wanted
+        found = Maps(path, *load_dense(path, given), maps)
+    elif in_parts:
+        found = Stream(path, *_open_parts(path, given, wanted.classes), checkpoint)
+    else:
+        found = Rows(path, load_examples(path, given, wanted, weighted=True, fitted_by=fitted))
+    about: dict[str, Any] = {"scores": "probabilities" if wanted.probabilities else "logits"}
+    about |= {"zeros": wanted.zeros} if wanted.probabilities else {}
+    about |= {"binary_score": wanted.binary_score} if wanted.binary_score else {}
+    found.about = about | ({"score_columns": given.score_columns} if given.score_columns else {})
+    return found
 
 
 def load_examples(

@@ -37,7 +37,7 @@ _SHOWN = 5
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-@opt.reads(opt.Part.test)
+@opt.reads(opt.Part.test, without=opt.BEYOND)
 def monitor(
     calibrator: opt.CalibratorFile,
     logits: Annotated[Path, opt.argument("LOGITS", "New logits, with labels where known.")],

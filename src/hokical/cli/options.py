@@ -86,6 +86,8 @@ Settings = Annotated[
 _GROUPS = "Columns with the groups of rows: sex,site."
 _MISSING = "Rows without a score or label: error, or drop them."
 _SCORE_COLUMNS = "Columns of the scores: a,b,c, or a pattern: 'P({class})'."
+_CONFIDENCE = "Column of a confidence in place of logits."
+_MULTILABEL = "Labels do not exclude each other; score_{label}, label_{label}."
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,15 @@ class Input:
     split: Split = Part.val
     class_axis: ClassAxis = None
     ignore_label: IgnoreLabel = None
+    confidence: Annotated[str | None, text(_CONFIDENCE, metavar="COLUMN")] = None
+    right: Annotated[
+        str | None, text("With --confidence: whether answers are right.", metavar="COLUMN")
+    ] = None
+    multilabel: Annotated[bool, text(_MULTILABEL, "--multilabel")] = False
 
 
+#: Of `Input`, what says that a file holds no logits; a calibrator knows it by itself.
+BEYOND = ("confidence", "right", "multilabel")
 #: Of `Input`, what goes with pixels and tokens.
 MAPS = ("class_axis", "ignore_label")
 

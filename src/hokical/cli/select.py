@@ -12,7 +12,7 @@ from rich.text import Text
 import hokical
 from hokical.cli.data import choose_scores
 from hokical.cli.inputs import load_examples
-from hokical.cli.options import MAPS, Input, Json, Seed, Validation, reads, text
+from hokical.cli.options import BEYOND, MAPS, Input, Json, Seed, Validation, reads, text
 from hokical.cli.show import check_options, new_table, show_json, show_table, stdout
 
 _SHOWN = 5
@@ -20,7 +20,7 @@ _SHOWN = 5
 Search = StrEnum("Search", ["exact", "paper"])
 
 
-@reads(without=(*MAPS, "groups"))
+@reads(without=(*MAPS, *BEYOND, "groups"))
 def select(
     val: Validation,
     given: Input,

@@ -19,7 +19,7 @@ from hokical.cli.show import check_options, new_table, show_json, show_table, sp
 _SHOWN = 10
 
 
-@opt.reads(opt.Part.test, without=("labels", "label_column"))
+@opt.reads(opt.Part.test, without=("labels", "label_column", *opt.BEYOND))
 def shift(
     logits: Annotated[Path, opt.argument("LOGITS", "New logits; labels are not read.")],
     given: opt.Input,

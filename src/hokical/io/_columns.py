@@ -38,18 +38,19 @@ class ColumnLayout:
     """Column indices: the logits in the order of the classes, the labels, the part, weights.
 
     `classes` are the names of the logits' columns if these are not numbered; `kept` are columns to
-    read beside.
+    read beside. Labels that do not exclude each other have a column each.
     """
 
     logits: list[int]
-    labels: int | None
+    labels: int | list[int] | None
     split: int | None
     weights: int | None = None
     classes: tuple[str, ...] = ()
     kept: dict[str, int] = field(default_factory=dict)
 
     def all(self) -> list[int]:
-        others = (self.labels, self.split, self.weights, *self.kept.values())
+        labels = self.labels if isinstance(self.labels, list) else [self.labels]
+        others = (*labels, self.split, self.weights, *self.kept.values())
         return list(dict.fromkeys([*self.logits, *(i for i in others if i is not None)]))
 
 
@@ -63,8 +64,11 @@ def find_columns(
         raise DataFileError(path, f"expected every column once; found `{twice}` twice.", "Rename.")
     index = {name: i for i, name in enumerate(names)}
     found = [spelling.first_known(index, words) for words in (spelling.LABELS, spelling.WEIGHTS)]
+    labels: Any
     labels, weights = (None if name is None else index[name] for name in found)
-    if wanted.label_column is not None:
+    if wanted.multilabel:
+        labels = None
+    elif wanted.label_column is not None:
         labels = _find_column(path, index, wanted.label_column, "--label-column")
     split = index.get("split")
     kept = {header[i]: i for i in _kept_columns(path, index, wanted)}
@@ -77,6 +81,9 @@ def find_columns(
         logits, labels = [], labels or 0
     elif wanted.score_columns:
         logits, called = _score_columns(path, header, wanted)
+        if wanted.multilabel and wanted.label_column is not None:
+            own = [wanted.label_column.replace("{class}", name) for name in called]
+            labels = [_find_column(path, index, name, "--label-column") for name in own]
     elif wanted.binary_score is not None:
         logits = [_find_column(path, index, wanted.binary_score, "--binary-score")]
     elif named and set(named) <= set(index):
@@ -261,7 +268,11 @@ def table_rows(
     listed = len(parts) == 1 and parts[0].ndim == 2
     logits = parts[0] if listed else np.stack(parts, axis=1) if parts else np.empty((0, 0))
     labels, weights, split = (
-        None if index is None else column(index)
+        np.stack([column(k) for k in index], axis=1)
+        if isinstance(index, list)
+        else None
+        if index is None
+        else column(index)
         for index in (layout.labels, layout.weights, layout.split)
     )
     kept = {KEPT + name: column(index) for name, index in layout.kept.items()}

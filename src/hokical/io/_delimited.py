@@ -68,11 +68,14 @@ def _read_table(text: _Text, wanted: Wanted) -> Arrays:
     words = {*layout.kept.values(), *(() if layout.split is None else (layout.split,))}
     words -= set(layout.logits)  # numbers, also if they are to be kept
     text.lines = text.lines[1:]
-    if (label := layout.labels) is not None:
+    label = layout.labels
+    if isinstance(label, list):
+        words |= {*label}
+    elif label is not None:
         cells = (row[label] for row in text.rows() if label < len(row) and row[label].strip())
         if wanted.unlabelled or not text.is_number(next(cells, "0")):
             words.add(label)
-    given = {*layout.logits, label, layout.weights} - words
+    given = {*layout.logits, layout.weights, *(() if isinstance(label, list) else (label,))} - words
     numbers = sorted(k for k in given if k is not None)
     columns = _read_columns(text, [f"`{name}`" for name in header], numbers, sorted(words))
     rows_and_parts = table_rows(layout, columns.__getitem__, wanted.array)

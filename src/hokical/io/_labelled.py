@@ -140,8 +140,11 @@ def _as_numbers(column: AnyArray) -> AnyArray:
 
 def _check_labels(
     truth: AnyArray, path: Path, logits: Logits, wanted: Wanted, names: tuple[Any, Any]
-) -> IntArray:
-    """Labels (n,) as column indices, -1 for those that may be missing."""
+) -> Any:
+    """Labels (n,) as column indices, -1 for those that may be missing; marks (n, labels)."""
+    if wanted.multilabel:
+        with report_file(path):
+            return spelling.as_marks(truth)
     header = truth.ndim > 0 and len(truth) == logits.n_rows + 1
     partly = wanted.unlabelled and truth.shape[:1] == (logits.n_rows,)
     known = spelling.has_label(truth) if partly else slice(None)
@@ -193,7 +196,7 @@ class FileArrays:
         present = ~np.isnan(scores.reshape(len(scores), -1)).any(axis=1)
         others = [self.weights, self.find_labels()[1] if need_labels else None]
         for column in others:
-            if column is not None and column.shape[:1] == present.shape:
+            if column is not None and column.shape == present.shape:
                 present &= spelling.has_label(column)
         return np.asarray(present)
 

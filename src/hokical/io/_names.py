@@ -9,8 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.conversion import Zeros, from_binary_scores, from_probabilities
-from hokical._core.types import AnyArray, BoolArray
+from hokical._core.conversion import (
+    Zeros,
+    from_binary_probabilities,
+    from_binary_scores,
+    from_probabilities,
+)
+from hokical._core.types import AnyArray, BoolArray, FloatArray
 from hokical.io._errors import DataFileError, report_damage
 
 FileSplit = Literal["val", "test"]
@@ -183,6 +188,8 @@ class Wanted:
     score_columns : names of the scores' columns; or a pattern with `{class}`, such as "P({class})"
     decimal, encoding : of text tables: the decimal sign, and the encoding if not UTF-8
     missing : "drop" to leave out rows without a score or label, which are errors otherwise
+    multilabel : scores (n, labels) are of labels that do not exclude each other; `label_column` is
+        a pattern with `{class}` too, and labels (n, labels) are 0, 1 or NaN
     """
 
     probabilities: bool = False
@@ -198,6 +205,7 @@ class Wanted:
     encoding: str | None = None
     missing: Literal["error", "drop"] = "error"
     groups: tuple[str, ...] = ()
+    multilabel: bool = False
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
@@ -237,6 +245,8 @@ class Wanted:
                 f"`{name}` must be 2-D (n, classes); got shape {scores.shape}. If it is the score "
                 f"of class 1 of two, add `--binary-score {name}`."
             )
+        if self.multilabel:
+            return from_binary_probabilities(scores, name=name) if self.probabilities else scores
         if self.probabilities:
             return from_probabilities(scores, zeros=self.zeros, name=name)
         return scores if self.binary_score is None else from_binary_scores(scores, name=name)
@@ -265,6 +275,25 @@ def has_label(labels: AnyArray) -> BoolArray:
         return np.asarray(labels != -1)
     absent = ("", "-1", "-1.0", "nan", "None")
     return np.array([str(label).strip() not in absent for label in labels.tolist()], np.bool_)
+
+
+def as_marks(labels: AnyArray) -> FloatArray:
+    """Cells of 0, 1, true or false as numbers; empty ones, which are not known, as NaN.
+
+    >>> as_marks(np.array([["1", "true"], ["", "0"]]))
+    array([[ 1.,  1.],
+           [nan,  0.]])
+    """
+    if labels.dtype.kind in "fiub":
+        return labels.astype(np.float64)
+    words = {"true": "1", "false": "0", "": "nan", "none": "nan"}
+    cells = [str(cell).strip().lower() for cell in labels.ravel().tolist()]
+    try:
+        return np.array([float(words.get(cell, cell)) for cell in cells]).reshape(labels.shape)
+    except ValueError as error:
+        raise ValueError(
+            f"`labels` must be 0 or 1, true or false, or empty where not known: {error}."
+        ) from error
 
 
 def check_classes(names: tuple[str, ...], n_classes: int) -> tuple[str, ...]:

@@ -4,11 +4,12 @@ import os
 from pathlib import Path
 
 from hokical._core.files import write_text_atomically
+from hokical.report._before_after import before_and_after
 from hokical.report._comparison import Comparison
 from hokical.report._data import report_data
 from hokical.report._page import render_page
 
-__all__ = ["render_page", "report_data", "write_report"]
+__all__ = ["before_and_after", "render_page", "report_data", "write_report"]
 
 
 def write_report(

@@ -20,7 +20,7 @@ from hokical._core.logits import Logits, as_logits
 from hokical._core.progress import track
 from hokical._core.storage import json_values
 from hokical._core.topk import TopK
-from hokical._core.types import IntArray
+from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, FitDataWarning, sklearn_class, warn_user
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._calibrator import Calibrator
@@ -30,7 +30,13 @@ from hokical.metrics._examples import Examples, Predictions
 from hokical.metrics._metric import METRICS
 from hokical.metrics._sets import SetSummary, set_summary
 from hokical.metrics._sums import row_scores
-from hokical.report._results import MethodResult, Provenance, choose_entrants, is_fitted
+from hokical.report._results import (
+    DataFacts,
+    MethodResult,
+    Provenance,
+    choose_entrants,
+    is_fitted,
+)
 from hokical.report._tables import Tables
 
 #: The method that the headline is about if none is named: the default of the library.
@@ -67,23 +73,33 @@ class Comparison(Tables):
         after = result.summary
         says, right = (after[name].value for name in ("mean_confidence", "accuracy"))
         error, certainty = after["ece"].value, 1 - after.options.delta
-        if "uncalibrated" not in [other.name for other in self.results]:
-            return (
-                f"With {result.label} your model says {says:.1%} and is right {right:.1%} of the "
-                f"time. Its calibration error is {error:.4f}."
+        proven = ""
+        if "bousquet" in after.bounds:
+            proven = (
+                f"; on new data of the same kind the true one is, with {certainty:.0%} certainty, "
+                f"below {after.bounds['bousquet']:.4f}"
             )
+        others = {other.name for other in self.results} - {result.name}
+        if "uncalibrated" not in others:
+            own = result.name == "uncalibrated"
+            who = "Your model" if own else f"With {result.label} your model"
+            claim = self._claim(says, right)
+            return f"{who} {claim}. Its calibration error is {error:.4f}{proven}."
         before = self["uncalibrated"].summary
         kept = right == before["accuracy"].value
         change = error - before["ece"].value
         verb = "fell" if change < 0 else "rose" if change > 0 else "stayed, going"
         return (
-            f"Your model says {before['mean_confidence'].value:.1%} and is right "
-            f"{before['accuracy'].value:.1%} of the time. After calibration with {result.label} it "
-            f"says {says:.1%}{'' if kept else f' and is right {right:.1%}'}. "
-            f"Its calibration error {verb} from {before['ece'].value:.4f} to {error:.4f}; on new "
-            f"data of the same kind the true one is, with {certainty:.0%} certainty, below "
-            f"{after.bounds['bousquet']:.4f}."
+            f"Your model {self._claim(before['mean_confidence'].value, before['accuracy'].value)}. "
+            f"After calibration with {result.label} it says {says:.1%}"
+            f"{'' if kept else f' and is right {right:.1%}'}. Its calibration error {verb} from "
+            f"{before['ece'].value:.4f} to {error:.4f}{proven}."
         )
+
+    def _claim(self, says: float, right: float) -> str:
+        if self.provenance.test.what == "scores":
+            return f"gives labels {says:.1%} on average, and {right:.1%} of them are there"
+        return f"says {says:.1%} and is right {right:.1%} of the time"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
@@ -162,8 +178,8 @@ def compare(
     >>> comparison.best("ece").label
     'Hoki (hoki 20)'
     """
-    val_logits, val_labels = _check_examples(validation)
-    logits, labels = _check_examples(test)
+    val_logits, val_labels = check_examples(validation)
+    logits, labels = check_examples(test)
     names = _check_class_names(class_names, logits.n_classes)
     entrants, skipped = choose_entrants(methods, random_state, (val_logits, logits))
     chosen = _choose_subject(subject, list(entrants))
@@ -173,15 +189,18 @@ def compare(
         calibrator = entrants[name]
         seconds, notes = _fit(calibrator, val_logits, val_labels, groups[0])
         given = calibrator.with_groups(logits, groups[1])
-        measured = _measure(calibrator, given, labels, options)
+        measured = measure_logits(calibrator, given, labels, options)
         if coverage is not None:
             measured["sets"] = _measure_sets(calibrator, given, labels, coverage)
         if groups[1] is not None:
             said = measured["confidence"], measured["correct"]
             measured["groups"] = group_table(*said, groups[1])
         results.append(MethodResult(name, calibrator, seconds, notes=notes, **measured))
-    data = ((val_logits, val_labels, data_names[0]), (logits, labels, data_names[1]))
-    origin = Provenance.collect(*data, random_state)
+    facts = (
+        DataFacts.collect(val_logits, val_labels, data_names[0]),
+        DataFacts.collect(logits, labels, data_names[1]),
+    )
+    origin = Provenance.collect(*facts, random_state)
     return Comparison(tuple(results), origin, chosen, title, skipped, names)
 
 
@@ -207,7 +226,7 @@ def _check_class_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def _check_examples(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
+def check_examples(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
     logits = as_logits(examples[0])
     return logits, as_labels(examples[1], logits.n_rows, logits.n_classes)
 
@@ -246,18 +265,26 @@ def _measure_sets(
     return set_summary(to_host(found.members), labels[new], goal=coverage)
 
 
-def _measure(
+def measure_logits(
     calibrator: Calibrator, logits: Logits, labels: IntArray, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Confidence, correctness, summary and row scores on the test set."""
     predicted = to_host(calibrator.predict(logits))
     confidence = to_host(calibrator.predict_confidence(logits)).astype(np.float64)
-    correct = predicted == labels
-    gap, place, vectors = correct - confidence, bin_index(confidence, 15), None
+    options = options | {"predicted": predicted}
     if not isinstance(logits, TopK):
-        options = options | {"proba": to_host(calibrator.predict_proba(logits)), "labels": labels}
-        vectors = Predictions(options["proba"], labels, None)
+        options |= {"proba": to_host(calibrator.predict_proba(logits)), "labels": labels}
+    return measure_answers(confidence, predicted == labels, options)
+
+
+def measure_answers(
+    confidence: FloatArray, correct: BoolArray, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Summary and row scores of confidences (n,); `options` are those of `summary`."""
+    gap, place = correct - confidence, bin_index(confidence, 15)
+    known = "proba" in options
+    vectors = Predictions(options["proba"], options["labels"], None) if known else None
     rows = row_scores(Examples(confidence, correct, None), vectors)
     rows["ece"] = np.sign(sum_by(place, gap, 15))[place] * gap  # its mean is the ECE
-    found = summary(confidence, correct, predicted=predicted, **options)
+    found = summary(confidence, correct, **options)
     return {"confidence": confidence, "correct": correct, "summary": found, "row_scores": rows}

@@ -75,7 +75,7 @@ def _method_data(
         "label": result.label,
         "fit_seconds": result.fit_seconds,
         "converged": result.converged,
-        "may_change_labels": not result.calibrator.rule_.preserves_labels,
+        "may_change_labels": result.may_change_labels,
         "notes": _notes(result, reference, comparison.class_names),
         "scores": {name: _plain(result.summary[name]) for name in shown},
         "difference": None if difference is None else _plain(difference),
@@ -96,7 +96,7 @@ def _notes(
 ) -> list[str]:
     """Warnings about a method: it may change labels, or did not converge."""
     notes = list(result.notes)
-    if not result.calibrator.rule_.preserves_labels:
+    if result.may_change_labels:
         now = result.score("accuracy")
         before = "" if reference is None else f" instead of {reference.score('accuracy'):.2%}"
         notes.append(

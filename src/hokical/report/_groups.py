@@ -17,10 +17,14 @@ def groups_html(data: dict[str, Any]) -> str:
     heads = ("method", "certainly off", "most certainly", "largest standardised gap")
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     left_out = f" The {more:,} groups that are least certain to be off are not shown." * (more > 0)
+    title, apart = "Who is it wrong about?", ""
+    if data["provenance"]["test"]["what"] == "scores":
+        title = "Which labels is it wrong about?"
+        apart = ", as if labels of one example were independent"
     return (
-        "<section><h2>Who is it wrong about?</h2><p>A good average can hide a group. What is "
+        f"<section><h2>{title}</h2><p>A good average can hide a group. What is "
         "certain holds for all groups at once; the p-value of the largest gap is that of all "
-        'groups and four segments of confidence.</p><div class="scroll"><table><thead><tr>'
+        f'groups and four segments of confidence{apart}.</p><div class="scroll"><table><thead><tr>'
         f"{head}</tr></thead><tbody>{''.join(map(_row, methods))}</tbody></table></div>"
         f"<p>{escape(chosen['label'])}: {escape(chosen['groups']['verdict'])}.</p><p>How often the "
         "rows of each group are right, with its interval (blue), and what they say (orange; red "

@@ -18,13 +18,24 @@ from hokical.report._sets import sets_html
 
 #: In the order of their dependencies.
 _SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
-_TILES = (("mean_confidence", "it says"), ("accuracy", "it is right"), ("ece", "calibration error"))
+#: What the data are, by what was given of them, and what else a reader has to know.
+_DATA = {
+    "logits": "{n_rows:,} examples of {n_classes} classes",
+    "confidences": "{n_rows:,} answers",
+    "scores": "{n_rows:,} examples with {n_classes} labels",
+}
+_EXPLAINED = {
+    "scores": " Every label of every example counts as one: what it says is the probability of the "
+    "label, and it is right where the label is there.",
+}
+_TILES = {"mean_confidence": "it says", "accuracy": "it is right", "ece": "calibration error"}
 
 
 def render_page(data: dict[str, Any]) -> str:
     """The whole page, as text."""
     style, scripts = _asset("style.css"), "\n".join(_asset(name) for name in _SCRIPTS)
     script = f'"use strict";\n(() => {{\n{scripts}}})();\n'
+    what = data["provenance"]["test"]["what"]
     policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}"
     return Template(_asset("template.html")).substitute(
         policy=escape(policy),
@@ -42,6 +53,8 @@ def render_page(data: dict[str, Any]) -> str:
         sets=sets_html(data),
         groups=groups_html(data),
         facts=facts_html(data),
+        of_answers=" hidden" if what == "scores" else "",
+        of_logits="" if what == "logits" else " hidden",
         certainty=f"{1.0 - data['options']['delta']:.0%}",
     )
 
@@ -68,6 +81,10 @@ def _asset(name: str) -> str:
 
 def _lead(data: dict[str, Any]) -> str:
     test, validation = data["provenance"]["test"], data["provenance"]["validation"]
+    if validation is None:
+        return (
+            f"Measured on {_DATA[test['what']].format(**test)}.{_EXPLAINED.get(test['what'], '')}"
+        )
     n_methods = len(data["methods"])
     compared = "One method" if n_methods == 1 else f"{n_methods} methods"
     fitted = f"{compared}, fitted on {validation['n_rows']:,} validation examples"
@@ -94,7 +111,8 @@ def tiles_html(data: dict[str, Any]) -> str:
     after = methods[data["chosen"]]
     before = methods.get(data["reference"], after)
     tiles = []
-    for name, title in _TILES:
+    there = data["provenance"]["test"]["what"] == "scores"
+    for name, title in (_TILES | ({"accuracy": "labels there"} if there else {})).items():
         values = (method["scores"][name]["value"] for method in (before, after))
         first, last = map(METRICS[name].format, values)
         if first == last:
@@ -138,8 +156,11 @@ def facts_html(data: dict[str, Any]) -> str:
     )
     rows = {
         "Date": escape(origin["date"]),
-        "Validation data": _data_line(origin["validation"]),
-        "Test data": _data_line(origin["test"]),
+        **{
+            f"{name.capitalize()} data": _data_line(origin[name])
+            for name in ("validation", "test")
+            if origin[name] is not None
+        },
         "Settings": escape(settings),
         "Versions": escape(f"{versions}, on {origin['machine']}"),
     }
@@ -189,10 +210,11 @@ def _cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
 
 
 def _data_line(facts: dict[str, Any]) -> str:
-    shape = f"{facts['n_rows']:,} examples of {facts['n_classes']} classes, {facts['dtype']} logits"
+    shape = f"{_DATA[facts['what']].format(**facts)}, {facts['dtype']} {facts['what']}"
+    right = "labels are there" if facts["what"] == "scores" else "answers right"
     name = "" if facts["name"] is None else f"<strong>{escape(facts['name'])}</strong>: "
     return (
-        f"{name}{escape(shape)}, {facts['accuracy']:.2%} of the labels right; "
-        "<span>sha256 of logits and labels</span> "
+        f"{name}{escape(shape)}, {facts['accuracy']:.2%} {right}; "
+        f"<span>sha256 of {facts['what']} and labels</span> "
         f"<code>{escape(facts['sha256'])}</code>"
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from hokical.metrics._sets import SetSummary
 from hokical.report._foreign import ForeignMethod
 
 Methods = Iterable[Any] | Mapping[str, Any] | None
-NamedData = tuple[Logits, IntArray, str | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +40,7 @@ class MethodResult:
     """
 
     name: str
-    calibrator: Calibrator
+    calibrator: Any
     fit_seconds: float | None
     confidence: FloatArray
     correct: BoolArray
@@ -61,6 +60,12 @@ class MethodResult:
         """The method in full words, its name in brackets."""
         known = not self.title or self.title in self.name
         return self.name if known else f"{self.title} ({self.name})"
+
+    @property
+    def may_change_labels(self) -> bool:
+        """Whether the method can make another class the most likely one."""
+        rule = getattr(self.calibrator, "rule_", None)
+        return not getattr(rule, "preserves_labels", True)
 
     @property
     def converged(self) -> bool:
@@ -95,6 +100,7 @@ class DataFacts:
     accuracy: float
     sha256: str
     name: str | None = None
+    what: Literal["logits", "confidences", "scores"] = "logits"
 
     @classmethod
     def collect(cls, logits: Logits, labels: IntArray, name: str | None) -> Self:
@@ -112,7 +118,7 @@ class DataFacts:
 class Provenance:
     """The origin of the numbers: data, versions, seed, date."""
 
-    validation: DataFacts
+    validation: DataFacts | None
     test: DataFacts
     seed: int
     versions: dict[str, str]
@@ -120,18 +126,17 @@ class Provenance:
     date: str = ""
 
     @classmethod
-    def collect(cls, validation: NamedData, test: NamedData, seed: int) -> Self:
-        """That of numbers computed now, from logits, labels and the name of either set."""
-        facts = DataFacts.collect(*validation), DataFacts.collect(*test)
+    def collect(cls, validation: DataFacts | None, test: DataFacts, seed: int) -> Self:
+        """That of numbers computed now."""
         versions = {"python": platform.python_version(), "hokical": VERSION}
         versions |= {name: version(name) for name in ("numpy", "scipy")}
         now = datetime.now().astimezone().isoformat(" ", "minutes")
-        return cls(*facts, seed, versions, platform.machine(), now)
+        return cls(validation, test, seed, versions, platform.machine(), now)
 
     @property
     def tested_on_validation(self) -> bool:
         """Whether both sets are the same examples, which makes everything look too good."""
-        return self.validation.sha256 == self.test.sha256
+        return self.validation is not None and self.validation.sha256 == self.test.sha256
 
 
 def choose_entrants(
@@ -160,12 +165,12 @@ def is_fitted(calibrator: Calibrator) -> bool:
     return getattr(calibrator, "rule_", None) is not None
 
 
-def method_title(calibrator: Calibrator) -> str:
+def method_title(calibrator: Any) -> str:
     """The method in full words, without what its title has in brackets; "" if it has none."""
     kind: Any = type(calibrator)
-    if not isinstance(calibrator, BaseCalibrator):
+    if not hasattr(kind, "title") and calibrator is not None:
         kind = load_estimator_class(calibrator.name)
-    return str(kind.title).split(" (")[0]
+    return str(getattr(kind, "title", "")).split(" (")[0]
 
 
 def _name_methods(methods: Methods, random_state: int) -> Iterable[tuple[str, Calibrator]]:

@@ -158,7 +158,7 @@ class Tables:
             row: dict[str, Any] = {"method": result.name, "title": result.title}
             for name, found in result.summary.estimates.items():
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-            row["true_ece_below"] = result.summary.bounds["bousquet"]
+            row["true_ece_below"] = result.summary.bounds.get("bousquet", math.nan)
             against = verdicts.get(result.name)
             row |= {
                 f"difference_{field}": "" if against is None else getattr(against, field)

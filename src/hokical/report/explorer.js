@@ -58,7 +58,8 @@ function redrawOnNewWidth() {
 document.getElementById("pair").append(...[figures.before, figures.after].filter(Boolean));
 document.getElementById("risk").append(figures.risk);
 controls.hidden = false;
-for (const id of ["legend", "by-class"]) document.getElementById(id).hidden = false;
+document.getElementById("legend").hidden = false;
+document.getElementById("by-class").hidden = report.methods.every(({ classes }) => classes.rows.length === 0);
 controls.addEventListener("change", () => {
   document.getElementById("status").textContent = draw();
 });

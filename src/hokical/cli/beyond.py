@@ -1,0 +1,193 @@
+"""Data of a command that are no logits: one confidence per answer, or several labels per example.
+
+Both are fitted, certified, applied and measured alike, as the kinds of `hokical.cli.inputs` are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import typer
+
+import hokical
+from hokical.cli import data
+from hokical.cli.options import Input
+from hokical.cli.show import check_options, say
+
+
+class Beyond:
+    """The rows of a file; columns are as given, or as in the fit of `cal`."""
+
+    unit: ClassVar[str]
+    #: Options that name the data, for messages.
+    options: ClassVar[str]
+    #: Whether `certify` takes weights.
+    counts: ClassVar[bool] = True
+    about: dict[str, Any]
+
+    def __init__(
+        self, path: Path, given: Input, cal: Any, *, keep: str | None = None, labelled: bool = True
+    ) -> None:
+        self.path, self.known = path, {} if cal is None else cal.metadata
+        wanted = self.choose(given, cal, keep)
+        wanted = wanted if labelled else replace(wanted, label_column=None)
+        self.rows = hokical.io.read_examples(
+            path,
+            split=given.split.literal,
+            labels=given.labels,
+            wanted=wanted,
+            need_labels=labelled,
+        )
+        self.part, self.groups, self.classes = self.rows.part, self.rows.groups, self.rows.classes
+        self.n_rows = self.rows.logits.n_rows
+        if self.rows.n_dropped:
+            say(f"Dropped {self.rows.n_dropped:,} rows of {path.name} without a value.")
+
+    def choose(self, given: Input, cal: Any, keep: str | None) -> hokical.io.Wanted:
+        """What to read, and `about` it what a calibrator's file has to remember."""
+        raise NotImplementedError
+
+    @property
+    def said(self) -> Any:
+        """What the calibrator takes: confidences (n,), or scores (n, labels)."""
+        raise NotImplementedError
+
+    @property
+    def together(self) -> dict[str, Any]:
+        """The groups, for a calibrator that goes by them."""
+        return {} if self.groups is None else {"groups": self.groups}
+
+    def fit(self, cal: Any) -> tuple[Any, dict[str, Any]]:
+        rows = self.rows
+        with check_options(self.options):
+            cal.fit(self.said, rows.labels, **self.together, sample_weight=rows.weights)
+        counts = {"examples": self.n_rows, "accuracy": self.count_right()}
+        return cal, counts | {"groups": list(self.groups or ())}
+
+    def count_right(self) -> float | None:
+        return None
+
+    def certify(self, cal: Any) -> Any:
+        own = self.together
+        if self.rows.weights is not None and self.counts:
+            own |= {"sample_weight": self.rows.weights}
+        with check_options("HELD_OUT"):
+            return cal.certify(self.said, self.rows.labels, **own)
+
+    def compare(self, cal: Any, **options: Any) -> hokical.report._comparison.Comparison:
+        """Before and after calibration."""
+        if self.rows.weights is not None:
+            say(f"The weights in {self.path} are not used here.")
+        with check_options(self.options):
+            return hokical.report.before_and_after(
+                cal,
+                self.said,
+                self.rows.labels,
+                groups=self.groups,
+                label_names=self.classes,
+                data_name=self.path.name,
+                **options,
+            )
+
+    def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The columns to write, and facts to show."""
+        raise NotImplementedError
+
+
+class Answers(Beyond):
+    """One confidence per answer, read as the score of one column, unchanged."""
+
+    unit, options = "answers", "--confidence / --right / --groups"
+
+    def choose(self, given: Input, cal: Any, keep: str | None) -> hokical.io.Wanted:
+        known = self.known
+        column = given.confidence or given.binary_score or known.get("confidence", "confidence")
+        right = given.right or given.label_column or known.get("right", "right")
+        coding = getattr(getattr(cal, "rule_", None), "coding", None)
+        groups = given.groups or (None if coding is None else ",".join(coding.columns))
+        self.about = {"confidence": column, "right": right}
+        chosen = replace(given, binary_score=column, label_column=right, groups=groups)
+        return data.choose_scores(chosen, keep)
+
+    @property
+    def said(self) -> Any:
+        return self.rows.logits.values[:, 1]
+
+    def count_right(self) -> float | None:
+        assert self.rows.labels is not None
+        return float(self.rows.labels.mean())
+
+    def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
+        if "recall" in promise:
+            raise typer.BadParameter("is for several labels at once.", param_hint="--recall")
+        found = {"confidence": cal.predict(self.said, self.groups)}
+        facts: dict[str, Any] = {}
+        if promise:
+            chosen = cal.predict_or_abstain(self.said, self.groups, **promise)
+            found["accepted"], facts["guarantee"] = chosen.accepted, chosen.guarantee
+            facts["accepted_share"] = float(chosen.accepted.mean())
+        unknown = {} if self.groups is None else cal.unknown_groups(self.groups)
+        return found, facts | {"unknown_groups": unknown}
+
+
+class Tags(Beyond):
+    """Several labels per example, with a score and a column of 0 and 1 for each."""
+
+    unit, options, counts = "examples", "--multilabel", False
+
+    def choose(self, given: Input, cal: Any, keep: str | None) -> hokical.io.Wanted:
+        if given.groups:
+            raise typer.BadParameter("does not go with several labels.", param_hint="--groups")
+        patterns = {
+            name: getattr(given, name) or self.known.get(name, default)
+            for name, default in (
+                ("score_columns", "score_{label}"),
+                ("label_column", "label_{label}"),
+            )
+        }
+        plain = {name: text.replace("{label}", "{class}") for name, text in patterns.items()}
+        fitted = cal if hasattr(cal, "rule_") else None
+        wanted = data.choose_scores(replace(given, **plain), keep, fitted=fitted)
+        self.about = patterns | {"scores": "probabilities" if wanted.probabilities else "logits"}
+        return replace(wanted, multilabel=True)
+
+    @property
+    def said(self) -> Any:
+        return self.rows.logits.values
+
+    def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
+        if "risk" in promise:
+            raise typer.BadParameter(
+                "is for one answer per row; of labels, see --recall.", param_hint="--risk"
+            )
+        given = cal.predict(self.said, **promise)
+        facts: dict[str, Any] = {"labels_per_example": float(given.sum(axis=1).mean())}
+        if promise:
+            always = int((cal.recall_thresholds(**promise) == 0.0).sum())
+            facts["guarantee"] = (
+                f"With confidence {1.0 - promise['delta']:.4g} for each label, at least "
+                f"{promise['recall']:.4g} of its positives are found; {always:,} of "
+                f"{given.shape[1]:,} labels have too few held-out positives and are always given."
+            )
+        return {"labels": given, "probabilities": cal.predict_proba(self.said)}, facts
+
+
+def kind_of(given: Input, cal: Any = None) -> type[Beyond] | None:
+    """What a file holds by the options or by the calibrator; None for logits."""
+    if isinstance(cal, hokical.ConfidenceCalibrator):
+        return Answers
+    if isinstance(cal, hokical.MultilabelCalibrator):
+        return Tags
+    if given.multilabel:
+        return Tags
+    if (given.confidence is None) != (given.right is None):
+        raise typer.BadParameter("--confidence and --right go together.")
+    return None if given.confidence is None else Answers
+
+
+def make(kind: type[Beyond], settings: list[str]) -> Any:
+    """A calibrator that is not fitted yet, with options such as `scale=100`."""
+    cal: Any = hokical.ConfidenceCalibrator() if kind is Answers else hokical.MultilabelCalibrator()
+    return cal.set_params(**data.read_settings(settings, cal.get_params(), cal.name))

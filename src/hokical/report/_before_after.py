@@ -1,0 +1,160 @@
+"""A fitted calibrator on new examples: what is said before and after, for tables and reports."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hokical._core.arrays import to_host
+from hokical._core.bins import sum_by
+from hokical._core.reading import to_numpy
+from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._confidence import ConfidenceCalibrator
+from hokical.calibrators._multilabel import MultilabelCalibrator, read_labels
+from hokical.calibrators._registry import make
+from hokical.metrics._by_group import group_table
+from hokical.metrics._examples import as_examples
+from hokical.report._comparison import (
+    Comparison,
+    check_examples,
+    measure_answers,
+    measure_logits,
+)
+from hokical.report._results import DataFacts, MethodResult, Provenance
+
+
+def before_and_after(
+    calibrator: Calibrator | ConfidenceCalibrator | MultilabelCalibrator,
+    given: Any,
+    truth: Any,
+    *,
+    groups: Any = None,
+    label_names: Sequence[str] = (),
+    title: str | None = None,
+    data_name: str | None = None,
+    n_resamples: int = 1000,
+    random_state: int = 0,
+) -> Comparison:
+    """A comparison, for tables and reports, of what is said before and after calibration.
+
+    To fit and compare several methods for logits see `hokical.compare`.
+
+    Parameters
+    ----------
+    calibrator : a fitted calibrator
+        One of confidences or of several labels may not be fitted yet: then there is no "after".
+    given, truth
+        Examples that nothing was fitted on: logits (n, classes) and labels (n,); confidences (n,)
+        and whether answers are right (n,); or scores and labels, both (n, labels), where every
+        known label counts as an answer of its own.
+    groups : groups of the answers, as in `fit`
+        Whom it is wrong about; of several labels, each is a group.
+    label_names : names of the labels, by column
+    title, data_name : title of the report, name of the data
+    n_resamples, random_state
+        As in `compare`. Of several labels there are no intervals of single methods, nor bounds, as
+        labels of one example go together; differences between methods are by example.
+
+    Examples
+    --------
+    >>> from hokical import ConfidenceCalibrator
+    >>> rng = np.random.default_rng(0)
+    >>> stated = rng.choice([0.8, 0.9, 1.0], size=(2, 2000))
+    >>> right = rng.random((2, 2000)) < 0.8 * stated
+    >>> cal = ConfidenceCalibrator().fit(stated[0], right[0])
+    >>> found = before_and_after(cal, stated[1], right[1], n_resamples=0)
+    >>> found["uncalibrated"].score("ece") > 5 * found["confidence"].score("ece")
+    True
+    """
+    options: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
+    if isinstance(calibrator, Calibrator):
+        return _of_logits(calibrator, (given, truth), options, (title, data_name, groups))
+    if isinstance(calibrator, MultilabelCalibrator):
+        said, correct, example, groups = _by_label(calibrator, given, truth, label_names)
+        options["n_resamples"] = 0
+    elif isinstance(calibrator, ConfidenceCalibrator):
+        said, example = {"uncalibrated": calibrator.uncalibrated(given)}, None
+        if "rule_" in vars(calibrator):
+            said[calibrator.name] = to_host(calibrator.predict(given, groups))
+        correct = as_examples(said["uncalibrated"], truth).correct
+    else:
+        raise TypeError(
+            f"`calibrator` must be one of hokical; got {type(calibrator).__name__}. See "
+            "`hokical.compare` for others."
+        )
+    results = []
+    for name, confidence in said.items():
+        found = measure_answers(confidence, correct, options)
+        found |= {} if example is None else _by_example(found, example)
+        found["groups"] = None if groups is None else group_table(confidence, correct, groups)
+        judged = None if name == "uncalibrated" else calibrator
+        results.append(MethodResult(name, judged, None, notes=(), **found))
+    facts = _describe(given, correct, data_name)
+    origin = Provenance.collect(None, facts, random_state)
+    return Comparison(tuple(results), origin, [*said][-1], title)
+
+
+def _of_logits(
+    calibrator: Calibrator, test: tuple[Any, Any], options: dict[str, Any], about: tuple[Any, ...]
+) -> Comparison:
+    logits, labels = check_examples(test)
+    title, name, groups = about
+    results = []
+    for judged in (make("uncalibrated").fit(logits, labels), calibrator):
+        own = judged.with_groups(logits, groups)
+        found = measure_logits(judged, own, labels, options)
+        if groups is not None:
+            found["groups"] = group_table(found["confidence"], found["correct"], groups)
+        results.append(MethodResult(judged.name, judged, None, notes=(), **found))
+    facts = DataFacts.collect(logits, labels, name)
+    origin = Provenance.collect(None, facts, options["random_state"])
+    return Comparison(tuple(results), origin, calibrator.name, title)
+
+
+def _by_label(
+    calibrator: MultilabelCalibrator, scores: Any, labels: Any, names: Sequence[str]
+) -> tuple[dict[str, FloatArray], BoolArray, IntArray, AnyArray]:
+    """Every known label as an answer: what is said, whether it is there, its example and name."""
+    own = calibrator.uncalibrated(scores)
+    marks = read_labels(labels, own.shape)
+    called = np.array([*names] or [f"label {k}" for k in range(own.shape[1])])
+    if called.shape != own.shape[1:]:
+        raise ValueError(
+            f"`label_names` must name each of the {own.shape[1]} labels; got {called.size} names."
+        )
+    known = ~np.isnan(marks)
+    said = {"uncalibrated": own[known]}
+    if "rule_" in vars(calibrator):
+        said[calibrator.name] = to_host(calibrator.predict_proba(scores))[known]
+    of = np.broadcast_to(called, own.shape)[known]
+    return said, marks[known] == 1.0, np.nonzero(known)[0], of
+
+
+def _by_example(found: dict[str, Any], example: IntArray) -> dict[str, Any]:
+    """Without what dependent answers cannot have; scores of rows as means over their labels."""
+    n_rows, measured = int(example.max()) + 1, found["summary"]
+    kept = {n: e for n, e in measured.estimates.items() if n not in ("aurc", "selective_risk")}
+    share = n_rows / example.size
+    return {
+        "summary": replace(measured, estimates=kept, bounds={}),
+        "row_scores": {
+            name: share * sum_by(example, scores, n_rows)
+            for name, scores in found["row_scores"].items()
+        },
+    }
+
+
+def _describe(given: Any, correct: BoolArray, name: str | None) -> DataFacts:
+    values = to_numpy(given, "given")
+    digest = hashlib.sha256(np.ascontiguousarray(values).tobytes())
+    digest.update(correct.tobytes())
+    shape = (len(values), values.shape[1] if values.ndim == 2 else 2)
+    what: Any = "scores" if values.ndim == 2 else "confidences"
+    return DataFacts(
+        *shape, str(values.dtype), float(correct.mean()), digest.hexdigest(), name, what
+    )
