@@ -24,8 +24,9 @@ from hokical import Hoki, label_stability
 from hokical._core.logits import Logits, as_logits
 from hokical.calibrators import make
 from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
-from hokical.stability._noise import Gaussian, Noise, Uniform
+from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._sampled import Draws, survivals
 
 if find_spec("torch") is None:
@@ -49,6 +50,7 @@ SIZES = (
 )
 NOISES: tuple[tuple[str, Noise, Callable[..., Tensor]], ...] = (
     ("Gaussian(2)", Gaussian(2.0), gaussian.stability),
+    ("Gumbel(2)", Gumbel(2.0), gumbel.stability),
     ("Uniform(-2, 2)", Uniform(-2, 2), uniform.stability),
 )
 SLOW_METHODS = ("ms_odir", "dir_odir")
@@ -136,6 +138,9 @@ def sampled_rows() -> Iterator[tuple[str, ...]]:
     logits = device_logits(25_000, 1000, torch.float32)[0]
     draws = Draws(Gaussian(2.0), 0, 1000, 1000)
     data = as_logits(logits)
+    there = Draws(Gaussian(2.0), 0, 1000, 1000)
+    object.__setattr__(there, "values", torch.from_numpy(draws.values).cuda())
+    yield "kernel", f"{1e3 * device_seconds(lambda: survivals(data, there), 5):.1f}", "100"
     call = call_seconds(lambda: survivals(data, draws), 5)
     yield "call, the draws brought over each time", f"{1e3 * call:.1f}", "100"
     some = slice(0, 500)

@@ -9,16 +9,22 @@ import pytest
 
 from hokical._core.logits import Logits
 from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
+from hokical.stability._noise import Gaussian
+from hokical.stability._sampled import Draws, survivals
 from tests.integrations.torch.examples import as_on_device
 
 torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch.kernels import _fused as fused  # noqa: E402
 
+DRAWS = Draws(Gaussian(1.0), 1, 9, 6)
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Any]] = {
     "gaussian": (gaussian.stability, 1.3),
+    "gumbel": (gumbel.stability, 1.3),
     "uniform": (uniform.stability, 2.5),
+    "sampled": (survivals, DRAWS),
     "moments": (gaussian.chebyshev_moments, 0.2),
 }
 
@@ -67,7 +73,7 @@ def test_memory_that_runs_out_is_no_reason(
 
     monkeypatch.setattr(fused, "_kernel", full)
     with pytest.raises(torch.OutOfMemoryError):
-        gaussian.stability(logits, 1.0)
+        gumbel.stability(logits, 1.0)
     assert not fused._broken
 
 

@@ -23,7 +23,10 @@ from hokical._core.logits import Logits
 from hokical._core.warn import warn_user
 from hokical.integrations.torch.kernels._tracing import is_in_graph, is_wrapped
 from hokical.stability import _gaussian as gaussian
+from hokical.stability import _gumbel as gumbel
+from hokical.stability import _sampled as sampled
 from hokical.stability import _uniform as uniform
+from hokical.stability._sampled import Draws
 from hokical.stability._tables import REACH
 
 Number: TypeAlias = float | Tensor
@@ -104,4 +107,15 @@ def is_on_gpu(logits: Logits) -> bool:
 
 
 _register(gaussian.stability, "triton_chebyshev", lambda scale: 2.0 / (REACH * scale))
+_register(gumbel.stability, "triton_gumbel", lambda scale: scale)
 _register(uniform.stability, "triton_uniform", lambda width: width)
+
+
+@sampled.survivals.register(lambda logits, _: is_on_gpu(logits))
+def _survivals(logits: Logits, draws: Draws) -> Tensor:
+    """Counts have no gradient, so one that is asked for does not matter."""
+    plain = logits.without_gradient()
+    dtype = torch.float64 if plain.values.dtype == torch.float64 else torch.float32
+    noise = torch.as_tensor(draws.values, dtype=dtype, device=plain.values.device)
+    counts = launch("triton_sampled", "survivals", plain.values, noise)
+    return sampled.survivals.portable(plain, draws) if counts is None else counts
