@@ -10,6 +10,7 @@ import numpy as np
 from hokical._core.arrays import Array, backend_of, float64_scope
 from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits, as_logits
+from hokical._core.types import BoolArray
 from hokical._core.warn import warn_user
 
 
@@ -48,7 +49,8 @@ def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = 
     if backend is not None and backend.is_lazy:
         raise TypeError(
             "`logits` must be in memory where there are `groups`; got a Dask array. Compute it, or "
-            "call the calibrator on each block with its groups."
+            "call the calibrator on each block: `dask.array.blockwise(lambda x, g: "
+            "cal.predict_proba(x, groups=g), 'ik', logits, 'ik', groups, 'i', dtype=float)`."
         )
     with float64_scope(logits):
         data = as_logits(logits, fitted_by=fitted_by)
@@ -57,6 +59,19 @@ def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = 
         codes = coding.codes(groups, data.n_rows)
     tell_unknown(codes, coding)
     return GroupedLogits(data.values, data.top, data.backend, codes, coding, logits)
+
+
+def code_groups(logits: Any, groups: Any, counting: BoolArray, rows: Any) -> Any:
+    """Logits of some `rows` with the codes of their groups, which are learned from all that count.
+
+    `groups` are those of all rows, and so is `counting` (n,); without groups, logits stay.
+    """
+    if groups is None:
+        return logits
+    coding = GroupCoding.learn(groups, counting.size, counting)
+    codes = coding.codes(groups, counting.size)
+    tell_unknown(codes[counting], coding)
+    return with_codes(logits, codes[rows], coding)
 
 
 def with_codes(logits: Any, codes: Any, coding: GroupCoding) -> GroupedLogits:

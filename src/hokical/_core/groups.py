@@ -44,7 +44,7 @@ class GroupCoding:
                 raise ValueError("`levels` must be different names, or rising numbers.")
 
     @classmethod
-    def learn(cls, groups: Any, n_rows: int, weights: FloatArray | None = None) -> Self:
+    def learn(cls, groups: Any, n_rows: int, weights: AnyArray | None = None) -> Self:
         """The groups that occur, in one or more columns; see `read_columns`.
 
         Rows of weight 0 are not looked at.

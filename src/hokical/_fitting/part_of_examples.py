@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from hokical._core.grouped_logits import code_groups
 from hokical._core.logits import Logits
 from hokical._core.portable import uniform_draws
 from hokical._core.types import IntArray
@@ -54,19 +55,26 @@ class SampledExamples:
 
 
 def sample_examples(examples: Partition, caller: str) -> SampledExamples:
-    """Examples without those of weight 0 or an impossible truth; few ones are gathered."""
+    """Examples without those of weight 0 or an impossible truth; few ones are gathered.
+
+    Where there are groups, the part has `GroupedLogits`.
+    """
     n_classes = examples.n_classes
     if (
         examples.in_memory
         or not examples.repeatable
         or (n_rows := examples.count_rows()) * n_classes <= WHOLE_SIZE
     ):
-        return _sample_block(examples.gather(caller))
+        block = examples.gather(caller)
+        logits = code_groups(block.logits, examples.groups, block.counting, slice(None))
+        return _sample_block(replace(block, logits=logits))
     whole, share = StreamedExamples(examples), _share(n_rows, n_classes)
-    values, labels, counts = examples.collect(
-        partial(_take_drawn, share=share), int(8 * n_classes * share) + 1, caller
+    values, labels, counts, counting = examples.collect(
+        partial(_take_drawn, share=share), int(8 * n_classes * share) + 2, caller
     )
-    drawn = Block(Logits(values, values.max(axis=1).astype(np.float64)), labels, counts)
+    logits = Logits(values, values.max(axis=1).astype(np.float64))
+    rows = _draw_rows(0, n_rows, share)
+    drawn = Block(code_groups(logits, examples.groups, counting, rows), labels, counts)
     weights, _ = leave_out_impossible(drawn)
     part = _leave_out(scale_weights(drawn, weights, float(weights.sum())))
     return SampledExamples(whole, part, whole.n_counting)
@@ -101,6 +109,7 @@ def _draw_rows(first_row: int, n_rows: int, share: float) -> IntArray:
 
 
 def _take_drawn(block: Block, share: float) -> State:
+    """Logits, labels and weights of the rows drawn, and whether each row counts."""
     rows = _draw_rows(block.first_row, block.n_rows, share)
-    logits = block.logits
-    return logits.to_host(logits.take(rows).values), block.labels[rows], block.counts[rows]
+    values = block.logits.to_host(block.logits.take(rows).values)
+    return values, block.labels[rows], block.counts[rows], block.counting

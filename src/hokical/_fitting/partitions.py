@@ -90,6 +90,8 @@ class Partition(ABC):
     in_memory: bool = False
     #: Whether they can be gone through more than once.
     repeatable: bool = True
+    #: Groups of all rows, in order, for methods that learn from them.
+    groups: Any = None
 
     @abstractmethod
     def reduce(self, work: Work, combine: Combine) -> State:

@@ -26,7 +26,7 @@ class RecordingPartition(Partition):
     def __init__(self, partition: Partition, *, keeps_labels: bool, fits_floor: bool) -> None:
         self.partition, self.keeps_labels, self.fits_floor = partition, keeps_labels, fits_floor
         self.n_classes, self.in_memory = partition.n_classes, partition.in_memory
-        self.repeatable = partition.repeatable
+        self.repeatable, self.groups = partition.repeatable, partition.groups
 
     def gather(self, caller: str) -> Block:
         if self._block is None:

@@ -7,10 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from hokical._core.arrays import float64_scope
-from hokical._core.grouped_logits import GroupedLogits, with_groups
+from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import GroupCoding
-from hokical._core.labels import as_labels, as_weights
+from hokical._core.labels import as_labels
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
@@ -103,6 +102,7 @@ class AutoCalibrator(BaseCalibrator):
     rule_kind = AutoRule
     ignored_parameters = ("cv", "random_state")
     accepts_top_k = True
+    learns_groups = True
     fits_floor = False  # structured scaling has one; the classifier's own get one below
     title = "Automatic choice"
     reference = (
@@ -153,34 +153,28 @@ class AutoCalibrator(BaseCalibrator):
         need them; `reason_` says which. Numbers with more than 20 different values are cut at
         deciles.
         """
-        if groups is None:
-            return super().fit(logits, labels, sample_weight)
-        n_rows = np.shape(logits)[0] if not isinstance(logits, Logits) else logits.n_rows
-        with float64_scope(logits):
-            counts = as_weights(sample_weight, n_rows)
-            given = with_groups(logits, groups, GroupCoding.learn(groups, n_rows, counts))
-            if not isinstance(given, GroupedLogits):
-                raise TypeError(
-                    f"`logits` must be (n, classes) where there are `groups`; got a "
-                    f"{type(given).__name__}. Leave the groups out, or pass all logits."
-                )
-            return super().fit(given, labels, sample_weight)
-
-    def _acceptable(self, logits: Any, fitted_by: Any = None) -> Logits:
-        if isinstance(logits, GroupedLogits):
-            return logits.without_gradient()
-        return super()._acceptable(logits, fitted_by)
+        return self._learn_from(self.fit_partition, logits, labels, sample_weight, groups=groups)
 
     def _fit(self, examples: Partition) -> Fit:
         name = type(self).__name__
         if examples.in_memory and isinstance(examples.gather(name).logits, TopK):
+            if examples.groups is not None:
+                raise TypeError(
+                    "`logits` must be (n, classes) where there are `groups`; got a TopK. Leave the "
+                    "groups out, or pass all logits."
+                )
             return self._fit_best_classes(examples.gather(name).without_weightless())
         known = sample_examples(examples, name)
         found, held = self._fit_common(known)
-        whole = known.whole
-        if isinstance(whole, WeightedExamples) and isinstance(whole.logits, GroupedLogits):
-            said = None if held is None else _said(found.rule, whole, known.n_examples, held)
-            return _add_groups(found, said, whole.logits.coding, bool(self.keep_labels))
+        if not isinstance(known.part.logits, GroupedLogits):
+            return found
+        said = None if held is None else _said(found.rule, known, held)
+        found = _add_groups(found, said, known.part.logits.coding, bool(self.keep_labels))
+        if said is not None and said.labels.size < known.n_rows:
+            told = (
+                f" Groups were learned from {said.labels.size:,} random rows of {known.n_rows:,}."
+            )
+            found.report["reason"] += told
         return found
 
     def _fit_common(self, known: SampledExamples) -> tuple[Fit, HeldOut | None]:
@@ -336,8 +330,13 @@ def _add_groups(
     return replace(found, rule=rule, report=found.report | {"reason": reason, "groups": names})
 
 
-def _said(rule: Rule, counted: WeightedExamples, n_examples: float, held: HeldOut) -> SaidRows:
-    """What the rule says of the examples: held out if that was asked of all, which are few then."""
+def _said(rule: Rule, known: SampledExamples, held: HeldOut) -> SaidRows:
+    """What the rule says of the examples: held out if that was asked of all, which are few then.
+
+    Of examples that are not in memory, the part speaks for all.
+    """
+    counted = known.whole if isinstance(known.whole, WeightedExamples) else known.part
+    n_examples = known.n_examples * (counted.labels.size / known.n_rows)
     logits, labels, weights = counted.logits, counted.labels, counted.weights
     if isinstance(rule, AutoRule) and held.logits.n_rows == logits.n_rows:
         average = held.average(rule.weights)
@@ -347,8 +346,9 @@ def _said(rule: Rule, counted: WeightedExamples, n_examples: float, held: HeldOu
     log_proba = logits.to_host(as_log_proba(proba, logits).values)
     possible = logits.to_host(logits.possible)
     assert isinstance(logits, GroupedLogits)
-    known = np.where(possible, log_proba, 0.0)
-    return SaidRows(known, possible, labels, weights * n_examples, logits.codes)
+    return SaidRows(
+        np.where(possible, log_proba, 0.0), possible, labels, weights * n_examples, logits.codes
+    )
 
 
 def _tell_average(rule: AutoRule, losses: dict[str, float], converged: bool) -> dict[str, Any]:

@@ -66,6 +66,8 @@ class BaseCalibrator(Calibrator, Estimator):
     fits_in_one_pass: bool = True
     #: Whether a floor for probabilities of 0 is fitted first, see `hokical.from_probabilities`.
     fits_floor: ClassVar[bool] = True
+    #: Whether `_fit` makes use of the groups of a partition.
+    learns_groups: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # what a fit learned, see `Fit.attributes`
 
@@ -95,14 +97,15 @@ class BaseCalibrator(Calibrator, Estimator):
         labels: Any,
         sample_weight: Any,
         fitted_by: Any = None,
+        groups: Any = None,
     ) -> Self:
         """Call `learn` with the examples as a partition; `fitted_by` as in `as_logits`."""
         backend = backend_of(logits)
         lazy = None if backend is None else backend.partition(logits, labels, sample_weight)
-        if lazy is not None:
-            return learn(lazy)
         with float64_scope(logits):
-            return learn(InMemory(self._check_block(logits, labels, sample_weight, fitted_by)))
+            examples = lazy or InMemory(self._check_block(logits, labels, sample_weight, fitted_by))
+            examples.groups = groups
+            return learn(examples)
 
     def fit_partition(self, examples: Partition) -> Self:
         """Learn from examples that need not be in memory; `hokical.streams.fit` makes them."""
@@ -111,6 +114,11 @@ class BaseCalibrator(Calibrator, Estimator):
             raise ValueError(
                 f"`{self.name}` takes two classes; got {examples.n_classes}. For more use "
                 "`structured` or `auto`."
+            )
+        if examples.groups is not None and not self.learns_groups:
+            raise ValueError(
+                f"`groups` must be None for `{self.name}`; got some. Only the default learns from "
+                "groups: use `auto`, or leave them out."
             )
         if not self.fits_in_one_pass:
             examples.require_passes(type(self).__name__)

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hokical._core.types import AnyArray
 from hokical.io import _names as spelling
 from hokical.io._chunks import Chunk, block_rows, read_ahead, skip_rows
 from hokical.io._columns import KIND, arrow_columns, find_columns, parquet_library, table_rows
@@ -81,6 +82,29 @@ class TableSource(ChunkSource):
     def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
         one = partial(type(self), split=self.split, classes=self.classes)
         return ((piece[0], one([piece])) for piece in self.pieces if self.identified)
+
+    def read_columns(self, names: str | tuple[str, ...]) -> dict[str, AnyArray]:
+        wanted = (names,) if isinstance(names, str) else names
+        scores = {self._names[index] for index in self._layout.logits}
+        parts = () if self._layout.split is None else (self._names[self._layout.split],)
+        tables = []
+        for path, dataset in self.pieces:
+            for name in wanted:
+                if name not in dataset.schema.names or name in scores:
+                    why = (
+                        "is taken for a class: name the `classes`"
+                        if name in scores
+                        else "is not there"
+                    )
+                    raise DataFileError(path, f"expected a column of groups `{name}`; it {why}.")
+            with report_damage(path, KIND):
+                table = dataset.to_table(columns=[*wanted, *parts])
+            if parts:
+                own = [normalize(str(part)) for part in table[parts[0]].to_pylist()]
+                table = table.filter(np.isin(own, PARTS[self.split]))
+            tables.append(table)
+        whole = import_module("pyarrow").concat_tables(tables, promote_options="permissive")
+        return {name: whole[name].to_numpy() for name in wanted}
 
     def identity(self) -> dict[str, Any]:
         about = [file_identity(path) for path, _ in self.pieces if self.identified]

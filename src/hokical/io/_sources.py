@@ -16,6 +16,7 @@ import numpy as np
 
 from hokical._core.arrays import to_host
 from hokical._core.bins import check_count
+from hokical._core.types import AnyArray
 from hokical.io._chunks import Chunk, as_chunk, as_sliceable, block_rows, read_ahead, skip_rows
 from hokical.io._errors import report_damage
 from hokical.io._identities import array_identity
@@ -61,6 +62,13 @@ class ChunkSource(ABC):
     def by_file(self) -> Iterator[tuple[Path, "ChunkSource"]]:
         """The files of the source, each as a source of its own; none if it has no files."""
         return iter(() if self.path is None else ((self.path, self),))
+
+    def read_columns(self, names: str | tuple[str, ...]) -> dict[str, AnyArray]:
+        """Other columns (n,) of all rows, by name, where the source has some."""
+        raise ValueError(
+            f"`groups` must be arrays for this source, which has no columns of names; got {names!r}"
+            ". Pass the groups of all rows, in order."
+        )
 
     def identity(self) -> dict[str, Any]:
         """What distinguishes this source from others, as far as is known without reading it all."""

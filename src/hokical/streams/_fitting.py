@@ -1,13 +1,14 @@
 """Fits on data that do not fit into memory: a checkpoint, a progress bar, chunks that come once."""
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
-from hokical._core.groups import as_groups
+from hokical._core.groups import as_groups, count_rows
 from hokical._core.reading import to_numpy
 from hokical._core.version import VERSION
 from hokical.calibrators._base import BaseCalibrator
@@ -31,6 +32,7 @@ def fit(
     every: float = 0.0,
     spool: bool = False,
     progress: bool | None = None,
+    groups: Any = None,
 ) -> Estimator:
     """Fit a calibrator on a source, and return it; with a checkpoint, a killed fit can go on.
 
@@ -54,6 +56,10 @@ def fit(
         Needs as much disk as the chunks have bytes.
     progress : bool, optional
         Show a progress bar for every pass; None shows one on a terminal once a second has passed.
+    groups : array-like of shape (n,), or several columns, or names of columns, optional
+        For the default: those of all rows, in order, see `AutoCalibrator.fit`; or, of Parquet files
+        and datasets, the column's name, or a tuple of names. Of examples that are gone through in
+        passes, a random part tells about groups.
 
     Examples
     --------
@@ -76,11 +82,15 @@ def fit(
         )
     spooled = spool_chunks(chunks) if spool and not chunks.repeatable else nullcontext(chunks)
     with spooled as kept:
+        groups = chunks.read_columns(groups) if _are_names(groups) else groups
         noted = (
-            nullcontext() if checkpoint is None else _journal(calibrator, kept, checkpoint, every)
+            nullcontext()
+            if checkpoint is None
+            else _journal(calibrator, kept, checkpoint, every, groups)
         )
         with noted as journal, report_files(kept):
             partition = StreamedPartition(kept, journal=journal, progress=progress)
+            partition.groups = groups
             if journal is not None:
                 journal.compare_rows()
             calibrator.fit_partition(partition)
@@ -137,8 +147,14 @@ def certify(calibrator: Calibrator, source: Any, *, groups: Any = None) -> Calib
     return calibrator.certify_parts(parts())
 
 
+def _are_names(groups: Any) -> TypeGuard[str | tuple[str, ...]]:
+    return isinstance(groups, str) or (
+        isinstance(groups, tuple) and all(isinstance(name, str) for name in groups)
+    )
+
+
 def _journal(
-    calibrator: BaseCalibrator, source: ChunkSource, folder: Location, every: float
+    calibrator: BaseCalibrator, source: ChunkSource, folder: Location, every: float, groups: Any
 ) -> AbstractContextManager[Journal]:
     if not every >= 0.0:
         raise ValueError(f"`every` must be a number of seconds, 0 or more; got {every!r}.")
@@ -155,4 +171,7 @@ def _journal(
         "parameters": {name: repr(value) for name, value in sorted(parameters.items())},
         "version": VERSION,
     }
+    if groups is not None:
+        names = repr(as_groups(groups, count_rows(groups)))
+        identity["groups"] = hashlib.sha256(names.encode()).hexdigest()
     return Journal.open(folder, source, identity, every=every)

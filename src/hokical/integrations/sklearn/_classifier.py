@@ -31,7 +31,6 @@ from hokical._core.groups import read_columns, take_rows
 from hokical._core.labels import as_weights
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
-from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._registry import new_estimator
 from hokical.guarantees._decisions import Decisions, Detections, decide
@@ -207,7 +206,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Columns of groups by name, if there are any, and if the calibrator learns from them."""
         if groups is None:
             return None
-        if not isinstance(calibrator, AutoCalibrator):
+        if not calibrator.learns_groups:
             raise ValueError(
                 f"`calibration_groups` must be None with `method={calibrator.name!r}`; got some. "
                 'Only the default learns from groups: use `method="auto"`, or leave them out.'

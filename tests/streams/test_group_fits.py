@@ -1,0 +1,133 @@
+"""Groups in fits that read examples in parts: the same as in memory where all are gathered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical import AutoCalibrator
+from hokical._fitting import part_of_examples
+from hokical.io import DataFileError
+from hokical.streams import fit, from_arrays, open_source
+from tests.calibrators.test_groups import world
+
+LOGITS, LABELS, SITE = world(1500, 0)
+
+
+def chunks() -> Any:
+    return ((LOGITS[k : k + 400], LABELS[k : k + 400]) for k in range(0, 1500, 400))
+
+
+@pytest.fixture
+def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples are gone through in passes, and about half of them are the part."""
+    monkeypatch.setattr(part_of_examples, "WHOLE_SIZE", 1000)
+    monkeypatch.setattr(part_of_examples, "PART_SIZE", 3000)
+
+
+@pytest.fixture(scope="module")
+def in_memory() -> AutoCalibrator:
+    return hokical.auto(LOGITS, LABELS, groups={"site": SITE})
+
+
+def test_few_examples_give_what_memory_gives(in_memory: AutoCalibrator) -> None:
+    for source in (chunks, chunks(), from_arrays(LOGITS, LABELS)):
+        found = fit(AutoCalibrator(), source, groups={"site": SITE})
+        assert (found.stamp, found.reason_) == (in_memory.stamp, in_memory.reason_)
+    dask = pytest.importorskip("dask.array")
+    lazy = dask.from_array(LOGITS, chunks=(400, 4))
+    groups = {"site": dask.from_array(SITE, chunks=500)}
+    found = AutoCalibrator().fit(lazy, dask.from_array(LABELS, chunks=300), groups=groups)
+    assert (found.stamp, found.reason_) == (in_memory.stamp, in_memory.reason_)
+    by_block = dask.blockwise(
+        lambda x, g: found.predict_proba(x, groups={"site": g}),
+        *("ik", lazy, "ik", dask.from_array(SITE, chunks=400), "i"),
+        dtype=float,
+    )
+    expected = in_memory.predict_proba(LOGITS, groups={"site": SITE})
+    np.testing.assert_array_equal(by_block.compute(), expected)
+    with pytest.raises(TypeError, match="must be in memory where there are `groups`"):
+        found.predict_proba(lazy, groups={"site": SITE})
+
+
+def test_rows_of_weight_0_are_not_looked_at() -> None:
+    weights = (SITE != "e").astype(float)
+    found = fit(AutoCalibrator(), from_arrays(LOGITS, LABELS, weights), groups=SITE)
+    assert found.stamp == hokical.auto(LOGITS, LABELS, weights, groups=SITE).stamp
+    assert found.rule_.needed_groups.levels == (("a", "b", "c", "d"),)
+
+
+@pytest.mark.usefixtures("few_at_a_time")
+def test_a_random_part_of_many_examples_tells_about_groups(in_memory: AutoCalibrator) -> None:
+    weights = (SITE != "e").astype(float)
+    noise = np.arange(1500) % 3
+    found = fit(
+        AutoCalibrator(),
+        from_arrays(LOGITS, LABELS, weights),
+        groups={"noise": noise, "site": SITE},
+    )
+    assert found.groups_ == ["site"]
+    assert found.rule_.needed_groups.levels == (("a", "b", "c", "d"),)
+    rows = np.flatnonzero(SITE != "e")
+    assert f"random rows of {rows.size:,}." in found.reason_
+    said, whole = (
+        cal.predict_proba(LOGITS[rows], groups={"site": SITE[rows]}) for cal in (found, in_memory)
+    )
+    loss, best = (
+        -np.log(proba[np.arange(rows.size), LABELS[rows]]).mean() for proba in (said, whole)
+    )
+    assert loss < best + 0.02  # a row's code of another row would cost .1
+
+
+@pytest.mark.usefixtures("few_at_a_time")
+def test_the_part_is_the_same_in_dask_and_in_chunks() -> None:
+    dask = pytest.importorskip("dask.array")
+    lazy = dask.from_array(LOGITS, chunks=(350, 4))
+    found = AutoCalibrator().fit(lazy, LABELS, groups=SITE)
+    expected = fit(AutoCalibrator(), chunks, groups=SITE)
+    assert "Groups were learned from" in expected.reason_
+    np.testing.assert_allclose(
+        found.predict_proba(LOGITS, groups=SITE),
+        expected.predict_proba(LOGITS, groups=SITE),
+        atol=1e-6,
+    )
+
+
+def test_a_checkpoint_is_that_of_its_groups(tmp_path: Path, in_memory: AutoCalibrator) -> None:
+    source = from_arrays(LOGITS, LABELS)
+    for _ in range(2):
+        found = fit(AutoCalibrator(), source, groups={"site": SITE}, checkpoint=tmp_path / "c")
+        assert found.stamp == in_memory.stamp
+    with pytest.raises(ValueError, match="another"):
+        fit(AutoCalibrator(), source, groups=SITE[::-1], checkpoint=tmp_path / "c")
+
+
+def test_columns_of_files_are_named(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {f"logit_{k}": LOGITS[:, k] for k in range(4)}
+    columns |= {"label": LABELS, "site": SITE, "odd": np.arange(1500) % 2}
+    table = pa.table(columns | {"split": np.where(np.arange(1500) < 1200, "val", "test")})
+    for k in range(3):
+        parquet.write_table(table[500 * k : 500 * (k + 1)], tmp_path / f"{k}.parquet")
+    found = fit(AutoCalibrator(), open_source(tmp_path), groups=("site", "odd"))
+    given = {"site": SITE[:1200], "odd": np.arange(1200) % 2}
+    assert found.stamp == hokical.auto(LOGITS[:1200], LABELS[:1200], groups=given).stamp
+    assert found.groups_ == ["site"]
+    with pytest.raises(DataFileError, match="expected a column of groups `town`; it is not there"):
+        fit(AutoCalibrator(), open_source(tmp_path), groups="town")
+    with pytest.raises(DataFileError, match="`logit_1`; it is taken for a class"):
+        fit(AutoCalibrator(), open_source(tmp_path), groups="logit_1")
+
+
+def test_wrong_groups_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"one entry per row \(1500\)"):
+        fit(AutoCalibrator(), chunks, groups=SITE[1:])
+    with pytest.raises(ValueError, match="`groups` must be None for `temps`; got some"):
+        fit(hokical.make("temps"), chunks, groups=SITE)
+    with pytest.raises(ValueError, match="has no columns of names; got 'site'"):
+        fit(AutoCalibrator(), chunks, groups="site")
