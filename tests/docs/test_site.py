@@ -24,6 +24,7 @@ TUTORIALS = {
     "pytorch": "recipes/pytorch.md",
     "scikit-learn": "scikit-learn.md",
     "language-model-answers": "recipes/api-answers.md",
+    "answer-confidence": "recipes/answer-confidence.md",
     "segmentation": "dense.md",
     "monitoring": "monitoring.md",
 }
