@@ -106,3 +106,41 @@ def test_classes_have_their_names_and_methods_their_reasons(tmp_path: Path) -> N
     assert found.code == 0, found.err
     assert [f"\n{name} " in found.out for name in ("cat", "dog", "[bold]")] == [True] * 3
     assert "Left out: platt (for two classes, and there are 3)." in found.err
+
+
+def test_compare_ranks_over_several_data_sets(data: Path, tmp_path: Path) -> None:
+    files = [data]
+    for k in (1, 2):
+        (val, y), (test, truth) = (synthetic_logits(600, 4, seed=s) for s in (10 * k, 10 * k + 1))
+        files.append(tmp_path / f"set{k}.npz")
+        np.savez(files[-1], val_logits=val, val_labels=y, test_logits=test, test_labels=truth)
+    found = hokical_command("compare", *files, "--methods=temps,vecs", *FAST, "--json")
+    assert found.code == 0, found.err
+    told = json.loads(found.out)
+    assert set(told["data_sets"]) == {"data", "set1", "set2"}
+    alone = hokical_command("compare", data, "--methods=temps,vecs", *FAST, "--json")
+    scores = {m["method"]: m["estimates"] for m in json.loads(alone.out)["methods"]}
+    for name, loss in told["data_sets"]["data"].items():
+        assert loss == pytest.approx(scores[name]["log_loss_full"]["value"])
+    ranks = [row["rank"] for row in told["methods"]]
+    assert ranks == sorted(ranks)
+    assert sum(ranks) == pytest.approx(6.0)
+    table = hokical_command("compare", *files[:2], "--each", "--methods=temps", "--metric=brier")
+    assert "2 data sets" in table.out
+    assert "critical difference" in table.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--each", "--report", "r.html"], "--report: is for one data set"),
+        (["--each", "--metric", "auroc"], "`metric` must be one of"),
+        (["--each", "--format", "latex"], "is table, markdown or json here"),
+        (["--metric", "brier"], "--metric: is for several data sets"),
+    ],
+)
+def test_options_of_one_and_of_several_data_sets(
+    data: Path, arguments: list[str], words: str
+) -> None:
+    found = hokical_command("compare", data, "--methods=temps", *FAST, *arguments)
+    assert words in one_line(found)

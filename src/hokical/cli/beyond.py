@@ -176,10 +176,8 @@ class Tags(Beyond):
 
 def kind_of(given: Input, cal: Any = None) -> type[Beyond] | None:
     """What a file holds by the options or by the calibrator; None for logits."""
-    if isinstance(cal, hokical.ConfidenceCalibrator):
-        return Answers
-    if isinstance(cal, hokical.MultilabelCalibrator):
-        return Tags
+    if cal is not None:  # by its name, as the classes need not be imported for logits
+        return {"confidence": Answers, "multilabel": Tags}.get(cal.name)
     if given.multilabel:
         return Tags
     if (given.confidence is None) != (given.right is None):

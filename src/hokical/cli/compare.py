@@ -22,6 +22,7 @@ from hokical.cli.show import (
     check_options,
     interval,
     new_table,
+    number,
     say,
     show_json,
     show_table,
@@ -49,6 +50,13 @@ def compare(
     test: Annotated[
         Path | None, opt.argument("[TEST]", "Test data; if omitted, VAL must hold both parts.")
     ] = None,
+    more: Annotated[
+        list[Path] | None, opt.argument("[MORE]", "More data sets; then each holds both parts.")
+    ] = None,
+    each: Annotated[bool, opt.text("VAL and TEST are data sets of their own.", "--each")] = False,
+    metric: Annotated[
+        str | None, opt.text("What ranks over data sets.", show_default="log_loss_full")
+    ] = None,
     methods: Annotated[str, opt.text("all, or names of `hokical methods`: hoki,temps.")] = "all",
     settings: Annotated[
         list[str] | None,
@@ -69,7 +77,18 @@ def compare(
     test_labels: Annotated[Path | None, opt.text("File with TEST's labels.")] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Fit methods on VAL and compare them on TEST."""
+    """Fit methods on VAL and compare them on TEST.
+
+    With three files or more, or --each, every file is a data set with a
+    validation and a test part: methods are ranked over all of them.
+    """
+    files = [val, *([] if test is None else [test]), *(more or [])]
+    over_data_sets = each or len(files) > 2
+    one_only = {"report": report, "coverage": coverage, "subject": subject, "groups": given.groups}
+    for name, value in one_only.items() if over_data_sets else [("metric", metric)]:
+        if value is not None:
+            kind = "one data set" if over_data_sets else "several data sets"
+            raise typer.BadParameter(f"is for {kind}.", param_hint=f"--{name}")
     if coverage is not None:
         with check_options("--coverage"):
             hokical.guarantees.plan_coverage(coverage)
@@ -83,19 +102,18 @@ def compare(
     if report is not None:
         hokical.io.check_output(report)
     entrants = _with_settings(names, settings or [], seed)
-    wanted = choose_scores(given)
-    fitted_on = load_examples(val, replace(given, labels=val_labels), wanted)
-    if test is None and fitted_on.part is None:
-        raise typer.BadParameter(
-            f"{val} holds one set; pass TEST, data that nothing was fitted on."
-        )
-    given = replace(given, labels=test_labels, split=opt.Part.test)
-    tested_on = load_examples(test or val, given, wanted)
-    widths = [examples.logits.n_classes for examples in (fitted_on, tested_on)]
-    if widths[0] != widths[1]:
-        raise typer.BadParameter(
-            f"VAL and TEST must have the same classes; got {widths[0]} and {widths[1]} columns."
-        )
+    if over_data_sets:
+        pairs = {_short(file, files): _open_pair(file, None, given) for file in files}
+        data = {name: (first.pair, last.pair) for name, (first, last) in pairs.items()}
+        partly = any(isinstance(last.logits, hokical.TopK) for _, last in pairs.values())
+        metric = metric or ("log_loss" if partly else "log_loss_full")
+        with check_options("--metric"):
+            standings = hokical.compare_many(
+                data, entrants, metric=metric, n_resamples=resamples, random_state=seed
+            )
+        _show_standings(standings, title, "json" if as_json else form.value)
+        return
+    fitted_on, tested_on = _open_pair(val, test, given, val_labels, test_labels)
     found = hokical.compare(
         fitted_on.pair,
         tested_on.pair,
@@ -114,6 +132,55 @@ def compare(
     heading = title or f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
     printed = "json" if as_json else form.value
     show_comparison(found, heading, report, printed)
+
+
+def _open_pair(
+    val: Path,
+    test: Path | None,
+    given: opt.Input,
+    val_labels: Path | None = None,
+    test_labels: Path | None = None,
+) -> tuple[hokical.io.LabelledRows, hokical.io.LabelledRows]:
+    """The examples to fit on and to test on, of two files or of one with both parts."""
+    wanted = choose_scores(given)
+    fitted_on = load_examples(val, replace(given, labels=val_labels), wanted)
+    if test is None and fitted_on.part is None:
+        raise typer.BadParameter(
+            f"{val} holds one set; pass TEST, data that nothing was fitted on."
+        )
+    given = replace(given, labels=test_labels, split=opt.Part.test)
+    tested_on = load_examples(test or val, given, wanted)
+    widths = [examples.logits.n_classes for examples in (fitted_on, tested_on)]
+    if widths[0] != widths[1]:
+        raise typer.BadParameter(
+            f"VAL and TEST must have the same classes; got {widths[0]} and {widths[1]} columns."
+        )
+    return fitted_on, tested_on
+
+
+def _short(file: Path, files: list[Path]) -> str:
+    """The name of a data set, which tells it from the others."""
+    return file.stem if [each.stem for each in files].count(file.stem) == 1 else str(file)
+
+
+def _show_standings(
+    found: hokical.report._standings.Standings, title: str | None, form: str
+) -> None:
+    if form == "json":
+        show_json(found.to_dict())
+        return
+    if form != "table":
+        if form != "markdown":
+            raise typer.BadParameter("is table, markdown or json here.", param_hint="--format")
+        typer.echo(found.to_markdown())
+        return
+    name = hokical.metrics.METRICS[found.metric].full_title
+    table = new_table(("method", f"mean {name}", "interval", "mean rank", "interval"))
+    for row in found.rows:
+        ranks = "{:.2f} - {:.2f}".format(*row.rank_interval)
+        cells = (number(row.mean), interval(*row.mean_interval), f"{row.rank:.2f}", ranks)
+        table.add_row(escape(row.method), *cells)
+    show_table(title or f"{len(found.comparisons)} data sets", table, found.verdict)
 
 
 def _with_settings(names: list[str] | None, settings: list[str], seed: int) -> Any:

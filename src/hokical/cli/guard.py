@@ -127,7 +127,9 @@ class ProtectingCommand(TyperCommand):
             return super().invoke(ctx)
 
     def _protect(self, ctx: Any) -> None:
-        paths = {name: path for name, path in ctx.params.items() if isinstance(path, Path)}
+        given = {name: path for name, path in ctx.params.items() if isinstance(path, Path)}
+        more = ctx.params.get("more") or ()  # files of `compare`
+        paths = given | {f"more {k}": path for k, path in enumerate(more)}
         if "state" in paths:  # which is removed in the end
             paths["lock of --state"] = Path(f"{paths['state']}.lock")
         for name in (*OUTPUTS, "lock of --state"):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,29 @@ class Standings:
             ]
         )
 
+    @property
+    def verdict(self) -> str:
+        """What the ranks tell apart, in words."""
+        best = self.rows[0]
+        alike = [r.method for r in self.rows if r.rank - best.rank < self.critical_difference]
+        known = f"{len(self.comparisons)} data sets, {1.0 - self.delta:.0%} intervals"
+        apart = f"critical difference of ranks {self.critical_difference:.2f}"
+        end = f"{', '.join(alike)} are not told apart." if len(alike) > 1 else "One is ahead."
+        return f"{known}; {apart}. {end}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings: the rows, and the metric of every data set and method."""
+        names = [row.method for row in self.rows]
+        scores = zip(self.comparisons, self.table().tolist(), strict=True)
+        return {
+            "metric": self.metric,
+            "methods": [asdict(row) for row in self.rows],
+            "critical_difference": self.critical_difference,
+            "delta": self.delta,
+            "verdict": self.verdict,
+            "data_sets": {name: dict(zip(names, row, strict=True)) for name, row in scores},
+        }
+
     def to_markdown(self) -> str:
         """A table, and what the ranks tell apart."""
         title = METRICS[self.metric].full_title
@@ -59,13 +82,7 @@ class Standings:
             ends = f"{row.mean_interval[0]:.4f} to {row.mean_interval[1]:.4f}"
             ranks = f"{row.rank_interval[0]:.2f} to {row.rank_interval[1]:.2f}"
             lines.append(f"| {row.method} | {row.mean:.4f} ({ends}) | {row.rank:.2f} ({ranks}) |")
-        alike = [
-            r.method for r in self.rows if r.rank - self.rows[0].rank < self.critical_difference
-        ]
-        known = f"{len(self.comparisons)} data sets, {1.0 - self.delta:.0%} intervals"
-        apart = f"critical difference of ranks {self.critical_difference:.2f}"
-        end = f"{', '.join(alike)} are not told apart." if len(alike) > 1 else "One is ahead."
-        return "\n".join([*lines, "", f"{known}; {apart}. {end}"])
+        return "\n".join([*lines, "", self.verdict])
 
     __str__ = to_markdown
 
