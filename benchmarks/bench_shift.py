@@ -172,15 +172,25 @@ def other_changes(path: Path, args: argparse.Namespace, found: dict[str, Any]) -
         "noise of .5 deviations": lambda rows: rows + 0.5 * spread * rng.normal(size=rows.shape),
         "half blended with others": lambda rows: 0.8 * rows + 0.2 * rng.permutation(rows),
         "harder rows twice as often": None,
+        "noise of .5 deviations in a class of five": None,
+        "a tenth of rows by another network": None,
     }
+    strangers = [other for each in SUITE.glob(f"{path.stem.split('_')[0]}_*.npz") if each != path
+                 for other in [read(each)[2]] if other.shape == logits.shape]  # fmt: skip
     for name, change in changes.items():
         for _ in range(args.draws):
-            chance = np.where(confidence < np.median(confidence), 2.0, 1.0)
-            chance = chance / chance.sum() if change is None else None
+            chance = 1.0 + ("harder" in name) * (confidence < np.median(confidence))
             size = min(args.rows, len(labels) // 2)
-            some = rng.choice(len(labels), size, replace=False, p=chance)
-            rows = logits[some] if change is None else change(logits[some]).astype(np.float32)
-            found[name].append(tell(cal, rows, labels[some]))
+            some = rng.choice(len(labels), size, replace=False, p=chance / chance.sum())
+            rows = logits[some] if change is None else change(logits[some])
+            if "class of five" in name:
+                noise = 0.5 * spread * rng.normal(size=rows.shape)
+                rows = rows + noise * (labels[some, None] % 5 == 0)
+            if "another network" in name:
+                if not strangers:
+                    break
+                rows = np.where(rng.random((size, 1)) < 0.1, strangers[0][some], rows)
+            found[name].append(tell(cal, rows.astype(np.float32), labels[some]))
     n_classes = val_logits.shape[1]
     n_known = n_classes - max(1, n_classes // 5)
     seen = val_labels < n_known

@@ -454,3 +454,26 @@ def test_intervals_of_few_rows_allow_for_one() -> None:
         low, high = cal.estimate_shift(logits).accuracy_interval
         hits += low - 1e-9 <= (cal.predict(logits) == labels).mean() <= high + 1e-9
     assert hits >= 0.95 * 150
+
+
+def test_rows_of_a_class_that_the_fit_has_not_seen() -> None:
+    """A tenth of the rows: most draws are told, and the interval allows for the others."""
+
+    def draw(n: int, share: Any, seed: int) -> tuple[Any, Any]:
+        rng = np.random.default_rng(seed)
+        labels = rng.choice(CLASSES, n, p=share)
+        rows = 1.5 * CENTRES[labels] + rng.normal(size=(n, CLASSES))
+        return (2.4 * rows + np.log(OLD))[:, :4], labels
+
+    logits, labels = draw(4000, OLD, 30)
+    cal = make("structured").fit(logits[labels < 4], labels[labels < 4])
+    told = missed = 0
+    for seed in range(20):
+        logits, labels = draw(2000, np.array([0.25, 0.25, 0.2, 0.2, 0.1]), 300 + seed)
+        found, right = cal.estimate_shift(logits), (cal.predict(logits) == labels).mean()
+        assert found.accuracy > right + 0.02
+        low, high = found.accuracy_interval
+        missed += not low <= right <= high
+        told += not found.holds
+    assert missed <= 1, "without room for new kinds 6"
+    assert told >= 12, "by the looks alone 8"

@@ -19,6 +19,7 @@ from hokical._core.bins import sum_by
 from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._chi_square import chi_square_tail, merge_cells
 from hokical.guarantees._class_scores import N_LEVELS, ClassScores
+from hokical.guarantees._scores import middle_log_odds
 
 #: Pseudo-counts of each class, on average (chosen from .01 to 1 on CIFAR's networks).
 _PRIOR = 0.1
@@ -32,6 +33,8 @@ _MOST_ROWS = 20_000.0
 _IN_CELL = 20.0
 #: By how much of itself a class's share may be off because the calibrator is no perfect model.
 _MISFIT = 0.05
+#: Standard errors that unexplained rows are allowed for beyond what they seem to be.
+_REACH = 0.5
 #: Directions in which the cells vary less than this share of the largest are left out.
 _FLAT = 1e-3
 
@@ -176,19 +179,40 @@ class Balance:
         The shares of rows in the cells of a look, against those of the examples of the fit with
         each class as common as it is now; the smallest of the looks, times their number.
         """
-        looks = self.rows.looks
-        span = 2 * N_LEVELS if self.share.size == 2 else N_LEVELS
-        found = [
-            self._look_p_value(known.cells[k * span : (k + 1) * span], looks[:, k] - k * span)
-            for k in range(looks.shape[1])
-        ]
-        return min(1.0, len(found) * min(found))
+        n_looks = self.rows.looks.shape[1]
+        found = [self._look_p_value(*self._look(known, k)) for k in range(n_looks)]
+        return float(min(1.0, n_looks * min(found)))
 
-    def _look_p_value(self, cells: FloatArray, place: IntArray) -> float:
-        held = cells.sum(axis=0)
-        pooled = cells.sum(axis=1, keepdims=True) / cells.sum()
+    def unsureness(self, known: ClassScores) -> tuple[float, FloatArray]:
+        """The probability of labels that are so unsure if only the balance changed; what it costs.
+
+        A class that the fit has not seen shows in the mean log-odds of labels first. The cost
+        (1 + classes,) is the share of rows, and of those with each label, whose labels are wrong if
+        rows of new kinds explain the log-odds: as unsure as rows that are expected to get wrong
+        ones, and all taken for right.
+        """
+        shares, place = self._look(known, 0)
+        score = -np.resize(middle_log_odds(N_LEVELS), len(shares))
+        slopes, unsure = (score @ shares)[None], score[place]
+        spread = self.covariance(unsure[self.few, None] - self.moves(slopes), slopes)
+        gap = float(self.rows.weights @ unsure - slopes[0] @ self.share)
+        error = math.sqrt(max(float(spread[0, 0]), 1e-300))
+        wrong = self.rows.weights * (1.0 - self.posterior[np.arange(len(place)), self.rows.labels])
+        wrong /= max(wrong.sum(), 1e-300)
+        apart = max(float((wrong - self.rows.weights) @ unsure), 1e-300)
+        new_kinds = min(max(gap + _REACH * error, 0.0) / apart, 1.0)
+        lost = sum_by(self.rows.labels, new_kinds * wrong, self.share.size)
+        return 0.5 * math.erfc(gap / error / math.sqrt(2.0)), np.append(lost.sum(), lost)
+
+    def _look(self, known: ClassScores, k: int) -> tuple[FloatArray, IntArray]:
+        """The share of each class's examples in the cells of a look, and the cells of rows."""
+        span = 2 * N_LEVELS if self.share.size == 2 else N_LEVELS
+        cells = known.cells[k * span : (k + 1) * span]
+        held, pooled = cells.sum(axis=0), cells.sum(axis=1, keepdims=True) / cells.sum()
         unit = self._weight_of_example(held)
-        shares = (cells + unit * pooled) / (held + unit)
+        return (cells + unit * pooled) / (held + unit), self.rows.looks[:, k] - k * span
+
+    def _look_p_value(self, shares: FloatArray, place: IntArray) -> float:
         expected = shares @ self.share
         n = min(self.rows.effective, 1.0 / self.doubt.sum())
         group = merge_cells(expected * n, max(5.0, min(_IN_CELL, n / 10.0)))

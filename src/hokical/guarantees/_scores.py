@@ -35,6 +35,12 @@ def score_levels(log_odds: Any) -> IntArray:
     return np.asarray(np.clip(place, 0, LEVELS - 1), np.int64)
 
 
+def middle_log_odds(n_levels: int) -> FloatArray:
+    """The log-odds in the middle of each level (n_levels,), where there are so many."""
+    place = LEVELS * (np.arange(n_levels) + 0.5) / n_levels + _LOWEST
+    return np.asarray(np.sinh(place / _PER_UNIT))
+
+
 def conservative_levels(
     log_odds: Sequence[FloatArray], wrong: BoolArray, top: FloatArray
 ) -> IntArray:

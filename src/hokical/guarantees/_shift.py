@@ -45,7 +45,8 @@ class ShiftEstimate:
     weights : array of shape (classes,)
         How much commoner each class has become; 1 on average over the examples of the fit.
     accuracy : float
-        The share of labels that is right on these rows, and `accuracy_interval`.
+        The share of labels that is right on these rows, and `accuracy_interval`, whose lower end
+        makes room for rows of new kinds that are too few to be told.
     label_accuracy : array of shape (classes,)
         The same of the rows with each label, NaN where there are none; `label_accuracy_interval`.
     adapted_accuracy : float
@@ -121,7 +122,7 @@ class ShiftEstimate:
             )
         return (
             "Valid if rows of each class look as they did in the fit. A few rows of a new kind "
-            "look like difficult ones and pass: accuracy is then lower."
+            "look like difficult ones and pass: accuracy is then nearer the lower end."
         )
 
     def __str__(self) -> str:
@@ -159,22 +160,29 @@ def estimate_shift(
     if calibrator is not None and calibrator.rule_.preserves_labels:
         gap = (value[0] - found.accuracy_by_recall(known)) ** 2
         variance[0] += gap if gap > 9.0 * variance[0] else 0.0  # two ways that should agree
-    fits, change = found.fit_p_value(known), found.change_p_value()
+    less_sure, lost = found.unsureness(known)
+    fits = min(1.0, 2.0 * min(found.fit_p_value(known), less_sure))  # two tests, by Bonferroni
+    change = found.change_p_value()
     verdict = _judge(found, known, fits, change)
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0)
 
     def interval(
-        middle: FloatArray, spread: FloatArray, step: FloatArray | float = 0.0
+        middle: FloatArray,
+        spread: FloatArray,
+        step: FloatArray | float = 0.0,
+        lost: FloatArray | float = 0.0,
     ) -> FloatArray:
         if not holds:
             return np.broadcast_to([0.0, 1.0], (middle.size, 2)).copy()
         far = reach * np.sqrt(np.maximum(spread, 0.0)) + step
-        return np.clip(np.stack([middle - far, middle + far], axis=1), 0.0, 1.0)
+        return np.clip(np.stack([middle - far - lost, middle + far], axis=1), 0.0, 1.0)
 
     labelled = np.append(1.0, sum_by(rows.labels, rows.weights, known.n_classes))
     # One row more or less, which few rows that are nearly certain would not allow for.
-    ends = interval(value, variance, 1.0 / np.maximum(rows.effective * labelled, 1.0))
+    step = 1.0 / np.maximum(rows.effective * labelled, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = interval(value, variance, step, lost / labelled)
     confusion = np.zeros((known.n_classes, known.n_classes))
     np.add.at(confusion.T, rows.labels, found.posterior * rows.weights[:, None])
     logs = np.log(np.maximum(rows.proba, 1e-300))
