@@ -196,19 +196,22 @@ def acceptable(method: Any, logits: Logits) -> Logits:
     return logits.with_every_class(method.name, "Use temps, ets, hoki or profile")
 
 
-def check_plain_logits(method: Any, argument: str, *, with_groups: bool = False) -> None:
-    """Raise if a method (a rule or an estimator) needs more than logits, which is all it gets."""
-    if method.logits_kind is GroupedLogits:
-        if with_groups:
-            return
-        raise ValueError(
-            f"`{argument}` cannot be one that learned from groups here, where there are logits "
-            "alone. Call its `predict` with `groups`, or fit one without."
-        )
-    if method.logits_kind is not Logits:
+def check_plain_logits(method: Any, argument: str) -> None:
+    """Raise if a method (a rule or an estimator) needs more than logits and groups."""
+    if method.logits_kind not in (Logits, GroupedLogits):
         raise ValueError(
             f"`{argument}` cannot be {method.name!r} here, where there are logits alone: it needs "
             f"{_in_words(method.logits_kind)}. Call its `fit` and `predict` with that."
+        )
+
+
+def refuse_groups(rule: Rule) -> None:
+    """Raise if a fitted rule needs groups, where nobody can pass them."""
+    if rule.needed_groups is not None:
+        raise ValueError(
+            "`calibrator` must not have learned from groups here, where there are logits alone; "
+            f"got one that needs {', '.join(rule.needed_groups.columns)}. Call its own `predict("
+            "logits, groups=...)` on logits (n, classes), or fit one without groups."
         )
 
 

@@ -14,6 +14,7 @@ from hokical._core.warn import NotFittedError, sklearn_class
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._fitted import load_fitted
+from hokical.calibrators._predictions import refuse_groups
 from hokical.calibrators._registry import new_estimator
 from hokical.dense import _batches as batches
 from hokical.dense._items import judge_items, note_positions
@@ -319,6 +320,7 @@ class Dense(Estimator):
                 f"This {type(self).__name__} instance is not fitted yet. Call `fit` first, or give "
                 "a fitted calibrator."
             )
+        refuse_groups(found.rule_)
         return found
 
     def _options(self, per_item: int | None = None, seed: int | None = None) -> DenseOptions:

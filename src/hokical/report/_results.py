@@ -214,7 +214,7 @@ def _as_calibrator(given: Any, random_state: int) -> Calibrator:
 
 def _obstacle(calibrator: Any, data: tuple[Logits, ...]) -> str | None:
     """Why the data do not allow a method, or None."""
-    check_plain_logits(calibrator, "methods", with_groups=True)
+    check_plain_logits(calibrator, "methods")
     n_classes = data[0].n_classes
     if n_classes > 2 and getattr(calibrator, "binary_only", False):
         return f"for two classes, and there are {n_classes}"

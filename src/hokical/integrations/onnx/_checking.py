@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.conversion import from_probabilities
-from hokical._core.grouped_logits import GroupedLogits
-from hokical._core.logits import as_logits
+from hokical._core.grouped_logits import with_codes
 from hokical.calibrators._calibrator import Calibrator
 from hokical.integrations.onnx._backend import onnx_module
 from hokical.integrations.onnx._models import float_tensors, load_model
@@ -62,11 +61,12 @@ def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state:
     rng = np.random.default_rng(random_state)
     scores = facts.get("hokical_scores")
     session = _session(proto if scores is None else _put_out_scores(proto, scores))
-    coding, feed = calibrator.rule_.needed_groups, {}
-    if coding is not None:
-        feed["groups"] = rng.integers(0, coding.sizes, size=(n_rows, len(coding.sizes)))
-    inputs = (item for item in session.get_inputs() if item.name not in feed)
-    feed |= {item.name: _make_input(item, n_rows, rng) for item in inputs}
+    coding, own = calibrator.rule_.needed_groups, facts.get("hokical_groups", "groups")
+    sizes = {} if coding is None else {own: coding.sizes}
+    feed = {
+        item.name: _make_input(item, n_rows, rng, sizes.get(item.name))
+        for item in session.get_inputs()
+    }
     wanted = [names["labels"], names["confidence"]]
     if scores is None:
         logits = feed["logits"] = _vary_rows(feed["logits"])
@@ -78,8 +78,7 @@ def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state:
         logits = _rows_of(found[0], facts)
     rows: Any = logits
     if coding is not None:
-        data = as_logits(logits)
-        rows = GroupedLogits(data.values, data.top, data.backend, feed["groups"], coding, logits)
+        rows = with_codes(logits, feed[own].reshape(-1, len(coding.sizes)), coding)
     expected = calibrator.predict_confidence(rows)
     return Check(
         len(expected),
@@ -153,15 +152,22 @@ def _rows_of(found: NDArray[Any], facts: dict[str, str]) -> NDArray[Any]:
     return np.asarray(logits)
 
 
-def _make_input(item: Any, n_rows: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Normal numbers of an input's shape; the batch is the only length that may be open."""
-    if item.type not in _TYPES:
+def _make_input(
+    item: Any, n_rows: int, rng: np.random.Generator, sizes: tuple[int, ...] | None
+) -> NDArray[Any]:
+    """Normal numbers of an input's shape; the batch is the only length that may be open.
+
+    Codes of groups instead, where there are `sizes` of their columns.
+    """
+    if sizes is None and item.type not in _TYPES:
         raise NotRunnable(f"input {item.name!r} is of {item.type}, not of floats")
     shape = list(item.shape)
     if shape and not isinstance(shape[0], int):
         shape[0] = n_rows
     if not all(isinstance(length, int) for length in shape):
         raise NotRunnable(f"input {item.name!r} has shape {item.shape}")
+    if sizes is not None:
+        return rng.integers(0, sizes, size=shape)
     return np.asarray(rng.normal(size=shape), dtype=_TYPES[item.type])
 
 

@@ -3,6 +3,8 @@
 import os
 from typing import Any, Literal
 
+import numpy as np
+
 from hokical._core.conversion import Zeros, check_zeros
 from hokical._core.version import VERSION
 from hokical._core.warn import warn_user
@@ -53,7 +55,7 @@ def export(
     ['labels', 'confidence', 'probabilities']
     """
     given = (input_dtype, precision, probabilities, support)
-    plan = tracing.make_plan(calibrator, opset, *given, with_groups=True)
+    plan = tracing.make_plan(calibrator, opset, *given)
     graph = tracing.trace(plan, ScoresLayout(("batch", plan.n_classes)))
     graph.number_names("t", {name: name for name in ("logits", "groups", *plan.outputs)})
     outputs = []
@@ -84,8 +86,10 @@ def attach(
     """Append a fitted calibrator to a classifier, and return the model that does both.
 
     The classifier's outputs stay; `labels`, `confidence` and, as in `export`, `probabilities` are
-    added, under `hokical_labels` and so on where the names are taken. The model keeps its opset;
-    one older than 13 is converted.
+    added, under `hokical_labels` and so on where the names are taken. A calibrator that learned
+    from groups adds the input `groups` (batch, columns) int64, as in `export`; of maps, each pixel
+    has them: (batch, height, width, columns). The model keeps its opset; one older than 13 is
+    converted.
 
     Parameters
     ----------
@@ -161,11 +165,17 @@ def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -
         whole.graph.node.append(cast)
     lengths = list(found.shape or (None,) * len(layout.shape))
     public |= {name: models.free_name(whole, name) for name in plan.outputs}
+    if plan.rule.needed_groups is not None:
+        public["groups"] = models.free_name(whole, "groups")
+        shape: Shape = layout.of_groups(lengths, len(plan.rule.needed_groups.columns))
+        codes = plan.value_info(public["groups"], shape, np.dtype(np.int64))
+        whole.graph.input.append(codes)
+        whole.metadata_props.add(key="hokical_groups", value=public["groups"])
     graph = tracing.trace(plan, layout)
     graph.number_names(prefix, public)
     for name in plan.outputs:
         whole_shape = name in tracing.OF_CLASSES
-        shape: Shape = lengths if whole_shape else [lengths[k] for k in layout.order[:-1]]
+        shape = lengths if whole_shape else [lengths[k] for k in layout.order[:-1]]
         whole.graph.output.append(plan.value_info(public[name], shape, plan.dtype_of(name)))
     whole.graph.node.extend(graph.nodes)
     whole.graph.initializer.extend(graph.tensors())

@@ -90,8 +90,6 @@ def make_plan(
     precision: str,
     probabilities: bool | None,
     support: bool,
-    *,
-    with_groups: bool = False,
 ) -> ExportPlan:
     """Check the options of `export` and `attach`."""
     if not isinstance(calibrator, Calibrator):
@@ -101,7 +99,7 @@ def make_plan(
         )
     calibrator.check_fitted()
     rule = calibrator.rule_
-    check_plain_logits(rule, "calibrator", with_groups=with_groups)
+    check_plain_logits(rule, "calibrator")
     check_opset(opset)
     given = (("input_dtype", input_dtype, InputType), ("precision", precision, Precision))
     for name, value, kind in given:
@@ -162,6 +160,10 @@ class ScoresLayout:
         """The axes with the classes last."""
         return [k for k in range(len(self.shape)) if k != self.axis] + [self.axis]
 
+    def of_groups(self, lengths: Sequence[Any], n_columns: int) -> list[Any]:
+        """The shape of the codes of groups beside scores of these lengths."""
+        return [*(lengths[k] for k in self.order[:-1]), n_columns]
+
 
 def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
     """A graph from `logits` to the plan's outputs."""
@@ -182,8 +184,8 @@ def record(plan: ExportPlan, layout: ScoresLayout) -> Graph:
         scores = ndx.argument(shape=layout.shape, dtype=plan.input_dtype.name)
         inputs = {"logits": scores}
         if plan.rule.needed_groups is not None:
-            n_columns = len(plan.rule.needed_groups.columns)
-            inputs["groups"] = ndx.argument(shape=("batch", n_columns), dtype="int64")
+            shape = layout.of_groups(layout.shape, len(plan.rule.needed_groups.columns))
+            inputs["groups"] = ndx.argument(shape=tuple(shape), dtype="int64")
         found = _answers(plan, layout, scores, inputs.get("groups"))
         graph = Graph.from_model(ndx.build(inputs, found))
     fold_constants(graph)
@@ -205,7 +207,8 @@ def _answers(
     wide = _widen(rows)
     logits = Logits(wide, _sound_top(wide), BACKEND)
     if groups is not None:
-        logits = GroupedLogits(wide, logits.top, BACKEND, groups)
+        codes = groups if layout.is_flat else xp.reshape(groups, (-1, groups.shape[-1]))
+        logits = GroupedLogits(wide, logits.top, BACKEND, codes)
     found = {}
     for name in plan.outputs:
         if name == "support" and plan.support is not None:

@@ -16,6 +16,7 @@ from hokical._core.optional import import_optional
 from hokical._core.storage import CalibratorFileError
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._fitted import load_fitted
+from hokical.calibrators._predictions import refuse_groups
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.torch import _batches as batches
@@ -88,6 +89,7 @@ class CalibratedModel(nn.Module):
             raise TypeError(f"`model` must be an nn.Module; got {type(model).__name__}.")
         if not isinstance(calibrator, CalibratorModule):
             calibrator = as_module(calibrator)
+        refuse_groups(calibrator._spec.rule)
         self.model = model
         self.calibrator = calibrator.to(batches.device_of(model))
         self.class_axis = class_axis

@@ -187,5 +187,5 @@ def as_module(calibrator: Any) -> Any:
             'with `hokical.make("hoki").fit(logits, labels)`.'
         )
     calibrator.check_fitted()
-    check_plain_logits(calibrator.rule_, "calibrator", with_groups=True)
+    check_plain_logits(calibrator.rule_, "calibrator")
     return CalibratorModule(calibrator)
