@@ -289,3 +289,75 @@ def test_two_columns_of_thousands_of_groups_are_refused() -> None:
     groups = {name: rng.integers(0, 3000, 6000).astype(str) for name in ("user", "shop")}
     with pytest.raises(ValueError, match="one column of very many groups; got"):
         hokical.calibrate_confidence(rng.random(6000), right, groups)
+
+
+def paired(n: int, seed: int, effect: float) -> tuple[Any, Any, dict[str, Any]]:
+    """Sites differ, and so do women of one site; odd and even rows do not."""
+    rng = np.random.default_rng(seed)
+    sex, site = rng.choice(["f", "m"], n), rng.choice(list("abcd"), n)
+    logits = 2.0 * rng.normal(size=(n, 3))
+    scores = logits + np.outer(site == "a", [1.0, 0.0, 0.0])
+    scores += np.outer((sex == "f") & (site == "b"), [0.0, effect, 0.0])
+    labels = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    return logits, labels, {"sex": sex, "site": site, "odd": np.arange(n) % 2}
+
+
+def test_pairs_of_groups_are_learned_where_they_matter(tmp_path: Path) -> None:
+    logits, labels, groups = paired(2000, 0, 3.0)
+    new, truth, theirs = paired(4000, 1, 3.0)
+    plain = hokical.auto(logits, labels, groups=groups)
+    cal = hokical.auto(logits, labels, groups=groups, interactions=True)
+    assert "'sex' x 'site' was used" in cal.reason_
+    assert "'sex' x 'odd' was left out" in cal.reason_
+    assert " x " not in plain.reason_
+    losses = [log_loss_full(c.predict_proba(new, groups=theirs), truth) for c in (plain, cal)]
+    assert losses[1] < losses[0] - 0.005
+    named = hokical.auto(logits, labels, groups=groups, interactions=[("site", "sex")])
+    found, same = (c.predict_proba(new, groups=theirs) for c in (cal, named))
+    np.testing.assert_allclose(found, same, atol=1e-6)
+    named.save(tmp_path / "cal.json")
+    again = hokical.load(tmp_path / "cal.json").estimator()
+    assert again.interactions == [("site", "sex")]
+    np.testing.assert_array_equal(again.predict_proba(new, groups=theirs), same)
+
+
+def test_pairs_that_do_not_matter_change_nothing() -> None:
+    logits, labels, groups = paired(1500, 2, 0.0)
+    plain, cal = (
+        hokical.auto(logits, labels, groups=groups, interactions=asked) for asked in (False, True)
+    )
+    assert plain.stamp == cal.stamp
+
+
+def test_a_pair_adds_to_its_columns() -> None:
+    logits, labels, groups = paired(2000, 0, 3.0)
+    cal = hokical.auto(logits, labels, groups=groups, interactions=[("sex", "site")])
+    rule, row = cal.rule_, logits[:1]
+    assert {len(term) for term in rule.terms} == {1, 2}
+    sizes = [[rule.coding.sizes[k] for k in term] for term in rule.terms]
+    firsts = np.cumsum([0, *map(np.prod, sizes)])
+    table = rule.bias[firsts[-2] :].reshape(*sizes[-1], 3)
+    assert not table[-1].any()  # nobody is known to be of the pair
+    assert not table[:, -1].any()
+    inner = np.log(hokical.auto(logits, labels).predict_proba(row))[0]
+    for name in ({"sex": [s], "site": [t]} for s in "fm" for t in "ab"):
+        code = rule.coding.codes(name, 1)[0]
+        own = [np.ravel_multi_index(code[[*t]], n) for t, n in zip(rule.terms, sizes, strict=True)]
+        rows = firsts[:-1] + own
+        expected = softmax((1 + rule.scale[rows].sum()) * inner + rule.bias[rows].sum(axis=0))
+        np.testing.assert_allclose(cal.predict_proba(row, groups=name)[0], expected, atol=1e-9)
+
+
+def test_wrong_pairs_are_refused() -> None:
+    logits, labels, groups = paired(300, 3, 0.0)
+    for wrong in ([("sex", "town")], [("sex", "sex")], "sex"):
+        with pytest.raises(ValueError, match="`interactions` must be True, False or pairs of"):
+            hokical.auto(logits, labels, groups=groups, interactions=wrong)
+
+
+def test_pairs_of_too_many_groups_are_left_out() -> None:
+    logits, labels, _ = paired(1500, 4, 0.0)
+    many = {"shop": np.arange(1500) % 200, "town": np.arange(1500) % 75}
+    many = {name: column.astype(str) for name, column in many.items()}
+    cal = hokical.auto(logits, labels, groups=many, interactions=True)
+    assert "'shop' x 'town' has too many combinations" in cal.reason_

@@ -16,8 +16,11 @@ def fitted() -> hokical.AutoCalibrator:
     logits, labels, site = world(2000, 0)
     sex = np.where(np.arange(2000) % 2, "f", "m")
     logits[:, 0] -= 2.0 * (sex == "f")
-    cal = hokical.auto(logits, labels, groups={"site": site, "sex": sex})
+    logits[:, 1] -= 4.0 * ((sex == "f") & (site == "a"))
+    groups = {"site": site, "sex": sex}
+    cal = hokical.auto(logits, labels, groups=groups, interactions=True)
     assert set(cal.groups_) == {"site", "sex"}
+    assert len(cal.rule_.terms) == 3
     return cal
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,16 @@ from hokical._core.groups import GroupCoding
 from hokical._core.portable import normal_quantile
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.likelihood import mean_and_error
-from hokical._fitting.partial_pooling import PooledFit, fit_pooled
+from hokical._fitting.partial_pooling import PooledFit, fit_densely, fit_pooled
 from hokical._fitting.pooled_terms import ScaleTerms, SoftmaxTerms
 
 #: A column is used if that lowers the held-out log loss, by so many standard errors that a gain of
 #: none would reach them with this chance, shared by the columns.
 CHANCE = 0.025
+#: Columns whose groups, or combinations of groups, have corrections.
+Term = tuple[int, ...]
+#: Combinations of groups that a pair may have.
+MOST_COMBINED = 10_000
 #: Classes have biases by group up to this many; of more, there is a scale by group alone.
 MAX_BIASED = 30
 
@@ -39,59 +44,93 @@ class SaidRows:
         """The log loss (n,) without groups."""
         return np.asarray(-self.log_proba[np.arange(self.labels.size), self.labels])
 
-    def fit(self, coding: GroupCoding, columns: Sequence[int]) -> PooledFit:
-        """Corrections by the groups of some columns, and a common one."""
-        sizes = [coding.sizes[k] - 1 for k in columns]
-        codes = self.codes[:, columns]
-        codes = np.where(codes < np.array(sizes), codes, -1)
+    def fit(self, coding: GroupCoding, terms: Sequence[Term]) -> PooledFit:
+        """Corrections by the groups of some columns, or of several together, and a common one."""
+        sizes = [math.prod(_known_sizes(coding, term)) for term in terms]
+        codes = np.stack([_term_codes(self.codes, coding, term) for term in terms], axis=1)
         offset = np.where(self.possible, self.log_proba, -np.inf)
-        biased = self.log_proba.shape[1] <= MAX_BIASED
-        kind: Any = SoftmaxTerms if biased else ScaleTerms
-        terms = kind(self.log_proba, self.labels, offset, self.weights)
-        blocks = [0] + [1] * (terms.n_features - 1)
+        kind: Any = SoftmaxTerms if self.n_features > 1 else ScaleTerms
+        examples = kind(self.log_proba, self.labels, offset, self.weights)
+        blocks = [0] + [1] * (self.n_features - 1)
         return fit_pooled(
-            terms, codes, sizes, terms.n_features, own_blocks=blocks, common_blocks=blocks
+            examples, codes, sizes, self.n_features, own_blocks=blocks, common_blocks=blocks
         )
+
+    @property
+    def n_features(self) -> int:
+        """A scale, and a bias of each class if they are not many."""
+        n_classes = self.log_proba.shape[1]
+        return 1 + n_classes if n_classes <= MAX_BIASED else 1
+
+    def has_room(self, coding: GroupCoding, terms: Sequence[Term]) -> bool:
+        """Whether the groups of terms are not too many to be fitted together."""
+        sizes = [math.prod(_known_sizes(coding, term)) for term in terms]
+        return max(sizes) <= MOST_COMBINED and fit_densely(sizes, self.n_features)
 
 
 @dataclass(frozen=True, eq=False)
 class GroupEffects:
-    """The columns that are used, their corrections as in `GroupedRule`, and why, in words."""
+    """The terms that are used, their corrections as in `GroupedRule`, and why, in words."""
 
-    columns: list[int]
+    terms: list[Term]
     scale: FloatArray
     bias: FloatArray
     told: str
 
 
-def learn_groups(rows: SaidRows, coding: GroupCoding) -> GroupEffects:
-    """Add columns, the most helpful first, as long as one clearly helps on held-out examples."""
+def learn_groups(
+    rows: SaidRows, coding: GroupCoding, pairs: Sequence[tuple[int, int]]
+) -> GroupEffects:
+    """Add columns, the most helpful first, as long as one clearly helps on held-out examples.
+
+    Then pairs of columns, in the same way.
+    """
     share = rows.weights / rows.weights.sum()
-    losses, used, best, told = rows.losses, list[int](), None, list[str]()
-    caution = float(normal_quantile(np.array([1.0 - CHANCE / len(coding.columns)]))[0])
-    waiting = [k for k, size in enumerate(coding.sizes) if size > 2]
+    losses, used, best, told = rows.losses, list[Term](), None, list[str]()
     for name, size in zip(coding.columns, coding.sizes, strict=True):
         told += [f"{name!r} has {'one' if size == 2 else 'no'} group"] if size <= 2 else []
-    while waiting:
-        fits = {k: rows.fit(coding, [*used, k]) for k in waiting}
-        held = {k: found.losses_left_out() for k, found in fits.items()}
-        gains = {k: mean_and_error(losses - held[k], share) for k in waiting}
-        k = max(waiting, key=lambda k: gains[k][0])
-        gain, error = gains[k]
-        if gain <= caution * error:
-            told += [f"{_name(coding, k)} was left out ({_gain(*gains[k])})" for k in waiting]
-            break
-        used, best, losses = [*used, k], fits[k], held[k]
-        told.append(f"{_name(coding, k)} was used ({_gain(gain, error)})")
-        waiting.remove(k)
-    return GroupEffects(used, *_tables(best), "; ".join(told))
+    columns = [(k,) for k in range(len(coding.columns))]
+    for candidates in (columns, pairs):
+        waiting: list[Term] = [t for t in candidates if min(_known_sizes(coding, t)) > 1]
+        caution = float(normal_quantile(np.array([1.0 - CHANCE / max(len(candidates), 1)]))[0])
+        while waiting:
+            crowded = [t for t in waiting if len(t) > 1 and not rows.has_room(coding, [*used, t])]
+            told += [f"{_name(coding, t)} has too many combinations" for t in crowded]
+            waiting = [t for t in waiting if t not in crowded]
+            if not waiting:
+                break
+            fits = {term: rows.fit(coding, [*used, term]) for term in waiting}
+            held = {term: found.losses_left_out() for term, found in fits.items()}
+            gains = {term: mean_and_error(losses - held[term], share) for term in waiting}
+            first = max(waiting, key=lambda term: gains[term][0])
+            gain, error = gains[first]
+            if gain <= caution * error:
+                told += [f"{_name(coding, t)} was left out ({_gain(*gains[t])})" for t in waiting]
+                break
+            used, best, losses = [*used, first], fits[first], held[first]
+            told.append(f"{_name(coding, first)} was used ({_gain(gain, error)})")
+            waiting.remove(first)
+    return GroupEffects(used, *_tables(best, coding, used), "; ".join(told))
 
 
-def _name(coding: GroupCoding, k: int) -> str:
-    if not coding.cut[k]:
-        return f"{coding.columns[k]!r}"
-    cut = ", ".join(f"{point:.6g}" for point in coding.levels[k])
-    return f"{coding.columns[k]!r}, cut at {cut},"
+def _known_sizes(coding: GroupCoding, term: Term) -> list[int]:
+    """How many known groups each column of a term has."""
+    return [coding.sizes[k] - 1 for k in term]
+
+
+def _term_codes(codes: IntArray, coding: GroupCoding, term: Term) -> IntArray:
+    """The combination (n,) of known groups, -1 where one is not known."""
+    sizes, own = _known_sizes(coding, term), codes[:, term]
+    known = (own < np.array(sizes)).all(axis=1)
+    return np.where(known, np.ravel_multi_index(own.T, sizes, mode="clip"), -1)
+
+
+def _name(coding: GroupCoding, term: Term) -> str:
+    names = " x ".join(f"{coding.columns[k]!r}" for k in term)
+    if len(term) > 1 or not coding.cut[term[0]]:
+        return names
+    cut = ", ".join(f"{point:.6g}" for point in coding.levels[term[0]])
+    return f"{names}, cut at {cut},"
 
 
 def _gain(gain: float, error: float) -> str:
@@ -99,11 +138,18 @@ def _gain(gain: float, error: float) -> str:
     return f"held-out log loss {which} by {abs(gain):.4f}, standard error {error:.4f}"
 
 
-def _tables(found: PooledFit | None) -> tuple[FloatArray, FloatArray]:
-    """Scales (groups,) and biases (groups, classes or 1), the common ones in the first column."""
+def _tables(
+    found: PooledFit | None, coding: GroupCoding, terms: Sequence[Term]
+) -> tuple[FloatArray, FloatArray]:
+    """Scales (groups,) and biases (groups, classes or 1), the common ones in the first term."""
     if found is None:
         return np.zeros(0), np.zeros((0, 1))
-    parts = [np.vstack([table, np.zeros(table.shape[1])]) for table in found.groups]
+    parts = []
+    for term, table in zip(terms, found.groups, strict=True):
+        sizes = _known_sizes(coding, term)
+        known = table.reshape(*sizes, -1)
+        whole = np.pad(known, [*[(0, 1) for _ in sizes], (0, 0)])  # of groups that are not known
+        parts.append(whole.reshape(-1, table.shape[1]))
     parts[0] = parts[0] + found.common
     whole = np.vstack(parts)
     return whole[:, 0], whole[:, 1:] if whole.shape[1] > 1 else np.zeros((len(whole), 1))

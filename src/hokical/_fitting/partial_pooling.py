@@ -129,7 +129,7 @@ def fit_pooled(
     common_blocks : (features,), optional
         The same for the common terms; those with -1, by default all, keep the least precision.
     """
-    if n_own * (sum(sizes) - max(sizes, default=0)) > _MOST_DENSE:
+    if not fit_densely(sizes, n_own):
         raise ValueError(
             f"`groups` may have one column of very many groups; got columns of {list(sizes)}. "
             f"Merge the rare groups of all but one, to {_MOST_DENSE // n_own} in all."
@@ -155,6 +155,11 @@ def fit_pooled(
     found = replace(found, n_iter=n_iter + found.n_iter, reason=reason)
     tables = tuple(layout.tables(found.x))
     return PooledFit(found.x[: layout.n_common], tables, precision, found, problem, rows)
+
+
+def fit_densely(sizes: Sequence[int], n_own: int) -> bool:
+    """Whether all columns but the largest have few enough groups."""
+    return n_own * (sum(sizes) - max(sizes, default=0)) <= _MOST_DENSE
 
 
 def _sort_cells(codes: IntArray) -> tuple[IntArray, IntArray, IntArray]:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, combinations
 from typing import Any, Self
 
 import numpy as np
@@ -70,6 +71,10 @@ class AutoCalibrator(BaseCalibrator):
     keep_labels : bool
         True: `predict` stays the classifier's own label, and the confidence is that label's
         calibrated probability. False: the most likely class after calibration is predicted.
+    interactions : bool, or list of pairs of names
+        Of several columns of `groups`: whether to learn what holds only for pairs of their groups,
+        as for women of one hospital. True tries every pair of columns, `[("sex", "site")]` those
+        named. A pair is used if it clearly helps, as a column is.
     cv, random_state : None
         Deprecated, without effect: nothing is cut into folds, and nothing is random.
 
@@ -112,9 +117,15 @@ class AutoCalibrator(BaseCalibrator):
     cost = "a structured fit, and a profile above 20 classes"
 
     def __init__(
-        self, *, keep_labels: bool = True, cv: Any = None, random_state: Any = None
+        self,
+        *,
+        keep_labels: bool = True,
+        interactions: bool | Sequence[tuple[str, str]] = False,
+        cv: Any = None,
+        random_state: Any = None,
     ) -> None:
         self.keep_labels = keep_labels
+        self.interactions = interactions
         self.cv = cv
         self.random_state = random_state
 
@@ -135,7 +146,11 @@ class AutoCalibrator(BaseCalibrator):
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
         """The estimator of a file's checked contents; files of 0.2 have folds and a seed."""
-        kept = {"keep_labels": document["parameters"]["keep_labels"]}
+        kept = {
+            name: value
+            for name, value in document["parameters"].items()
+            if name not in cls.ignored_parameters
+        }
         return super().from_document(document | {"parameters": kept})
 
     @property
@@ -169,13 +184,41 @@ class AutoCalibrator(BaseCalibrator):
         if not isinstance(known.part.logits, GroupedLogits):
             return found
         said = None if held is None else _said(found.rule, known, held)
-        found = _add_groups(found, said, known.part.logits.coding, bool(self.keep_labels))
+        found = self._add_groups(found, said, known.part.logits.coding)
         if said is not None and said.labels.size < known.n_rows:
             told = (
                 f" Groups were learned from {said.labels.size:,} random rows of {known.n_rows:,}."
             )
             found.report["reason"] += told
         return found
+
+    def _add_groups(self, found: Fit, said: SaidRows | None, coding: GroupCoding | None) -> Fit:
+        """The fit with the corrections of those groups that help, and the reason."""
+        assert coding is not None
+        told = "nothing can be learned from the examples"
+        rule, used, pairs = found.rule, list[int](), self._find_pairs(coding.columns)
+        if said is not None:
+            effects = learn_groups(said, coding, pairs)
+            told, used = effects.told, list(dict.fromkeys(chain(*effects.terms)))
+            if used:
+                terms = tuple(tuple(used.index(k) for k in term) for term in effects.terms)
+                parts = (effects.scale, effects.bias, bool(self.keep_labels), terms)
+                rule = GroupedRule(rule, coding.take(used), *parts)
+        names = [coding.columns[k] for k in used]
+        reason = f"{found.report['reason']} Groups: {told}."
+        return replace(found, rule=rule, report=found.report | {"reason": reason, "groups": names})
+
+    def _find_pairs(self, columns: tuple[str, ...]) -> list[tuple[int, int]]:
+        """The pairs of columns that are asked for."""
+        if isinstance(self.interactions, (bool, np.bool_)):
+            return [*combinations(range(len(columns)), 2)] if self.interactions else []
+        for pair in self.interactions:
+            if len(set(pair)) != 2 or not set(pair) <= set(columns):
+                raise ValueError(
+                    "`interactions` must be True, False or pairs of columns of `groups`, "
+                    f'{", ".join(columns)}; got {pair!r}. Write [("sex", "site")], say.'
+                )
+        return [(columns.index(a), columns.index(b)) for a, b in self.interactions]
 
     def _fit_common(self, known: SampledExamples) -> tuple[Fit, HeldOut | None]:
         """The fit without groups, and examples with what candidates say who have not seen them."""
@@ -251,7 +294,7 @@ def auto(
         Names of the classes, in the order of the columns; `certify`, `score` and `detect` then take
         names as well, and prediction sets have them.
     options
-        Of `AutoCalibrator`: `keep_labels`.
+        Of `AutoCalibrator`: `keep_labels`, `interactions`.
 
     Examples
     --------
@@ -311,23 +354,6 @@ def _keep_own(
         rule = FlooredRule(floor, rule) if floor > 0.0 else rule
     reason = f"the classifier's own probabilities were kept: {why}."
     return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
-
-
-def _add_groups(
-    found: Fit, said: SaidRows | None, coding: GroupCoding | None, keep_labels: bool
-) -> Fit:
-    """The fit with the corrections of those groups that help, and the reason."""
-    assert coding is not None
-    told = "nothing can be learned from the examples"
-    rule, used = found.rule, list[int]()
-    if said is not None:
-        effects = learn_groups(said, coding)
-        told, used = effects.told, effects.columns
-        if used:
-            rule = GroupedRule(rule, coding.take(used), effects.scale, effects.bias, keep_labels)
-    names = [coding.columns[k] for k in used]
-    reason = f"{found.report['reason']} Groups: {told}."
-    return replace(found, rule=rule, report=found.report | {"reason": reason, "groups": names})
 
 
 def _said(rule: Rule, known: SampledExamples, held: HeldOut) -> SaidRows:

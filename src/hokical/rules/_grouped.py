@@ -1,5 +1,6 @@
 """Corrections by group, behind another rule: its log-probabilities are scaled and moved."""
 
+import math
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -24,8 +25,9 @@ class GroupedRule(Rule):
     """The softmax of (1 + scale) log p + bias, where p are the probabilities of `rule`.
 
     `scale` (groups,) and `bias` (groups, classes), or (groups, 1) of zeros, have a row for every
-    group of every column of `coding`, column after column, the last of each for rows whose group is
-    missing or unknown; the columns of a row add up.
+    group of every term, term after term; the terms of a row add up. A term is a column of `coding`,
+    whose last group is for rows whose group is missing or unknown, or several, (0, 2) say, with a
+    group for every combination. Without `terms`, they are the columns.
     """
 
     name: ClassVar[str] = "grouped"
@@ -36,13 +38,17 @@ class GroupedRule(Rule):
     scale: FloatArray
     bias: FloatArray
     keep_labels: bool
+    terms: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.rule, Rule) or self.rule.logits_kind is not Logits:
             raise ValueError(f"`rule` must be a rule for logits; got {self.rule!r}.")
         if not isinstance(self.coding, GroupCoding) or not isinstance(self.keep_labels, bool):
             raise ValueError("`coding` must be a GroupCoding, and `keep_labels` True or False.")
-        n_groups = sum(self.coding.sizes)
+        n_columns = len(self.coding.columns)
+        if any(not term or not all(0 <= k < n_columns for k in term) for term in self.terms):
+            raise ValueError(f"`terms` must be of the {n_columns} columns; got {self.terms}.")
+        n_groups = sum(math.prod(sizes) for _, sizes in self._parts())
         check_array("scale", self.scale, (n_groups,))
         check_array("bias", self.bias, (n_groups, self.bias.shape[-1]))
 
@@ -57,6 +63,11 @@ class GroupedRule(Rule):
         n_columns = int(self.bias.shape[-1])
         return n_columns if n_columns > 1 else self.rule.n_classes
 
+    def _parts(self) -> list[tuple[tuple[int, ...], list[int]]]:
+        """The columns of each term, and how many codes they have."""
+        terms = self.terms or tuple((k,) for k in range(len(self.coding.columns)))
+        return [(term, [self.coding.sizes[k] for k in term]) for term in terms]
+
     def own_fields(self) -> dict[str, Any]:
         return self.rule.own_fields()
 
@@ -66,11 +77,13 @@ class GroupedRule(Rule):
         log_p = as_log_proba(probabilities(self.rule, logits), logits).values
         log_p = xp.where(logits.possible, log_p, xp.zeros_like(log_p))
         scale, bias, first = 1.0, 0.0, 0
-        for k, size in enumerate(self.coding.sizes):
-            own = logits.column(k)
-            unknown = (own < 0) | (own >= size)
-            row = xp.where(unknown, xp.full_like(own, size - 1), own) + first
-            scale = scale + xp.take(self.scale, row, axis=0)
-            bias = bias + xp.take(self.bias, row, axis=0)
-            first += size
+        for term, sizes in self._parts():
+            row: Any = 0
+            for k, size in zip(term, sizes, strict=True):
+                own = logits.column(k)
+                unknown = (own < 0) | (own >= size)
+                row = row * size + xp.where(unknown, xp.full_like(own, size - 1), own)
+            scale = scale + xp.take(self.scale, row + first, axis=0)
+            bias = bias + xp.take(self.bias, row + first, axis=0)
+            first += math.prod(sizes)
         return softmax(xp.clip(scale, LEAST_SCALE, None)[:, None] * log_p + bias, logits)
