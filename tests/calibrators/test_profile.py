@@ -17,11 +17,11 @@ from hokical import Gaussian, load
 from hokical._core.logits import as_logits
 from hokical._core.parallel import threads
 from hokical._core.topk import TopK
+from hokical._fitting.pooled_terms import binary_losses
 from hokical._fitting.profile_link import (
     PENALTIES,
     error_price,
     fit_link,
-    log_losses,
     weigh_candidates,
 )
 from hokical.calibrators import Hoki, StabilityProfile, make
@@ -71,7 +71,7 @@ def test_the_link_is_the_penalised_optimum(
     scaled = (columns - columns.mean(axis=0)) / columns.std(axis=0)
 
     def objective(b: np.ndarray) -> float:
-        losses = log_losses(offset + b[0] + scaled @ b[1:], np.where(correct, 1.0, -1.0))
+        losses = binary_losses(offset + b[0] + scaled @ b[1:], correct)
         return float(losses.sum() + 0.5 * penalty * (b @ b))
 
     slow = minimize(objective, np.zeros(4), method="BFGS", options={"gtol": 1e-9})
@@ -95,7 +95,7 @@ def test_leave_one_out_without_refitting(
 
         def objective(b: np.ndarray, weights: np.ndarray = weights) -> float:
             eta = offset + b[0] + units @ b[1:]
-            loss = log_losses(eta, np.where(correct, 1.0, -1.0))
+            loss = binary_losses(eta, correct)
             return float((weights * loss).sum() + 0.5 * penalty * (b @ b))
 
         b = minimize(objective, np.zeros(4), method="BFGS").x

@@ -18,14 +18,9 @@ _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")  # ln 2 - _LN2_HIGH
 _SQRT_HALF = math.sqrt(0.5)
 
 
-def uniform_draws(seed: int, shape: tuple[int, int], first: int = 0) -> FloatArray:
-    """Numbers strictly inside (0, 1), 53 random bits each, from a Philox stream of `seed`.
-
-    They begin with number `first` of the stream.
-    """
-    stream = np.random.Philox(key=seed)
-    stream.advance(first // 4)  # it makes four at a time
-    words = stream.random_raw(first % 4 + shape[0] * shape[1])[first % 4 :]
+def uniform_draws(seed: int, shape: tuple[int, int]) -> FloatArray:
+    """Numbers strictly inside (0, 1), 53 random bits each, from a Philox stream of `seed`."""
+    words = np.random.Philox(key=seed).random_raw(shape[0] * shape[1])
     return ((words >> np.uint64(11)).astype(np.float64) + 0.5).reshape(shape) * 2.0**-53
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 from hokical._core.bins import sum_by
 from hokical._core.blocks import per_row
 from hokical._core.types import BoolArray, FloatArray
+from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.impossible import report_left_out
 from hokical._fitting.likelihood import leave_out_impossible
-from hokical._fitting.newton import Evaluation, minimize_dense
+from hokical._fitting.newton import minimize_dense
 from hokical._fitting.partitions import Partition
+from hokical._fitting.pooled_terms import BinaryTerms
 from hokical._fitting.solution import Solution
 from hokical.rules._binary import LARGEST_KEY, log_odds
 
@@ -96,21 +99,16 @@ def fit_logistic(
 
 
 def _minimize(examples: BinaryExamples, columns: list[FloatArray]) -> Solution[FloatArray]:
-    from scipy.special import expit
-
-    table = np.stack([*columns, np.ones(examples.scores.size)], axis=1)
-    targets, weights = examples.targets, examples.weights / examples.weights.sum()
-
-    def evaluate(x: FloatArray) -> Evaluation:
-        eta = table @ x
-        chance = expit(eta)
-        value = weights @ (np.logaddexp(0.0, eta) - targets * eta) + 0.5 * _RIDGE * (x @ x)
-        gradient = table.T @ (weights * (chance - targets)) + _RIDGE * x
-        curvature = weights * chance * (1.0 - chance)
-        hessian = (table * curvature[:, None]).T @ table + _RIDGE * np.eye(x.size)
-        return float(value), gradient, hessian
-
-    return minimize_dense(evaluate, np.zeros(table.shape[1]), MAX_ITER)
+    """Each example is one of class 1 and one of class 0, with weights by its target."""
+    size, targets = examples.scores.size, examples.targets
+    share = examples.weights / examples.weights.sum()
+    table = np.tile(np.stack([*columns, np.ones(size)], axis=1), (2, 1))
+    weights = np.concatenate([share * targets, share * (1.0 - targets)])
+    terms = BinaryTerms(table, np.arange(2 * size) < size, np.zeros(2 * size), weights)
+    with one_blas_thread():
+        return minimize_dense(
+            partial(terms.ridge, penalty=_RIDGE), np.zeros(table.shape[1]), MAX_ITER
+        )
 
 
 def fit_venn_abers(examples: BinaryExamples) -> tuple[FloatArray, FloatArray, FloatArray]:

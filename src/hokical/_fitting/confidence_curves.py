@@ -13,7 +13,7 @@ from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.likelihood import effective_size, mean_and_error
 from hokical._fitting.partial_pooling import PooledFit, fit_pooled
-from hokical._fitting.pooled_terms import BinaryTerms
+from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
 from hokical.rules._confidence import N_OWN, ConfidenceCurve, confidence_keys, cut_logs
 
 #: Hinges of the curve, and the share of the examples from which a value has a term of its own.
@@ -62,7 +62,7 @@ def fit_confidence(
         blank.log_odds(examples.confidence),
         share * n_examples,
     )
-    own = np.logaddexp(0.0, np.where(examples.right, -terms.offset, terms.offset))
+    own = binary_losses(terms.offset, examples.right)
     common = _fit(terms, np.zeros((own.size, 0), np.int64), ())
     losses = {"as it is": own, "one curve": common.losses_left_out()}
     chosen, curve, words = common, replace(blank, coef=common.common), "one curve was fitted"

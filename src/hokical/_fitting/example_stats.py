@@ -17,7 +17,7 @@ from hokical._core.types import BoolArray, FloatArray
 from hokical._fitting.partitions import Block, State, add_states
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._row_sketch import RowSketch, scatter
+from hokical.guarantees._row_sketch import RowSketch, row_draws
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
 from hokical.guarantees._scores import conservative_levels, label_log_odds
 from hokical.guarantees._support import Support, support_minima
@@ -130,8 +130,7 @@ def block_stats(block: Block, keeps_labels: bool) -> State:
 
 def _draw_sample(block: Block, counting: BoolArray) -> FloatArray:
     """Key and `Conformity` (k, 6) of examples, chosen by their numbers, whatever the blocks."""
-    number = np.arange(block.first_row, block.first_row + block.n_rows, dtype=np.uint64)
-    key = np.where(counting, scatter(number + np.uint64(1)), 2.0)
+    key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
     rows = np.argsort(key, kind="stable")[: min(_SAMPLE, int(counting.sum()))]
     if not rows.size:
         return np.empty((0, 6))

@@ -205,14 +205,6 @@ class LinearExamples:
         ends = np.cumsum([0] + [block.inputs.shape[0] for block in self.blocks]).tolist()
         return [slice(*pair) for pair in itertools.pairwise(ends)]
 
-    def weigh(self, factors: FloatArray) -> LinearExamples:
-        """The same with weights multiplied by factors (n,); they no longer sum to 1."""
-
-        def work(block: LinearBlock, rows: slice) -> LinearBlock:
-            return replace(block, weights=block.weights * self._on_device(factors[rows, None]))
-
-        return replace(self, blocks=self.map(work, self.rows), weights=self.weights * factors)
-
     def probabilities(self, coef: FloatArray) -> tuple[list[Array], float]:
         """Probabilities (rows, classes) by blocks, and the mean log loss."""
         there = self._on_device(coef)

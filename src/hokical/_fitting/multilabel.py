@@ -12,7 +12,7 @@ from hokical._core.types import FloatArray
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.likelihood import effective_size, mean_and_error
 from hokical._fitting.partial_pooling import fit_pooled
-from hokical._fitting.pooled_terms import BinaryTerms
+from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
 from hokical.rules._multilabel import MultilabelCurves, score_features
 
 #: A gain on held-out examples is clear from this many standard errors.
@@ -38,7 +38,7 @@ def fit_multilabel(
     hits = labels[row, label] == 1.0
     terms = BinaryTerms(features, hits, odds, share[row] * effective_size(share))
     found = fit_pooled(terms, label[:, None], (n_labels,), 3)
-    own = np.logaddexp(0.0, np.where(hits, -odds, odds))
+    own = binary_losses(odds, hits)
     known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
     losses = [sum_by(row, each, len(share)) / known for each in (own, found.losses_left_out())]
     gain, error = mean_and_error(losses[0] - losses[1], share)

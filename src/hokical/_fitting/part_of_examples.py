@@ -13,7 +13,6 @@ import numpy as np
 
 from hokical._core.grouped_logits import code_groups
 from hokical._core.logits import Logits
-from hokical._core.portable import uniform_draws
 from hokical._core.types import IntArray
 from hokical._fitting.likelihood import (
     ExampleSet,
@@ -25,6 +24,7 @@ from hokical._fitting.likelihood import (
 )
 from hokical._fitting.partitions import Block, Partition, State
 from hokical._fitting.streamed_examples import StreamedExamples
+from hokical.guarantees._row_sketch import row_draws
 
 #: Examples of more logits than this are gone through in passes: on the host, and on a device, where
 #: a pass by small blocks takes longer than one by large ones.
@@ -104,8 +104,7 @@ def _share(n_rows: int, n_classes: int) -> float:
 
 def _draw_rows(first_row: int, n_rows: int, share: float) -> IntArray:
     """Which rows are in the part: by a number of their own, wherever blocks begin."""
-    # Not NumPy's generator: data made by the same one, and a seed of 0, would not be independent.
-    return np.flatnonzero(uniform_draws(0, (n_rows, 1), first_row)[:, 0] < share)
+    return np.flatnonzero(row_draws(first_row, n_rows) < share)
 
 
 def _take_drawn(block: Block, share: float) -> State:

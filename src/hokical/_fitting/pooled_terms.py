@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from hokical._core.parallel import cut_rows
 from hokical._core.special import expit
 from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._fitting.newton import Evaluation
 
 #: Cells of fewer rows than this are summed all at once.
 _FEW_ROWS = 100
@@ -31,6 +32,11 @@ def _ranges(starts: IntArray) -> Iterator[tuple[int, slice]]:
     return ((k, slice(*edges[k : k + 2])) for k in range(len(edges) - 1))
 
 
+def binary_losses(eta: FloatArray, hits: BoolArray) -> FloatArray:
+    """Log losses (n,) of log-odds."""
+    return np.logaddexp(0.0, np.where(hits, -eta, eta))
+
+
 @dataclass(frozen=True, eq=False)
 class BinaryTerms(_Rows):
     """Log-odds `offset` (n,) + `features` (n, c) @ coefficients of `hits` (n,)."""
@@ -46,7 +52,7 @@ class BinaryTerms(_Rows):
 
     def evaluate(self, coef: FloatArray, starts: IntArray) -> tuple[float, FloatArray, Any]:
         eta = self.offset + (self.features * np.repeat(coef, np.diff(starts), axis=0)).sum(axis=1)
-        loss = float(self.weights @ np.logaddexp(0.0, np.where(self.hits, -eta, eta)))
+        loss = float(self.weights @ binary_losses(eta, self.hits))
         pull = self.weights * (expit(eta, np) - self.hits)
         return loss, np.add.reduceat(self.features * pull[:, None], starts[:-1]), eta
 
@@ -70,7 +76,27 @@ class BinaryTerms(_Rows):
         eta = eta + lever * (chance - hits) / np.maximum(
             1.0 - chance * (1.0 - chance) * lever, 1e-6
         )
-        return np.asarray(np.logaddexp(0.0, np.where(hits, -eta, eta)))
+        return binary_losses(eta, hits)
+
+    def ridge(self, coef: FloatArray, penalty: float) -> Evaluation:
+        """Without groups: the loss with a penalty per unit of weight, gradient and Hessian."""
+        starts, total = np.array([0, self.hits.size]), float(self.weights.sum())
+        loss, slope, state = self.evaluate(coef[None, :], starts)
+        hessian = self.curvature(state, starts)[0] + penalty * np.eye(coef.size)
+        value = loss + 0.5 * penalty * float(coef @ coef)
+        return value / total, (slope[0] + penalty * coef) / total, hessian / total
+
+    def ridge_left_out(self, coef: FloatArray, penalty: float) -> FloatArray:
+        """Log loss (n,) of each example by the fit without it, at the optimum of `ridge`.
+
+        An example that counts more than once has the others left; one that counts less is left
+        out by what it counts.
+        """
+        starts = np.array([0, self.hits.size])
+        _, _, state = self.evaluate(coef[None, :], starts)
+        hessian = self.curvature(state, starts) + penalty * np.eye(coef.size)
+        once = replace(self, weights=np.minimum(self.weights, 1.0))
+        return once.losses_left_out(state, starts, np.linalg.inv(hessian))
 
 
 @dataclass(frozen=True, eq=False)

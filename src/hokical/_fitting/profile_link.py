@@ -16,12 +16,14 @@ than chance is left out whole. So with few examples the offset is what is left.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
 from hokical._core.types import BoolArray, FloatArray
+from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.newton import minimize_dense
+from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
 
 #: In units of one example's information about a standardised column: from none left to hardly any.
 PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
@@ -31,8 +33,6 @@ _FEW_MISTAKES = 20.0
 _FLAT = 1e-9
 #: The drop that the last step of a search promises.
 _TOLERANCE = 5e-10
-#: Products of this many examples run on one thread, whatever BLAS does with more.
-_SMALL = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +74,10 @@ def fit_link(
     unless one strength alone is given.
     """
     centre, scale = _standardisation(columns, counts)
-    problem = _Problem(
-        np.vstack([np.ones(correct.size), ((columns - centre) * scale).T]),
-        offset,
-        np.where(correct, 1.0, -1.0),
-        counts,
-    )
-    candidates = _candidates(problem, penalties, max_iter)
+    features = np.column_stack([np.ones(correct.size), (columns - centre) * scale])
+    with one_blas_thread():
+        terms = BinaryTerms(features, correct, offset, counts)
+        candidates = _candidates(terms, penalties, max_iter)
     price = error_price(correct, counts)
     shares = weigh_candidates([candidate.losses for candidate in candidates], counts, price)
     standard = np.sum([s * c.coef for s, c in zip(shares, candidates, strict=True)], axis=0)
@@ -106,99 +103,21 @@ def _standardisation(columns: FloatArray, counts: FloatArray) -> tuple[FloatArra
     return centre, np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies)
 
 
-@dataclass(frozen=True, eq=False)
-class _Problem:
-    """Standardised columns as rows (p, n), the first all ones; what to add; -1/1; counts (n,)."""
-
-    columns: FloatArray
-    offset: FloatArray
-    signs: FloatArray
-    counts: FloatArray
-
-    def at(self, coef: FloatArray) -> _LinkPoint:
-        """What is known at `coef` (p,); kept until another is asked about.
-
-        One strength's search ends where its leave-one-out losses are asked for and the next begins.
-        """
-        key = coef.tobytes()
-        if key not in self._kept:
-            self._kept.clear()
-            self._kept[key] = self._evaluate(coef)
-        return self._kept[key]
-
-    @cached_property
-    def _kept(self) -> dict[bytes, _LinkPoint]:
-        return {}
-
-    def _evaluate(self, coef: FloatArray) -> _LinkPoint:
-        from scipy.special import expit
-
-        # einsum, not matmul: the order of BLAS's sums depends on its threads, but for small blocks.
-        log_odds = self.offset + np.einsum("p,pn->n", coef, self.columns)
-        likely = expit(self.signs * log_odds)
-        with np.errstate(divide="ignore"):  # a step too far costs infinitely much
-            loss = -np.sum(self.counts * np.log(likely))
-        slope = np.einsum("pn,n->p", self.columns, self.counts * self.signs * (likely - 1.0))
-        weighted = self.columns * (self.counts * likely * (1.0 - likely))
-        cuts = [slice(start, start + _SMALL) for start in range(0, likely.size, _SMALL)]
-        curvature = np.sum([weighted[:, cut] @ self.columns[:, cut].T for cut in cuts], axis=0)
-        return _LinkPoint(log_odds, likely, float(loss), slope, curvature)
-
-    def evaluate(self, coef: FloatArray, penalty: float) -> tuple[float, FloatArray, FloatArray]:
-        """Penalised log loss per unit of weight, its gradient (p,) and Hessian (p, p)."""
-        here, total = self.at(coef), self.counts.sum()
-        value = here.loss + 0.5 * penalty * float(np.sum(coef * coef))
-        hessian = here.curvature + penalty * np.eye(coef.size)
-        return value / total, (here.slope + penalty * coef) / total, hessian / total
-
-    def leave_one_out(self, coef: FloatArray, penalty: float) -> FloatArray:
-        """Log loss of each example by a fit without it, one Newton step from the optimum, (n,).
-
-        An example that counts more than once has the others left; one that counts less is left
-        out by what it counts.
-        """
-        here = self.at(coef)
-        inverse = np.linalg.inv(here.curvature + penalty * np.eye(coef.size))
-        reach = np.einsum("pn,pn->n", self.columns, inverse @ self.columns)
-        reach *= np.minimum(self.counts, 1.0)
-        left = np.maximum(1.0 - here.likely * (1.0 - here.likely) * reach, 1e-6)
-        moved = self.signs * (1.0 - here.likely) * reach / left
-        return log_losses(here.log_odds - moved, self.signs)
-
-
-@dataclass(frozen=True, eq=False)
-class _LinkPoint:
-    """Log-odds (n,), probability of what happened (n,), and sums of log losses without penalty."""
-
-    log_odds: FloatArray
-    likely: FloatArray
-    loss: float
-    slope: FloatArray
-    curvature: FloatArray
-
-
-def log_losses(log_odds: FloatArray, signs: FloatArray) -> FloatArray:
-    """-log of the probability of what happened, (n,); signs are 1 for right and -1 for wrong."""
-    from scipy.special import log_expit
-
-    return np.asarray(-log_expit(signs * log_odds))
-
-
 def _candidates(
-    problem: _Problem, penalties: tuple[float, ...], max_iter: int
+    terms: BinaryTerms, penalties: tuple[float, ...], max_iter: int
 ) -> list[LinkCandidate]:
     """One candidate per strength, each search starting where the one before ended."""
-    coef = np.zeros(problem.columns.shape[0])
-    alone = LinkCandidate(np.inf, coef, log_losses(problem.offset, problem.signs), True, 0)
+    coef = np.zeros(terms.n_features)
+    alone = LinkCandidate(np.inf, coef, binary_losses(terms.offset, terms.hits), True, 0)
     if penalties == (np.inf,):
         return [alone]
     found = [] if len(penalties) == 1 else [alone]
     for penalty in penalties:
         if penalty < np.inf:
-            evaluate = partial(problem.evaluate, penalty=penalty)
+            evaluate = partial(terms.ridge, penalty=penalty)
             best = minimize_dense(evaluate, coef, max_iter, tol=_TOLERANCE)
             coef = best.x
-            losses = problem.leave_one_out(coef, penalty)
+            losses = terms.ridge_left_out(coef, penalty)
             found.append(LinkCandidate(penalty, coef, losses, best.converged, best.n_iter))
     return found
 

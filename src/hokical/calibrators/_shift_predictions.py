@@ -17,7 +17,7 @@ from hokical.calibrators._certified_predictions import CertifiedPredictions
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._label_shift import NewRows
-from hokical.guarantees._row_sketch import row_hashes, scatter
+from hokical.guarantees._row_sketch import row_draws, row_hashes
 from hokical.guarantees._scores import label_log_odds, score_levels
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
 from hokical.guarantees._unlabelled import AccuracyEstimate, Method, expected_accuracy
@@ -241,7 +241,7 @@ def _at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any]:
     sized = hasattr(logits, "__len__")
     total = getattr(logits, "n_rows", len(logits) if sized else n_rows)
     if total > n_rows:
-        keys = scatter(np.arange(1, total + 1, dtype=np.uint64))
+        keys = row_draws(0, total)
         rows = np.sort(np.argpartition(keys, n_rows)[:n_rows])
         logits = logits.take(rows) if isinstance(logits, Logits) else logits[rows]
         weights = None if weights is None else np.asarray(to_numpy(weights, "sample_weight"))[rows]

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical._core.types import BoolArray
+from hokical.guarantees._row_sketch import scatter
 
 Index = tuple[slice, ...]
-KeyArray = NDArray[np.uint64]
 
-#: Weyl step and multipliers of the SplitMix64 generator.
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+#: Weyl step of the SplitMix64 generator, and how far apart the numbers of two items begin.
+_STEP, _ITEM = np.uint64(0x9E3779B97F4A7C15), np.uint64(1 << 32)
 
 
 @dataclass(frozen=True)
@@ -118,16 +116,9 @@ def choose_positions(counting: BoolArray, most: int, seed: int, first_item: int)
         return counting
     items, positions = (np.arange(length, dtype=np.uint64) for length in counting.shape)
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    own = _mix(start + (items + np.uint64(first_item)) * _STEP)
+    number = (items[:, None] + np.uint64(first_item)) * _ITEM + positions
     # Every position gets a random key; those of the smallest keys are taken.
-    keys = _mix(own[:, None] + positions * _STEP)  # one to one, so an item's keys differ
-    keys[~counting] = np.iinfo(np.uint64).max
-    last = np.partition(keys, most - 1, axis=1)[:, most - 1 : most]
-    return (keys <= last) & counting
-
-
-def _mix(numbers: KeyArray) -> KeyArray:
-    """The finalizer of SplitMix64: one to one, and every bit depends on every other."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * _FIRST
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * _SECOND
-    return numbers ^ (numbers >> np.uint64(31))
+    keys = np.where(counting, scatter(start + number * _STEP), 2.0)
+    taken = np.zeros_like(counting)
+    np.put_along_axis(taken, np.argpartition(keys, most - 1, axis=1)[:, :most], True, axis=1)
+    return taken & counting

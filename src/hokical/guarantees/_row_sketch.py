@@ -32,6 +32,11 @@ def scatter(numbers: NDArray[np.uint64]) -> FloatArray:
     return ((word ^ (word >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def row_draws(first: int, n_rows: int) -> FloatArray:
+    """A number in [0, 1) for each row (n,) by its place alone, `first` that of the first."""
+    return scatter(np.arange(first + 1, first + 1 + n_rows, dtype=np.uint64))
+
+
 def row_hashes(logits: Logits) -> FloatArray:
     """A number in [0, 1) for each row (n,), from a few of its logits in single precision.
 

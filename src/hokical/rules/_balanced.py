@@ -1,15 +1,14 @@
 """Another class balance, behind another rule: probabilities times a weight per class."""
 
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
-from hokical.rules._base import Rule
+from hokical.rules._base import Rule, WrappedRule
 from hokical.rules._checks import check_array
 
 #: Rows of which less than this is left, all in classes of weight 0, keep their probabilities.
@@ -17,7 +16,7 @@ _LEAST = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
-class BalancedRule(Rule):
+class BalancedRule(WrappedRule):
     """p'(k | x) proportional to p(k | x) `weights`[k], where p are the probabilities of `rule`.
 
     `weights` (classes,) are how much commoner each class has become. The label is the likeliest
@@ -26,6 +25,7 @@ class BalancedRule(Rule):
 
     name: ClassVar[str] = "balanced"
     preserves_labels: ClassVar[bool] = False
+    cheap_proba: ClassVar[bool] = True
 
     rule: Rule
     weights: FloatArray
@@ -37,17 +37,9 @@ class BalancedRule(Rule):
         if self.rule.n_classes not in (None, self.weights.size) or not np.any(self.weights > 0.0):
             raise ValueError("`weights` must have a number for each class, some above 0.")
 
-    binary_only = property(attrgetter("rule.binary_only"))
-    logits_kind = property(attrgetter("rule.logits_kind"))
-    core = property(attrgetter("rule.core"))
-    needed_groups = property(attrgetter("rule.needed_groups"))
-
     @property
     def n_classes(self) -> int:
         return int(self.weights.shape[0])
-
-    def own_fields(self) -> dict[str, Any]:
-        return self.rule.own_fields()
 
     def proba(self, logits: Logits) -> Array:
         xp, old = logits.xp, self.rule.proba(logits)

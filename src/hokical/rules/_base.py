@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -111,6 +112,23 @@ class Rule:
     def on_device_of(self, logits: Logits) -> Self:
         """The same rule with its arrays in the library and on the device of the logits."""
         return self if logits.is_numpy else _move_arrays(self, logits.from_host)
+
+
+class WrappedRule(Rule):
+    """A rule around another: what it does not say otherwise is the inner rule's own."""
+
+    rule: Rule
+
+    preserves_labels = property(attrgetter("rule.preserves_labels"))
+    logits_kind = property(attrgetter("rule.logits_kind"))
+    needed_groups = property(attrgetter("rule.needed_groups"))
+    binary_only = property(attrgetter("rule.binary_only"))
+    n_classes = property(attrgetter("rule.n_classes"))
+    cheap_proba = property(attrgetter("rule.cheap_proba"))
+    core = property(attrgetter("rule.core"))
+
+    def own_fields(self) -> dict[str, Any]:
+        return self.rule.own_fields()
 
 
 def _move_arrays(record: Any, move: Callable[[Any], Any]) -> Any:

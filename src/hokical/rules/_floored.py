@@ -6,12 +6,11 @@ probabilities with zeros, and becomes part of the rule.
 """
 
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, ClassVar
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
-from hokical.rules._base import Rule
+from hokical.rules._base import Rule, WrappedRule
 from hokical.rules._checks import store_float
 from hokical.rules._probabilities import log_probabilities, smooth
 
@@ -26,7 +25,7 @@ def add_floor(logits: Logits, floor: Array) -> Logits:
 
 
 @dataclass(frozen=True, eq=False)
-class FlooredRule(Rule):
+class FlooredRule(WrappedRule):
     """`rule` on the logits log(p + floor), where p is the softmax of the logits."""
 
     name: ClassVar[str] = "floored"
@@ -39,13 +38,6 @@ class FlooredRule(Rule):
         inner = self.rule
         if not isinstance(inner, Rule) or isinstance(inner, FlooredRule):
             raise ValueError(f"`rule` must be a rule for logits, without a floor; got {inner!r}.")
-
-    # What does not depend on logits is the inner rule's own.
-    preserves_labels = property(attrgetter("rule.preserves_labels"))
-    binary_only = property(attrgetter("rule.binary_only"))
-    n_classes = property(attrgetter("rule.n_classes"))
-    cheap_proba = property(attrgetter("rule.cheap_proba"))
-    core = property(attrgetter("rule"))
 
     def own_fields(self) -> dict[str, Any]:
         return {"floor": self.floor} | self.rule.own_fields()

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from hokical._core.arrays import Array
 from hokical._core.grouped_logits import GroupedLogits
@@ -11,7 +11,7 @@ from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 from hokical.rules._auto import as_log_proba
-from hokical.rules._base import Rule
+from hokical.rules._base import Rule, WrappedRule
 from hokical.rules._checks import check_array
 from hokical.rules._predicting import probabilities
 from hokical.rules._probabilities import softmax
@@ -21,7 +21,7 @@ LEAST_SCALE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedRule(Rule):
+class GroupedRule(WrappedRule):
     """The softmax of (1 + scale) log p + bias, where p are the probabilities of `rule`.
 
     `scale` (groups,) and `bias` (groups, classes), or (groups, 1) of zeros, have a row for every
@@ -52,9 +52,6 @@ class GroupedRule(Rule):
         check_array("scale", self.scale, (n_groups,))
         check_array("bias", self.bias, (n_groups, self.bias.shape[-1]))
 
-    binary_only = property(attrgetter("rule.binary_only"))
-    cheap_proba = property(attrgetter("rule.cheap_proba"))
-    core = property(attrgetter("rule.core"))
     needed_groups = property(attrgetter("coding"))
     preserves_labels = property(attrgetter("keep_labels"))
 
@@ -67,9 +64,6 @@ class GroupedRule(Rule):
         """The columns of each term, and how many codes they have."""
         terms = self.terms or tuple((k,) for k in range(len(self.coding.columns)))
         return [(term, [self.coding.sizes[k] for k in term]) for term in terms]
-
-    def own_fields(self) -> dict[str, Any]:
-        return self.rule.own_fields()
 
     def proba(self, logits: Logits) -> Array:
         assert isinstance(logits, GroupedLogits)

@@ -14,7 +14,7 @@ from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray
-from hokical.rules._base import Rule
+from hokical.rules._base import Rule, WrappedRule
 from hokical.rules._checks import store_float
 from hokical.rules._predicting import probabilities
 from hokical.rules._softmax import UncalibratedRule
@@ -28,7 +28,7 @@ _FEW = 16
 
 
 @dataclass(frozen=True, eq=False)
-class SetRule(Rule):
+class SetRule(WrappedRule):
     """`rule`, and the classes whose score is at most a `threshold` (1,) or (classes,).
 
     The score of a class is minus its probability ("smallest"), minus the least probability from the
@@ -54,19 +54,8 @@ class SetRule(Rule):
         if self.kind not in get_args(Kind):
             raise ValueError(f"`kind` must be one of {list(get_args(Kind))}; got {self.kind!r}.")
 
-    # All but the sets is the inner rule's own.
-    preserves_labels = property(attrgetter("rule.preserves_labels"))
     accepts_top_k = property(attrgetter("rule.accepts_top_k"))
-    logits_kind = property(attrgetter("rule.logits_kind"))
-    binary_only = property(attrgetter("rule.binary_only"))
-    n_classes = property(attrgetter("rule.n_classes"))
-    cheap_proba = property(attrgetter("rule.cheap_proba"))
-    core = property(attrgetter("rule.core"))
-    needed_groups = property(attrgetter("rule.needed_groups"))
     draws = property(lambda self: getattr(self.rule, "draws", None))
-
-    def own_fields(self) -> dict[str, Any]:
-        return self.rule.own_fields()
 
     def labels(self, logits: Logits) -> Array:
         return self.rule.labels(logits)

@@ -8,7 +8,7 @@ from hokical._core.arrays import to_host
 from hokical._core.types import AnyArray, FloatArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._shift_predictions import MOST_NUMBERS
-from hokical.guarantees._row_sketch import scatter
+from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._shift import ShiftEstimate
 from hokical.io._opening import as_source
 
@@ -30,7 +30,7 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
     most, first = MOST_NUMBERS // calibrator.n_classes_, 0
     kept: list[tuple[FloatArray, AnyArray, FloatArray]] = []
     for chunk in as_source(source).chunks():
-        key = scatter(np.arange(first + 1, first + chunk.n_rows + 1, dtype=np.uint64))
+        key = row_draws(first, chunk.n_rows)
         weights = np.ones(chunk.n_rows) if chunk.weights is None else np.asarray(chunk.weights)
         kept.append((key, to_host(chunk.logits), weights))
         first += chunk.n_rows
