@@ -108,7 +108,7 @@ def key_of(seed: int, item: int, place: int) -> int:
 
     step = 0x9E3779B97F4A7C15
     start = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
-    return mixed((mixed((start + item * step) % 2**64) + place * step) % 2**64)
+    return mixed((start + (item * 2**32 + place) * step) % 2**64)
 
 
 @given(

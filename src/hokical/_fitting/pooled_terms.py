@@ -96,7 +96,8 @@ class BinaryTerms(_Rows):
         _, _, state = self.evaluate(coef[None, :], starts)
         hessian = self.curvature(state, starts) + penalty * np.eye(coef.size)
         once = replace(self, weights=np.minimum(self.weights, 1.0))
-        return once.losses_left_out(state, starts, np.linalg.inv(hessian))
+        inverse = np.asarray(np.linalg.inv(hessian), np.float64)
+        return once.losses_left_out(state, starts, inverse)
 
 
 @dataclass(frozen=True, eq=False)

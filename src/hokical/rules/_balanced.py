@@ -24,8 +24,8 @@ class BalancedRule(WrappedRule):
     """
 
     name: ClassVar[str] = "balanced"
-    preserves_labels: ClassVar[bool] = False
-    cheap_proba: ClassVar[bool] = True
+    preserves_labels = False
+    cheap_proba = True
 
     rule: Rule
     weights: FloatArray
