@@ -32,8 +32,6 @@ _ARRAYS_AT_ONCE = 4
 LANES = 8
 #: Margins, in scales, beyond which the probability to win is 0 in float64.
 _NO_CHANCE = 1e3
-#: Up to so many classes NumPy adds class by class, all rows at once: rows are short loops.
-_SHORT_ROWS = 128
 
 
 @accelerated
@@ -119,27 +117,21 @@ def chebyshev_moments(logits: Logits, step: Array) -> Array:
 
     def work(block: Logits) -> Array:
         t = block.xp.clip(block.margins * step, None, 2.0) - 1.0
-        return traced_moments(t, block.xp) if block.is_traced else moments_of(t, block.xp)
+        if not block.is_numpy:
+            return moments_of(t, block.xp)
+        # Of one row NumPy would add the classes in another order than of several.
+        rows = t if t.shape[0] > 1 else np.concatenate([t, t])
+        return moments_by_class(np.ascontiguousarray(rows.T))[:, : t.shape[0]].T
 
     return by_blocks(work, logits, DEGREE // 2 * logits.n_columns)
 
 
-def moments_of(t: Array, xp: Namespace) -> Array:
-    """sum_i T_r(t_i) for r = 0 ... R, (n, R + 1), for t (n, classes)."""
-    if xp is np and t.shape[1] <= _SHORT_ROWS:
-        # Of one row NumPy would add the classes in another order than of several.
-        rows = t if t.shape[0] > 1 else np.concatenate([t, t])
-        return moments_by_class(np.ascontiguousarray(rows.T))[:, : t.shape[0]].T
-    sums = xp.sum(chebyshev_polynomials(t, DEGREE, xp), axis=2)
-    return xp.permute_dims(sums, (1, 0))
-
-
 def moments_by_class(t: FloatArray) -> FloatArray:
-    """The same for NumPy, (R + 1, n), for t (classes, n).
+    """sum_i T_r(t_i) in NumPy, (R + 1, n), for t (classes, n): all rows at once, class by class.
 
     T_(h + r) = 2 T_h T_r - T_(h - r) for the upper half.
     """
-    terms = chebyshev_polynomials(t, DEGREE // 2, np)
+    terms = chebyshev_polynomials(t, DEGREE // 2)
     found = np.empty((DEGREE + 1, t.shape[1]))
     low, high = found[: DEGREE // 2 + 1], found[DEGREE // 2 + 1 :]
     np.add.reduce(terms, axis=1, out=low)
@@ -148,7 +140,7 @@ def moments_by_class(t: FloatArray) -> FloatArray:
     return found
 
 
-def traced_moments(t: Array, xp: Namespace) -> Array:
+def moments_of(t: Array, xp: Namespace) -> Array:
     """sum_i T_r(t_i), (n, R + 1), without stacks of arrays, which runtimes would write out.
 
     Half of the polynomials are enough, for T_(h + r) = 2 T_h T_r - T_(h - r).

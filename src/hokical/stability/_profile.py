@@ -28,7 +28,7 @@ from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import by_blocks
 from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.special import clip, constant, log_ndtr, ndtr, safe_log
-from hokical.stability._gaussian import contract, log_products, traced_moments
+from hokical.stability._gaussian import contract, log_products, moments_of
 from hokical.stability._tables import REACH, Quadrature, tail_quadrature
 
 #: Gaps, in scales, from which nodes are left out, and from which rivals are counted one by one.
@@ -130,7 +130,7 @@ def _log_products(logits: Logits, scales: Array, rule: Quadrature) -> Array:
     if logits.is_traced:  # one graph for all scales
         units = logits.margins[:, None, :] / scales[None, :, None]
         t = xp.clip(xp.reshape(units, (-1, logits.n_columns)) * (2.0 / REACH), None, 2.0) - 1.0
-        found = contract(traced_moments(t, xp), constant(rule.series, t), xp)
+        found = contract(moments_of(t, xp), constant(rule.series, t), xp)
         return xp.reshape(found, (-1, n_scales, rule.nodes.size))
     each = [log_products(logits, scales[k, ...], rule) for k in range(n_scales)]
     return xp.stack(each, axis=1)

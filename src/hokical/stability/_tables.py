@@ -62,7 +62,7 @@ def _log_phi_series(nodes: FloatArray) -> FloatArray:
     """Chebyshev coefficients (K, R + 1) of d -> log Phi(u + d), 0 at REACH, for nodes (K,)."""
     t, _ = chebyshev_points(_FIT_POINTS - 1)
     values = log_ndtr(nodes[:, None] + (t + 1.0) * (REACH / 2.0), np)
-    basis = chebyshev_polynomials(t, DEGREE, np)[1:].T - 1.0
+    basis = chebyshev_polynomials(t, DEGREE)[1:].T - 1.0
     weight = 1.0 / (np.abs(values) + 1e-3)
     q, r = np.linalg.qr(basis * weight[:, :, None])
     right = np.einsum("kpr,kp->kr", q, values * weight)
