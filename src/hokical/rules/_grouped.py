@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hokical._core.arrays import Array
 from hokical._core.grouped_logits import GroupedLogits
