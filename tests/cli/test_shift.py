@@ -56,3 +56,25 @@ def test_apply_adapts(files: Path) -> None:
     text = run("apply", cal, files / "odd.npz", "-o", out, "--adapt", code=2)
     assert "something else changed" in " ".join(text.split())
     run("apply", cal, files / "new.npz", "-o", out, "--adapt", "--risk", "0.1", code=2)
+
+
+def test_groups_and_report(files: Path) -> None:
+    logits = np.load(files / "new.npz")["logits"]
+    site = np.where(np.arange(2000) % 3 == 0, "<b>", "rest")
+    np.savez(files / "sites.npz", logits=logits, site=site)
+    words = ("shift", files / "sites.npz", "--calibrator", files / "cal.json", "--groups", "site")
+    page = files / "shift.html"
+    text = run(*words, "--report", page)
+    found = load(files / "cal.json").estimate_shift(logits, groups=site)
+    assert f"<b>, 667 rows: accuracy {found.by_group['<b>'].accuracy:.1%}" in text
+    told = json.loads(run(*words, "--json"))["by_group"]
+    assert told["rest"]["accuracy"] == found.by_group["rest"].accuracy
+    html = page.read_text()
+    assert html.index("a new balance explains it") < html.index(f"{found.accuracy:.1%}")
+    assert html.count("<svg") == 2
+    assert "&lt;b&gt;" in html
+    assert "<b></th>" not in html
+    odd = ("shift", files / "odd.npz", "--calibrator", files / "cal.json", "--report", page)
+    run(*odd, code=3)
+    assert "not known" in page.read_text()
+    assert "Confusions" not in page.read_text()

@@ -408,7 +408,7 @@ def test_what_the_old_balance_certified_is_refused(cal) -> None:
 
 
 def test_calibrators_with_groups() -> None:
-    """A group with a balance of its own must not pass for a new balance."""
+    """They are asked as if they had learned from no groups."""
     rng = np.random.default_rng(0)
     site = rng.integers(0, 3, 3000)
     logits = 2.0 * rng.normal(size=(3000, 4))
@@ -416,21 +416,30 @@ def test_calibrators_with_groups() -> None:
     labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
     fitted = hokical.auto(logits, labels, groups=site)
     assert fitted.groups_ == ["group"]
-    with pytest.raises(ValueError, match="learned from groups"):
-        fitted.estimate_shift(fitted.with_groups(logits, site))
+    alone = fitted.without_groups()
+    np.testing.assert_array_equal(
+        alone.predict_proba(logits), hokical.auto(logits, labels).predict_proba(logits)
+    )
+    found = fitted.estimate_shift(logits)
+    for rows in (fitted.with_groups(logits, site), logits):
+        assert fitted.estimate_shift(rows).accuracy == found.accuracy
+    assert alone.estimate_shift(logits).accuracy == found.accuracy
+    assert found.adapt().rule_.needed_groups is None
+    assert fitted.with_balance(4 * [0.25]).without_groups().rule_.needed_groups is None
     twin = fitted.with_balance([0.1, 0.2, 0.3, 0.4])
     old = fitted.predict_proba(logits, groups=site) * [0.1, 0.2, 0.3, 0.4] / fitted.class_balance_
     np.testing.assert_allclose(
         twin.predict_proba(logits, groups=site), old / old.sum(axis=1, keepdims=True)
     )
-    found = fitted.estimate_accuracy(logits, method="mean_confidence", groups=site)
+    by_scores = fitted.estimate_accuracy(logits, method="mean_confidence", groups=site)
     np.testing.assert_allclose(
-        found.accuracy, fitted.predict_confidence(logits, groups=site).mean()
+        by_scores.accuracy, fitted.predict_confidence(logits, groups=site).mean()
     )
     monitor = hokical.CalibrationMonitor.from_validation(
         fitted, fitted.with_groups(logits, site), labels
     )
-    assert monitor.observe_logits(fitted.with_groups(logits, site)).status().expected is None
+    seen = monitor.observe_logits(fitted.with_groups(logits, site)).status().expected
+    np.testing.assert_allclose(seen.accuracy, found.accuracy, atol=1e-6)
 
 
 def test_words_say_what_cannot_be_seen(cal) -> None:
@@ -477,3 +486,36 @@ def test_rows_of_a_class_that_the_fit_has_not_seen() -> None:
         told += not found.holds
     assert missed <= 1, "without room for new kinds 6"
     assert told >= 12, "by the looks alone 8"
+
+
+def test_estimates_by_group(cal, monkeypatch) -> None:
+    """Each group has a balance and an accuracy of its own, also where rows are sampled."""
+    first, second = world(2000, OLD, seed=40), world(1500, NEW, seed=41)
+    logits, labels = (np.concatenate(pair) for pair in zip(first, second, strict=True))
+    site = np.repeat(["a", "b"], [2000, 1500])
+    order = np.random.default_rng(0).permutation(3500)
+    logits, labels, site = logits[order], labels[order], site[order]
+    found = cal.estimate_shift(logits, groups=site)
+    assert found.accuracy == cal.estimate_shift(logits).accuracy
+    assert [*found.by_group] == ["a", "b"]
+    for name, share in (("a", OLD), ("b", NEW)):
+        part, own = found.by_group[name], site == name
+        assert part.n == own.sum()
+        assert np.abs(part.balance - share).sum() < 0.1
+        right = (cal.predict(logits[own]) == labels[own]).mean()
+        assert part.accuracy_interval[0] < right < part.accuracy_interval[1]
+        alone = cal.estimate_shift(logits[own])
+        np.testing.assert_allclose(part.balance, alone.balance, atol=0.002)
+        assert f"{name}, {part.n:,} rows: accuracy" in str(found)
+    assert found.by_group["a"].verdict == SAME
+    assert found.by_group["b"].verdict == MOVED
+    weighted = cal.estimate_shift(logits, (site == "a").astype(float), groups=site)
+    assert [*weighted.by_group] == ["a"]
+    with pytest.raises(ValueError, match="one entry per row"):
+        cal.estimate_shift(logits, groups=site[:9])
+    from hokical.calibrators import _shift_predictions
+
+    monkeypatch.setattr(_shift_predictions, "MOST_NUMBERS", 1000 * CLASSES)
+    few = cal.estimate_shift(logits, groups=site).by_group
+    assert few["a"].n + few["b"].n == 1000
+    assert np.abs(few["b"].balance - NEW).sum() < 0.2

@@ -9,6 +9,8 @@ from typing import Any, Self, get_args
 import numpy as np
 
 from hokical._core.arrays import backend_of, float64_scope
+from hokical._core.grouped_logits import GroupedLogits
+from hokical._core.groups import as_groups, count_rows
 from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
@@ -22,6 +24,7 @@ from hokical.guarantees._scores import label_log_odds, score_levels
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
 from hokical.guarantees._unlabelled import AccuracyEstimate, Method, expected_accuracy
 from hokical.rules._balanced import BalancedRule
+from hokical.rules._grouped import GroupedRule
 from hokical.rules._sets import SetRule
 
 #: Probabilities that an estimate holds at most; of more rows a sample is taken.
@@ -104,7 +107,7 @@ class ShiftPredictions(CertifiedPredictions):
         return twin
 
     def estimate_shift(
-        self, logits: Any, sample_weight: Any = None, *, delta: float = 0.05
+        self, logits: Any, sample_weight: Any = None, *, delta: float = 0.05, groups: Any = None
     ) -> ShiftEstimate:
         """The balance of classes and the accuracy on new rows, which need no labels.
 
@@ -119,6 +122,12 @@ class ShiftPredictions(CertifiedPredictions):
         sample_weight : array of shape (n,), optional
         delta : float
             Probability that an interval misses.
+        groups : array-like of shape (n,), or several columns, optional
+            For `by_group`: an estimate for the rows of each group, whose pseudo-counts lie along
+            the balance of all. Verdicts allow for the number of groups.
+
+        A calibrator that learned from groups is asked without them (`without_groups`): how classes
+        are shared out among groups may have changed too. So is that of `adapt()`.
 
         Examples
         --------
@@ -140,18 +149,40 @@ class ShiftPredictions(CertifiedPredictions):
                 "`estimate_shift` needs the logits of all classes, up to 4096 of them, in the fit "
                 "and now. Of the best logits of a row the balance cannot be told."
             )
-        if self.rule_.needed_groups is not None:
-            raise ValueError(
-                "`estimate_shift` cannot be asked of a calibrator that learned from groups: a new "
-                "mix of groups would pass for a new balance of classes. Fit one without groups for "
-                "it, or use `estimate_accuracy` with a method that goes by the scores."
-            )
-        given, weights = _at_most(logits, sample_weight, MOST_NUMBERS // self.n_classes_)
+        judge = self.without_groups()
+        if isinstance(logits, GroupedLogits):
+            logits = Logits(logits.values, logits.top, logits.backend)
+        most = MOST_NUMBERS // self.n_classes_
+        given, weights, chosen = _at_most(logits, sample_weight, most)
         with float64_scope(given):
-            data = self._check_logits(given)
+            data = judge._check_logits(given)
             data = data.with_every_class("estimate_shift", "Give it all logits")
-            rows = self._as_rows(data, as_weights(weights, data.n_rows))
-        return estimate_shift(rows, known, delta, self)
+            counts = as_weights(weights, data.n_rows)
+            found = estimate_shift(judge._as_rows(data, counts), known, delta, judge)
+            if groups is None:
+                return found
+            parts = _rows_by_group(as_groups(groups, count_rows(groups)), chosen, data.n_rows)
+            by_group = {
+                name: estimate_shift(
+                    judge._as_rows(data.take(rows), None if counts is None else counts[rows]),
+                    known, delta, judge, around=found, n_tests=len(parts),
+                )
+                for name, rows in parts.items() if counts is None or counts[rows].any()
+            }  # fmt: skip
+        return replace(found, by_group=by_group)
+
+    def without_groups(self) -> Self:
+        """A copy that answers for all groups alike; itself, if it did not learn from groups.
+
+        It has no examples to certify by: those of the fit were of other answers.
+        """
+        if self.rule_.needed_groups is None:
+            return self
+        twin = copy(self)
+        twin.forget_examples()
+        twin.held_out_scores_ = twin.held_out_conformity_ = None
+        twin.rule_ = _without_groups(self.rule_)
+        return twin
 
     def estimate_accuracy(
         self,
@@ -178,10 +209,10 @@ class ShiftPredictions(CertifiedPredictions):
         """
         if method not in get_args(Method):
             raise ValueError(f"`method` must be one of {list(get_args(Method))}; got {method!r}.")
-        logits = self.with_groups(logits, groups)
         if method == "label_shift":
             found = self.estimate_shift(logits, sample_weight, delta=delta)
             return AccuracyEstimate(found.accuracy, found.accuracy_interval, method, found.holds)
+        logits = self.with_groups(logits, groups)
         if self.fit_scores_ is None:
             raise ValueError(
                 f"`method={method!r}` needs the scores of the fit, which are kept where labels are "
@@ -232,7 +263,26 @@ class ShiftPredictions(CertifiedPredictions):
         return self.class_scores_
 
 
-def _at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any]:
+def _without_groups(rule: Any) -> Any:
+    return (
+        rule.rule
+        if isinstance(rule, GroupedRule)
+        else replace(rule, rule=_without_groups(rule.rule))
+    )
+
+
+def _rows_by_group(names: list[Any], chosen: IntArray | None, n_rows: int) -> dict[str, IntArray]:
+    """The numbers of the rows of each group, among those that were `chosen`."""
+    if chosen is None and len(names) != n_rows:
+        raise ValueError(f"`groups` must have one entry per row ({n_rows}); got {len(names)}.")
+    own = names if chosen is None else [names[k] for k in chosen.tolist()]
+    found: dict[str, list[int]] = {}
+    for row, name in enumerate(own):
+        found.setdefault("unknown" if name is None else str(name), []).append(row)
+    return {name: np.array(found[name]) for name in sorted(found)}
+
+
+def _at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any, IntArray | None]:
     """The rows, or so many of them, chosen by their numbers; a lazy array's in memory."""
     backend = backend_of(logits)
     lazy = backend is not None and backend.is_lazy
@@ -240,9 +290,10 @@ def _at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any]:
         logits = logits.compute_chunk_sizes()
     sized = hasattr(logits, "__len__")
     total = getattr(logits, "n_rows", len(logits) if sized else n_rows)
+    rows = None
     if total > n_rows:
         keys = row_draws(0, total)
         rows = np.sort(np.argpartition(keys, n_rows)[:n_rows])
         logits = logits.take(rows) if isinstance(logits, Logits) else logits[rows]
         weights = None if weights is None else np.asarray(to_numpy(weights, "sample_weight"))[rows]
-    return (np.asarray(logits) if lazy else logits), weights
+    return (np.asarray(logits) if lazy else logits), weights, rows

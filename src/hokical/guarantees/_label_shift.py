@@ -65,9 +65,10 @@ class Balance:
     variance of a class's examples adds to that of a mean over the new rows.
     """
 
-    def __init__(self, rows: NewRows, known: ClassScores) -> None:
+    def __init__(self, rows: NewRows, known: ClassScores, around: FloatArray | None = None) -> None:
+        """Pseudo-counts lie along the balance `around`, or along the old one."""
         self.rows, self.old = rows, known.smoothed_balance
-        self.prior = _PRIOR * self.old.size * self.old
+        self.prior = _PRIOR * self.old.size * (self.old if around is None else around)
         odds = rows.proba / self.old
         self.share = _maximize(odds, rows.weights * rows.count, self.old, self.prior)
         self.ratio = self.share / self.old

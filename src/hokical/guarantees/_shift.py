@@ -28,7 +28,7 @@ _REMEDIES = {
     "of them and measure; if calibration is off, fit again.",
     UNKNOWN: "Fit with more examples of the classes that have become common, or wait for labels.",
 }
-_SHOWN = 5
+_SHOWN, _GROUPS = 5, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +63,8 @@ class ShiftEstimate:
         Whether a new balance, or none, explains the rows. If not, intervals are from 0 to 1.
     verdict, guarantee : str
         The same in words, and what the numbers rest on.
+    by_group : dict of names to estimates
+        The same for the rows of each group, if groups were given.
     """
 
     n: int
@@ -83,6 +85,7 @@ class ShiftEstimate:
     unseen: IntArray
     holds: bool
     verdict: str
+    by_group: dict[str, ShiftEstimate] = field(default_factory=dict, repr=False)
     _calibrator: Any = field(default=None, repr=False)
 
     def adapt(self) -> Any:
@@ -144,6 +147,10 @@ class ShiftEstimate:
         lines += [self.guarantee]
         if not self.holds:
             lines += [_REMEDIES[self.verdict]]
+        for name, found in list(self.by_group.items())[:_GROUPS]:
+            low, high = found.accuracy_interval
+            said = f"accuracy {found.accuracy:.1%} ({low:.1%} to {high:.1%}), " * found.holds
+            lines += [f"{name}, {found.n:,} rows: {said}{found.verdict}."]
         if self.unseen.size:
             names = ", ".join(map(str, self.unseen[:_SHOWN]))
             more = " and more" if self.unseen.size > _SHOWN else ""
@@ -152,10 +159,19 @@ class ShiftEstimate:
 
 
 def estimate_shift(
-    rows: NewRows, known: ClassScores, delta: float, calibrator: Any = None
+    rows: NewRows,
+    known: ClassScores,
+    delta: float,
+    calibrator: Any = None,
+    *,
+    around: ShiftEstimate | None = None,
+    n_tests: int = 1,
 ) -> ShiftEstimate:
-    """The balance and the accuracy of new rows, and whether the balance is all that changed."""
-    found = Balance(rows, known)
+    """The balance and the accuracy of new rows, and whether the balance is all that changed.
+
+    `around` has the balance of more rows, `n_tests` is how many such estimates there are.
+    """
+    found = Balance(rows, known, None if around is None else around.balance)
     value, variance = found.accuracy()
     if calibrator is not None and calibrator.rule_.preserves_labels:
         gap = (value[0] - found.accuracy_by_recall(known)) ** 2
@@ -163,7 +179,7 @@ def estimate_shift(
     less_sure, lost = found.unsureness(known)
     fits = min(1.0, 2.0 * min(found.fit_p_value(known), less_sure))  # two tests, by Bonferroni
     change = found.change_p_value()
-    verdict = _judge(found, known, fits, change)
+    verdict = _judge(found, known, fits * n_tests, change * n_tests)
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0)
 

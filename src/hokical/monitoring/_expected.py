@@ -40,7 +40,7 @@ class SampledRows:
     @classmethod
     def of(cls, calibrator: Calibrator, data: Any, most: int) -> Self:
         """Of checked rows."""
-        rows = calibrator.as_new_rows(data)
+        rows = calibrator.without_groups().as_new_rows(data)
         proba = rows.proba.astype(np.float32)
         return cls(row_hashes(data), rows.labels, proba, rows.looks, rows.count, most)
 
@@ -68,6 +68,7 @@ class SampledRows:
 
     def estimate(self, calibrator: Calibrator, delta: float) -> ShiftEstimate:
         """Of the rows of a window."""
+        calibrator = calibrator.without_groups()
         own, counts = calibrator.without_twins(self.key, np.ones(self.key.size))
         proba = self.proba[own].astype(np.float64)
         proba /= proba.sum(axis=1, keepdims=True)

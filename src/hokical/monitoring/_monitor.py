@@ -197,8 +197,6 @@ class CalibrationMonitor(WatchedStream):
         known = calibrator.class_scores_
         if known is None or not known.cells.size or data.n_columns != data.n_classes:
             return
-        if calibrator.rule_.needed_groups is not None:  # see `estimate_shift`
-            return
         times = arrivals.as_times(timestamp, data.n_rows, self.options.window)
         most = rows_per_pane(data.n_classes, self.options.window.n_panes)
         with self._lock:

@@ -33,11 +33,11 @@ _TILES = {"mean_confidence": "it says", "accuracy": "it is right", "ece": "calib
 
 def render_page(data: dict[str, Any]) -> str:
     """The whole page, as text."""
-    style, scripts = _asset("style.css"), "\n".join(_asset(name) for name in _SCRIPTS)
+    style, scripts = asset("style.css"), "\n".join(asset(name) for name in _SCRIPTS)
     script = f'"use strict";\n(() => {{\n{scripts}}})();\n'
     what = data["provenance"]["test"]["what"]
-    policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}"
-    return Template(_asset("template.html")).substitute(
+    policy = f"default-src 'none'; style-src {digest(style)}; script-src {digest(script)}"
+    return Template(asset("template.html")).substitute(
         policy=escape(policy),
         style=style,
         script=script,
@@ -71,11 +71,13 @@ def json_for_script(data: Any) -> str:
     return text
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """What a content security policy calls a style or a script by."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file of this package."""
     return (files("hokical.report") / name).read_text(encoding="utf-8")
 
 
