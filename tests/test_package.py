@@ -102,5 +102,6 @@ print(len(names) > 100, cal.predict_confidence(x).shape)
 """
 
 
+@pytest.mark.slow
 def test_everything_else_works_without_torch_and_onnx() -> None:
     assert run(WITHOUT_TORCH) == "True (500,)"

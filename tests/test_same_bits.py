@@ -26,9 +26,13 @@ CLASSES = (2, 10, 100, 900)
 BATCHES = (1, 3, 7, 33)
 N_ROWS = 37
 BINARY = ("platt", "beta", "venn_abers")
+#: Many classes take long, and 100 take the same way.
 CASES = [
-    (name, size) for size in CLASSES for name in NAMES if name not in BINARY or size == 2
-]  # fmt: skip
+    pytest.param(name, size, marks=[pytest.mark.slow] if size == 900 else [])
+    for size in CLASSES
+    for name in NAMES
+    if name not in BINARY or size == 2
+]
 
 
 def answers(rule: Rule, given: object) -> list[np.ndarray]:
@@ -56,9 +60,9 @@ def assert_same(found: list[np.ndarray], whole: list[np.ndarray], where: slice, 
 
 
 @pytest.mark.parametrize(("name", "n_classes"), CASES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
 def test_answers_of_every_rule(name: str, n_classes: int, dtype: type) -> None:
-    for seed in range(6 if n_classes < 100 else 2):
+    for seed in range(4 if n_classes < 100 else 2):
         rule, rows = make_case(name, seed, n_classes, N_ROWS)
         rows = np.where(np.isfinite(rows), np.clip(rows, -1e30, 1e30), rows).astype(dtype)
         with threads(2):
@@ -160,6 +164,7 @@ print(json.dumps([key for key in before if before[key] != after[key]]))
 """
 
 
+@pytest.mark.slow
 def test_what_ran_before_changes_nothing() -> None:
     """Calls with more than a million logits, between two fits and answers of a fresh process."""
     done = subprocess.run(

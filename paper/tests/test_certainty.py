@@ -43,6 +43,7 @@ def with_eces(base: Result, eces: dict[tuple[str, int, str], float]) -> Cuts:
     return Cuts.of(found, sorted({key[0] for key in eces}))
 
 
+@pytest.mark.slow
 def test_every_division_is_run_once(cuts: Cuts, ran: tuple[Path, Path, Results]) -> None:
     assert len(cuts.found) == 3 * 2 * len(METHODS)
     suite = open_suite(ran[0])

@@ -84,6 +84,7 @@ def test_a_missing_module_is_an_error(tmp_path: Path, name: str) -> None:
         toy_sources(write_toy(tmp_path, **{name: None}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [*METHODS, INPUT, MIXED])
 def test_every_executed_function_is_covered(
     suite_folder: Path, monkeypatch: pytest.MonkeyPatch, method: str
@@ -114,6 +115,7 @@ def test_every_executed_function_is_covered(
     assert ours <= set(covered)
 
 
+@pytest.mark.slow
 def test_showing_results_is_not_covered() -> None:
     shown = ("hokical.cli", "hokical.monitoring", "hokical.report", "hokical_paper.tables")
     for method in (*METHODS, INPUT, MIXED):
@@ -162,6 +164,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_a_changed_function_changes_the_digest_of_a_copy(tmp_path: Path) -> None:
     for package in (hokical, hokical_paper):
         folder = Path(package.__file__).parent

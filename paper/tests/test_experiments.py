@@ -214,6 +214,7 @@ def test_an_interrupted_run_keeps_what_it_has(
     assert len(finished.found) == 3
 
 
+@pytest.mark.slow
 def test_processes_change_no_score(suite_folder: Path, tmp_path: Path) -> None:
     methods = ["temps", "hoki"]
     alone = run_quick(suite_folder, tmp_path / "one", methods=methods)
@@ -258,6 +259,7 @@ def test_pairs_of_a_data_set_stand_together(results: Results) -> None:
     assert results.reason(suite["imagenet_small"], "recal") == "not available"
 
 
+@pytest.mark.slow
 def test_a_sigterm_leaves_no_processes_behind() -> None:
     handler, others = signal.getsignal(signal.SIGTERM), set(multiprocessing.active_children())
     children: set[Any] = set()

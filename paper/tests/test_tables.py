@@ -315,6 +315,7 @@ def test_one_pair_is_singular(results: Results) -> None:
     assert "On the 1 pair that the paper has too" in said
 
 
+@pytest.mark.slow
 def test_quick_pairs_are_not_set_beside_the_paper(results: Results) -> None:
     suite = results.suite
     quick = Pair(suite.folder, {**suite.pairs[1].entry, "quick": True})

@@ -167,6 +167,7 @@ print("sklearn" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_everything_but_the_classifier_works_without_scikit_learn() -> None:
     command = [sys.executable, "-c", WITHOUT]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)

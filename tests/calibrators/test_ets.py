@@ -124,6 +124,7 @@ def test_finds_what_a_general_optimiser_finds(loss, seed, temperature):
     assert_allclose(cal.predict_proba(logits), mixture(logits, cal.temperature_, cal.weights_))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "loss"),
     [(44, "mse"), (79, "mse"), (162, "log"), (93, "log"), (93, "mse"), (146, "mse")],

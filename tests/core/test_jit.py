@@ -71,6 +71,7 @@ print("numba" in {name for name, module in sys.modules.items() if module is not 
     assert done.stdout.strip() == "False", done.stderr
 
 
+@pytest.mark.slow
 def test_a_read_only_home_does_not_matter(tmp_path: Path) -> None:
     """No place for a cache, as in a locked-down container: compiled for this process alone."""
     pytest.importorskip("numba")

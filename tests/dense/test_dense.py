@@ -219,6 +219,7 @@ def peak(work) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", ["hoki", "temps"])
 def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path) -> None:

@@ -33,6 +33,11 @@ from hokical.calibrators import table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: Pages of many commands or large fits, whose parts have tests of their own.
+SLOW = {
+    "docs/choosing.md", "docs/dense.md", "docs/gallery.md", "docs/guarantees.md",
+    "docs/multilabel.md", "docs/onnx.md", "docs/recipes/command-line.md", "docs/recipes/results.md",
+}  # fmt: skip
 LANGUAGES = {"python", "text", "console", "sh"}
 
 _PART = re.compile(
@@ -111,7 +116,12 @@ def run_console(block: Block, page: Path, folder: Path) -> None:
         assert not shown or matches(shown, done.stdout), f"`{command}` printed\n{done.stdout}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def as_case(page: Path) -> Any:
+    name = page.relative_to(ROOT).as_posix()
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize("page", [as_case(page) for page in PAGES])
 def test_code_of_a_page_runs_and_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def test_weights_are_repetitions_and_may_be_zero(case: str) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["uncalibrated", "temps", "ets", "ets log", "vecs"])
 @settings(max_examples=4)
 @given(size=st.integers(1, 2500), weighted=st.booleans())

@@ -58,6 +58,7 @@ def examples(n: int, weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return logits, labels, weights
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     size=st.integers(1, 700),

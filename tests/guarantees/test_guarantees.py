@@ -244,7 +244,7 @@ def naive_threshold(table: ScoreTable, risk: float) -> int | None:
 
 
 @pytest.mark.parametrize("shape", ERROR_RATES)
-@pytest.mark.parametrize("source", ["fit", "held-out"])
+@pytest.mark.parametrize("source", [pytest.param("fit", marks=pytest.mark.slow), "held-out"])
 def test_the_risk_is_kept_as_often_as_promised(shape: str, source: Any) -> None:
     rates = np.array(ERROR_RATES[shape])
     risks, starts = true_risks(rates), starting_levels(RISK, source)
@@ -351,6 +351,7 @@ def test_wrong_examples_count_as_high_as_they_may_come() -> None:
     np.testing.assert_array_equal(far, [LEVELS - 1, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "certified"), [("uncalibrated", False), ("hoki", False), ("temps", True)]
 )

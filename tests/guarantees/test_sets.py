@@ -130,6 +130,7 @@ def test_a_sure_coverage_fails_as_rarely_as_promised(n, coverage, delta) -> None
     assert failures > 0.4 * delta  # exact, and not merely safe
 
 
+@pytest.mark.slow
 def test_cells_keep_their_promise_whichever_is_rare() -> None:
     """Classes of very different frequency and difficulty, the rare ones pooled."""
     rng = np.random.default_rng(0)
@@ -194,7 +195,7 @@ def test_weighted_examples_stand_for_a_shifted_world() -> None:
         {"kind": "adaptive", "penalty": 0.02, "free_ranks": 1},
     ],
 )
-@pytest.mark.parametrize("source", ["fit", "held-out"])
+@pytest.mark.parametrize("source", ["fit", pytest.param("held-out", marks=pytest.mark.slow)])
 def test_a_new_example_is_covered(options: dict[str, Any], source: str) -> None:
     """End to end, over calibration sets, fits and new examples."""
     if source == "fit" and options.get("by") == "class":
@@ -515,6 +516,7 @@ def test_files_with_impossible_examples_are_refused(wrong, tmp_path) -> None:
         load(tmp_path / "cal.json")
 
 
+@pytest.mark.slow
 def test_a_limit_with_a_threshold_is_bounded() -> None:
     """The true classes beyond the limit are the likelier ones here, which is the worst case."""
     n, goal, rng = 20, 0.9, np.random.default_rng(0)
@@ -561,3 +563,37 @@ def test_another_world_is_not_covered() -> None:
     noisy = logits + np.random.default_rng(0).normal(size=logits.shape) * 3.0
     found = cal.predict_set(noisy, coverage=0.9)
     assert found.members[np.arange(4000), labels].mean() < 0.8
+
+
+@given(
+    st.integers(3, 12), st.integers(1, 11), st.sampled_from([0.5, 3.0, 10.0]), st.integers(0, 99)
+)
+def test_best_classes_are_placed_as_if_all_had_a_column(
+    n_classes: int, best: int, spread: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rows = spread * rng.normal(size=(20, n_classes))
+    tied = seed % 2 == 1
+    rows = np.round(rows) if tied else rows
+    rows[3, 1:] = -np.inf
+    given = TopK.from_logits(rows, min(best, n_classes - 1))
+    truth, rule = rng.integers(n_classes, size=20), UncalibratedRule()
+    quick = Conformity.from_rows(rule, [given], truth)
+    proba = set_probabilities(rule, given)
+    own = proba[np.arange(20), truth]
+    np.testing.assert_allclose(quick.proba, own, rtol=1e-9, atol=1e-15)  # of 1 - what is seen
+    columns = np.arange(n_classes)
+    above = (proba > own[:, None]) | ((proba == own[:, None]) & (columns < truth[:, None]))
+    sums, rank = np.sum(proba, axis=1, where=above), above.sum(axis=1) + 1
+    ends = np.sort(np.stack([proba.argmax(axis=1), truth], axis=1), axis=1)
+    between = (columns >= ends[:, :1]) & (columns <= ends[:, 1:])
+    run = np.min(proba, axis=1, where=between, initial=1.0)
+    if tied:  # the worst is assumed, as rounding decides
+        assert (quick.above >= sums - 1e-12).all()
+        assert (quick.rank >= rank).all()
+        assert (quick.run <= run + 1e-12).all()
+    else:
+        possible = own > 0.0
+        np.testing.assert_allclose(quick.above[possible], sums[possible], atol=1e-12)
+        assert np.array_equal(quick.rank[possible], rank[possible])
+        np.testing.assert_allclose(quick.run, run, rtol=1e-9, atol=1e-15)

@@ -75,6 +75,7 @@ def _split(options: dict[str, Any]) -> dict[str, Any]:
     return own | {"options": {k: v for k, v in options.items() if k != "coverage"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_onnx_graphs(cal, logits, options) -> None:
     runtime = pytest.importorskip("onnxruntime")

@@ -35,6 +35,7 @@ def quiet_fit(calibrator, *data):
         return calibrator.fit(*data)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(rows=st.integers(100, 3000), columns=st.integers(1, 5), label_rows=st.integers(100, 3000))
 def test_hoki_is_the_same_to_the_bit(rows: int, columns: int, label_rows: int) -> None:

@@ -78,6 +78,7 @@ def test_nothing_seen_is_no_evidence() -> None:
     assert evidence.reading().log_e == pytest.approx(0.0, abs=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gap", "tolerance"), [(0.0, 0.0), (0.01, 0.01), (-0.01, 0.01)])
 def test_false_alarms_over_all_looks_are_rarer_than_delta(gap: float, tolerance: float) -> None:
     """On the edge of what is allowed, with a look at every example: the guarantee's worst case."""

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from hokical import CalibrationMonitor
 from tests.monitoring.streams import exact_state, stream
@@ -50,6 +51,7 @@ def test_copies_are_separate() -> None:
         assert other.update(0.5, True).n == made.n + 1
 
 
+@pytest.mark.slow
 def test_processes_share_a_file_under_its_lock(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     CalibrationMonitor(None).save(path)

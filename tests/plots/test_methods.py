@@ -95,6 +95,7 @@ def test_no_summaries_is_an_error() -> None:
         error_against_variance({})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 12, 40])
 @pytest.mark.parametrize("panels", [None, 1, 2])
 def test_no_legend_is_cut(n: int, panels: int | None) -> None:

@@ -29,7 +29,7 @@ SPOILT: list[Any] = [
     0, 1, -1, 2, 3, 0.5, -0.5, 1e-320, 1e300, -1e300, 1e9, -1e9, 10**30, 1.0 + 1e-10,
     {"$float": "nan"}, {"$float": "inf"}, {"$float": "-inf"}, None, True, "1", [], [1.0], {},
 ]  # fmt: skip
-EDITS = 400
+EDITS = 200
 
 
 def stored(rule: Rule, folder: Path) -> Any:

@@ -178,6 +178,7 @@ def test_hidden_classes_join_the_compiled_parts() -> None:
         np.testing.assert_allclose(np.exp(whole[:50]), np.exp(one), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_buffer_that_changes_meanwhile_writes_nowhere_else(tmp_path: Path) -> None:
     """Row maxima of other numbers: margins are negative, or beyond all buckets."""
     script = """

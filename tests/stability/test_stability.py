@@ -95,6 +95,7 @@ def test_uniform_with_thousands_of_near_ties() -> None:
     assert np.all(gamma > 1.0 / 20_000)
 
 
+@pytest.mark.slow
 def test_uniform_with_many_near_classes() -> None:
     logits = random_rows(1000, 1.0, seed=3, n=4)
     for width in (0.5, 3.0, 40.0):

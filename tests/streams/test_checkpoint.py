@@ -24,6 +24,7 @@ def run(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "death"), [("hoki", 12), ("temps", 43)])
 def test_kill_minus_nine_loses_at_most_a_block(tmp_path: Path, method: str, death: int) -> None:
     whole, resumed, folder = tmp_path / "whole.json", tmp_path / "again.json", tmp_path / "ckpt"

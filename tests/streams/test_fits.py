@@ -110,6 +110,7 @@ def test_every_method_takes_a_source() -> None:
         )
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(sizes=st.lists(st.integers(0, 900), min_size=1, max_size=12), seed=st.integers(0, 99))
 def test_chunks_of_any_sizes(sizes: list[int], seed: int) -> None:
@@ -255,6 +256,7 @@ def test_the_sample_does_not_depend_on_chunks(examples) -> None:
     assert_array_equal(coarse.logits.values, logits[::4])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hoki", "temps", "vecs", "ets"])
 def test_memory_does_not_grow_with_the_rows(name: str) -> None:
     options = {"noise": Gaussian(4.0)} if name == "hoki" else {}

@@ -12,11 +12,18 @@ from hokical._core.blocks import rows_per_block
 from hokical._core.logits import Logits
 from hokical._core.parallel import map_slices
 from hokical._core.storage import pack_array, storable
+from hokical._core.topk import TopK
+from hokical._core.topk_checks import EMPTY
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.guarantees._row_sketch import row_hashes
 from hokical.guarantees._score_table import can_be_counts
 from hokical.rules._base import Rule
+from hokical.rules._probabilities import LEAST
 from hokical.rules._sets import Kind, set_probabilities
+from hokical.rules._softmax import SoftmaxRule
+
+#: Probabilities that are nearer to each other, relative, may be equal.
+_TIE = 1e-12
 
 
 @storable("conformity")
@@ -165,7 +172,9 @@ def shift_draw(draw: FloatArray, seed: int) -> FloatArray:
 
 
 def _place_truth(rule: Rule, logits: Logits, labels: IntArray) -> list[AnyArray]:
-    """Probability, sum above and rank (n,) of the true class, in one pass."""
+    """Probability, sum above, rank and run (n,) of the true class, in one pass."""
+    if isinstance(logits, TopK) and isinstance(rule, SoftmaxRule):
+        return _place_among_best(logits, rule.temperature, labels)
     here, columns = (
         rule.on_device_of(logits),
         logits.from_host(np.arange(logits.n_classes))[None, :],
@@ -187,3 +196,41 @@ def _place_truth(rule: Rule, logits: Logits, labels: IntArray) -> list[AnyArray]
         step = rows_per_block(logits.n_classes, logits.backend.block_size)
         parts = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+def _place_among_best(seen: TopK, temperature: float, truth: IntArray) -> list[AnyArray]:
+    """The same under a softmax, without a column for each of perhaps a million classes.
+
+    Where classes tie but for rounding, the worst is assumed.
+    """
+    columns, known = seen.indices, seen.indices != EMPTY
+    proba, hidden = _probabilities_of_best(seen, temperature)
+    is_truth, before = columns == truth[:, None], known & (columns < truth[:, None])
+    found = is_truth.any(axis=1)
+    own = np.where(found, np.max(proba, axis=1, where=is_truth, initial=0.0), hidden)
+    above = known & ~is_truth & (proba >= own[:, None] * (1.0 - _TIE))
+    others = np.where(found, seen.hidden * (hidden > own), truth - before.sum(axis=1))
+    sums = np.sum(proba, axis=1, where=above) + others * hidden
+    ends = known & (proba >= proba[:, :1] * (1.0 - _TIE))
+    first = np.min(columns, axis=1, where=ends, initial=seen.n_classes)
+    last = np.max(columns, axis=1, where=ends, initial=0)
+    first, last = np.minimum(first, truth)[:, None], np.maximum(last, truth)[:, None]
+    between = known & (columns >= first) & (columns <= last)
+    run = np.min(proba, axis=1, where=between, initial=1.0)
+    all_seen = between.sum(axis=1) == (last - first)[:, 0] + 1
+    run = np.where(all_seen, run, np.minimum(run, hidden))
+    return [own, sums, above.sum(axis=1) + others + 1, run]
+
+
+def _probabilities_of_best(seen: TopK, temperature: float) -> tuple[FloatArray, FloatArray]:
+    """`set_probabilities` of the classes that are seen (n, k), and of a hidden one (n,)."""
+    weights, tail = np.exp(-seen.margins / temperature), seen.tail
+    rest = weights[:, 1:].sum(axis=1) + tail.count * np.exp(-tail.margin / temperature)
+    confidence = 1.0 / (1.0 + rest)
+    proba = weights * ((1.0 - confidence) / np.where(rest > 0.0, rest, 1.0))[:, None]
+    proba[:, 0] = confidence
+    possible = (seen.indices != EMPTY) & seen.possible
+    proba = np.where(possible, np.maximum(proba, LEAST), 0.0)
+    least = np.min(proba, axis=1, where=possible, initial=1.0)
+    left = np.maximum(1.0 - proba.sum(axis=1), 0.0)
+    return proba, np.nextafter(np.minimum(least, left), 0.0)

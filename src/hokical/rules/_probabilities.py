@@ -9,7 +9,7 @@ from hokical._core.arrays import Array, Namespace
 from hokical._core.logits import Logits
 
 #: No possible class gets less than this, in float64 and in float32; 0 is for impossible ones.
-_LEAST, _LEAST_IN_FLOAT32 = 1e-300, 1e-37
+LEAST, _LEAST_IN_FLOAT32 = 1e-300, 1e-37
 #: One rounding, relative, in float64 and in float32.
 _ROUNDING, _ROUNDING_IN_FLOAT32 = 2.0**-52, 2.0**-23
 
@@ -96,7 +96,7 @@ def keep_above_zero(proba: Array, logits: Logits) -> Array:
     """Probabilities (n, columns) in which no possible class has rounded to 0."""
     xp = logits.xp
     wide = logits.is_numpy and logits.values.dtype == np.float64
-    least = _LEAST if wide else _LEAST_IN_FLOAT32  # answers of others may come back as float32
+    least = LEAST if wide else _LEAST_IN_FLOAT32  # answers of others may come back as float32
     if logits.is_numpy and proba.min() >= least:
         return proba
     lost = logits.possible & (proba < least)

@@ -68,6 +68,7 @@ def test_every_method_of_the_registry_is_here():
 
 @pytest.mark.parametrize("method", METHODS)
 class TestEveryMethod:
+    @pytest.mark.slow
     @settings(max_examples=6)
     @given(n_classes=st.sampled_from(CLASSES), seed=st.integers(0, 10**6))
     def test_parity_on_hard_rows(self, method, n_classes, seed):
@@ -117,6 +118,7 @@ class TestEveryMethod:
         assert confidence < 1e-9
         assert proba < 1e-9
 
+    @pytest.mark.slow
     def test_float32_is_near(self, method):
         """Without float64: what the page on ONNX says it costs."""
         rows = synthetic_logits(300, 12, seed=8)[0].astype(np.float32)
@@ -130,6 +132,7 @@ class TestEveryMethod:
         assert wrong == 0
         assert confidence < 1e-3
 
+    @pytest.mark.slow
     def test_the_oldest_opset(self, method):
         model = export(fitted(method, 12), opset=OLDEST_OPSET, probabilities=True)
         assert model.opset_import[0].version == OLDEST_OPSET

@@ -48,6 +48,7 @@ OPERATIONS = (
 )
 
 
+@pytest.mark.slow
 @given(seed=seeds)
 @settings(max_examples=25)
 def test_a_simplified_graph_says_the_same(seed):

@@ -21,6 +21,7 @@ MOST_CLASSES = {"ms_odir": 20, "dir_odir": 20, "irova_ts": 200, "vecs": 200, "au
 ONE_LEVEL = 2e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("method", METHODS)
 def test_parity(name, method):
