@@ -15,13 +15,6 @@ from hokical.integrations.onnx._graphs import (
     rename,
 )
 
-Shape = tuple[Any, ...]
-
-#: Operators whose operands are broadcast against each other.
-_ELEMENTWISE = {
-    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min",
-    "Mul", "Or", "Pow", "Sub", "Where",
-}  # fmt: skip
 #: Farther from 1 than any number that is 1 in float32.
 _NEAR_ONE = 1e-7
 _FLOAT, _DOUBLE = 1, 11
@@ -33,7 +26,6 @@ def simplify(graph: Graph) -> None:
     """Fewer nodes that compute the same."""
     fold_constants(graph)
     _merge_repetitions(graph)
-    _drop_broadcasts(graph)
     _guard_factors(graph)
     _drop_unused(graph)
 
@@ -79,42 +71,6 @@ def _merge_repetitions(graph: Graph) -> None:
             names.update(zip(outputs, same, strict=True))
     graph.nodes = kept
     graph.outputs = {public: names.get(name, name) for public, name in graph.outputs.items()}
-
-
-def _drop_broadcasts(graph: Graph) -> None:
-    """A number that is expanded for an operator which would broadcast it anyway."""
-    expanded = {
-        node.output[0]: node.input[0]
-        for node in graph.nodes
-        if node.op_type == "Expand" and graph.constants.get(node.input[0], np.ones(1)).ndim == 0
-    }
-    shapes = _shapes(graph) if expanded else {}
-    for node in graph.nodes:
-        if node.op_type not in _ELEMENTWISE:
-            continue
-        for place, name in enumerate(node.input):
-            others = [shapes.get(other) for k, other in enumerate(node.input) if k != place]
-            if name in expanded and _broadcast(others) == shapes.get(node.output[0], ()):
-                node.input[place] = expanded[name]
-
-
-def _shapes(graph: Graph) -> dict[str, Shape | None]:
-    """Lengths or their names, None where one is not known, of every tensor."""
-    shapes: dict[str, Shape | None] = {name: a.shape for name, a in graph.constants.items()}
-    for name, tensor in infer_types(graph).items():
-        lengths = [dim.dim_param or dim.dim_value for dim in tensor.shape.dim]
-        shapes[name] = tuple(lengths) if all(lengths) else None
-    return shapes
-
-
-def _broadcast(shapes: list[Shape | None]) -> Shape | None:
-    """The shape that operands have together, if all of theirs are known."""
-    known = [shape for shape in shapes if shape is not None]
-    if len(known) < len(shapes):
-        return None
-    rank = max(map(len, known), default=0)
-    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in known), strict=True)
-    return tuple(next((length for length in column if length != 1), 1) for column in columns)
 
 
 def _guard_factors(graph: Graph) -> None:
