@@ -85,7 +85,6 @@ class MixturePart:
     def __init__(self, examples: WeightedExamples) -> None:
         self.examples = examples
         self._latest: tuple[float, Moments] | None = None
-        self._plain_terms: dict[int, Array] = {}
 
     @cached_property
     def uniform(self) -> FloatArray:
@@ -143,7 +142,7 @@ class MixturePart:
 
         def work(rows: slice, block: Logits) -> Array:
             xp = block.xp
-            sums = product_sums(block, beta, lambda: self._terms(rows, block))
+            sums = product_sums(block, beta)
             products = _softmax_products(sums, plain_sum[rows])
             true = _true_class(true_margins[rows], beta, sums[0], xp)
             return xp.sum(xp.stack([*products, *true], axis=0) * weights[rows], axis=1)
@@ -165,21 +164,13 @@ class MixturePart:
         rows = (doubled / zeroth**2, self.uniform, self.plain_true)
         return np.array([np.sum(weights * row) for row in rows])
 
-    def _terms(self, rows: slice, block: Logits) -> Array:
-        """exp(-d) of a block, (rows, columns), made once where that costs little memory."""
-        if not self.examples.keeps_blocks:
-            return block.xp.exp(-block.margins)
-        if rows.start not in self._plain_terms:
-            self._plain_terms[rows.start] = block.xp.exp(-block.margins)
-        return self._plain_terms[rows.start]
 
-
-def product_sums(logits: Logits, beta: float, plain: Callable[[], Array]) -> tuple[Moments, ...]:
+def product_sums(logits: Logits, beta: float) -> tuple[Moments, ...]:
     """sum_i x_i^r e_i f_i for r = 0, 1, 2 and f = 1, e, exp(-d); three times three arrays (n,).
 
-    e = exp(-x), over columns and tail; `plain` gives exp(-d) of the columns, where it is needed.
+    e = exp(-x), over columns and tail.
     """
-    sums, tail = column_products(logits, beta, plain), logits.tail
+    sums, tail = column_products(logits, beta), logits.tail
     if tail is None:
         return sums  # type: ignore[no-any-return]
     x = logits.xp.clip(tail.margin * beta, None, likelihood.FAR)
@@ -193,11 +184,11 @@ def product_sums(logits: Logits, beta: float, plain: Callable[[], Array]) -> tup
 
 
 @accelerated
-def column_products(logits: Logits, beta: float, plain: Callable[[], Array]) -> tuple[Moments, ...]:
+def column_products(logits: Logits, beta: float) -> tuple[Moments, ...]:
     """The same over the columns alone."""
     xp = logits.xp
     minus_x = logits.margins * -beta
-    term, flat = xp.exp(minus_x), plain()
+    term, flat = xp.exp(minus_x), xp.exp(-logits.margins)
 
     def sums(weighted: Array) -> Moments:
         return (
@@ -214,7 +205,7 @@ def column_products(logits: Logits, beta: float, plain: Callable[[], Array]) -> 
 
 
 @column_products.register(has_kernels)
-def _compiled_products(logits: Logits, beta: float, plain: Callable[[], Array]) -> FloatArray:
+def _compiled_products(logits: Logits, beta: float) -> FloatArray:
     out = np.empty((3, 3, logits.n_rows))
     margin_products(logits.block(), logits.top, beta, likelihood.FAR, out)
     return out

@@ -145,17 +145,12 @@ class WeightedExamples(ExampleSet):
         """Consecutive rows; kept, with their margins, where that costs little memory."""
         if rows.stop - rows.start == self.logits.n_rows:
             return self.logits
-        if not self.keeps_blocks:
+        if self.logits.size >= KEEP_BELOW:
             return self.logits.take(rows)
         key = (rows.start, rows.stop)
         if key not in self._kept:
             self._kept[key] = self.logits.take(rows)
         return cast(Logits, self._kept[key])
-
-    @property
-    def keeps_blocks(self) -> bool:
-        """Whether what is computed of a block may be kept for the next pass."""
-        return self.logits.size < KEEP_BELOW
 
     @cached_property
     def _kept(self) -> dict[tuple[Any, ...], Any]:

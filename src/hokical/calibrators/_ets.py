@@ -35,7 +35,7 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     one-hot softmax, are tried on 500 or more evenly spaced examples (on all if there are few, or if
     no temperature gets a weight), and the best three refined on all. A minimum narrower than that,
     or seen only on examples left out, can be missed. Memory: about 20 float64 per example, and for
-    less than a million logits twice their size.
+    less than a million logits as many again.
 
     >>> import numpy as np
     >>> from hokical.calibrators import EnsembleTemperatureScaling
