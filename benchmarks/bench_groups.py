@@ -154,9 +154,9 @@ def check_no_harm(path: Path) -> None:
         for name, column in groups.items():
             bands = column[test] // 10 if name == "age" else column[test]
             here = [harm[bands == k] for k in np.unique(bands) if (bands == k).sum() >= 200]
-            worst = max(here, key=lambda each: float(each.mean()))
-            error = worst.std() / np.sqrt(worst.size)
-            print(f"  worst by {name}: {worst.mean():+.6f} (standard error {error:.6f})")
+            errors = [each.std() / np.sqrt(each.size) + 1e-9 for each in here]
+            worst = max(float(each.mean() / e) for each, e in zip(here, errors, strict=True))
+            print(f"  worst of {len(here)} by {name}: {worst:+.1f} standard errors")
         print(f"  {cal.reason_}")
 
 
