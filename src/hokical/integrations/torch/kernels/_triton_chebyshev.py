@@ -26,7 +26,7 @@ from torch import Tensor
 from hokical._core.types import FloatArray
 from hokical.stability._tables import DEGREE, NODE_LIMIT, gaussian_quadrature, node_step
 
-_LONG_FROM = 8192
+_SHORT_UP_TO, _LONG_FROM = 20, 8192
 
 
 def _rule(n_classes: int) -> FloatArray:
@@ -36,6 +36,9 @@ def _rule(n_classes: int) -> FloatArray:
     return np.vstack([rule.weights, logarithms])
 
 
+#: Numbers in the code itself: as many loads of a table would take longer than the sums.
+_SHORT_RULE = tl.constexpr(tuple(tuple(node) for node in _rule(_SHORT_UP_TO).T.tolist()))
+_SHORT_NODES = tl.constexpr(_rule(_SHORT_UP_TO).shape[1])
 #: Of 2^x for |x| <= 1/2, highest degree first; off by 1e-14.
 _POWERS = tl.constexpr(
     tuple(
@@ -152,6 +155,29 @@ def _moments_kernel(
 
 
 @triton.jit(do_not_specialize=["n_rows"])
+def _short_kernel(
+    values, tops, out, step, n_rows, n_classes, row_stride, column_stride,
+    KIND: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """A row per thread, and the quadrature for few classes."""
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = rows < n_rows
+    sums = _row_sums(
+        values, tops, step, rows, inside, n_classes, row_stride, column_stride, KIND, ROWS, 1
+    )
+    gamma = tl.zeros([ROWS], tl.float64)
+    for node in tl.static_range(_SHORT_NODES):
+        logs = sums[0] * _SHORT_RULE[node][2] + _SHORT_RULE[node][1]
+        for r in tl.static_range(1, 12):
+            logs += sums[r] * _SHORT_RULE[node][r + 2]
+        upper = sums[12].to(KIND) * _SHORT_RULE[node][14]
+        for r in tl.static_range(13, 24):
+            upper += sums[r].to(KIND) * _SHORT_RULE[node][r + 2]
+        gamma += _exp2(logs + upper.to(tl.float64)) * _SHORT_RULE[node][0]
+    tl.store(out + rows, tl.minimum(tl.maximum(gamma, 0.0), 1.0), mask=inside)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
 def _stability_kernel(
     values, tops, out, step, table, n_rows, n_classes, row_stride, column_stride,
     KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, NODES: tl.constexpr,
@@ -182,7 +208,7 @@ class _Tile(NamedTuple):
 
 
 #: Few sums across lanes, and whole sectors of memory; long rows get a program each.
-_SHORT, _LONG = _Tile(2, 16, 1, 16), _Tile(1, 256, 4, 64)
+_SHORT, _MIDDLE, _LONG = _Tile(32, 1, 1, 1), _Tile(2, 16, 1, 16), _Tile(1, 256, 4, 64)
 
 
 def moments(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
@@ -205,16 +231,21 @@ def stability(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
     grid = (triton.cdiv(values.shape[0], tile.rows),)
     given = values, tops.contiguous(), out, step
     size = *values.shape, *values.stride()
-    table = _table(values.shape[1], tile.nodes, values.device)
-    _stability_kernel[grid](
-        *given, table, *size, kind, tile.rows, tile.block, table.shape[1], tile.nodes,
-        num_warps=tile.warps,
-    )  # fmt: skip
+    if tile is _SHORT:
+        _short_kernel[grid](*given, *size, kind, tile.rows, num_warps=tile.warps)
+    else:
+        table = _table(values.shape[1], tile.nodes, values.device)
+        _stability_kernel[grid](
+            *given, table, *size, kind, tile.rows, tile.block, table.shape[1], tile.nodes,
+            num_warps=tile.warps,
+        )  # fmt: skip
     return out
 
 
 def _tile(n_classes: int) -> _Tile:
-    return _SHORT if n_classes < _LONG_FROM else _LONG
+    if n_classes <= _SHORT_UP_TO:
+        return _SHORT
+    return _MIDDLE if n_classes < _LONG_FROM else _LONG
 
 
 @lru_cache(64)
