@@ -18,30 +18,29 @@ and nothing else is changed. Functions of single classes share one such example:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.arrays import ignore_overflow
+from hokical._core.arrays import Array, ignore_overflow
 from hokical._core.blocks import by_blocks, row_slices, rows_per_block
 from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.parallel import map_slices
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.partitions import Block
+from hokical._fitting.tallies import EdgeTally, KeyArray, tally_rows
 from hokical.guarantees._score_table import can_be_counts
 from hokical.rules._isotonic import as_key
 from hokical.rules._probabilities import log_norms
-
-KeyArray = NDArray[np.float32]
 
 #: Means of targets that are all 1 may fall short of 1 by this.
 _ROUNDING = 1e-12
 #: The sum of all weights is at most 2^61 units.
 _BITS = 61
-#: Entries that are sorted at a time.
+#: Entries that NumPy sorts at a time; other libraries take what their blocks hold.
 _SORT_AT_ONCE = 1 << 20
 #: Arrays of float64 that it takes to make keys: together they are as large as a block.
 _ARRAYS_OF_KEYS = 4
@@ -60,42 +59,24 @@ class StepCurve:
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeTally:
-    """What lies below the first edge, then between each edge and the next: all of (edges + 1,).
-
-    `mass` is the weight of the entries and `last` the largest of them, -inf if there is none.
-    """
-
-    mass: IntArray
-    last: KeyArray
-
-    def __add__(self, other: EdgeTally) -> EdgeTally:
-        return EdgeTally(self.mass + other.mass, np.maximum(self.last, other.last))
-
-
-@dataclass(frozen=True, eq=False)
 class KeyedExamples:
-    """Examples that count, on the host, with what their keys need.
+    """Examples that count, with what their keys need.
 
-    `norm` (n,) is minus the log-probability of each label at the temperature; `units` (n,) are the
-    weights in whole units, whose sums do not depend on an order, None where all are 1.
+    `norm` (n,) is minus the log-probability of each label at the temperature, beside the logits;
+    `units` (n,) are the weights in whole units, None where all are 1.
     """
 
     block: Block
     temperature: float
-    norm: FloatArray
+    norm: Array
     unit: float
     units: IntArray | None
 
     @classmethod
     def of(cls, block: Block, temperature: float) -> KeyedExamples:
-        def norms(part: Logits) -> FloatArray:
-            return np.asarray(log_norms(part.margins / temperature, part)[:, 0])
+        def norms(part: Logits) -> Array:
+            return log_norms(part.margins / temperature, part)[:, 0]
 
-        block = block.without_weightless()
-        logits = block.logits
-        host = Logits(logits.to_host(logits.values), logits.to_host(logits.top))
-        block = replace(block, logits=host)
         norm, weights = by_blocks(norms, block.logits), block.weights
         if weights is None:
             return cls(block, temperature, norm, 1.0, None)
@@ -104,31 +85,21 @@ class KeyedExamples:
         units = np.maximum(np.rint(weights / unit), 1.0).astype(np.int64)
         return cls(block, temperature, norm, unit, units)
 
-    def keys(self, rows: slice, columns: slice) -> KeyArray:
-        """Log-probabilities (rows, columns) as they are compared."""
-        logits, norm = self.block.logits, self.norm[rows, None]
-        values, top = logits.values[rows, columns], logits.top[rows]
+    def keys(self, rows: slice, columns: slice) -> Array:
+        """Log-probabilities (rows, columns) as they are compared, float32."""
+        logits = self.block.logits
+        values, top, norm = logits.values[rows, columns], logits.top[rows], self.norm[rows, None]
+
+        def make(some: slice) -> Array:
+            part = Logits(values[some, ...], top[some], logits.backend)
+            return as_key(-(part.margins / self.temperature + norm[some, ...]), logits.xp)
+
+        if not logits.is_numpy:
+            return make(slice(None))
         found = np.empty(values.shape, np.float32)
         for some in row_slices(top.size, _ARRAYS_OF_KEYS * values.shape[1]):
-            margins = Logits(values[some], top[some]).margins
-            found[some] = as_key(-(margins / self.temperature + norm[some]), np)
+            found[some] = make(some)
         return found
-
-    def tally(self, keys: KeyArray, rows: slice, edges: KeyArray) -> EdgeTally:
-        """What of the keys (m,), as many of each of the rows, lies between rising edges."""
-        closed = np.append(edges, np.float32(np.inf))  # all keys lie below inf
-        if self.units is None:
-            ordered = np.sort(keys)
-            place = weight = np.searchsorted(ordered, closed)
-        else:
-            order = np.argsort(keys)
-            ordered, units = keys[order], self.units[rows]
-            place = np.searchsorted(ordered, closed)
-            reached = np.cumsum(np.repeat(units, keys.size // units.size)[order])
-            weight = np.append(0, reached)[place]
-        any_there = np.diff(place, prepend=0) > 0
-        last = np.where(any_there, ordered[np.maximum(place - 1, 0)], np.float32(-np.inf))
-        return EdgeTally(np.diff(weight, prepend=0), last)
 
     @cached_property
     def examples_per_unit(self) -> float:
@@ -158,14 +129,18 @@ class KeyedExamples:
 
 def fit_pooled(block: Block) -> StepCurve:
     """One curve for the log-probabilities of all classes, pooled."""
-    examples = KeyedExamples.of(block, 1.0)
-    logits = examples.block.logits
+    examples = KeyedExamples.of(block.without_weightless(), 1.0)
+    logits, units = examples.block.logits, examples.units
     edges, hits = examples.sum_hits(_true_keys(examples), slice(None))
 
     def work(rows: slice) -> EdgeTally:
-        return examples.tally(examples.keys(rows, slice(None)).ravel(), rows, edges)
+        keys = logits.xp.reshape(examples.keys(rows, slice(None)), (1, -1))
+        each = None if units is None else logits.from_host(np.repeat(units[rows], logits.n_columns))
+        return tally_rows(keys, each, [edges], logits)[0]
 
-    tallies = map_slices(work, logits.n_rows, rows_per_block(logits.n_columns, _SORT_AT_ONCE))
+    size = _SORT_AT_ONCE if logits.is_numpy else logits.backend.block_size
+    step = rows_per_block(logits.n_columns, size)
+    tallies = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
     return examples.curve(edges, hits, sum(tallies[1:], tallies[0]))
 
 
@@ -174,35 +149,47 @@ def fit_classwise(block: Block, temperature: float) -> list[StepCurve]:
 
     Columns are taken some at a time, because rows lie together in memory.
     """
-    examples, every = KeyedExamples.of(block, temperature), slice(None)
-    logits, labels = examples.block.logits, examples.block.labels
+    examples = KeyedExamples.of(block.without_weightless(), temperature)
+    logits, labels, xp = examples.block.logits, examples.block.labels, examples.block.logits.xp
     by_class = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels[by_class], np.arange(logits.n_classes + 1))
+    units = None if examples.units is None else logits.from_host(examples.units)
     total = logits.n_rows if examples.units is None else int(examples.units.sum())
     least = 1.0 / ((total * examples.examples_per_unit + 2.0) * logits.n_classes)
 
     def work(columns: slice) -> list[StepCurve]:
-        curves = []
-        keys = np.ascontiguousarray(examples.keys(every, columns).T)
-        for column, own in enumerate(keys, columns.start):
-            rows = by_class[ends[column] : ends[column + 1]]
-            edges, hits = examples.sum_hits(own[rows], rows)
-            curves.append(examples.curve(edges, hits, examples.tally(own, every, edges), least))
-        return curves
+        keys = xp.permute_dims(examples.keys(slice(None), columns), (1, 0))
+        keys = np.ascontiguousarray(keys) if logits.is_numpy else keys
+        rows = by_class[ends[columns.start] : ends[columns.stop]]
+        true_keys = _take_pairs(keys, labels[rows] - columns.start, rows, logits)
+        cuts = ends[columns.start + 1 : columns.stop] - ends[columns.start]
+        parts = zip(np.split(true_keys, cuts), np.split(rows, cuts), strict=True)
+        hits = [examples.sum_hits(*part) for part in parts]
+        tallies = tally_rows(keys, units, [edges for edges, _ in hits], logits)
+        pairs = zip(hits, tallies, strict=True)
+        return [examples.curve(*hit, tally, least) for hit, tally in pairs]
 
-    parts = map_slices(work, logits.n_columns, rows_per_block(logits.n_rows))
+    step = rows_per_block(logits.n_rows, logits.backend.block_size)
+    parts = map_slices(work, logits.n_columns, step, threads=logits.is_numpy)
     return [curve for part in parts for curve in part]
 
 
+def _take_pairs(keys: Array, row: IntArray, column: IntArray, logits: Logits) -> KeyArray:
+    """keys[row, column] of host indices (m,), on the host."""
+    flat = logits.xp.reshape(keys, (-1,))
+    index = logits.from_host(row * keys.shape[1] + column)
+    return np.asarray(logits.to_host(logits.xp.take(flat, index)))
+
+
 def _true_keys(examples: KeyedExamples) -> KeyArray:
-    """The keys (n,) of the true classes at temperature 1.
+    """The keys (n,) of the true classes at temperature 1, on the host.
 
     Differences and sums are rounded alike everywhere, so these are the keys that are sorted.
     """
     logits = examples.block.logits
     with ignore_overflow():
-        margins = logits.top - logits.of_class(examples.block.labels)
-    log_proba = -(np.minimum(margins, MAX_MARGIN) + examples.norm)
+        margins = logits.to_host(logits.top) - logits.of_class(examples.block.labels)
+    log_proba = -(np.minimum(margins, MAX_MARGIN) + logits.to_host(examples.norm))
     return np.asarray(as_key(log_proba, np))
 
 
