@@ -135,7 +135,7 @@ def test_compare_ranks_over_several_data_sets(data: Path, tmp_path: Path) -> Non
     [
         (["--each", "--report", "r.html"], "--report: is for one data set"),
         (["--each", "--metric", "auroc"], "`metric` must be one of"),
-        (["--each", "--format", "latex"], "is table, markdown or json here"),
+        (["--each", "--format", "latex"], "--format: is for one data set"),
         (["--metric", "brier"], "--metric: is for several data sets"),
     ],
 )

@@ -112,7 +112,7 @@ def apply(
     asked = {"risk": risk, "recall": recall}
     promise = {name: value for name, value in asked.items() if value is not None}
     promise |= {"delta": 0.1 if delta is None else delta} if promise else {}
-    fitted = data.read_any(calibrator)
+    fitted = data.read_calibrator(calibrator)
     if what := kind_of(given, fitted):
         if proba or sets or adapt or dense or in_parts:
             raise typer.BadParameter(

@@ -5,6 +5,7 @@ Both are fitted, certified, applied and measured alike, as the kinds of `hokical
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,9 +24,14 @@ class Beyond:
     unit: ClassVar[str]
     #: Options that name the data, for messages.
     options: ClassVar[str]
-    #: Whether `certify` takes weights.
-    counts: ClassVar[bool] = True
+    #: What a file has to remember; what the calibrator takes, and its groups where it has any.
     about: dict[str, Any]
+    said: Any
+    together: dict[str, Any]
+    #: From a calibrator and a promise to columns to write and facts to show.
+    predict: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+    #: From options, a calibrator and columns to keep to what is read.
+    choose: Callable[..., hokical.io.Wanted]
 
     def __init__(
         self, path: Path, given: Input, cal: Any, *, keep: str | None = None, labelled: bool = True
@@ -41,43 +47,30 @@ class Beyond:
             need_labels=labelled,
         )
         self.part, self.groups, self.classes = self.rows.part, self.rows.groups, self.rows.classes
-        self.n_rows = self.rows.logits.n_rows
+        self.together = {} if self.groups is None else {"groups": self.groups}
+        values, self.n_rows = self.rows.logits.values, self.rows.logits.n_rows
+        self.said = values if wanted.multilabel else values[:, 1]
         if self.rows.n_dropped:
             say(f"Dropped {self.rows.n_dropped:,} rows of {path.name} without a value.")
-
-    def choose(self, given: Input, cal: Any, keep: str | None) -> hokical.io.Wanted:
-        """What to read, and `about` it what a calibrator's file has to remember."""
-        raise NotImplementedError
-
-    @property
-    def said(self) -> Any:
-        """What the calibrator takes: confidences (n,), or scores (n, labels)."""
-        raise NotImplementedError
-
-    @property
-    def together(self) -> dict[str, Any]:
-        """The groups, for a calibrator that goes by them."""
-        return {} if self.groups is None else {"groups": self.groups}
 
     def fit(self, cal: Any) -> tuple[Any, dict[str, Any]]:
         rows = self.rows
         with check_options(self.options):
             cal.fit(self.said, rows.labels, **self.together, sample_weight=rows.weights)
-        counts = {"examples": self.n_rows, "accuracy": self.count_right()}
+        right = None if rows.labels is None or rows.labels.ndim == 2 else float(rows.labels.mean())
+        counts = {"examples": self.n_rows, "accuracy": right}
         return cal, counts | {"groups": list(self.groups or ())}
 
-    def count_right(self) -> float | None:
-        return None
-
     def certify(self, cal: Any) -> Any:
-        own = self.together
-        if self.rows.weights is not None and self.counts:
-            own |= {"sample_weight": self.rows.weights}
+        weights = self.rows.weights  # counts of answers; of labels only positives are noted
+        own = {} if weights is None or isinstance(self, Tags) else {"sample_weight": weights}
         with check_options("HELD_OUT"):
-            return cal.certify(self.said, self.rows.labels, **own)
+            return cal.certify(self.said, self.rows.labels, **self.together, **own)
 
-    def compare(self, cal: Any, **options: Any) -> hokical.report._comparison.Comparison:
-        """Before and after calibration."""
+    def compare(
+        self, cal: Any, *, full: bool, **options: Any
+    ) -> hokical.report._comparison.Comparison:
+        """Before and after calibration; there are no classes to be `full` of."""
         if self.rows.weights is not None:
             say(f"The weights in {self.path} are not used here.")
         with check_options(self.options):
@@ -90,10 +83,6 @@ class Beyond:
                 data_name=self.path.name,
                 **options,
             )
-
-    def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The columns to write, and facts to show."""
-        raise NotImplementedError
 
 
 class Answers(Beyond):
@@ -111,14 +100,6 @@ class Answers(Beyond):
         chosen = replace(given, binary_score=column, label_column=right, groups=groups)
         return data.choose_scores(chosen, keep)
 
-    @property
-    def said(self) -> Any:
-        return self.rows.logits.values[:, 1]
-
-    def count_right(self) -> float | None:
-        assert self.rows.labels is not None
-        return float(self.rows.labels.mean())
-
     def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
         if "recall" in promise:
             raise typer.BadParameter("is for several labels at once.", param_hint="--recall")
@@ -135,7 +116,7 @@ class Answers(Beyond):
 class Tags(Beyond):
     """Several labels per example, with a score and a column of 0 and 1 for each."""
 
-    unit, options, counts = "examples", "--multilabel", False
+    unit, options = "examples", "--multilabel"
 
     def choose(self, given: Input, cal: Any, keep: str | None) -> hokical.io.Wanted:
         if given.groups:
@@ -152,10 +133,6 @@ class Tags(Beyond):
         wanted = data.choose_scores(replace(given, **plain), keep, fitted=fitted)
         self.about = patterns | {"scores": "probabilities" if wanted.probabilities else "logits"}
         return replace(wanted, multilabel=True)
-
-    @property
-    def said(self) -> Any:
-        return self.rows.logits.values
 
     def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
         if "risk" in promise:

@@ -37,7 +37,7 @@ def certify(
     if output is None and str(calibrator) in aliases:
         raise typer.BadParameter("is needed where CALIBRATOR is `-`.", param_hint="--output")
     target = output or calibrator
-    fitted = data.read_any(calibrator)
+    fitted = data.read_calibrator(calibrator)
     hokical.io.check_output(target)
     found = open_data(logits, given, fitted=fitted)
     with spinner(f"Certifying {fitted.name}"):

@@ -22,7 +22,6 @@ from hokical.cli.show import (
     check_options,
     interval,
     new_table,
-    number,
     say,
     show_json,
     show_table,
@@ -85,6 +84,7 @@ def compare(
     files = [val, *([] if test is None else [test]), *(more or [])]
     over_data_sets = each or len(files) > 2
     one_only = {"report": report, "coverage": coverage, "subject": subject, "groups": given.groups}
+    one_only |= {"title": title, "format": form if form in (Format.csv, Format.latex) else None}
     for name, value in one_only.items() if over_data_sets else [("metric", metric)]:
         if value is not None:
             kind = "one data set" if over_data_sets else "several data sets"
@@ -111,7 +111,10 @@ def compare(
             standings = hokical.compare_many(
                 data, entrants, metric=metric, n_resamples=resamples, random_state=seed
             )
-        _show_standings(standings, title, "json" if as_json else form.value)
+        if as_json or form is Format.json:
+            show_json(standings.to_dict())
+        else:
+            typer.echo(standings.to_markdown())
         return
     fitted_on, tested_on = _open_pair(val, test, given, val_labels, test_labels)
     found = hokical.compare(
@@ -161,26 +164,6 @@ def _open_pair(
 def _short(file: Path, files: list[Path]) -> str:
     """The name of a data set, which tells it from the others."""
     return file.stem if [each.stem for each in files].count(file.stem) == 1 else str(file)
-
-
-def _show_standings(
-    found: hokical.report._standings.Standings, title: str | None, form: str
-) -> None:
-    if form == "json":
-        show_json(found.to_dict())
-        return
-    if form != "table":
-        if form != "markdown":
-            raise typer.BadParameter("is table, markdown or json here.", param_hint="--format")
-        typer.echo(found.to_markdown())
-        return
-    name = hokical.metrics.METRICS[found.metric].full_title
-    table = new_table(("method", f"mean {name}", "interval", "mean rank", "interval"))
-    for row in found.rows:
-        ranks = "{:.2f} - {:.2f}".format(*row.rank_interval)
-        cells = (number(row.mean), interval(*row.mean_interval), f"{row.rank:.2f}", ranks)
-        table.add_row(escape(row.method), *cells)
-    show_table(title or f"{len(found.comparisons)} data sets", table, found.verdict)
 
 
 def _with_settings(names: list[str] | None, settings: list[str], seed: int) -> Any:

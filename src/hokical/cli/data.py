@@ -121,8 +121,8 @@ def _choose(option: str, said: str | None, known: str | None, default: str) -> A
     return said or known or default
 
 
-def read_file(path: Path) -> Any:
-    """A saved calibrator, of logits or not; DataFileError if the file cannot be read."""
+def read_calibrator(path: Path, *, of_logits: bool = False, method: bool = True) -> Any:
+    """A saved calibrator, `of_logits` if asked for, whose method needs no more unless told so."""
     try:
         found = hokical.load(path)
     except OSError as error:
@@ -135,33 +135,15 @@ def read_file(path: Path) -> Any:
     usable &= metadata.get("zeros", "unlikely") in tuple(Zero)
     if not usable or not all(isinstance(name, str) for name in metadata.get("classes", ())):
         raise hokical.CalibratorFileError(f"{path} has unusable facts about its fit. Fit again.")
-    return found
-
-
-def read_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
-    """A saved calibrator of logits, with or without something more."""
-    calibrator = read_file(path)
-    if not isinstance(calibrator, hokical.calibrators.FittedCalibrator):
+    if isinstance(found, hokical.calibrators.FittedCalibrator):
+        if method:
+            check_method(found.name)
+    elif of_logits:
         raise typer.BadParameter(
-            f"{path} is not a calibrator of logits but of method {calibrator.name}, which goes "
+            f"{path} is not a calibrator of logits but of method {found.name}, which goes "
             "through `hokical certify`, `evaluate`, `apply` and `show`; use it in Python."
         )
-    return calibrator
-
-
-def read_any(path: Path) -> Any:
-    """A saved calibrator that commands can use: of logits alone, or of what is beyond them."""
-    calibrator = read_file(path)
-    if isinstance(calibrator, hokical.calibrators.FittedCalibrator):
-        check_method(calibrator.name)
-    return calibrator
-
-
-def load_calibrator(path: Path) -> hokical.calibrators.FittedCalibrator:
-    """A saved calibrator that needs only logits."""
-    calibrator = read_calibrator(path)
-    check_method(calibrator.name)
-    return calibrator
+    return found
 
 
 def sketch(path: Path, part: str | None) -> str:

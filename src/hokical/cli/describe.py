@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 import hokical
-from hokical.cli.data import blank_row, read_file
+from hokical.cli.data import blank_row, read_calibrator
 from hokical.cli.options import CalibratorFile, Json
 from hokical.cli.show import new_table, say, show_json, show_result, show_table
 
@@ -22,7 +22,7 @@ _LONGEST = 1000
 
 def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
     """Show what is inside a calibrator: method, numbers, guarantee, curve."""
-    fitted = read_file(calibrator)
+    fitted = read_calibrator(calibrator, method=False)
     if not isinstance(fitted, hokical.calibrators.FittedCalibrator):
         certified = "no" if fitted.held_out_ is None else "yes"
         told = {"method": fitted.name, "chosen": fitted.reason_, "certified": certified}

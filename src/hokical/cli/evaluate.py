@@ -53,30 +53,28 @@ def evaluate(
     parts and may be larger than memory; there are no intervals then. With
     --class-axis intervals and guarantees are by item, not by position.
     """
-    fitted = None if calibrator is None else data.read_any(calibrator)
+    fitted = None if calibrator is None else data.read_calibrator(calibrator)
     found = open_data(logits, given, fitted=fitted)
     logit_rows = found.rows if isinstance(found, Rows) else None
     if fitted is not None:
         data.warn_of_own_examples(fitted, logits, found.part, logit_rows)
-    options: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
+    if report is not None:
+        hokical.io.check_output(report)
+    options: dict[str, Any] = {"n_resamples": resamples, "random_state": seed, "n_bins": bins}
     summaries: dict[str, hokical.metrics.Summary] = {}
-    groups, sets = {}, {}
-    comparison = None
-    if isinstance(found, Beyond):
-        cal = fitted or make_beyond(type(found), settings or [])
+    groups, sets, comparison = {}, {}, None
+    if isinstance(found, (Rows, Beyond)):
+        cal = fitted
+        if isinstance(found, Beyond) and cal is None:
+            cal = make_beyond(type(found), settings or [])
         with spinner("Measuring"):
-            comparison = found.compare(cal, **options)
+            comparison = found.compare(cal, full=full, **options)
         summaries = {each.name: each.summary for each in comparison.results}
         groups = {each.name: each.groups for each in comparison.results if each.groups}
     else:
-        judges = (found.without_calibration(), *([] if fitted is None else [fitted]))
-        for judged in judges:
+        for judged in (found.without_calibration(), *([] if fitted is None else [fitted])):
             with spinner(f"Measuring {judged.name}"):
-                summaries[judged.name] = found.measure(
-                    judged, n_bins=bins, full=full, resamples=resamples, seed=seed
-                )
-        if isinstance(found, Rows) and found.examples.groups is not None:
-            groups = {judged.name: found.audit(judged) for judged in judges}
+                summaries[judged.name] = found.measure(judged, full=full, **options)
     if coverage is not None:
         if fitted is None or not isinstance(found, Rows):
             raise typer.BadParameter(
@@ -87,12 +85,9 @@ def evaluate(
         labels = found.examples.labels
         sets = {fitted.name: hokical.metrics.set_summary(members, labels, goal=coverage)}
     if report is not None:
-        if isinstance(found, Rows) and fitted is not None:
-            options |= {"groups": found.examples.groups, "data_name": logits.name}
-            comparison = hokical.report.before_and_after(fitted, *found.examples.pair, **options)
-        if comparison is None:
+        if comparison is None or (isinstance(found, Rows) and found.examples.weights is not None):
             raise typer.BadParameter(
-                "needs rows of one file, and of logits a --calibrator.", param_hint="--report"
+                "needs rows of one file, without weights.", param_hint="--report"
             )
         hokical.report.write_report(comparison, report)
     if isinstance(found, Maps) and any(each.bounds for each in summaries.values()):

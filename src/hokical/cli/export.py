@@ -49,7 +49,7 @@ def export(
     A model that cannot be run here is written all the same, and `check` says why it was not run.
     """
     hokical.io.check_output(output, suffix=".onnx")
-    fitted = read_calibrator(calibrator)
+    fitted = read_calibrator(calibrator, of_logits=True, method=False)
     options: dict[str, Any] = {"precision": "float32" if float32 else "float64"}
     options |= {"probabilities": probabilities}
     with spinner(f"Exporting {fitted.name}"):

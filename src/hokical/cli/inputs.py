@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,35 +62,15 @@ class Rows:
         with check_arrays(self.path):
             return fitted.certify(*examples.pair, examples.weights, groups=examples.groups)
 
-    def without_calibration(self) -> hokical.Calibrator:
-        return hokical.make("uncalibrated").fit(*self.examples.pair)
-
-    def measure(
-        self, judged: hokical.Calibrator, *, n_bins: int, full: bool, resamples: int, seed: int
-    ) -> hokical.metrics.Summary:
-        logits, labels = self.examples.pair
-        whole = full and not isinstance(logits, hokical.TopK)
-        logits = judged.with_groups(logits, self.examples.groups)
-        vectors = {"proba": judged.predict_proba(logits), "labels": labels} if whole else {}
-        predicted = judged.predict(logits)
-        return hokical.metrics.summary(
-            judged.predict_confidence(logits),
-            predicted == labels,
-            predicted=predicted,
-            sample_weight=self.examples.weights,
-            n_bins=n_bins,
-            n_resamples=resamples,
-            random_state=seed,
-            **vectors,
-        )
-
-    def audit(self, judged: hokical.Calibrator) -> hokical.metrics.GroupTable:
-        """Whom a calibrator is wrong about."""
-        logits, labels = self.examples.pair
-        logits = judged.with_groups(logits, self.examples.groups)
-        right = judged.predict(logits) == labels
-        confidence = judged.predict_confidence(logits)
-        return hokical.metrics.group_table(confidence, right, self.examples.groups)
+    def compare(
+        self, fitted: hokical.Calibrator | None, *, full: bool, **options: Any
+    ) -> hokical.report._comparison.Comparison:
+        """Before calibration, and after it if there is a calibrator."""
+        examples, known = self.examples, [] if fitted is None else [fitted]
+        options |= {"sample_weight": examples.weights}
+        about = (options, examples.groups, self.path.name, full)
+        found = hokical.report._before_after.judge_logits(known, examples.pair, *about)
+        return replace(found, class_names=self.classes)
 
 
 class Stream:
@@ -120,7 +101,7 @@ class Stream:
             return hokical.make("uncalibrated").fit(head.logits, head.labels)
 
     def measure(
-        self, judged: hokical.Calibrator, *, n_bins: int, full: bool, **_: int
+        self, judged: hokical.Calibrator, *, n_bins: int, full: bool, **_: Any
     ) -> hokical.metrics.Summary:
         with check_arrays(self.path):
             return hokical.streams.evaluate(judged, self.source, n_bins=n_bins, full=full)
@@ -153,12 +134,10 @@ class Maps:
         return found
 
     def measure(
-        self, judged: hokical.Calibrator, *, n_bins: int, full: bool, resamples: int, seed: int
+        self, judged: hokical.Calibrator, *, random_state: int, **options: Any
     ) -> hokical.metrics.Summary:
         with check_arrays(self.path):
-            return hokical.Dense(judged, **self.options).evaluate(
-                **self.arrays, n_bins=n_bins, full=full, n_resamples=resamples
-            )
+            return hokical.Dense(judged, **self.options).evaluate(**self.arrays, **options)
 
 
 def open_data(

@@ -77,7 +77,7 @@ def monitor(
     for output in (state, log, prometheus):
         if output is not None:
             hokical.io.check_output(output)
-    fitted = data.load_calibrator(calibrator)
+    fitted = data.read_calibrator(calibrator, of_logits=True)
     dense = dense_options(logits, given, timestamp=timestamp)
     plain = data.choose_scores(given, fitted=fitted)
     wanted = replace(plain, keep=(timestamp,) if timestamp else None, unlabelled=True)

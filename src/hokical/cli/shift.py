@@ -35,7 +35,7 @@ def shift(
     """
     if report is not None:
         hokical.io.check_output(report)
-    fitted = data.load_calibrator(calibrator)
+    fitted = data.read_calibrator(calibrator, of_logits=True)
     wanted = data.choose_scores(given, fitted=fitted)
     rows = load_examples(logits, given, wanted, need_labels=False, fitted_by=fitted)
     data.warn_of_probabilities(rows.logits, logits, wanted)

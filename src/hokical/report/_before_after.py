@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,13 +16,12 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._confidence import ConfidenceCalibrator
 from hokical.calibrators._multilabel import MultilabelCalibrator, read_labels
 from hokical.calibrators._registry import make
-from hokical.metrics._by_group import group_table
 from hokical.metrics._examples import as_examples
 from hokical.report._comparison import (
     Comparison,
     check_examples,
-    measure_answers,
-    measure_logits,
+    judge,
+    judge_answers,
 )
 from hokical.report._results import DataFacts, MethodResult, Provenance
 
@@ -37,6 +35,7 @@ def before_and_after(
     label_names: Sequence[str] = (),
     title: str | None = None,
     data_name: str | None = None,
+    n_bins: int = 15,
     n_resamples: int = 1000,
     random_state: int = 0,
 ) -> Comparison:
@@ -56,6 +55,7 @@ def before_and_after(
         Whom it is wrong about; of several labels, each is a group.
     label_names : names of the labels, by column
     title, data_name : title of the report, name of the data
+    n_bins : bins of the calibration errors in tables
     n_resamples, random_state
         As in `compare`. Of several labels there are no intervals of single methods, nor bounds, as
         labels of one example go together; differences between methods are by example.
@@ -72,8 +72,10 @@ def before_and_after(
     True
     """
     options: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
+    options["n_bins"] = n_bins
     if isinstance(calibrator, Calibrator):
-        return _of_logits(calibrator, (given, truth), options, (title, data_name, groups))
+        found = judge_logits([calibrator], (given, truth), options, groups, data_name)
+        return replace(found, title=title)
     if isinstance(calibrator, MultilabelCalibrator):
         said, correct, example, groups = _by_label(calibrator, given, truth, label_names)
         options["n_resamples"] = 0
@@ -89,31 +91,31 @@ def before_and_after(
         )
     results = []
     for name, confidence in said.items():
-        found = measure_answers(confidence, correct, options)
-        found |= {} if example is None else _by_example(found, example)
-        found["groups"] = None if groups is None else group_table(confidence, correct, groups)
-        judged = None if name == "uncalibrated" else calibrator
-        results.append(MethodResult(name, judged, None, notes=(), **found))
-    facts = _describe(given, correct, data_name)
+        who = None if name == "uncalibrated" else calibrator
+        result = judge_answers(name, who, confidence, correct, options, groups)
+        results.append(result if example is None else _by_example(result, example))
+    what: Any = "confidences" if example is None else "scores"
+    values = to_numpy(given, "given").reshape(len(given), -1)
+    facts = DataFacts.describe(values, correct, float(correct.mean()), data_name, what)
     origin = Provenance.collect(None, facts, random_state)
     return Comparison(tuple(results), origin, [*said][-1], title)
 
 
-def _of_logits(
-    calibrator: Calibrator, test: tuple[Any, Any], options: dict[str, Any], about: tuple[Any, ...]
+def judge_logits(
+    calibrators: Sequence[Calibrator],
+    examples: tuple[Any, Any],
+    options: dict[str, Any],
+    groups: Any,
+    data_name: str | None,
+    full: bool = True,
 ) -> Comparison:
-    logits, labels = check_examples(test)
-    title, name, groups = about
-    results = []
-    for judged in (make("uncalibrated").fit(logits, labels), calibrator):
-        own = judged.with_groups(logits, groups)
-        found = measure_logits(judged, own, labels, options)
-        if groups is not None:
-            found["groups"] = group_table(found["confidence"], found["correct"], groups)
-        results.append(MethodResult(judged.name, judged, None, notes=(), **found))
-    facts = DataFacts.collect(logits, labels, name)
+    """The classifier as it is, and fitted calibrators; `options` are those of `summary`."""
+    test = check_examples(examples)
+    own = make("uncalibrated").fit(*test)
+    judged = [judge(c.name, c, test, options, groups, full=full) for c in (own, *calibrators)]
+    facts = DataFacts.collect(*test, data_name)
     origin = Provenance.collect(None, facts, options["random_state"])
-    return Comparison(tuple(results), origin, calibrator.name, title)
+    return Comparison(tuple(judged), origin, judged[-1].name)
 
 
 def _by_label(
@@ -135,26 +137,12 @@ def _by_label(
     return said, marks[known] == 1.0, np.nonzero(known)[0], of
 
 
-def _by_example(found: dict[str, Any], example: IntArray) -> dict[str, Any]:
+def _by_example(found: MethodResult, example: IntArray) -> MethodResult:
     """Without what dependent answers cannot have; scores of rows as means over their labels."""
-    n_rows, measured = int(example.max()) + 1, found["summary"]
-    kept = {n: e for n, e in measured.estimates.items() if n not in ("aurc", "selective_risk")}
+    n_rows, known = int(example.max()) + 1, found.summary.estimates
+    kept = {n: e for n, e in known.items() if n not in ("aurc", "selective_risk")}
     share = n_rows / example.size
-    return {
-        "summary": replace(measured, estimates=kept, bounds={}),
-        "row_scores": {
-            name: share * sum_by(example, scores, n_rows)
-            for name, scores in found["row_scores"].items()
-        },
-    }
-
-
-def _describe(given: Any, correct: BoolArray, name: str | None) -> DataFacts:
-    values = to_numpy(given, "given")
-    digest = hashlib.sha256(np.ascontiguousarray(values).tobytes())
-    digest.update(correct.tobytes())
-    shape = (len(values), values.shape[1] if values.ndim == 2 else 2)
-    what: Any = "scores" if values.ndim == 2 else "confidences"
-    return DataFacts(
-        *shape, str(values.dtype), float(correct.mean()), digest.hexdigest(), name, what
+    rows = {name: share * sum_by(example, one, n_rows) for name, one in found.row_scores.items()}
+    return replace(
+        found, summary=replace(found.summary, estimates=kept, bounds={}), row_scores=rows
     )

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -186,16 +186,9 @@ def compare(
     options = {"n_resamples": n_resamples, "random_state": random_state}
     results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
-        calibrator = entrants[name]
-        seconds, notes = _fit(calibrator, val_logits, val_labels, groups[0])
-        given = calibrator.with_groups(logits, groups[1])
-        measured = measure_logits(calibrator, given, labels, options)
-        if coverage is not None:
-            measured["sets"] = _measure_sets(calibrator, given, labels, coverage)
-        if groups[1] is not None:
-            said = measured["confidence"], measured["correct"]
-            measured["groups"] = group_table(*said, groups[1])
-        results.append(MethodResult(name, calibrator, seconds, notes=notes, **measured))
+        seconds, notes = _fit(entrants[name], val_logits, val_labels, groups[0])
+        found = judge(name, entrants[name], (logits, labels), options, groups[1], coverage)
+        results.append(replace(found, fit_seconds=seconds, notes=notes))
     facts = (
         DataFacts.collect(val_logits, val_labels, data_names[0]),
         DataFacts.collect(logits, labels, data_names[1]),
@@ -265,26 +258,41 @@ def _measure_sets(
     return set_summary(to_host(found.members), labels[new], goal=coverage)
 
 
-def measure_logits(
-    calibrator: Calibrator, logits: Logits, labels: IntArray, options: dict[str, Any]
-) -> dict[str, Any]:
-    """Confidence, correctness, summary and row scores on the test set."""
+def judge(
+    name: str,
+    calibrator: Calibrator,
+    test: tuple[Logits, IntArray],
+    options: dict[str, Any],
+    groups: Any = None,
+    coverage: float | None = None,
+    full: bool = True,
+) -> MethodResult:
+    """A fitted method on the test set, of all classes if `full`; `options` as of `summary`."""
+    logits, labels = calibrator.with_groups(test[0], groups), test[1]
     predicted = to_host(calibrator.predict(logits))
     confidence = to_host(calibrator.predict_confidence(logits)).astype(np.float64)
     options = options | {"predicted": predicted}
-    if not isinstance(logits, TopK):
+    if full and not isinstance(logits, TopK):
         options |= {"proba": to_host(calibrator.predict_proba(logits)), "labels": labels}
-    return measure_answers(confidence, predicted == labels, options)
+    found = judge_answers(name, calibrator, confidence, predicted == labels, options, groups)
+    sets = None if coverage is None else _measure_sets(calibrator, logits, labels, coverage)
+    return replace(found, sets=sets)
 
 
-def measure_answers(
-    confidence: FloatArray, correct: BoolArray, options: dict[str, Any]
-) -> dict[str, Any]:
-    """Summary and row scores of confidences (n,); `options` are those of `summary`."""
+def judge_answers(
+    name: str,
+    calibrator: Any,
+    confidence: FloatArray,
+    correct: BoolArray,
+    options: dict[str, Any],
+    groups: Any = None,
+) -> MethodResult:
+    """A method by its confidences (n,) and whether they were right; `options` as in `judge`."""
     gap, place = correct - confidence, bin_index(confidence, 15)
     known = "proba" in options
     vectors = Predictions(options["proba"], options["labels"], None) if known else None
     rows = row_scores(Examples(confidence, correct, None), vectors)
     rows["ece"] = np.sign(sum_by(place, gap, 15))[place] * gap  # its mean is the ECE
     found = summary(confidence, correct, **options)
-    return {"confidence": confidence, "correct": correct, "summary": found, "row_scores": rows}
+    table = None if groups is None else group_table(confidence, correct, groups)
+    return MethodResult(name, calibrator, None, confidence, correct, (), found, rows, groups=table)

@@ -3,7 +3,7 @@
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any, Literal, Self
@@ -27,6 +27,8 @@ from hokical.metrics._by_group import GroupTable
 from hokical.metrics._sets import SetSummary
 from hokical.report._foreign import ForeignMethod
 
+#: What a calibrator is given.
+Given = Literal["logits", "confidences", "scores"]
 Methods = Iterable[Any] | Mapping[str, Any] | None
 
 
@@ -100,18 +102,27 @@ class DataFacts:
     accuracy: float
     sha256: str
     name: str | None = None
-    what: Literal["logits", "confidences", "scores"] = "logits"
+    what: Given = "logits"
 
     @classmethod
     def collect(cls, logits: Logits, labels: IntArray, name: str | None) -> Self:
         """The facts of logits and labels."""
-        digest = hashlib.sha256()
-        for rows in row_slices(logits.n_rows, logits.n_columns):
-            digest.update(np.ascontiguousarray(to_host(logits.values[rows])).tobytes())
-        digest.update(labels.astype("<i8").tobytes())
         accuracy = float((to_host(logits.labels) == labels).mean())
-        shape, dtype = (logits.n_rows, logits.n_classes), str(logits.values.dtype)
-        return cls(*shape, dtype, accuracy, digest.hexdigest(), name)
+        found = cls.describe(logits.values, labels, accuracy, name)
+        return replace(found, n_classes=logits.n_classes)
+
+    @classmethod
+    def describe(
+        cls, values: Any, truth: Any, accuracy: float, name: str | None, what: Given = "logits"
+    ) -> Self:
+        """The facts of what is `given`, (n, columns), and of what is true."""
+        digest = hashlib.sha256()
+        n_rows, n_columns = values.shape
+        for rows in row_slices(n_rows, n_columns):
+            digest.update(np.ascontiguousarray(to_host(values[rows])).tobytes())
+        digest.update(truth.astype("<i8").tobytes())
+        shape = n_rows, n_columns, str(values.dtype)
+        return cls(*shape, accuracy, digest.hexdigest(), name, what)
 
 
 @dataclass(frozen=True)
