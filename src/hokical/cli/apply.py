@@ -19,7 +19,7 @@ from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.beyond import kind_of
 from hokical.cli.inputs import check_arrays, dense_options, in_many_files, load_dense, load_examples
-from hokical.cli.show import DASH, check_options, say, show_result, spinner
+from hokical.cli.show import DASH, bad_option, check_options, say, show_result, spinner
 
 #: Logits that are worked on between two steps of the progress bar.
 _PART_SIZE = 1 << 21
@@ -98,15 +98,13 @@ def apply(
     """
     sets = _set_options(coverage, max_size, by=by, kind=kind)
     if delta is not None and risk is None and recall is None and not sets:
-        raise typer.BadParameter(
-            "only goes with --risk, --recall or --coverage.", param_hint="--delta"
-        )
+        raise bad_option("--delta", "only goes with --risk, --recall or --coverage.")
     dense = dense_options(logits, given, scheduler=scheduler)
     in_parts = dense is None and (scheduler is not None or in_many_files(logits))
     if in_parts and not (risk is None and keep is None and not sets):
         raise typer.BadParameter("--risk, --coverage and --keep work on one file, not on a folder.")
     if adapt and (dense or in_parts or risk is not None):
-        raise typer.BadParameter("works on rows of one file, without --risk.", param_hint="--adapt")
+        raise bad_option("--adapt", "works on rows of one file, without --risk.")
     if dense and sets.keys() - {"coverage", "kind"}:
         raise typer.BadParameter("sets of positions have --coverage and --kind alone.")
     asked = {"risk": risk, "recall": recall}
@@ -126,7 +124,7 @@ def apply(
         _write(fitted.name, results, beyond.rows, output, facts, as_json, beyond.unit)
         return
     if recall is not None:
-        raise typer.BadParameter("is for several labels at once.", param_hint="--recall")
+        raise bad_option("--recall", "is for several labels at once.")
     wanted = data.choose_scores(given, keep, fitted=fitted, in_parts=in_parts)
     if in_parts:
         task = hokical.streams.PartTask(
@@ -206,9 +204,7 @@ def _set_options(coverage: float | None, max_size: int | None, **others: Any) ->
     given = {name: value for name, value in others.items() if value is not None}
     if given and not asked:
         option = next(iter(given)).replace("_", "-")
-        raise typer.BadParameter(
-            "only goes with --coverage or --max-size.", param_hint=f"--{option}"
-        )
+        raise bad_option(f"--{option}", "only goes with --coverage or --max-size.")
     return asked | {name: str(value) for name, value in given.items()}
 
 
@@ -327,7 +323,7 @@ def _cluster(scheduler: str | None) -> Any:
     try:
         hokical.integrations.dask.import_dask("distributed")
     except ImportError as error:
-        raise typer.BadParameter(str(error), param_hint="--scheduler") from error
+        raise bad_option("--scheduler", str(error)) from error
     return hokical.integrations.dask.on_cluster(scheduler)
 
 

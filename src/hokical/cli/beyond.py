@@ -15,7 +15,7 @@ import typer
 import hokical
 from hokical.cli import data
 from hokical.cli.options import Input
-from hokical.cli.show import check_options, say
+from hokical.cli.show import bad_option, check_options, say
 
 
 class Beyond:
@@ -39,13 +39,8 @@ class Beyond:
         self.path, self.known = path, {} if cal is None else cal.metadata
         wanted = self.choose(given, cal, keep)
         wanted = wanted if labelled else replace(wanted, label_column=None)
-        self.rows = hokical.io.read_examples(
-            path,
-            split=given.split.literal,
-            labels=given.labels,
-            wanted=wanted,
-            need_labels=labelled,
-        )
+        where: Any = {"split": given.split.literal, "labels": given.labels, "need_labels": labelled}
+        self.rows = hokical.io.read_examples(path, wanted=wanted, **where)
         self.part, self.groups, self.classes = self.rows.part, self.rows.groups, self.rows.classes
         self.together = {} if self.groups is None else {"groups": self.groups}
         values, self.n_rows = self.rows.logits.values, self.rows.logits.n_rows
@@ -73,16 +68,10 @@ class Beyond:
         """Before and after calibration; there are no classes to be `full` of."""
         if self.rows.weights is not None:
             say(f"The weights in {self.path} are not used here.")
+        options |= {"label_names": self.classes, "data_name": self.path.name}
+        examples = self.said, self.rows.labels
         with check_options(self.options):
-            return hokical.report.before_and_after(
-                cal,
-                self.said,
-                self.rows.labels,
-                groups=self.groups,
-                label_names=self.classes,
-                data_name=self.path.name,
-                **options,
-            )
+            return hokical.report.before_and_after(cal, *examples, groups=self.groups, **options)
 
 
 class Answers(Beyond):
@@ -102,7 +91,7 @@ class Answers(Beyond):
 
     def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
         if "recall" in promise:
-            raise typer.BadParameter("is for several labels at once.", param_hint="--recall")
+            raise bad_option("--recall", "is for several labels at once.")
         found = {"confidence": cal.predict(self.said, self.groups)}
         facts: dict[str, Any] = {}
         if promise:
@@ -120,7 +109,7 @@ class Tags(Beyond):
 
     def choose(self, given: Input, cal: Any, keep: str | None) -> hokical.io.Wanted:
         if given.groups:
-            raise typer.BadParameter("does not go with several labels.", param_hint="--groups")
+            raise bad_option("--groups", "does not go with several labels.")
         patterns = {
             name: getattr(given, name) or self.known.get(name, default)
             for name, default in (
@@ -136,9 +125,7 @@ class Tags(Beyond):
 
     def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
         if "risk" in promise:
-            raise typer.BadParameter(
-                "is for one answer per row; of labels, see --recall.", param_hint="--risk"
-            )
+            raise bad_option("--risk", "is for one answer per row; of labels, see --recall.")
         given = cal.predict(self.said, **promise)
         facts: dict[str, Any] = {"labels_per_example": float(given.sum(axis=1).mean())}
         if promise:

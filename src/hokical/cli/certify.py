@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.beyond import Beyond
 from hokical.cli.inputs import open_data
-from hokical.cli.show import aliases, show_result, spinner
+from hokical.cli.show import aliases, bad_option, show_result, spinner
 
 
 @opt.reads(opt.Part.test, without=opt.BEYOND)
@@ -35,7 +33,7 @@ def certify(
     refused: they look better than new ones.
     """
     if output is None and str(calibrator) in aliases:
-        raise typer.BadParameter("is needed where CALIBRATOR is `-`.", param_hint="--output")
+        raise bad_option("--output", "is needed where CALIBRATOR is `-`.")
     target = output or calibrator
     fitted = data.read_calibrator(calibrator)
     hokical.io.check_output(target)

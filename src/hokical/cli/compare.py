@@ -19,6 +19,7 @@ from hokical.cli.data import check_method, choose_scores, make_method
 from hokical.cli.inputs import load_examples
 from hokical.cli.options import Json
 from hokical.cli.show import (
+    bad_option,
     check_options,
     interval,
     new_table,
@@ -88,7 +89,7 @@ def compare(
     for name, value in one_only.items() if over_data_sets else [("metric", metric)]:
         if value is not None:
             kind = "one data set" if over_data_sets else "several data sets"
-            raise typer.BadParameter(f"is for {kind}.", param_hint=f"--{name}")
+            raise bad_option(f"--{name}", f"is for {kind}.")
     if coverage is not None:
         with check_options("--coverage"):
             hokical.guarantees.plan_coverage(coverage)
@@ -97,7 +98,7 @@ def compare(
     if methods != "all":
         asked = [check_method(name.strip()) for name in methods.split(",") if name.strip()]
         if not asked:
-            raise typer.BadParameter("name at least one method, or `all`.", param_hint="--methods")
+            raise bad_option("--methods", "name at least one method, or `all`.")
         names = list(dict.fromkeys(["uncalibrated", *asked, *([subject] if subject else [])]))
     if report is not None:
         hokical.io.check_output(report)
@@ -116,7 +117,7 @@ def compare(
         else:
             typer.echo(standings.to_markdown())
         return
-    fitted_on, tested_on = _open_pair(val, test, given, val_labels, test_labels)
+    fitted_on, tested_on = _open_pair(val, test, given, (val_labels, test_labels))
     found = hokical.compare(
         fitted_on.pair,
         tested_on.pair,
@@ -138,20 +139,16 @@ def compare(
 
 
 def _open_pair(
-    val: Path,
-    test: Path | None,
-    given: opt.Input,
-    val_labels: Path | None = None,
-    test_labels: Path | None = None,
+    val: Path, test: Path | None, given: opt.Input, labels: Any = (None, None)
 ) -> tuple[hokical.io.LabelledRows, hokical.io.LabelledRows]:
     """The examples to fit on and to test on, of two files or of one with both parts."""
     wanted = choose_scores(given)
-    fitted_on = load_examples(val, replace(given, labels=val_labels), wanted)
+    fitted_on = load_examples(val, replace(given, labels=labels[0]), wanted)
     if test is None and fitted_on.part is None:
         raise typer.BadParameter(
             f"{val} holds one set; pass TEST, data that nothing was fitted on."
         )
-    given = replace(given, labels=test_labels, split=opt.Part.test)
+    given = replace(given, labels=labels[1], split=opt.Part.test)
     tested_on = load_examples(test or val, given, wanted)
     widths = [examples.logits.n_classes for examples in (fitted_on, tested_on)]
     if widths[0] != widths[1]:

@@ -14,7 +14,7 @@ import hokical
 from hokical._core.conversion import look_like_probabilities
 from hokical._core.logits import Logits
 from hokical.cli.options import Input, Missing, Zero
-from hokical.cli.show import check_options, say, warn
+from hokical.cli.show import bad_option, check_options, say, warn
 
 #: What `fit` stores beside a calibrator, each where it is known.
 _METADATA = {
@@ -33,9 +33,7 @@ def choose_scores(
     """What the options, or else the fit, say of the scores of a file."""
     names, kept = map(_split_names, (given.classes, "" if keep == "none" else keep))
     if given.binary_score and len(names) not in (0, 2):
-        raise typer.BadParameter(
-            f"must name 2 classes with --binary-score; got {len(names)}.", param_hint="--classes"
-        )
+        raise bad_option("--classes", f"must name 2 classes with --binary-score; got {len(names)}.")
     known = {} if fitted is None else fitted.metadata
     said = None
     if given.probabilities is not None:
@@ -63,7 +61,7 @@ def choose_scores(
         )
     _check_reach(given, wanted, in_parts=in_parts)
     if given.zeros and not wanted.probabilities:
-        raise typer.BadParameter("only goes with --probabilities.", param_hint="--zeros")
+        raise bad_option("--zeros", "only goes with --probabilities.")
     if wanted.probabilities and not said:
         say("Scores are read as probabilities, as in the fit; if they are not, add --logits.")
     return wanted
@@ -107,10 +105,10 @@ def _check_reach(given: Input, wanted: hokical.io.Wanted, *, in_parts: bool) -> 
         )
     for name in ("label_column", "score_columns", "decimal", "encoding", "missing", "groups"):
         if (on_maps or in_parts) and getattr(given, name) != getattr(Input, name):
-            raise typer.BadParameter(
+            raise bad_option(
+                f"--{name.replace('_', '-')}",
                 "works on one file of scores (n, classes), not on folders, maps or with "
                 "--checkpoint.",
-                param_hint=f"--{name.replace('_', '-')}",
             )
 
 
@@ -217,9 +215,7 @@ def read_settings(settings: Iterable[str], known: dict[str, Any], name: str) -> 
         key, sign, value = setting.partition("=")
         if not sign or key.strip() not in known:
             listed = ", ".join(f"{each}={default}" for each, default in known.items())
-            raise typer.BadParameter(
-                f"must be an option of {name}: {listed}; got {setting!r}.", param_hint="--set"
-            )
+            raise bad_option("--set", f"must be an option of {name}: {listed}; got {setting!r}.")
         chosen[key.strip()] = _read_value(setting, value.strip(), known[key.strip()])
     return chosen
 
@@ -239,8 +235,7 @@ def _read_value(setting: str, text: str, default: Any) -> Any:
     }.get(type(default), True)
     if not fits and not (isinstance(value, str) and isinstance(default, str)):
         kinds = {bool: "true or false", int: "a whole number", float: "a number"}
-        raise typer.BadParameter(
-            f"must be {kinds[type(default)]}, as the default {default}; got {setting!r}.",
-            param_hint="--set",
+        raise bad_option(
+            "--set", f"must be {kinds[type(default)]}, as the default {default}; got {setting!r}."
         )
     return value

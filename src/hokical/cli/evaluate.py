@@ -6,8 +6,6 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 import hokical
 from hokical.cli import data
 from hokical.cli import options as opt
@@ -16,6 +14,7 @@ from hokical.cli.beyond import make as make_beyond
 from hokical.cli.compare import show_classes, show_groups, show_sets
 from hokical.cli.inputs import Maps, Rows, open_data
 from hokical.cli.show import (
+    bad_option,
     check_options,
     interval,
     new_table,
@@ -77,18 +76,14 @@ def evaluate(
                 summaries[judged.name] = found.measure(judged, full=full, **options)
     if coverage is not None:
         if fitted is None or not isinstance(found, Rows):
-            raise typer.BadParameter(
-                "needs --calibrator, and rows of one file.", param_hint="--coverage"
-            )
+            raise bad_option("--coverage", "needs --calibrator, and rows of one file.")
         with check_options("--coverage"):
             members = fitted.predict_set(found.rows, coverage=coverage).members
         labels = found.examples.labels
         sets = {fitted.name: hokical.metrics.set_summary(members, labels, goal=coverage)}
     if report is not None:
         if comparison is None or (isinstance(found, Rows) and found.examples.weights is not None):
-            raise typer.BadParameter(
-                "needs rows of one file, without weights.", param_hint="--report"
-            )
+            raise bad_option("--report", "needs rows of one file, without weights.")
         hokical.report.write_report(comparison, report)
     if isinstance(found, Maps) and any(each.bounds for each in summaries.values()):
         say("Intervals and guarantees are by item: neighbouring positions are not independent.")

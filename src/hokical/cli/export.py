@@ -6,12 +6,10 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 import hokical
 from hokical.cli.data import read_calibrator
 from hokical.cli.options import CalibratorFile, Json, text
-from hokical.cli.show import check_options, say, show_result, spinner, warn
+from hokical.cli.show import bad_option, check_options, say, show_result, spinner, warn
 
 #: What the library's words are called here.
 _OPTIONS = {
@@ -58,7 +56,7 @@ def export(
             attached["from-probabilities"] = from_probabilities or None
             for name, value in attached.items():
                 if value is not None:
-                    raise typer.BadParameter("only goes with --attach.", param_hint=f"--{name}")
+                    raise bad_option(f"--{name}", "only goes with --attach.")
             options |= {} if opset is None else {"opset": opset}
             if fitted.scores == "probabilities":
                 say("The fit had probabilities: as `logits` the model takes their logarithms.")
@@ -66,8 +64,8 @@ def export(
                 model = hokical.integrations.onnx.export(fitted, output, **options)
         else:
             if opset is not None:
-                raise typer.BadParameter(
-                    "does not go with --attach: the classifier has its own.", param_hint="--opset"
+                raise bad_option(
+                    "--opset", "does not go with --attach: the classifier has its own."
                 )
             kind = "probabilities" if from_probabilities else "logits"
             options |= {"output": scores, "class_axis": class_axis, "scores": kind}

@@ -14,7 +14,7 @@ from hokical.cli.beyond import kind_of
 from hokical.cli.beyond import make as make_beyond
 from hokical.cli.data import make_method, sketch
 from hokical.cli.inputs import open_data
-from hokical.cli.show import show_result
+from hokical.cli.show import bad_option, show_result
 
 
 @opt.reads()
@@ -54,7 +54,7 @@ def fit(
     calibrator: Any
     if kind := kind_of(given):
         if name is not None:
-            raise typer.BadParameter(f"does not go with {kind.options}.", param_hint="--method")
+            raise bad_option("--method", f"does not go with {kind.options}.")
         calibrator = make_beyond(kind, settings or [])
     else:
         calibrator = make_method(name or "auto", seed, settings or [], for_hoki)

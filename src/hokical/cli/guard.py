@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 import hokical
 from hokical._core import progress
 from hokical.cli.options import text
-from hokical.cli.show import aliases, results_to_stderr, stderr, warn, warned
+from hokical.cli.show import aliases, bad_option, results_to_stderr, stderr, warn, warned
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed; 2 bad usage or a bad file; 3 an alarm of `monitor`; 130 after "
@@ -162,7 +162,7 @@ def _replace_dashes(ctx: Any, dashes: list[str], folder: Path, at_end: ExitStack
     for name in outputs:
         suffix = _SUFFIXES.get(ctx.info_name)
         if suffix is None:
-            raise typer.BadParameter("cannot be stdout here.", param_hint="--output")
+            raise bad_option("--output", "cannot be stdout here.")
         target = ctx.params[name] = folder / f"stdout{suffix}"
         aliases[str(target)] = "stdout"
         at_end.callback(_copy_to_stdout, target)

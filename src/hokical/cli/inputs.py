@@ -17,7 +17,7 @@ import hokical
 from hokical.cli.beyond import Beyond, kind_of
 from hokical.cli.data import choose_scores
 from hokical.cli.options import Input, Part
-from hokical.cli.show import say, spinner
+from hokical.cli.show import bad_option, say, spinner
 
 _CLASS_AXIS = "the axis of the classes: 1 for (n, classes, h, w), -1 for (n, tokens, classes)"
 
@@ -35,24 +35,22 @@ class Rows:
         """A model with `save`, and numbers of examples and of the share that is right."""
         examples, logits = self.examples, self.examples.logits
         if calibrator.binary_only and logits.n_classes > 2:
-            raise typer.BadParameter(
+            raise bad_option(
+                "--method",
                 f"{calibrator.name} is for two classes; {self.path.name} has {logits.n_classes}. "
                 "Leave it out, or try structured.",
-                param_hint="--method",
             )
         # The choice of noise has its own progress bar.
         searching = getattr(calibrator, "noise", None) == "auto"
         with nullcontext() if searching else spinner(f"Fitting {calibrator.name}"):
-            if examples.groups is None:
-                calibrator.fit(*examples.pair, examples.weights)
-            elif isinstance(calibrator, hokical.AutoCalibrator):
-                calibrator.fit(*examples.pair, examples.weights, groups=examples.groups)
-            else:
-                raise typer.BadParameter(
+            own = {} if examples.groups is None else {"groups": examples.groups}
+            if own and not isinstance(calibrator, hokical.AutoCalibrator):
+                raise bad_option(
+                    "--groups",
                     f"only the default learns from groups, and not {calibrator.name}: leave out "
                     "--method.",
-                    param_hint="--groups",
                 )
+            calibrator.fit(*examples.pair, examples.weights, **own)
         right = float((logits.labels == examples.labels).mean())
         return calibrator, {"examples": logits.n_rows, "accuracy": right}
 
@@ -261,8 +259,8 @@ def dense_options(
             ("max-positions-per-item", per_item),
         ):
             if value:
-                raise typer.BadParameter(
-                    f"needs --class-axis, {_CLASS_AXIS} and (n, classes).", param_hint=f"--{name}"
+                raise bad_option(
+                    f"--{name}", f"needs --class-axis, {_CLASS_AXIS} and (n, classes)."
                 )
         return None
     for name, other in others.items():

@@ -22,6 +22,7 @@ from hokical.cli import options as opt
 from hokical.cli.inputs import check_arrays, dense_options, load_dense, load_examples
 from hokical.cli.show import (
     DASH,
+    bad_option,
     check_options,
     interval,
     new_table,
@@ -90,10 +91,10 @@ def monitor(
             with check_options("CALIBRATOR or --state"):
                 watching = hokical.CalibrationMonitor.load(state, fitted)
             if coverage not in (None, watching.options.coverage):
-                raise typer.BadParameter(
+                raise bad_option(
+                    "--coverage",
                     f"the monitor in {state} watches {watching.options.coverage or 'no sets'}. Use "
                     "another --state.",
-                    param_hint="--coverage",
                 )
         else:
             at_first = replace(given, split=opt.Part.val, labels=None)
@@ -132,10 +133,10 @@ def monitor(
 def _read_window(text: str) -> int | timedelta:
     found = re.fullmatch(r"(\d{1,9})([smhdw]?)", text.strip())
     if found is None or int(found[1]) == 0:
-        raise typer.BadParameter(
+        raise bad_option(
+            "--window",
             "must be a number of examples, or a time such as 90s, 30m, 12h, 1d or 2w; got "
             f"{text!r}.",
-            param_hint="--window",
         )
     number, unit = int(found[1]), found[2]
     return timedelta(seconds=number * _SECONDS[unit]) if unit else number
@@ -155,7 +156,7 @@ def _note(
     """Whether rows, or the labels of rows that were observed before, are counted for once."""
     labelled = rows.labels is not None and bool((rows.labels >= 0).any())
     if observed and not labelled:
-        raise typer.BadParameter("needs labels; found none.", param_hint="--observed")
+        raise bad_option("--observed", "needs labels; found none.")
     new_labels = not labelled or watching.note_batch(f"labels of {batch}")
     return (watching.note_batch(batch) or observed) and new_labels
 

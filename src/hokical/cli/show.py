@@ -153,13 +153,18 @@ def show_facts(facts: dict[str, str]) -> None:
         console.print(Text.assemble((name.ljust(width), "bold"), "  ", value), soft_wrap=True)
 
 
+def bad_option(option: str | None, text: str) -> Exception:
+    """The error of an option, with what is wrong with it."""
+    return typer.BadParameter(text, param_hint=option)
+
+
 @contextmanager
 def check_options(option: str | None = None) -> Iterator[None]:
     """Report errors of the library as errors of the command line."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        raise typer.BadParameter(str(error), param_hint=option) from error
+        raise bad_option(option, str(error)) from error
 
 
 def spinner(what: str) -> AbstractContextManager[Any]:

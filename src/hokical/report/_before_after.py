@@ -92,7 +92,7 @@ def before_and_after(
     results = []
     for name, confidence in said.items():
         who = None if name == "uncalibrated" else calibrator
-        result = judge_answers(name, who, confidence, correct, options, groups)
+        result = judge_answers(name, who, (confidence, correct), options, groups)
         results.append(result if example is None else _by_example(result, example))
     what: Any = "confidences" if example is None else "scores"
     values = to_numpy(given, "given").reshape(len(given), -1)
@@ -102,18 +102,13 @@ def before_and_after(
 
 
 def judge_logits(
-    calibrators: Sequence[Calibrator],
-    examples: tuple[Any, Any],
-    options: dict[str, Any],
-    groups: Any,
-    data_name: str | None,
-    full: bool = True,
+    fitted: Sequence[Any], given: Any, options: Any, groups: Any, name: Any, full: bool = True
 ) -> Comparison:
-    """The classifier as it is, and fitted calibrators; `options` are those of `summary`."""
-    test = check_examples(examples)
+    """The classifier as it is, and `fitted` ones, on (logits, labels); `options` of `summary`."""
+    test = check_examples(given)
     own = make("uncalibrated").fit(*test)
-    judged = [judge(c.name, c, test, options, groups, full=full) for c in (own, *calibrators)]
-    facts = DataFacts.collect(*test, data_name)
+    judged = [judge(c.name, c, test, options, groups, full=full) for c in (own, *fitted)]
+    facts = DataFacts.collect(*test, name)
     origin = Provenance.collect(None, facts, options["random_state"])
     return Comparison(tuple(judged), origin, judged[-1].name)
 

@@ -39,6 +39,8 @@ from hokical.report._results import (
 )
 from hokical.report._tables import Tables
 
+#: Confidences (n,), and whether each was right (n,).
+Said = tuple[FloatArray, BoolArray]
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
 
@@ -274,25 +276,22 @@ def judge(
     options = options | {"predicted": predicted}
     if full and not isinstance(logits, TopK):
         options |= {"proba": to_host(calibrator.predict_proba(logits)), "labels": labels}
-    found = judge_answers(name, calibrator, confidence, predicted == labels, options, groups)
+    said = confidence, predicted == labels
+    found = judge_answers(name, calibrator, said, options, groups)
     sets = None if coverage is None else _measure_sets(calibrator, logits, labels, coverage)
     return replace(found, sets=sets)
 
 
 def judge_answers(
-    name: str,
-    calibrator: Any,
-    confidence: FloatArray,
-    correct: BoolArray,
-    options: dict[str, Any],
-    groups: Any = None,
+    name: str, calibrator: Any, said: Said, options: dict[str, Any], groups: Any = None
 ) -> MethodResult:
     """A method by its confidences (n,) and whether they were right; `options` as in `judge`."""
+    confidence, correct = said
     gap, place = correct - confidence, bin_index(confidence, 15)
     known = "proba" in options
     vectors = Predictions(options["proba"], options["labels"], None) if known else None
-    rows = row_scores(Examples(confidence, correct, None), vectors)
+    rows = row_scores(Examples(*said, None), vectors)
     rows["ece"] = np.sign(sum_by(place, gap, 15))[place] * gap  # its mean is the ECE
-    found = summary(confidence, correct, **options)
-    table = None if groups is None else group_table(confidence, correct, groups)
-    return MethodResult(name, calibrator, None, confidence, correct, (), found, rows, groups=table)
+    found = summary(*said, **options)
+    table = None if groups is None else group_table(*said, groups)
+    return MethodResult(name, calibrator, None, *said, (), found, rows, groups=table)

@@ -24,10 +24,10 @@ _DATA = {
     "confidences": "{n_rows:,} answers",
     "scores": "{n_rows:,} examples with {n_classes} labels",
 }
-_EXPLAINED = {
-    "scores": " Every label of every example counts as one: what it says is the probability of the "
-    "label, and it is right where the label is there.",
-}
+_OF_LABELS = (
+    " Every label of every example counts as one: what it says is the probability of the label, "
+    "and it is right where the label is there."
+)
 _TILES = {"mean_confidence": "it says", "accuracy": "it is right", "ece": "calibration error"}
 
 
@@ -84,9 +84,8 @@ def asset(name: str) -> str:
 def _lead(data: dict[str, Any]) -> str:
     test, validation = data["provenance"]["test"], data["provenance"]["validation"]
     if validation is None:
-        return (
-            f"Measured on {_DATA[test['what']].format(**test)}.{_EXPLAINED.get(test['what'], '')}"
-        )
+        shown = _DATA[test["what"]].format(**test)
+        return f"Measured on {shown}.{_OF_LABELS * (test['what'] == 'scores')}"
     n_methods = len(data["methods"])
     compared = "One method" if n_methods == 1 else f"{n_methods} methods"
     fitted = f"{compared}, fitted on {validation['n_rows']:,} validation examples"
