@@ -1,22 +1,27 @@
 """A new class balance: how well it is found, what adapting to it gives, and whether bars are kept.
 
-    python benchmarks/bench_shift.py [FILE.npz ...] [--draws 4] [--rows 2000] [--other] [--cost]
+    python benchmarks/bench_shift.py [FILE.npz ...] [--draws 4] [--rows 2000]
+    python benchmarks/bench_shift.py [FILE.npz ...] --other | --cost | --large
 
 Files hold `val_logits`, `val_labels`, `test_logits`, `test_labels` (or the last two alone, which
 are split); without files those of `suite/` are used. A draw takes rows of the test set, with
 replacement, with the balance of a Dirichlet distribution of .1 or 1 per class. Every method sees
 the same draws: the default with `estimate_shift`, and EM without a prior after temperature scaling
 with a bias per class (Alexandari, Kundaje and Shrikumar, ICML 2020) and without. `--other` makes
-changes that are not of the balance. With QuaPy installed, its EMQ is run on the default's
-probabilities.
+changes that are not of the balance, `--large` measures streams of 10^7 rows of 10 classes and of
+10^5 of 1000. With QuaPy installed, its EMQ is run on the default's probabilities; with nannyml, its
+CBPE on those of the classifier, which it calibrates itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import resource
 import time
 import warnings
 from collections import defaultdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +149,40 @@ def measure(path: Path, args: argparse.Namespace, found: dict[str, Any]) -> None
             for name, predict in rivals.items():
                 answer = predict(rows)
                 found[name].append(judge(plain_em(answer, old), answer, old, truth))
+            told = cbpe(val_logits, val_labels, rows)
+            if told is not None:
+                own = float((rows.argmax(axis=1) == truth).mean())
+                found["nannyml's CBPE"].append({"foretold accuracy off by": abs(told - own)})
             quapy_balance = emq(proba, old)
             if quapy_balance is not None:
                 found["QuaPy's EMQ on ours"].append(judge(quapy_balance, proba, old, truth))
+
+
+def cbpe(reference: Any, labels: Any, logits: Any) -> float | None:
+    """The accuracy that nannyml expects, or None where it is not installed."""
+    os.environ["NML_DISABLE_USAGE_LOGGING"] = "1"
+    try:
+        import nannyml
+        import pandas as pd
+    except ImportError:
+        return None
+    names = {str(k): f"p{k}" for k in range(logits.shape[1])}
+
+    def frame(scores: Any) -> Any:
+        table = pd.DataFrame(softmax(scores.astype(np.float64), axis=1), columns=[*names.values()])
+        return table.assign(label=scores.argmax(axis=1).astype(str))
+
+    estimator = nannyml.CBPE(
+        problem_type="classification_multiclass",
+        y_pred_proba=names,
+        y_pred="label",
+        y_true="truth",
+        metrics=["accuracy"],
+        chunk_number=1,
+    )
+    estimator.fit(frame(reference).assign(truth=labels.astype(str)))
+    found = estimator.estimate(frame(logits)).filter(period="analysis").to_df()
+    return float(found[("accuracy", "value")].iloc[0])
 
 
 def emq(proba: Any, old: Any) -> Any:
@@ -230,6 +266,40 @@ def cost(path: Path) -> None:
     print(f"{path.stem}: {np.median(times[1:]):.1f} predictions")
 
 
+def large() -> None:
+    """Streams that do not fit into memory: seconds, and the most memory of the process."""
+    for n_rows, n_classes in ((10**5, 1000), (10**7, 10)):
+        rng = np.random.default_rng(0)
+        labels = rng.integers(0, n_classes, 20 * n_classes)
+        logits = rng.normal(size=(labels.size, n_classes)) + 4.0 * np.eye(n_classes)[labels]
+        cal = hokical.make("temps").fit(logits.astype(np.float32), labels)
+        step = 10**7 // (10 * n_classes)
+
+        def chunks(step: int = step, n_rows: int = n_rows, width: int = n_classes) -> Any:
+            draws = np.random.default_rng(1)
+            for first in range(0, n_rows, step):
+                rows = draws.normal(size=(min(step, n_rows - first), width)).astype(np.float32)
+                rows[np.arange(len(rows)), draws.integers(0, width, len(rows))] += 4.0
+                yield rows
+
+        source = hokical.streams.from_chunks(chunks)
+        start = time.perf_counter()
+        for _ in source.chunks():
+            pass
+        reading = time.perf_counter() - start
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+        start = time.perf_counter()
+        found = hokical.streams.estimate_shift(cal, source)
+        seconds = time.perf_counter() - start - reading
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+        print(
+            f"{n_rows:,} rows of {n_classes} classes: {found.n:,} kept, {found.verdict}; "
+            f"{seconds:.1f} s without the {reading:.1f} s that making the rows takes; "
+            f"{after:,.0f} MB at most, {before:,.0f} MB before.",
+            flush=True,
+        )
+
+
 def show(found: dict[str, Any]) -> None:
     columns = list(dict.fromkeys(c for rows in found.values() for row in rows for c in row))
     print("| | " + " | ".join(columns) + " |\n|---" * 1 + "|--:" * len(columns) + "|")
@@ -246,11 +316,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--other", action="store_true")
     parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--large", action="store_true")
     args = parser.parse_args()
     files = args.files or sorted(
         path for path in SUITE.glob("*.npz") if "_val" not in path.stem and "_test" not in path.stem
     )
     warnings.simplefilter("ignore")
+    if args.large:
+        large()
+        return
     if args.cost:
         for path in files:
             cost(path)
@@ -260,6 +334,9 @@ def main() -> None:
         (other_changes if args.other else measure)(path, args, found)
     show(found)
     if not args.other:
+        for name in ("quapy", "nannyml"):
+            if find_spec(name) is None:
+                print(f"{name} is not installed: left out.")
         for name, numbers in PUBLISHED.items():
             print(f"Published, {name}: {numbers}.")
 

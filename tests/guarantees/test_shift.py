@@ -519,3 +519,21 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
     few = cal.estimate_shift(logits, groups=site).by_group
     assert few["a"].n + few["b"].n == 1000
     assert np.abs(few["b"].balance - NEW).sum() < 0.2
+
+
+def test_a_class_is_found_as_often_under_a_new_balance() -> None:
+    """Rows of one class look as before, so `delta` needs nothing of the new balance."""
+    old, found, missed = make("temps").fit(*world(1500, seed=50)), None, 0
+    twin = old.with_balance(NEW).with_balance([0.1, 0.1, 0.1, 0.1, 0.6])
+    rows = world(200, NEW, seed=51)[0]
+    for label in (0, 4):
+        found = twin.detect(rows, label, recall=0.9, delta=0.1)
+        np.testing.assert_array_equal(
+            found.flagged, old.detect(rows, label, recall=0.9, delta=0.1).flagged
+        )
+        assert "taken for true" not in found.guarantee
+    for seed in range(40):
+        cal = make("temps").fit(*world(600, seed=400 + seed)).with_balance(NEW)
+        logits, labels = world(4000, NEW, seed=500 + seed)
+        missed += cal.detect(logits, 4, recall=0.9, delta=0.1).flagged[labels == 4].mean() < 0.9
+    assert missed <= 8, "a tenth of 40 fits is expected, at most"

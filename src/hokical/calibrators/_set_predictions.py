@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -129,7 +130,8 @@ class SetPredictions(CertifiedPredictions):
         """Which rows to report as perhaps of one class, so that few of it are missed.
 
         Of new examples whose true class is `label`, at least a share `recall` is found; with
-        `delta`, with probability 1 - delta over the examples of `certify` or `fit`.
+        `delta`, with probability 1 - delta over the examples of `certify` or `fit`. A new balance
+        (`with_balance`) changes nothing of that: rows of one class look as before.
 
         >>> from hokical import make
         >>> from hokical.demo import demo_logits
@@ -161,7 +163,10 @@ class SetPredictions(CertifiedPredictions):
                 "cross-validation). Call `certify(logits, labels)` first, with examples that "
                 "nothing was fitted on."
             )
-        known = known if only is None else known.take(known.labels == only)
+        if only is not None:
+            known = known.take(known.labels == only)
+            if source == "fit":  # one class counts alike: a new balance weighs classes
+                known = replace(known, weights=None, unit=1.0)
         return CertifiedSets(asked, known, source, self.n_classes_)
 
     def _with_rule(self, rule: Rule) -> Self:
