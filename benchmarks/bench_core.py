@@ -47,13 +47,16 @@ def compare_passes(logits: np.ndarray) -> None:
 
 
 def compare_probabilities(logits: np.ndarray, labels: np.ndarray) -> None:
-    methods = {"hoki": Hoki(noise=Gaussian(2.0)), "irm": make("irm"), "irova_ts": make("irova_ts")}
+    methods = {name: make(name) for name in ("temps", "irm", "irova_ts")}
+    methods["hoki"] = Hoki(noise=Gaussian(2.0))
     fitted = {name: method.fit(logits, labels) for name, method in methods.items()}
     works: dict[str, Callable[[], object]] = {"NumPy softmax": lambda: numpy_softmax(logits)}
     for name, method in fitted.items():
         works[name] = lambda method=method: method.predict_proba(logits)
+    fitted["temps, float32"] = fitted["temps"]
+    works["temps, float32"] = lambda: fitted["temps"].predict_proba(logits, dtype="float32")
     seconds = best_in_turns(works, times=3)
-    print("\n`predict_proba`, in NumPy softmaxes (targets: hoki 4, others 5)")
+    print("\n`predict_proba`, in NumPy softmaxes (targets: temps 1, hoki 4, others 5)")
     for name in fitted:
         print(f"{name:36s} {seconds[name] / seconds['NumPy softmax']:6.2f}")
 
