@@ -161,14 +161,15 @@ class ShiftPredictions(CertifiedPredictions):
             found = estimate_shift(judge._as_rows(data, counts), known, delta, judge)
             if groups is None:
                 return found
-            parts = _rows_by_group(as_groups(groups, count_rows(groups)), chosen, data.n_rows)
-            by_group = {
-                name: estimate_shift(
-                    judge._as_rows(data.take(rows), None if counts is None else counts[rows]),
-                    known, delta, judge, around=found, n_tests=len(parts),
-                )
-                for name, rows in parts.items() if counts is None or counts[rows].any()
-            }  # fmt: skip
+            n_given = data.n_rows if chosen is None else count_rows(groups)
+            parts = _rows_by_group(as_groups(groups, n_given), chosen)
+            options: dict[str, Any] = {"around": found, "n_tests": len(parts)}
+            by_group = {}
+            for name, own in parts.items():
+                part = None if counts is None else counts[own]
+                if part is None or part.any():
+                    rows = judge._as_rows(data.take(own), part)
+                    by_group[name] = estimate_shift(rows, known, delta, judge, **options)
         return replace(found, by_group=by_group)
 
     def without_groups(self) -> Self:
@@ -264,21 +265,16 @@ class ShiftPredictions(CertifiedPredictions):
 
 
 def _without_groups(rule: Any) -> Any:
-    return (
-        rule.rule
-        if isinstance(rule, GroupedRule)
-        else replace(rule, rule=_without_groups(rule.rule))
-    )
+    if isinstance(rule, GroupedRule):
+        return rule.rule
+    return replace(rule, rule=_without_groups(rule.rule))
 
 
-def _rows_by_group(names: list[Any], chosen: IntArray | None, n_rows: int) -> dict[str, IntArray]:
+def _rows_by_group(names: list[Any], chosen: IntArray | None) -> dict[str, IntArray]:
     """The numbers of the rows of each group, among those that were `chosen`."""
-    if chosen is None and len(names) != n_rows:
-        raise ValueError(f"`groups` must have one entry per row ({n_rows}); got {len(names)}.")
-    own = names if chosen is None else [names[k] for k in chosen.tolist()]
     found: dict[str, list[int]] = {}
-    for row, name in enumerate(own):
-        found.setdefault("unknown" if name is None else str(name), []).append(row)
+    for row, k in enumerate(range(len(names)) if chosen is None else chosen.tolist()):
+        found.setdefault("unknown" if names[k] is None else str(names[k]), []).append(row)
     return {name: np.array(found[name]) for name in sorted(found)}
 
 

@@ -184,11 +184,8 @@ def estimate_shift(
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0)
 
     def interval(
-        middle: FloatArray,
-        spread: FloatArray,
-        step: FloatArray | float = 0.0,
-        lost: FloatArray | float = 0.0,
-    ) -> FloatArray:
+        middle: FloatArray, spread: FloatArray, *, step: Any = 0.0, lost: Any = 0.0
+    ) -> Any:
         if not holds:
             return np.broadcast_to([0.0, 1.0], (middle.size, 2)).copy()
         far = reach * np.sqrt(np.maximum(spread, 0.0)) + step
@@ -198,7 +195,7 @@ def estimate_shift(
     # One row more or less, which few rows that are nearly certain would not allow for.
     step = 1.0 / np.maximum(rows.effective * labelled, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ends = interval(value, variance, step, lost / labelled)
+        ends = interval(value, variance, step=step, lost=lost / labelled)
     confusion = np.zeros((known.n_classes, known.n_classes))
     np.add.at(confusion.T, rows.labels, found.posterior * rows.weights[:, None])
     logs = np.log(np.maximum(rows.proba, 1e-300))
