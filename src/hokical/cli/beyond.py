@@ -17,6 +17,9 @@ from hokical.cli import data
 from hokical.cli.options import Input
 from hokical.cli.show import bad_option, check_options, say
 
+#: Columns of several labels, unless others are named.
+_COLUMNS = {"score_columns": "score_{label}", "label_column": "label_{label}"}
+
 
 class Beyond:
     """The rows of a file; columns are as given, or as in the fit of `cal`."""
@@ -110,13 +113,7 @@ class Tags(Beyond):
     def choose(self, given: Input, cal: Any, keep: str | None) -> hokical.io.Wanted:
         if given.groups:
             raise bad_option("--groups", "does not go with several labels.")
-        patterns = {
-            name: getattr(given, name) or self.known.get(name, default)
-            for name, default in (
-                ("score_columns", "score_{label}"),
-                ("label_column", "label_{label}"),
-            )
-        }
+        patterns = {n: getattr(given, n) or self.known.get(n, d) for n, d in _COLUMNS.items()}
         plain = {name: text.replace("{label}", "{class}") for name, text in patterns.items()}
         fitted = cal if hasattr(cal, "rule_") else None
         wanted = data.choose_scores(replace(given, **plain), keep, fitted=fitted)
