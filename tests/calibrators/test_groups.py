@@ -361,3 +361,23 @@ def test_pairs_of_too_many_groups_are_left_out() -> None:
     many = {name: column.astype(str) for name, column in many.items()}
     cal = hokical.auto(logits, labels, groups=many, interactions=True)
     assert "'shop' x 'town' has too many combinations" in cal.reason_
+
+
+def test_many_examples_cut_numbers_finely(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(17)
+    logits, age = 2.0 * rng.normal(size=(7000, 3)), rng.integers(0, 60, 7000)
+    scores = logits + 2.0 * np.outer(np.abs(age - 30) < 3, [1, 0, 0])
+    labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
+    fit, new = slice(0, 3000), slice(3000, None)
+    coarse = hokical.auto(logits[fit], labels[fit], groups=age[fit])
+    monkeypatch.setattr("hokical._core.grouped_logits.FINE_FROM", 3000)
+    fine = hokical.auto(logits[fit], labels[fit], groups=age[fit])
+    assert [len(cal.rule_.coding.levels[0]) for cal in (coarse, fine)] == [9, 29]
+    first, second, *_, last = fine.rule_.coding.levels[0]
+    assert f"cut at {first:g}, {second:g}, ..., " in fine.reason_
+    assert f", {last:g}, was used" in fine.reason_
+    losses = [
+        log_loss_full(cal.predict_proba(logits[new], groups=age[new]), labels[new])
+        for cal in (coarse, fine)
+    ]
+    assert losses[1] < losses[0] - 0.005

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.arrays import Array, backend_of, float64_scope
-from hokical._core.groups import GroupCoding
+from hokical._core.groups import FINE_FROM, FINE_PARTS, PARTS, GroupCoding
 from hokical._core.logits import Logits, as_logits
 from hokical._core.types import BoolArray
 from hokical._core.warn import warn_user
@@ -68,7 +68,8 @@ def code_groups(logits: Any, groups: Any, counting: BoolArray, rows: Any) -> Any
     """
     if groups is None:
         return logits
-    coding = GroupCoding.learn(groups, counting.size, counting)
+    parts = FINE_PARTS if np.count_nonzero(counting) >= FINE_FROM else PARTS
+    coding = GroupCoding.learn(groups, counting.size, counting, parts)
     codes = coding.codes(groups, counting.size)
     tell_unknown(codes[counting], coding)
     return with_codes(logits, codes[rows], coding)

@@ -1,6 +1,6 @@
 """Groups of rows: columns of names or of numbers, and a code for each group of a column.
 
-A column of numbers with more than `MANY` different values is cut at its deciles; text never is.
+A column of numbers with more than `MANY` different values is cut at its quantiles; text never is.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from hokical._core.reading import to_numpy
 from hokical._core.storage import storable
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
-#: Numbers with more different values than this are cut, into so many parts.
-MANY, PARTS = 20, 10
+#: Numbers with more different values than this are cut, into so many parts; in fits into the third
+#: number of parts, from the fourth number of examples on.
+MANY, PARTS, FINE_PARTS, FINE_FROM = 20, 10, 30, 50_000
 #: The name of a column that came without one, and of a row's group that is not known.
 NAMELESS, UNKNOWN = "group", "missing or unknown"
 
@@ -44,14 +45,16 @@ class GroupCoding:
                 raise ValueError("`levels` must be different names, or rising numbers.")
 
     @classmethod
-    def learn(cls, groups: Any, n_rows: int, weights: AnyArray | None = None) -> Self:
+    def learn(
+        cls, groups: Any, n_rows: int, weights: AnyArray | None = None, parts: int = PARTS
+    ) -> Self:
         """The groups that occur, in one or more columns; see `read_columns`.
 
         Rows of weight 0 are not looked at.
         """
         columns = read_columns(groups, n_rows)
         seen = slice(None) if weights is None else weights > 0.0
-        found = [_learn_levels(column[seen]) for column in columns.values()]
+        found = [_learn_levels(column[seen], parts) for column in columns.values()]
         levels, cut = zip(*found, strict=True)
         return cls(tuple(columns), levels, cut)
 
@@ -167,13 +170,13 @@ def _as_array(column: Any) -> AnyArray:
     return np.asarray(to_numpy(column, "groups"))
 
 
-def _learn_levels(column: AnyArray) -> tuple[tuple[Any, ...], bool]:
+def _learn_levels(column: AnyArray, parts: int) -> tuple[tuple[Any, ...], bool]:
     """The groups of a column, or the points at which it is cut, and whether it is."""
     names, place = _distinct(column)
     known = {*names} - {None}
     if len(known) > MANY and all(_is_number(name) for name in known):
         numbers = np.array([np.nan if name is None else name for name in names], np.float64)[place]
-        points = np.nanquantile(numbers, np.arange(1, PARTS) / PARTS, method="higher")
+        points = np.nanquantile(numbers, np.arange(1, parts) / parts, method="higher")
         return _cut_between(np.unique(numbers[~np.isnan(numbers)]), np.unique(points)), True
     return tuple(sorted(known, key=lambda name: (isinstance(name, str), name))), False
 

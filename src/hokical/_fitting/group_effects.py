@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.groups import GroupCoding
+from hokical._core.groups import PARTS, GroupCoding
 from hokical._core.portable import normal_quantile
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.likelihood import mean_and_error
@@ -129,8 +129,9 @@ def _name(coding: GroupCoding, term: Term) -> str:
     names = " x ".join(f"{coding.columns[k]!r}" for k in term)
     if len(term) > 1 or not coding.cut[term[0]]:
         return names
-    cut = ", ".join(f"{point:.6g}" for point in coding.levels[term[0]])
-    return f"{names}, cut at {cut},"
+    points = [f"{point:.6g}" for point in coding.levels[term[0]]]
+    shown = points if len(points) < PARTS else [*points[:2], "...", *points[-2:]]
+    return f"{names}, cut at {', '.join(shown)},"
 
 
 def _gain(gain: float, error: float) -> str:

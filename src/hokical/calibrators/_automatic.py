@@ -166,7 +166,7 @@ class AutoCalibrator(BaseCalibrator):
         (n,), or several columns (a mapping, a DataFrame, a structured array or (n, columns)).
         Columns that clearly help on held-out examples are used, and `predict` and its like then
         need them; `reason_` says which. Numbers with more than 20 different values are cut at
-        deciles.
+        deciles, with 50,000 examples or more into 30 parts.
         """
         return self._learn_from(self.fit_partition, logits, labels, sample_weight, groups=groups)
 
