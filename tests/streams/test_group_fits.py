@@ -12,7 +12,7 @@ import hokical
 from hokical import AutoCalibrator
 from hokical._fitting import part_of_examples
 from hokical.io import DataFileError
-from hokical.streams import fit, from_arrays, open_source
+from hokical.streams import certify, fit, from_arrays, open_source, predict, predict_to
 from tests.calibrators.test_groups import world
 
 LOGITS, LABELS, SITE = world(1500, 0)
@@ -118,6 +118,18 @@ def test_columns_of_files_are_named(tmp_path: Path) -> None:
     given = {"site": SITE[:1200], "odd": np.arange(1200) % 2}
     assert found.stamp == hokical.auto(LOGITS[:1200], LABELS[:1200], groups=given).stamp
     assert found.groups_ == ["site"]
+    listed = fit(AutoCalibrator(), open_source(tmp_path), groups=["site", "odd"])
+    assert listed.stamp == found.stamp
+    expected = found.predict_confidence(LOGITS[:1200], groups=given)
+    assert np.allclose(np.concatenate([*predict(found, tmp_path, groups="site")]), expected)
+    assert predict_to(found, tmp_path, tmp_path / "out.npy", groups=["site"]) == 1200
+    assert np.allclose(np.load(tmp_path / "out.npy"), expected)
+    rest = {"site": SITE[1200:]}
+    found.certify(LOGITS[1200:], LABELS[1200:], groups=rest)
+    certify(listed, open_source(tmp_path, split="test"), groups="site")
+    both = [c.predict_or_abstain(LOGITS[1200:], risk=0.3, groups=rest) for c in (found, listed)]
+    assert both[0].accepted.any()
+    assert both[0].guarantee == both[1].guarantee
     with pytest.raises(DataFileError, match="expected a column of groups `town`; it is not there"):
         fit(AutoCalibrator(), open_source(tmp_path), groups="town")
     with pytest.raises(DataFileError, match="`logit_1`; it is taken for a class"):

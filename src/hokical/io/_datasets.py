@@ -40,11 +40,11 @@ class TableSource(ChunkSource):
         self.split, self.pieces, self.identified = split, list(pieces), identified
         path, first = self.pieces[0]
         self.path = None if path is _DATASET else path
-        self._names = _column_names(first)
-        layout = find_columns(path, self._names, Wanted(classes=classes, keep=None))
+        self.column_names = _column_names(first)
+        layout = find_columns(path, self.column_names, Wanted(classes=classes, keep=None))
         self._layout, self.set_aside = replace(layout, kept={}), tuple(layout.kept)
         self.classes = classes or layout.classes
-        self._columns = [self._names[index] for index in self._layout.all()]
+        self._columns = [self.column_names[index] for index in self._layout.all()]
         if layout.split is None:
             self.n_rows = sum(map(_count_rows, self.pieces))
 
@@ -83,10 +83,10 @@ class TableSource(ChunkSource):
         one = partial(type(self), split=self.split, classes=self.classes)
         return ((piece[0], one([piece])) for piece in self.pieces if self.identified)
 
-    def read_columns(self, names: str | tuple[str, ...]) -> dict[str, AnyArray]:
+    def read_columns(self, names: str | Sequence[str]) -> dict[str, AnyArray]:
         wanted = (names,) if isinstance(names, str) else names
-        scores = {self._names[index] for index in self._layout.logits}
-        parts = () if self._layout.split is None else (self._names[self._layout.split],)
+        scores = {self.column_names[index] for index in self._layout.logits}
+        parts = () if self._layout.split is None else (self.column_names[self._layout.split],)
         tables = []
         for path, dataset in self.pieces:
             for name in wanted:
@@ -127,7 +127,7 @@ class TableSource(ChunkSource):
                 path, f"expected the columns of {expected}; `{missing[0]}` is missing."
             )
         table = import_module("pyarrow").Table
-        logits = [self._names[index] for index in self._layout.logits]
+        logits = [self.column_names[index] for index in self._layout.logits]
         with report_damage(path, KIND):
             frugal = _frugal(dataset)
             head = dataset.head(1, columns=logits, batch_size=1, **frugal)
@@ -136,7 +136,7 @@ class TableSource(ChunkSource):
                 yield self._chunk(path, table.from_batches([batch]))
 
     def _chunk(self, path: Path, table: Any) -> Chunk:
-        column = arrow_columns(path, table, self._names, self._layout)
+        column = arrow_columns(path, table, self.column_names, self._layout)
         rows, parts = table_rows(self._layout, column)
         labels = None if rows["labels"] is None else spelling.tidy_labels(rows["labels"])
         chunk = Chunk(rows["logits"], labels, rows[WEIGHT_ARRAY])

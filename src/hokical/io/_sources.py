@@ -41,6 +41,8 @@ class ChunkSource(ABC):
     classes: tuple[str, ...] = ()
     #: Columns that were taken for ids, and not for classes.
     set_aside: tuple[str, ...] = ()
+    #: Names of all columns, where rows are those of a table.
+    column_names: Sequence[str] = ()
 
     @abstractmethod
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
@@ -63,12 +65,23 @@ class ChunkSource(ABC):
         """The files of the source, each as a source of its own; none if it has no files."""
         return iter(() if self.path is None else ((self.path, self),))
 
-    def read_columns(self, names: str | tuple[str, ...]) -> dict[str, AnyArray]:
+    def read_columns(self, names: str | Sequence[str]) -> dict[str, AnyArray]:
         """Other columns (n,) of all rows, by name, where the source has some."""
         raise ValueError(
             f"`groups` must be arrays for this source, which has no columns of names; got {names!r}"
             ". Pass the groups of all rows, in order."
         )
+
+    def read_groups(self, groups: Any) -> Any:
+        """The columns of groups that are named, alone, in a tuple or in a list; else the groups.
+
+        A list of words is one of names if the source has columns of these names.
+        """
+        several = isinstance(groups, (tuple, list)) and len(groups) > 0
+        words = several and all(isinstance(name, str) for name in groups)
+        if isinstance(groups, list):
+            words = words and set(groups) <= {*self.column_names}
+        return self.read_columns(groups) if words or isinstance(groups, str) else groups
 
     def identity(self) -> dict[str, Any]:
         """What distinguishes this source from others, as far as is known without reading it all."""

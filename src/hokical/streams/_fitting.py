@@ -4,12 +4,11 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from hokical._core.groups import as_groups, count_rows
-from hokical._core.reading import to_numpy
+from hokical._core.groups import as_groups, count_rows, read_columns, take_rows
 from hokical._core.version import VERSION
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._calibrator import Calibrator
@@ -58,7 +57,7 @@ def fit(
         Show a progress bar for every pass; None shows one on a terminal once a second has passed.
     groups : array-like of shape (n,), or several columns, or names of columns, optional
         For the default: those of all rows, in order, see `AutoCalibrator.fit`; or, of Parquet files
-        and datasets, the column's name, or a tuple of names. Of examples that are gone through in
+        and datasets, the column's name, or several names. Of examples that are gone through in
         passes, a random part tells about groups.
 
     Examples
@@ -82,7 +81,7 @@ def fit(
         )
     spooled = spool_chunks(chunks) if spool and not chunks.repeatable else nullcontext(chunks)
     with spooled as kept:
-        groups = chunks.read_columns(groups) if _are_names(groups) else groups
+        groups = chunks.read_groups(groups)
         noted = (
             nullcontext()
             if checkpoint is None
@@ -111,7 +110,7 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
 def certify(calibrator: Calibrator, source: Any, *, groups: Any = None) -> Calibrator:
     """`Calibrator.certify` with the examples of a source, a chunk at a time.
 
-    Of each example four numbers are kept. `groups` (n,) are those of all rows, in order.
+    Of each example four numbers are kept. `groups` are those of all rows, or columns, as in `fit`.
 
     >>> import numpy as np
     >>> from hokical.calibrators import make
@@ -131,26 +130,22 @@ def certify(calibrator: Calibrator, source: Any, *, groups: Any = None) -> Calib
             "`Dense.certify`, or `max_positions_per_item=1`."
         )
 
-    names = None if groups is None else to_numpy(groups, "groups")
+    groups = chunks.read_groups(groups)
+    columns = None if groups is None else read_columns(groups, count_rows(groups))
 
     def parts() -> Iterator[tuple[Any, ...]]:
         first = 0
         for chunk in reblock(chunks.chunks(), block_rows(calibrator.n_classes_)):
             with report_files(chunks):
                 block = check_block(chunk, first, calibrator.n_classes_)
-            own = None if names is None else names[first : first + block.n_rows]
+            rows = slice(first, first + block.n_rows)
+            own = None if columns is None else take_rows(columns, rows)
             yield block.logits, block.labels, block.weights, own
-            first += block.n_rows
-        if names is not None:
-            as_groups(names, first)  # which raises if there are more
+            first = rows.stop
+        if columns is not None:
+            read_columns(columns, first)  # which raises if there are more
 
     return calibrator.certify_parts(parts())
-
-
-def _are_names(groups: Any) -> TypeGuard[str | tuple[str, ...]]:
-    return isinstance(groups, str) or (
-        isinstance(groups, tuple) and all(isinstance(name, str) for name in groups)
-    )
 
 
 def _journal(

@@ -36,7 +36,8 @@ def predict(
 
     `source` is as in `fit`, but logits alone are enough. `what` is "confidence" (rows,), "labels"
     (rows,), "proba" (rows, classes) or, of a calibrator `with_sets`, "members" (rows, classes).
-    `groups` are those of all rows, in order, for a calibrator that learned from groups.
+    `groups` are for a calibrator that learned from groups: those of all rows, in order, or names of
+    columns, as in `fit`.
 
     >>> import numpy as np
     >>> from hokical.calibrators import make
@@ -49,14 +50,14 @@ def predict(
     _check_what(what)
     calibrator.check_fitted()
     chunks = as_source(source)
-    codes = _group_codes(calibrator, groups)
+    codes = _group_codes(calibrator, chunks, groups)
     return _predict_chunks(calibrator, chunks, what, chunks.chunks(), codes)
 
 
-def _group_codes(calibrator: Calibrator, groups: Any) -> IntArray | None:
+def _group_codes(calibrator: Calibrator, source: ChunkSource, groups: Any) -> IntArray | None:
     """Codes (n, columns) of the groups, if the calibrator goes by them."""
     needed = groups is not None and calibrator.rule_.needed_groups is not None
-    return calibrator.group_codes(groups) if needed else None
+    return calibrator.group_codes(source.read_groups(groups)) if needed else None
 
 
 def _predict_chunks(
@@ -115,7 +116,7 @@ def predict_to(
     target = Path(path)
     check_output(target, suffix=".npy")
     rows, folder = as_source(source), target.with_name(target.name + ".part")
-    codes = _group_codes(calibrator, groups)
+    codes = _group_codes(calibrator, rows, groups)
     identity = {"what": what, "calibrator": calibrator.stamp}
     if codes is not None:
         identity["groups"] = hashlib.sha256(np.ascontiguousarray(codes).data).hexdigest()
