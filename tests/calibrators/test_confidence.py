@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.isotonic import IsotonicRegression
 
 import hokical
-from hokical import ConfidenceCalibrator, calibrate_confidence
+from hokical import ConfidenceCalibrator, FitDataWarning, calibrate_confidence
 from hokical.calibrators import CalibratorFileError
 from hokical.rules._confidence import _make_rising
 
@@ -89,7 +89,10 @@ def test_few_or_equal_examples_keep_the_confidence() -> None:
         cal = calibrate_confidence(stated, truth, subject)
         assert cal.reason_.startswith("the confidence was kept as it is: ")
         np.testing.assert_allclose(cal.predict([0.0, 0.3, 1.0]), [0.001, 0.3, 0.999])
-    cal = calibrate_confidence(answers(900)[0], np.ones(900, bool))
+    with pytest.warns(
+        FitDataWarning, match="all examples are right; the confidence is kept. Check"
+    ):
+        cal = calibrate_confidence(answers(900)[0], np.ones(900, bool))
     assert cal.reason_.endswith(": all examples are right.")
 
 
@@ -112,6 +115,7 @@ def test_groups_of_weight_0_are_not_known() -> None:
     "groups", [["a"] * 300, [None] * 300, list(range(300)), [f"g{k}" for k in range(300)]]
 )
 @pytest.mark.parametrize("kind", ["constant", "separated", "inverted"])
+@pytest.mark.filterwarnings("ignore:`groups` has rows")
 def test_odd_examples_have_sound_answers(kind: str, groups: Any) -> None:
     rng = np.random.default_rng(0)
     stated = np.full(300, 0.9) if kind == "constant" else rng.random(300)
@@ -134,6 +138,31 @@ def test_unknown_and_missing_groups_get_the_common_answer(fitted: Any) -> None:
     assert (fitted.predict([0.9] * 4, SUBJECTS) != common[0]).all()
 
 
+def test_missing_groups_of_a_fit_are_counted() -> None:
+    stated, right, subject = answers(300)
+    with pytest.warns(UserWarning, match="of 300, whose group is missing .*: 100 in 'group'"):
+        calibrate_confidence(stated, right, np.where(np.arange(300) < 100, None, subject))
+
+
+def test_fractions_on_another_scale_are_told() -> None:
+    stated, right, _ = answers(300)
+    with pytest.warns(UserWarning, match="look like fractions: none is above 1 on a scale to 100"):
+        calibrate_confidence(stated, right, scale=100)
+    cal = calibrate_confidence(100 * stated, right, scale=100)
+    with pytest.warns(UserWarning, match="look like fractions"):
+        cal.predict([0.9])
+    assert cal.predict([0.0]).size == 1
+
+
+def test_no_answers(fitted: Any) -> None:
+    monotone = calibrate_confidence(*answers(300), monotone=True)
+    for cal in (fitted, monotone):
+        assert cal.predict([]).shape == cal.predict([], []).shape == (0,)
+    for learn in (calibrate_confidence, monotone.certify):
+        with pytest.raises(ValueError, match="at least one answer to learn from; got none"):
+            learn([], [])
+
+
 def test_several_columns_add_up() -> None:
     stated, right, subject = answers(6000, spread=0.7)
     rng = np.random.default_rng(3)
@@ -142,6 +171,7 @@ def test_several_columns_add_up() -> None:
     columns = {"subject": subject, "region": region}
     cal = calibrate_confidence(stated, right, columns)
     assert cal.rule_.coding.columns == ("subject", "region")
+    assert "by group (subject, region)" in cal.reason_
     proba = cal.predict(stated, columns)
     for names in columns.values():
         for name in np.unique(names):

@@ -37,7 +37,7 @@ def test_fit_and_apply_equal_the_library(table: Path, tmp_path: Path) -> None:
     saved, out = tmp_path / "cal.json", tmp_path / "out.csv"
     told = run("fit", table, "-o", saved, *columns, "--set", "scale=100", "--json")
     stated, right, subject = answers(800)
-    cal = hokical.calibrate_confidence(100 * stated, right, subject, scale=100)
+    cal = hokical.calibrate_confidence(100 * stated, right, {"subject": subject}, scale=100)
     assert json.loads(told.stdout)["reason"] == cal.reason_
     said = run("apply", saved, table, "-o", out, "--json")
     written = pd.read_csv(out)

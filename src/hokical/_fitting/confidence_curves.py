@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from hokical._core.bins import sum_by
-from hokical._core.groups import GroupCoding
+from hokical._core.groups import NAMELESS, GroupCoding
 from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.warn import FitDataWarning, warn_user
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.likelihood import effective_size, mean_and_error
 from hokical._fitting.partial_pooling import PooledFit, fit_pooled
@@ -53,8 +54,13 @@ def fit_confidence(
     n_examples, right = effective_size(share), examples.right
     if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9) or right.all() or not right.any():
         why = f"{right.size} examples are too few to tell what is better"
+        remedy = "Use some hundred or more."
         if n_examples >= FEWEST_EXAMPLES:
             why = f"all examples are {'right' if right.all() else 'wrong'}"
+            remedy = "Check `right`, and use examples of both kinds."
+        warn_user(
+            f"`right` teaches nothing: {why}; the confidence is kept. {remedy}", FitDataWarning
+        )
         return blank, _report(f"the confidence was kept as it is: {why}.", None)
     terms = BinaryTerms(
         blank.features(examples.confidence),
@@ -69,6 +75,7 @@ def fit_confidence(
     best = "one curve"
     if groups is not None:
         coding, codes = groups
+        named = "" if coding.columns == (NAMELESS,) else f" ({', '.join(coding.columns)})"
         sizes = tuple(size - 1 for size in coding.sizes)
         pooled = _fit(terms, np.where(codes == sizes, -1, codes), sizes)
         losses["groups"] = pooled.losses_left_out()
@@ -78,9 +85,9 @@ def fit_confidence(
             tables = tuple(np.vstack([part, np.zeros((1, N_OWN))]) for part in pooled.groups)
             chosen, best = pooled, "groups"
             curve = replace(blank, coef=pooled.common, coding=coding, tables=tables)
-            words = "a curve with corrections by group was fitted"
+            words = f"a curve with corrections by group{named} was fitted"
         else:
-            words += ", as groups did not clearly help"
+            words += f", as groups{named} did not clearly help"
     gain, error = mean_and_error(own - losses[best], share)
     if gain <= _PRICE / n_examples + _CLEAR * error:
         curve, words = blank, "the confidence was kept as it is, as nothing was clearly better"

@@ -13,6 +13,7 @@ from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_weights
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray
+from hokical._core.warn import warn_user
 from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
@@ -86,6 +87,8 @@ class ConfidenceCalibrator(BeyondLogits):
         coding = None if groups is None else GroupCoding.learn(groups, values.size, weights)
         seen = weights > 0.0
         found = None if coding is None else (coding, coding.codes(groups, values.size)[seen])
+        if found is not None:
+            tell_unknown(found[1], found[0])
         examples = StatedConfidence(values[seen], truth[seen], weights[seen])
         self._keep(*fit_confidence(examples, found, monotone=bool(self.monotone)))
         return self
@@ -168,7 +171,7 @@ class ConfidenceCalibrator(BeyondLogits):
         """Checked confidences (n,) in [0, 1]."""
         check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
         array = to_numpy(confidence, "confidence")
-        if array.dtype.kind not in "fiub" or array.ndim != 1 or not array.size:
+        if array.dtype.kind not in "fiub" or array.ndim != 1:
             raise ValueError(
                 "`confidence` must be numbers (n,), one per answer; got "
                 f"{array.dtype} of shape {array.shape}. For logits (n, classes) use `hokical.auto`."
@@ -184,6 +187,12 @@ class ConfidenceCalibrator(BeyondLogits):
                 raise ValueError(
                     f"`confidence` must lie in [0, {top}]; got {array[row]} in row {row}. {remedy}"
                 )
+        if self.scale > 1.0 and array.any() and array.max() <= 1.0:
+            warn_user(
+                f"`confidence` look like fractions: none is above 1 on a scale to {self.scale:g}. "
+                "If they are, multiply them by the scale, or fit with `scale=1`.",
+                UserWarning,
+            )
         return values
 
 
@@ -213,6 +222,8 @@ def calibrate_confidence(
 def _as_right(right: Any, n_rows: int) -> BoolArray:
     """Whether each answer is right, (n,)."""
     array: AnyArray = to_numpy(right, "right")
+    if not n_rows:
+        raise ValueError("`confidence` must hold at least one answer to learn from; got none.")
     if array.shape != (n_rows,) or not np.isin(array, (0, 1)).all():
         got = f"shape {array.shape}" if array.shape != (n_rows,) else f"{np.unique(array)[:3]}"
         raise ValueError(
