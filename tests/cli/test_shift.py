@@ -58,6 +58,20 @@ def test_apply_adapts(files: Path) -> None:
     run("apply", cal, files / "new.npz", "-o", out, "--adapt", "--risk", "0.1", code=2)
 
 
+def test_apply_adapts_what_learned_from_groups(files: Path) -> None:
+    rng = np.random.default_rng(4)
+    logits = 2.0 * rng.normal(size=(3000, 3))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    site = np.where(np.arange(3000) % 2 == 0, "a", "b")
+    logits[site == "a"] *= 3.0
+    np.savez(files / "grouped.npz", logits=logits, labels=labels, site=site)
+    cal, out = files / "grouped.json", files / "adapted.npz"
+    run("fit", files / "grouped.npz", "-o", cal, "--groups", "site")
+    run("apply", cal, files / "grouped.npz", "-o", out, "--adapt")
+    adapted = load(cal).estimate_shift(logits).adapt()
+    np.testing.assert_array_equal(np.load(out)["labels"], adapted.predict(logits))
+
+
 def test_groups_and_report(files: Path) -> None:
     logits = np.load(files / "new.npz")["logits"]
     site = np.where(np.arange(2000) % 3 == 0, "<b>", "rest")

@@ -537,3 +537,35 @@ def test_a_class_is_found_as_often_under_a_new_balance() -> None:
         logits, labels = world(4000, NEW, seed=500 + seed)
         missed += cal.detect(logits, 4, recall=0.9, delta=0.1).flagged[labels == 4].mean() < 0.9
     assert missed <= 8, "a tenth of 40 fits is expected, at most"
+
+
+def test_few_rows_of_many_groups_raise_no_alarm() -> None:
+    """Nothing has changed: the level holds for groups of 20 rows as well."""
+    rng = np.random.default_rng(5)
+    logits = 2.0 * rng.normal(size=(9000, 3))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    cal = hokical.auto(logits[:3000], labels[:3000])
+    parts = cal.estimate_shift(logits[3000:], groups=np.arange(6000) % 300 + 0.5).by_group
+    assert len(parts) == 10  # numbers are cut at deciles
+    names = np.char.add("site ", (np.arange(6000) % 300).astype(str))
+    alone = cal.estimate_shift(logits[3000:], groups=names).by_group.values()
+    assert len(alone) == 300
+    assert all(found.holds for found in alone)
+    assert np.mean([found.p_value < 0.05 for found in alone]) < 0.1
+
+
+def test_what_cannot_be_said() -> None:
+    rng = np.random.default_rng(2)
+    logits = 2.0 * rng.normal(size=(4000, 4))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    known = labels != 3
+    found = hokical.auto(logits[known], labels[known]).estimate_shift(logits)
+    assert found.unseen.tolist() == [3]
+    assert found.balance_interval[3].tolist() == [0.0, 1.0]
+    assert "class 3 " not in str(found)
+    site = np.where(rng.random(4000) < 0.5, "a", "b")
+    logits[site == "a"] *= 3.0
+    grouped = hokical.auto(logits, labels, groups=site)
+    assert grouped.groups_ == ["group"]
+    with pytest.raises(ValueError, match="cannot be given to a calibrator that learned"):
+        grouped.estimate_shift(logits, groups=site)

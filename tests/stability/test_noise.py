@@ -109,12 +109,6 @@ def test_draws_are_pinned_for_ever() -> None:
     assert [x.hex() for x in _portable.normal_quantile(words).ravel()] == PINNED_NORMAL
 
 
-@pytest.mark.parametrize("first", [0, 1, 4, 7, 50])
-def test_uniform_draws_from_anywhere_in_the_stream(first: int) -> None:
-    whole = _portable.uniform_draws(3, (100, 1))
-    np.testing.assert_array_equal(_portable.uniform_draws(3, (40, 1), first), whole[first:][:40])
-
-
 def test_uniform_draws_stay_inside() -> None:
     draws = _portable.uniform_draws(0, (500, 100))
     assert draws.min() > 0.0

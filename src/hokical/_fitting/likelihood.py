@@ -26,7 +26,7 @@ from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.impossible import find_impossible, report_left_out
 from hokical._fitting.kernels import margin_moments
-from hokical._fitting.partitions import Block
+from hokical._fitting.partitions import SUMMED_ON_HOST, Block
 
 #: exp(-FAR) is nothing beside 1: where scaled margins may be cut.
 FAR = 700.0
@@ -230,11 +230,15 @@ def softmax_moments(examples: ExampleSet, beta: float) -> tuple[float, float, fl
 
 def _mean_moments(examples: WeightedExamples, beta: float) -> FloatArray:
     def work(rows: slice, block: Logits) -> Array:
-        xp = block.xp
+        xp, to_host = block.xp, block.n_rows <= SUMMED_ON_HOST
         zeroth, first, second = moment_sums(block, beta)
+        if to_host and not block.is_numpy:
+            zeroth, first, second = block.to_host(xp.stack([zeroth, first, second]))
+            xp = np
         mean = first / zeroth
         three = xp.stack([xp.log(zeroth), mean, second / zeroth - mean * mean], axis=0)
-        return xp.sum(three * examples.weights_beside[rows], axis=1)
+        weights = examples.weights if to_host else examples.weights_beside
+        return xp.sum(three * weights[rows], axis=1)
 
     return examples.sum_over_blocks(work)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, Namespace
 from hokical._core.types import FloatArray
-from hokical._fitting.partitions import Block
+from hokical._fitting.partitions import SUMMED_ON_HOST, Block
 from hokical._fitting.recursion import survival_rates
 from hokical.stability._noise import Noise
 from hokical.stability._sampled import Draws, survivals
@@ -103,6 +103,9 @@ def _sums_of_block(block: Block, noise: Noise, draws: Draws | None) -> FloatArra
         stability = noise.stability(logits)
     else:
         stability = xp.astype(survivals(logits, draws), xp.float64) / float(draws.n_draws)
+    if block.n_rows <= SUMMED_ON_HOST:
+        hits = block.counts * block.correct
+        return np.asarray(_one_bin_sums(logits.to_host(stability), block.counts, hits, np))
     there = _one_bin_sums(stability, block.counts_beside, block.hits_beside, xp)
     return np.asarray(logits.to_host(there))
 

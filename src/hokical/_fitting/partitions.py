@@ -23,6 +23,9 @@ from hokical._core.types import FloatArray, IntArray
 #: What a reduction works with: arrays, which can be added, sent and stored.
 State = tuple[NDArray[Any], ...]
 
+#: Up to so many rows, their numbers are added up on the host: on a GPU each sum costs a launch.
+SUMMED_ON_HOST = 1 << 16
+
 
 @dataclass(frozen=True, eq=False)
 class Block:

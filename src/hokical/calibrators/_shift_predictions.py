@@ -10,7 +10,7 @@ import numpy as np
 
 from hokical._core.arrays import backend_of, float64_scope
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._core.groups import as_groups, count_rows
+from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
@@ -118,7 +118,7 @@ class ShiftPredictions(CertifiedPredictions):
         Parameters
         ----------
         logits : array of shape (n, classes)
-            Of any library. More rows than 2^24 / classes are represented by so many of them.
+            Of any library, rows drawn independently. More rows than 2^24 / classes are represented by so many of them.
         sample_weight : array of shape (n,), optional
         delta : float
             Probability that an interval misses.
@@ -150,6 +150,13 @@ class ShiftPredictions(CertifiedPredictions):
                 "and now. Of the best logits of a row the balance cannot be told."
             )
         judge = self.without_groups()
+        if judge is not self and groups is not None:
+            raise ValueError(
+                "`groups` cannot be given to a calibrator that learned from groups: it is asked "
+                "without them here, which is right on average and wrong for a group alone. Fit one "
+                'without groups, or ask `estimate_accuracy(logits, method="mean_confidence", '
+                "groups=...)` about the rows of each group."
+            )
         if isinstance(logits, GroupedLogits):
             logits = Logits(logits.values, logits.top, logits.backend)
         most = MOST_NUMBERS // self.n_classes_
@@ -162,7 +169,7 @@ class ShiftPredictions(CertifiedPredictions):
             if groups is None:
                 return found
             n_given = data.n_rows if chosen is None else count_rows(groups)
-            parts = _rows_by_group(as_groups(groups, n_given), chosen)
+            parts = _rows_by_group(groups, n_given, chosen)
             options: dict[str, Any] = {"around": found, "n_tests": len(parts)}
             by_group = {}
             for name, own in parts.items():
@@ -270,12 +277,14 @@ def _without_groups(rule: Any) -> Any:
     return replace(rule, rule=_without_groups(rule.rule))
 
 
-def _rows_by_group(names: list[Any], chosen: IntArray | None) -> dict[str, IntArray]:
+def _rows_by_group(groups: Any, n_rows: int, chosen: IntArray | None) -> dict[str, IntArray]:
     """The numbers of the rows of each group, among those that were `chosen`."""
-    found: dict[str, list[int]] = {}
-    for row, k in enumerate(range(len(names)) if chosen is None else chosen.tolist()):
-        found.setdefault("unknown" if names[k] is None else str(names[k]), []).append(row)
-    return {name: np.array(found[name]) for name in sorted(found)}
+    coding = GroupCoding.learn(groups, n_rows)
+    codes = coding.codes(groups, n_rows)[slice(None) if chosen is None else chosen]
+    cells, place = np.unique(codes, axis=0, return_inverse=True)
+    names = [coding.names(k) for k in range(len(coding.columns))]
+    titles = [", ".join(own[code] for own, code in zip(names, cell, strict=True)) for cell in cells]
+    return {title: np.flatnonzero(place.ravel() == i) for i, title in enumerate(titles)}
 
 
 def _at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any, IntArray | None]:

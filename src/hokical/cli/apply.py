@@ -156,6 +156,7 @@ def apply(
             grouped = fitted.with_groups(rows, examples.groups)
         if adapt:
             fitted = _adapt(fitted, grouped)
+            grouped = rows
         predict = partial(_predict, fitted, _cut(grouped), groups=examples.groups)
     if promise or sets:
         data.warn_of_own_examples(fitted, logits, part, rows)

@@ -197,7 +197,9 @@ class Balance:
         slopes, unsure = (score @ shares)[None], score[place]
         spread = self.covariance(unsure[self.few, None] - self.moves(slopes), slopes)
         gap = float(self.rows.weights @ unsure - slopes[0] @ self.share)
-        error = math.sqrt(max(float(spread[0, 0]), 1e-300))
+        # Few rows that are unsure by chance are alike, too: at least as uncertain as in the fit.
+        within = float((score**2 @ shares - slopes[0] ** 2) @ self.share) / self.rows.effective
+        error = math.sqrt(max(float(spread[0, 0]), within, 1e-300))
         wrong = self.rows.weights * (1.0 - self.posterior[np.arange(len(place)), self.rows.labels])
         wrong /= max(wrong.sum(), 1e-300)
         apart = max(float((wrong - self.rows.weights) @ unsure), 1e-300)
@@ -232,7 +234,8 @@ class Balance:
         common = np.divide(both, seen, out=np.ones_like(seen), where=seen > 0.0)
         spread = self.covariance(moved, slopes, common[group[place[self.few]]])
         values, vectors = np.linalg.eigh(spread)
-        kept = values > _FLAT * values[-1]
+        # Directions that the balance has used up; of few rows also those within a row's share.
+        kept = values > np.maximum(_FLAT * values[-1], self.rows.effective**-2.0)
         statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
         return chi_square_tail(int(kept.sum()), statistic)
 

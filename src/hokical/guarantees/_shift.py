@@ -42,6 +42,7 @@ class ShiftEstimate:
     balance, old_balance : array of shape (classes,)
         The share of each class now, and among the examples of the fit.
     balance_interval : array of shape (classes, 2)
+        From 0 to 1 for classes without an example in the fit.
     weights : array of shape (classes,)
         How much commoner each class has become; 1 on average over the examples of the fit.
     accuracy : float
@@ -137,7 +138,8 @@ class ShiftEstimate:
                 f"Accuracy {self.accuracy:.1%} ({low:.1%} to {high:.1%}); with the labels of the "
                 f"new balance {self.adapted_accuracy:.1%}."
             ]
-            order = np.argsort(-np.abs(self.balance - self.old_balance), kind="stable")[:_SHOWN]
+            order = np.argsort(-np.abs(self.balance - self.old_balance), kind="stable")
+            order = order[~np.isin(order, self.unseen)][:_SHOWN]
             parts = [
                 f"class {k} {self.balance[k]:.1%} (was {self.old_balance[k]:.1%})" for k in order
             ]
@@ -199,10 +201,12 @@ def estimate_shift(
     confusion = np.zeros((known.n_classes, known.n_classes))
     np.add.at(confusion.T, rows.labels, found.posterior * rows.weights[:, None])
     logs = np.log(np.maximum(rows.proba, 1e-300))
+    shares, unseen = interval(found.share, found.variance()), np.flatnonzero(known.count == 0.0)
+    shares[unseen] = 0.0, 1.0
     return ShiftEstimate(
         n=rows.count,
         balance=found.share,
-        balance_interval=interval(found.share, found.variance()),
+        balance_interval=shares,
         old_balance=known.balance,
         weights=found.ratio,
         accuracy=float(value[0]),
@@ -217,7 +221,7 @@ def estimate_shift(
         ),
         p_value=fits,
         change_p_value=change,
-        unseen=np.flatnonzero(known.count == 0.0),
+        unseen=unseen,
         holds=holds,
         verdict=verdict,
         _calibrator=calibrator,
