@@ -118,7 +118,8 @@ class ShiftPredictions(CertifiedPredictions):
         Parameters
         ----------
         logits : array of shape (n, classes)
-            Of any library, rows drawn independently. More rows than 2^24 / classes are represented by so many of them.
+            Of any library, rows drawn independently. More than 2^24 / classes are represented by so
+            many of them.
         sample_weight : array of shape (n,), optional
         delta : float
             Probability that an interval misses.
