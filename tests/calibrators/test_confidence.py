@@ -333,3 +333,16 @@ def test_metrics_and_monitor_take_its_answers(fitted: Any) -> None:
     assert hokical.metrics.ece(proba, right) < hokical.metrics.ece(stated, right) / 3
     monitor = hokical.CalibrationMonitor(None).update(proba, right)
     assert str(monitor.status().verdict).startswith("calibrated")
+
+
+@pytest.mark.parametrize("values", [4, 1 << 20])
+def test_answers_of_the_fit_cannot_certify_it(values: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    stated = rng.integers(1, values + 1, (2, 400)) / values
+    right = rng.random((2, 400)) < stated
+    calibrate_confidence(stated[0], right[0]).save(tmp_path / "cal.json")
+    cal = hokical.load(tmp_path / "cal.json")
+    order = np.arange(400) if values == 4 else rng.permutation(400)[:100]
+    with pytest.raises(ValueError, match=r"`confidence` must be of .* got rows of the fit"):
+        cal.certify(stated[0, order], right[0, order])
+    assert cal.certify(stated[1], right[1]).held_out_.total == 400

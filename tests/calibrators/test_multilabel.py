@@ -233,3 +233,12 @@ def test_what_looks_wrong_is_said(fitted: Any) -> None:
         fitted.predict(scores, costs=(1, 2, 3))
     few = MultilabelCalibrator().fit(scores[:5], labels[:5])
     assert "as 5 examples are too few" in few.reason_
+
+
+def test_rows_of_the_fit_cannot_certify_it(tmp_path: Path) -> None:
+    scores, labels = tags(300)
+    MultilabelCalibrator().fit(scores, labels).save(tmp_path / "cal.json")
+    cal = hokical.load(tmp_path / "cal.json")
+    with pytest.raises(ValueError, match=r"`scores` must be of .* got rows of the fit"):
+        cal.certify(scores[::-2].astype(np.float32), labels[::-2])
+    assert cal.certify(*tags(300, 8)).held_out_ is not None

@@ -58,13 +58,14 @@ def test_groups_that_the_fit_did_not_have_are_told(table: Path, tmp_path: Path) 
 def test_a_file_of_the_library_is_applied_by_the_names_of_its_columns(
     table: Path, tmp_path: Path
 ) -> None:
-    stated, right, subject = answers(800)
+    stated, right, subject = answers(800, 1)
     cal = hokical.calibrate_confidence(100 * stated, right, {"subject": subject}, scale=100)
     cal.save(tmp_path / "cal.json")
     column = ["--binary-score", "stated"]
     run("certify", tmp_path / "cal.json", table, *column)
     run("apply", tmp_path / "cal.json", table, "-o", tmp_path / "out.csv", *column)
     written = pd.read_csv(tmp_path / "out.csv")
+    stated, _, subject = answers(800)
     np.testing.assert_allclose(written.confidence, cal.predict(100 * stated, subject), atol=1e-9)
 
 

@@ -391,6 +391,16 @@ def test_rows_of_the_fit_cannot_certify_it() -> None:
     np.testing.assert_array_equal(streamed.fit_conformity_.proba, cal.fit_conformity_.proba)
 
 
+def test_few_rows_of_the_fit_cannot_certify_it() -> None:
+    """Not even where nothing is learned from them, which they decided."""
+    logits, labels = world(100, seed=3)
+    for n in (10, 30, 100):
+        with pytest.raises(ValueError, match="rows of the fit"):
+            hokical.auto(logits[:n], labels[:n]).certify(logits[:n], labels[:n])
+    same = make("uncalibrated").fit(logits, labels).certify(logits, labels)
+    assert same.held_out_scores_.total == 100
+
+
 def test_rows_that_come_again_by_themselves_are_fresh() -> None:
     """A tree with 300 leaves: many new rows equal one of the fit."""
     rng = np.random.default_rng(0)

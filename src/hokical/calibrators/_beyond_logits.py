@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 from hokical._core.storage import CalibratorFileError, write_document
+from hokical._core.types import FloatArray
 from hokical._core.version import VERSION
 from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
 from hokical.calibrators._estimator import Estimator
+from hokical.guarantees._row_sketch import RowSketch
 
 
 class BeyondLogits(Estimator):
@@ -25,6 +28,8 @@ class BeyondLogits(Estimator):
     reason_: str
     held_out_: Any
     metadata: dict[str, Any]
+    #: Fingerprints of the examples of the fit, which cannot certify it.
+    fit_rows_: tuple[RowSketch, ...]
 
     def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
         """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it.
@@ -39,6 +44,7 @@ class BeyondLogits(Estimator):
             "rule": self.rule_,
             "report": self._report,
             "held_out": self.held_out_,
+            "fit_rows": list(self.fit_rows_),
             "beside": metadata or {},
         }
         write_document(path, body)
@@ -56,17 +62,29 @@ class BeyondLogits(Estimator):
             if not isinstance(document.get(name), kind):
                 raise CalibratorFileError(f"the file of this {cls.name} has no usable `{name}`.")
         found = cls(**document["parameters"])
+        sketches = tuple(document.get("fit_rows", ()))  # which files of 0.2 do not have
+        if not all(isinstance(sketch, RowSketch) for sketch in sketches):
+            raise CalibratorFileError(f"the file of this {cls.name} has no usable `fit_rows`.")
         found._keep(document["rule"], document["report"])
+        found.fit_rows_ = sketches
         found.held_out_, found.metadata = document["held_out"], document["beside"]
         return found
 
-    def _keep(self, rule: Any, report: dict[str, Any]) -> None:
-        """Store the result of a fit; what `certify` noted for an earlier one is dropped."""
+    def _keep(self, rule: Any, report: dict[str, Any], hashes: Iterable[FloatArray] = ()) -> None:
+        """Store the result of a fit; what `certify` noted for an earlier one is dropped.
+
+        `hashes` (n,) of the examples are noted, in one way or several.
+        """
+        self.fit_rows_ = tuple(map(RowSketch.from_hashes, hashes))
         self.rule_, self._report, self.held_out_, self.metadata = rule, report, None, {}
         for name, value in report.items():
             setattr(self, f"{name}_", value)
         if not report.get("converged", True):
             warn_user(f"{type(self).__name__} did not converge: {self.reason_}", ConvergenceWarning)
+
+    def _refuse_rows_of_fit(self, name: str, hashes: Iterable[FloatArray]) -> None:
+        for sketch, own in zip(getattr(self, "fit_rows_", ()), hashes, strict=False):
+            sketch.refuse(own, name)
 
     def _check_fitted(self) -> None:
         if "rule_" not in self.__dict__:

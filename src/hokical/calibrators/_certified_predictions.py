@@ -84,13 +84,10 @@ class CertifiedPredictions(Predictions):
 
     def refuse_rows_of_fit(self, hashes: FloatArray) -> None:
         """Raise if rows with these `row_hashes` are those of the fit, which learned from them."""
-        learned = self.fit_rows_ is not None and bool(self.rule_.numbers())
-        if learned and self.fit_rows_.holds_too_many(hashes):  # type: ignore[union-attr]
-            raise ValueError(
-                "`logits` must be of examples that were not used in `fit`; got rows of the fit. "
-                "They look better than new ones, so what they certify would not hold. Split the "
-                "labelled examples: fit on one part and certify on the other."
-            )
+        # Where another method chose to learn nothing, it did so by these rows.
+        learned = self.name != "uncalibrated" or bool(self.rule_.numbers())
+        if learned and self.fit_rows_ is not None:
+            self.fit_rows_.refuse(hashes, "logits")
 
     def certify_parts(self, parts: Iterable[tuple[Any, ...]]) -> Self:
         """`certify` with examples in parts: (logits, labels), with weights, and with groups."""

@@ -16,6 +16,7 @@ from hokical._core.types import AnyArray, BoolArray, FloatArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._row_sketch import number_hashes, number_words, odd_powers, scatter
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
 from hokical.guarantees._scores import confidence_log_odds, conservative_levels, score_levels
 from hokical.guarantees._selective import SelectivePrediction, selective_prediction
@@ -90,7 +91,8 @@ class ConfidenceCalibrator(BeyondLogits):
         if found is not None:
             tell_unknown(found[1], found[0])
         examples = StatedConfidence(values[seen], truth[seen], weights[seen])
-        self._keep(*fit_confidence(examples, found, monotone=bool(self.monotone)))
+        fitted = fit_confidence(examples, found, monotone=bool(self.monotone))
+        self._keep(*fitted, _hashes(values[seen], truth[seen]))
         return self
 
     def predict(self, confidence: Any, groups: Any = None) -> Array:
@@ -118,7 +120,8 @@ class ConfidenceCalibrator(BeyondLogits):
     ) -> Self:
         """Count how the calibrated confidence does on answers used for nothing else.
 
-        They must not be those of `fit`. `predict_or_abstain` goes by these counts. Weights are
+        They must not be those of `fit`, which are refused (where confidences are of few values, in
+        the order of the fit alone). `predict_or_abstain` goes by these counts. Weights are
         whole numbers: how often an answer was seen.
         """
         found = self._predict(confidence, groups)
@@ -128,6 +131,9 @@ class ConfidenceCalibrator(BeyondLogits):
                 "`sample_weight` must be whole numbers in `certify`, how often each answer was "
                 "seen: a guarantee is about counts. Leave the weights out."
             )
+        seen = slice(None) if weights is None else weights > 0.0
+        hashes = _hashes(self._read(confidence)[seen], ~wrong[seen])
+        self._refuse_rows_of_fit("confidence", hashes)
         level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
         self.held_out_ = ScoreTable.from_examples(level, wrong, weights)
         return self
@@ -217,6 +223,19 @@ def calibrate_confidence(
     """
     cal = ConfidenceCalibrator(scale=scale, monotone=monotone)
     return cal.fit(confidence, right, groups, sample_weight)
+
+
+def _hashes(confidence: FloatArray, right: BoolArray) -> list[FloatArray]:
+    """Numbers (n,) for each answer, and others for all of them together, in their order.
+
+    Answers of few distinct confidences come again by themselves, but not all in the same order.
+    """
+    rows = np.stack([confidence, right], axis=1)
+    places = np.arange(len(rows), dtype=np.uint64)
+    return [
+        number_hashes(rows),
+        scatter(number_words(rows.ravel()) @ odd_powers(rows.size) + places),
+    ]
 
 
 def _as_right(right: Any, n_rows: int) -> BoolArray:

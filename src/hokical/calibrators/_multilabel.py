@@ -16,6 +16,7 @@ from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._row_sketch import number_hashes
 from hokical.guarantees._thresholds import examples_to_cover
 from hokical.rules._checks import check_array
 from hokical.rules._multilabel import MultilabelCurves
@@ -96,7 +97,7 @@ class MultilabelCalibrator(BeyondLogits):
             )
         weights = as_weights(sample_weight, len(host))
         counts = np.ones(len(host)) if weights is None else weights
-        self._keep(*fit_multilabel(host, truth, counts))
+        self._keep(*fit_multilabel(host, truth, counts), [number_hashes(host[counts > 0.0])])
         return self
 
     def predict_proba(self, scores: Any) -> Array:
@@ -140,10 +141,15 @@ class MultilabelCalibrator(BeyondLogits):
         return proba >= (level if backend is None else backend.from_host(level, proba))
 
     def certify(self, scores: Any, labels: Any) -> Self:
-        """Note what is said of the positives of examples used for nothing else."""
+        """Note what is said of the positives of examples used for nothing else.
+
+        Rows of the fit are refused.
+        """
         with float64_scope(scores):
             values, backend = self._check(scores)
-            proba = backend.to_host(self.rule_.proba(backend.without_gradient(values), backend))
+            plain = backend.without_gradient(values)
+            proba = backend.to_host(self.rule_.proba(plain, backend))
+        self._refuse_rows_of_fit("scores", [number_hashes(backend.to_host(plain))])
         row, label = np.nonzero(read_labels(labels, proba.shape) == 1.0)
         self.held_out_ = Positives(proba[row, label], label.astype(np.int64))
         return self

@@ -15,7 +15,7 @@ from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows
 from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import AnyArray, FloatArray, IntArray
 
 #: How many hashes are kept, and how many columns of a row they are made of.
 _KEPT, _COLUMNS = 512, 8
@@ -45,13 +45,29 @@ def row_hashes(logits: Logits) -> FloatArray:
     last = max(logits.n_columns - 2, 0)  # not all of them, which would move a device's logits
     places = np.unique(np.linspace(0, last, _COLUMNS).astype(np.int64))
     few = logits.xp.take(logits.values, logits.from_host(places), axis=1)
-    with np.errstate(over="ignore"):
-        parts = [logits.to_host(to_float64(few, logits.xp)), logits.to_host(logits.top)[:, None]]
-        words = (np.concatenate(parts, axis=1).astype(np.float32) + 0.0).view(np.uint32)
+    parts = [logits.to_host(to_float64(few, logits.xp)), logits.to_host(logits.top)[:, None]]
+    words = number_words(np.concatenate(parts, axis=1))
     if isinstance(logits, TopK):
-        words = np.concatenate([words, logits.indices[:, places].astype(np.uint32)], axis=1)
-    odd = np.multiply.accumulate(np.full(words.shape[1], _ODD))
-    return scatter((words.astype(np.uint64) * odd).sum(axis=1, dtype=np.uint64))
+        words = np.concatenate([words, logits.indices[:, places].astype(np.uint64)], axis=1)
+    return scatter((words * odd_powers(words.shape[1])).sum(axis=1))
+
+
+def odd_powers(n: int) -> NDArray[np.uint64]:
+    """A factor (n,) for each column, so that equal numbers in other columns count otherwise."""
+    return np.multiply.accumulate(np.full(n, _ODD))
+
+
+def number_words(numbers: AnyArray) -> NDArray[np.uint64]:
+    """Numbers as words of the same shape, in single precision; 0 is the word 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (numbers.astype(np.float32) + 0.0).view(np.uint32).astype(np.uint64)
+
+
+def number_hashes(table: AnyArray) -> FloatArray:
+    """A number in [0, 1) for each row (n,) of numbers (n, columns), from all of them."""
+    step, odd = max(1, _AT_A_TIME * _COLUMNS // max(table.shape[1], 1)), odd_powers(table.shape[1])
+    cuts = cut_rows(len(table), step)
+    return scatter(np.concatenate([(number_words(table[rows]) * odd).sum(axis=1) for rows in cuts]))
 
 
 @storable("rows")
@@ -80,8 +96,12 @@ class RowSketch:
         found, step = cls(np.empty(0), np.empty(0, np.int64)), _AT_A_TIME
         for rows in cut_rows(logits.n_rows, step if logits.is_numpy else logits.n_rows):
             hashes = row_hashes(logits.take(rows))
-            found = found | cls.from_counts(hashes, np.ones(hashes.size, np.int64))
+            found = found | cls.from_hashes(hashes)
         return found
+
+    @classmethod
+    def from_hashes(cls, hashes: FloatArray) -> Self:
+        return cls.from_counts(hashes, np.ones(hashes.size, np.int64))
 
     def __or__(self, other: Self) -> Self:
         """Of both lots of rows."""
@@ -112,3 +132,12 @@ class RowSketch:
             return False
         found = np.isin(hashes, self.hashes).mean()
         return bool(found > self.share_of_twins + 0.05 + 2.0 / np.sqrt(hashes.size))
+
+    def refuse(self, hashes: FloatArray, name: str) -> None:
+        """Raise if it `holds_too_many` of the rows of the argument `name`."""
+        if self.holds_too_many(hashes):
+            raise ValueError(
+                f"`{name}` must be of examples that were not used in `fit`; got rows of the fit. "
+                "They look better than new ones, so what they certify would not hold. Split the "
+                "labelled examples: fit on one part and certify on the other."
+            )

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -588,3 +589,30 @@ def test_folds_are_no_witnesses_and_certify_counts_new_rows() -> None:
     fitted = LogisticRegression().fit(X[train], y[train])  # decision scores, other data: sound
     sound = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(X[new], y[new])
     assert sound.predict_or_abstain(X[:5], risk=0.2).certified_on == "fit"
+
+
+def _as_text(X: np.ndarray) -> list[str]:
+    return [" ".join(f"w{int(v * 9)}_{j}" for j, v in enumerate(row)) for row in X]
+
+
+@pytest.mark.parametrize("form", [np.asarray, pd.DataFrame, sparse.csr_matrix, _as_text])
+@pytest.mark.parametrize("cv", [3, "prefit"])
+def test_rows_of_the_fit_cannot_certify_it(form: Any, cv: Any) -> None:
+    """The scores of the final model do not tell: its trees tie, and it was not the one held out."""
+    X, y = make_classification(600, n_informative=4, flip_y=0.2, random_state=0)
+    forest: Any = RandomForestClassifier(10, random_state=0)
+    if form is _as_text:
+        forest = make_pipeline(CountVectorizer(), forest)
+    own, held_out, fresh = (
+        form(X[rows]) for rows in (slice(200), slice(200, 400), slice(400, 600))
+    )
+    if cv == "prefit":
+        forest.fit(own, y[:200])
+    model = CalibratedClassifier(forest, method="temps", cv=cv).fit(held_out, y[200:400])
+    model = pickle.loads(pickle.dumps(model))
+    some = np.arange(0, 200, 3)[::-1]
+    rows = held_out.iloc[some] if form is pd.DataFrame else None
+    rows = [held_out[i] for i in some] if form is _as_text else rows
+    with pytest.raises(ValueError, match=r"`X` must be of examples .* got rows of the fit"):
+        model.certify(held_out[some] if rows is None else rows, y[200:400][some])
+    assert model.certify(fresh, y[400:]).calibrator_.held_out_scores_.total == 200

@@ -34,6 +34,7 @@ from hokical._core.warn import warn_user
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._registry import new_estimator
 from hokical.guarantees._decisions import Decisions, Detections, decide
+from hokical.guarantees._row_sketch import RowSketch
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.sklearn import _held_out as held_out
@@ -160,6 +161,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         parts = self._hold_out(X, labels, weights, final, own, of_splits)
         self.n_calibration_ = sum(part.rows.size for part in parts)
         known = (labels, weights, people)
+        hashes = held_out.example_hashes(X)
+        self._fit_rows = RowSketch.from_hashes(hashes if weights is None else hashes[weights > 0.0])
         self.models_ = [
             self._calibrate(some[0].model if final is None else final, calibrator, some, *known)
             for some in ([[part] for part in parts] if self.ensemble else [parts])
@@ -242,10 +245,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
     def certify(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`."""
+        """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
+
+        Rows of `fit` are refused.
+        """
         X, labels = held_out.check_examples(self, X, y)
         truth = held_out.class_index(labels, self.classes_)
         logits = self._logits(X)
+        if hasattr(self, "_fit_rows"):  # not in a pickle of an earlier version
+            self._fit_rows.refuse(held_out.example_hashes(X), "X")
         self.calibrator_.certify(logits, truth, sample_weight, groups=groups)
         return self
 

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn import get_config
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -20,6 +22,7 @@ from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._base import BaseCalibrator
+from hokical.guarantees._row_sketch import number_hashes, number_words, odd_powers, scatter
 
 #: By how much rounding may lift a probability above 1 before it is an error.
 _ROUNDING = 1e-6
@@ -146,6 +149,26 @@ def check_examples(owner: Any, X: Any, y: Any) -> tuple[Any, AnyArray]:
     if labels.size == 0:
         raise ValueError("`X` must have at least one row; got 0 samples.")
     return X, labels
+
+
+def example_hashes(X: Any) -> FloatArray:
+    """A number in [0, 1) for each row (n,) of a table, sparse matrix or list, by its contents."""
+    if issparse(X):
+        entries = X.tocoo()
+        words = np.zeros(entries.shape[0], np.uint64)
+        odd = odd_powers(entries.shape[1])[entries.col]
+        np.add.at(words, entries.row, number_words(entries.data) * odd)
+        return scatter(words)
+    try:
+        table = np.asarray(X)
+    except ValueError:  # rows of different lengths
+        table = np.empty(len(X), object)
+        table[:] = X
+    if table.dtype.kind in "fiub":
+        return number_hashes(table.reshape(len(table), -1))
+    texts = (repr(row).encode(errors="replace") for row in table.tolist())
+    digests = b"".join(blake2b(text, digest_size=8).digest() for text in texts)
+    return scatter(np.frombuffer(digests, np.uint64))
 
 
 def check_estimator(estimator: Any) -> None:
