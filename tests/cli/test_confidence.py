@@ -88,7 +88,10 @@ def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
     saved = tmp_path / "cal.json"
     for arguments, words in (
         (["--confidence", "stated"], "--confidence and --right go together"),
-        (["--confidence", "stated", "--right", "right"], "scale=100"),
+        (["--confidence", "stated", "--right", "right"], "--set scale=100"),
+        (["--confidence", "statd", "--right", "right"], "`statd`, named by --confidence; found"),
+        (["--confidence", "stated", "--right", "rigt"], "`rigt`, named by --right; found"),
+        (["--confidence", "stated", "--right", "subject"], "`right` must be 0 or 1, true or false"),
     ):
         found = CliRunner().invoke(app, ["fit", str(table), "-o", str(saved), *arguments])
         assert found.exit_code != 0

@@ -129,6 +129,7 @@ def test_probabilities_are_remembered(tmp_path: Path) -> None:
         (["--label-column", "y_{label}"], "expected a column `y_finding 0`"),
         (["--class-axis", "1"], "works on one file"),
         (["--method", "temps"], "does not go with --multilabel"),
+        (["--confidence", "id", "--right", "id"], "--multilabel and --confidence exclude"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments: list[str], words: str, tmp_path: Path) -> None:
@@ -137,6 +138,18 @@ def test_what_cannot_be_is_refused(arguments: list[str], words: str, tmp_path: P
     found = CliRunner().invoke(app, command)
     assert found.exit_code == 2, found.output
     assert words in " ".join(found.output.split())
+
+
+def test_the_option_is_named_where_it_lacks(tmp_path: Path) -> None:
+    np.savez(tmp_path / "val.npz", probabilities=np.full((30, 2), 0.5), labels=np.eye(2)[[0] * 30])
+    for given, words in (
+        ([write(tmp_path / "val.csv", 30)], "add --multilabel"),
+        ([tmp_path / "val.npz", "--multilabel"], "`hokical.from_binary_probabilities`"),
+    ):
+        command = ["fit", *given, "-o", tmp_path / "cal.json"]
+        found = CliRunner().invoke(app, [*map(str, command)])
+        assert found.exit_code != 0
+        assert words in " ".join(found.output.split())
 
 
 def test_a_risk_of_answers_is_refused(saved: Path, tmp_path: Path) -> None:

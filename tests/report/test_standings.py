@@ -112,6 +112,8 @@ def test_methods_that_some_data_do_not_allow_are_left_out() -> None:
     found = hokical.compare_many(data, ["uncalibrated", "temps", "platt"], n_resamples=0)
     assert {row.method for row in found.rows} == {"uncalibrated", "temps"}
     assert np.isnan(found.rows[0].mean_interval).all()
+    assert "nan" not in str(found)
+    assert "intervals" not in str(found)
 
 
 def test_ranks_and_intervals() -> None:

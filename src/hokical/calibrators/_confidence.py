@@ -22,6 +22,9 @@ from hokical.guarantees._scores import confidence_log_odds, conservative_levels,
 from hokical.guarantees._selective import SelectivePrediction, selective_prediction
 from hokical.rules._confidence import ConfidenceCurve
 
+#: What to do about confidences above the scale.
+_TOO_LARGE = "For percentages pass `scale=100` (--set scale=100); for log-odds apply a sigmoid."
+
 
 class ConfidenceCalibrator(BeyondLogits):
     """The probability that an answer is right, from one number in [0, 1] stated with it.
@@ -185,7 +188,7 @@ class ConfidenceCalibrator(BeyondLogits):
         values = array.astype(np.float64) / float(self.scale)
         for bad, remedy in (
             (np.isnan(values), "Drop answers without a confidence, or give them one of their own."),
-            (values > 1.0, "For percentages pass `scale=100`; for log-odds apply a sigmoid."),
+            (values > 1.0, _TOO_LARGE),
             (values < 0.0, "For log-odds apply a sigmoid."),
         ):
             if bad.any():

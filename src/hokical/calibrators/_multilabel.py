@@ -92,7 +92,7 @@ class MultilabelCalibrator(BeyondLogits):
         if ((host >= 0.0) & (host <= 1.0)).all():
             warn_user(
                 "`scores` look like probabilities: all lie in [0, 1]. Convert them with "
-                "`hokical.from_binary_probabilities`, or pass the logits.",
+                "`hokical.from_binary_probabilities` (--probabilities), or pass the logits.",
                 FitDataWarning,
             )
         weights = as_weights(sample_weight, len(host))

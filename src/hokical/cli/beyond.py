@@ -90,7 +90,7 @@ class Answers(Beyond):
         groups = given.groups or (None if coding is None else ",".join(coding.columns))
         self.about = {"confidence": column, "right": right}
         chosen = replace(given, binary_score=column, label_column=right, groups=groups)
-        return data.choose_scores(chosen, keep)
+        return replace(data.choose_scores(chosen, keep), answers=True)
 
     def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
         if "recall" in promise:
@@ -140,6 +140,8 @@ def kind_of(given: Input, cal: Any = None) -> type[Beyond] | None:
     if cal is not None:  # by its name, as the classes need not be imported for logits
         return {"confidence": Answers, "multilabel": Tags}.get(cal.name)
     if given.multilabel:
+        if given.confidence or given.right:
+            raise typer.BadParameter("--multilabel and --confidence exclude each other.")
         return Tags
     if (given.confidence is None) != (given.right is None):
         raise typer.BadParameter("--confidence and --right go together.")

@@ -69,7 +69,8 @@ def find_columns(
     if wanted.multilabel:
         labels = None
     elif wanted.label_column is not None:
-        labels = _find_column(path, index, wanted.label_column, "--label-column")
+        option = "--right" if wanted.answers else "--label-column"
+        labels = _find_column(path, index, wanted.label_column, option)
     split = index.get("split")
     kept = {header[i]: i for i in _kept_columns(path, index, wanted)}
     taken = (labels, split, weights, *kept.values())
@@ -85,10 +86,13 @@ def find_columns(
             own = [wanted.label_column.replace("{class}", name) for name in called]
             labels = [_find_column(path, index, name, "--label-column") for name in own]
     elif wanted.binary_score is not None:
-        logits = [_find_column(path, index, wanted.binary_score, "--binary-score")]
+        option = "--confidence" if wanted.answers else "--binary-score"
+        logits = [_find_column(path, index, wanted.binary_score, option)]
     elif named and set(named) <= set(index):
         logits = [index[name] for name in named]
     else:
+        if labels is None:
+            _refuse_multilabel(path, rest)
         logits = _logit_columns(path, rest, wanted)
     if wanted.keep == ALL:
         kept = {name: i for i, name in enumerate(header) if i not in logits}
@@ -138,6 +142,16 @@ def _score_columns(
     numbers = all(name.isdigit() for name in found)
     names = wanted.classes or tuple(sorted(found, key=int) if numbers else found)
     return [found[name] for name in names], names
+
+
+def _refuse_multilabel(path: Path, rest: dict[str, int]) -> None:
+    for name in rest:
+        if name.startswith("score_") and (own := name.replace("score", "label", 1)) in rest:
+            raise DataFileError(
+                path,
+                f"expected {_WANTED}; found `{name}` and `{own}`.",
+                "If these are labels that do not exclude each other, add --multilabel.",
+            )
 
 
 def _find_column(path: Path, index: dict[str, int], name: str, option: str) -> int:

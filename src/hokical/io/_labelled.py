@@ -115,7 +115,9 @@ def read_examples(
         raise DataFileError(
             where,
             f"expected labels beside the logits; {what}",
-            "Call them `label` in that file, or name the file that has them: --labels FILE.",
+            "Check --right."
+            if wanted.answers
+            else "Call them `label` in that file, or name the file that has them: --labels FILE.",
         )
     checked = _check_labels(take(truth), labels_path, logits, wanted, (classes, kept))
     return LabelledRows(logits, checked, found.names.part, weights, classes, kept, dropped, groups)
@@ -150,7 +152,8 @@ def _check_labels(
     known = spelling.has_label(truth) if partly else slice(None)
     checked = np.full(logits.n_rows, -1)
     with report_file(path):
-        truth = spelling.encode_labels(spelling.tidy_labels(truth[known]), *names)
+        tidy = spelling.tidy_labels(spelling.as_right(truth) if wanted.answers else truth[known])
+        truth = spelling.encode_labels(tidy, *names)
     with report_file(path, "If the first is a header, call it `label`." if header else ""):
         checked[known] = as_labels(truth, checked[known].shape[0], logits.n_classes)
     return checked

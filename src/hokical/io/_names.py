@@ -67,7 +67,7 @@ def choose_arrays(
             weights = find_name(known, (WEIGHT_ARRAY,), part)
             labels = find_name(known, wanted.label_words, part)
             return ArrayNames(logits, labels, part, weights)
-    raise _no_logits(path, known, split, words)
+    raise _no_logits(path, known, split, wanted)
 
 
 def choose_labels(path: Path, names: Iterable[str], split: FileSplit) -> str:
@@ -109,32 +109,35 @@ def are_probabilities(names: Iterable[str]) -> bool:
     return any(map(_PROBABILITIES.fullmatch, words))
 
 
-def probabilities_error(path: Path, names: Iterable[str]) -> DataFileError:
+def probabilities_error(
+    path: Path, names: Iterable[str], *, multilabel: bool = False
+) -> DataFileError:
+    converter = "from_binary_probabilities" if multilabel else "from_probabilities"
     return DataFileError(
         path,
         f"expected logits; found {_list(names)}, probabilities by name.",
-        "Say that they are with --probabilities; in Python use `hokical.from_probabilities`.",
+        f"Say that they are with --probabilities; in Python use `hokical.{converter}`.",
     )
 
 
-def _no_logits(
-    path: Path, names: list[str], split: FileSplit, words: tuple[str, ...]
-) -> DataFileError:
+def _no_logits(path: Path, names: list[str], split: FileSplit, asked: "Wanted") -> DataFileError:
     other: FileSplit = "test" if split == "val" else "val"
-    wanted = words[0]
-    if find_name(names, words, other) is not None:
+    wanted = asked.words[0]
+    if find_name(names, asked.words, other) is not None:
         return DataFileError(
             path,
             f"expected `{split}_{wanted}` or `{wanted}`; found the {other} part only.",
             f"If that is what you want, choose it with --split {other}.",
         )
     if wanted in LOGITS and are_probabilities(names):
-        return probabilities_error(path, names)
+        return probabilities_error(path, names, multilabel=asked.multilabel)
     return DataFileError(
         path,
         f"expected an array `{wanted}` or `{split}_{wanted}`; found {_list(names)}.",
         "Rename the array."
         if wanted in (*LOGITS, *PROBABILITIES)
+        else "Check --confidence."
+        if asked.answers
         else "Name it with --binary-score, or say --binary-score none for a score per class.",
     )
 
@@ -190,6 +193,7 @@ class Wanted:
     missing : "drop" to leave out rows without a score or label, which are errors otherwise
     multilabel : scores (n, labels) are of labels that do not exclude each other; `label_column` is
         a pattern with `{class}` too, and labels (n, labels) are 0, 1 or NaN
+    answers : the binary score is a confidence, and labels say whether answers are right
     """
 
     probabilities: bool = False
@@ -206,6 +210,7 @@ class Wanted:
     missing: Literal["error", "drop"] = "error"
     groups: tuple[str, ...] = ()
     multilabel: bool = False
+    answers: bool = False
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
@@ -294,6 +299,25 @@ def as_marks(labels: AnyArray) -> FloatArray:
         raise ValueError(
             f"`labels` must be 0 or 1, true or false, or empty where not known: {error}."
         ) from error
+
+
+def as_right(labels: AnyArray) -> AnyArray:
+    """Cells of true, false, 1 or 0 as numbers (n,); numbers stay.
+
+    >>> as_right(np.array(["True", "0"]))
+    array([1, 0])
+    """
+    if labels.dtype.kind not in "OUT":
+        return labels
+    words = [str(cell).strip().lower() for cell in labels.ravel().tolist()]
+    for row, word in enumerate(words):
+        if word not in ("0", "1", "false", "true"):
+            got = repr(word) if word not in ("", "none", "nan") else "an empty cell"
+            raise ValueError(
+                f"`right` must be 0 or 1, true or false; got {got} in row {row}. Write one of "
+                "these, or drop rows without a value (--missing drop)."
+            )
+    return np.array([word in ("1", "true") for word in words], np.int64).reshape(labels.shape)
 
 
 def check_classes(names: tuple[str, ...], n_classes: int) -> tuple[str, ...]:

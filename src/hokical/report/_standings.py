@@ -56,7 +56,9 @@ class Standings:
         """What the ranks tell apart, in words."""
         best = self.rows[0]
         alike = [r.method for r in self.rows if r.rank - best.rank < self.critical_difference]
-        known = f"{len(self.comparisons)} data sets, {1.0 - self.delta:.0%} intervals"
+        known = f"{len(self.comparisons)} data sets"
+        if not np.isnan(self.rows[0].mean_interval).any():
+            known += f", {1.0 - self.delta:.0%} intervals"
         apart = f"critical difference of ranks {self.critical_difference:.2f}"
         end = f"{', '.join(alike)} are not told apart." if len(alike) > 1 else "One is ahead."
         return f"{known}; {apart}. {end}"
@@ -79,12 +81,18 @@ class Standings:
         title = METRICS[self.metric].full_title
         lines = [f"| method | mean {title} | mean rank |", "|---|--:|--:|"]
         for row in self.rows:
-            ends = f"{row.mean_interval[0]:.4f} to {row.mean_interval[1]:.4f}"
-            ranks = f"{row.rank_interval[0]:.2f} to {row.rank_interval[1]:.2f}"
-            lines.append(f"| {row.method} | {row.mean:.4f} ({ends}) | {row.rank:.2f} ({ranks}) |")
+            pairs = ((row.mean, row.mean_interval, 4), (row.rank, row.rank_interval, 2))
+            cells = " | ".join(_with_ends(*pair) for pair in pairs)
+            lines.append(f"| {row.method} | {cells} |")
         return "\n".join([*lines, "", self.verdict])
 
     __str__ = to_markdown
+
+
+def _with_ends(value: float, ends: tuple[float, float], digits: int) -> str:
+    """A number, and the interval where there is one."""
+    low, high = (f"{end:.{digits}f}" for end in ends)
+    return f"{value:.{digits}f}" + ("" if np.isnan(ends).any() else f" ({low} to {high})")
 
 
 def compare_many(

@@ -266,7 +266,11 @@ def test_bad_options(options, error, message):
 
 
 def test_bad_calibrators():
-    with pytest.raises(TypeError, match="`calibrator` must be one of hokical's; got str"):
+    with pytest.raises(
+        TypeError, match="`calibrator` must be one of hokical's for logits; got str"
+    ):
         export("cal.json")
+    with pytest.raises(TypeError, match=r"as_module`, and `torch\.onnx\.export`"):
+        export(hokical.MultilabelCalibrator())
     with pytest.raises(Exception, match="not fitted"):
         export(TemperatureScaling())

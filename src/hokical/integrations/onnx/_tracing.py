@@ -93,9 +93,12 @@ def make_plan(
 ) -> ExportPlan:
     """Check the options of `export` and `attach`."""
     if not isinstance(calibrator, Calibrator):
+        remedy = "`hokical.load` reads a saved one."
+        if getattr(calibrator, "name", None) == "multilabel":
+            remedy = "Use `hokical.integrations.torch.as_module`, and `torch.onnx.export` of that."
         raise TypeError(
-            f"`calibrator` must be one of hokical's; got {type(calibrator).__name__}. "
-            "`hokical.load` reads a saved one."
+            "`calibrator` must be one of hokical's for logits; got "
+            f"{type(calibrator).__name__}. {remedy}"
         )
     calibrator.check_fitted()
     rule = calibrator.rule_
