@@ -158,3 +158,39 @@ def test_a_risk_of_answers_is_refused(saved: Path, tmp_path: Path) -> None:
     found = CliRunner().invoke(app, command)
     assert found.exit_code == 2
     assert "see --recall" in " ".join(found.output.split())
+
+
+def test_classes_of_an_archive_are_put_in_the_order_of_the_fit(tmp_path: Path) -> None:
+    """As columns of tables are, whether labels are numbers, names or marks."""
+    rng = np.random.default_rng(0)
+    names, turned = np.array(["a", "b", "c"]), [2, 0, 1]
+    labels = rng.integers(0, 3, 400)
+    logits = rng.normal(size=(400, 3)) + 2.0 * np.eye(3)[labels]
+    marks = (rng.logistic(size=(400, 3)) < logits).astype(float)
+    numbers = np.argsort(turned)[labels]
+    written = {
+        "fit": (logits, labels, names),
+        "numbers": (logits[:, turned], numbers, names[turned]),
+        "names": (logits[:, turned], names[labels], names[turned]),
+        "several": (logits, marks, names),
+        "turned": (logits[:, turned], marks[:, turned], names[turned]),
+        "others": (logits, labels, np.array(["a", "b", "d"])),
+    }
+    for name, (scores, truth, own) in written.items():
+        np.savez(tmp_path / f"{name}.npz", logits=scores, labels=truth, classes=own)
+    for kind, files in (([], ["numbers", "names"]), (["--multilabel"], ["turned"])):
+        first, cal = ("several" if kind else "fit"), tmp_path / "cal.json"
+        run("fit", tmp_path / f"{first}.npz", "-o", cal, *kind)
+        told = []
+        for name in (first, *files):
+            found = run("evaluate", tmp_path / f"{name}.npz", "--calibrator", cal, "--json").stdout
+            told.append(json.loads(found) | {"data": None})
+            run("apply", cal, tmp_path / f"{name}.npz", "-o", tmp_path / f"{name}.csv")
+        assert all(one == told[0] for one in told[1:])
+        expected = (tmp_path / f"{first}.csv").read_text()
+        assert all((tmp_path / f"{name}.csv").read_text() == expected for name in files)
+        bad = CliRunner().invoke(
+            app, ["evaluate", str(tmp_path / "others.npz"), "--calibrator", str(cal)]
+        )
+        assert bad.exit_code == 2, bad.output
+        assert "a, b, c; got a, b, d" in " ".join(bad.output.split())

@@ -19,7 +19,7 @@ from hokical.io import _names as spelling
 from hokical.io._columns import CLASSES, KEPT, open_parquet
 from hokical.io._delimited import open_csv
 from hokical.io._errors import DataFileError, report_file
-from hokical.io._names import LOGITS_AND_LABELS, Arrays, FileSplit, Wanted
+from hokical.io._names import LOGITS_AND_LABELS, Arrays, FileSplit, LazyArrays, Wanted
 from hokical.io._numpy_files import open_npy, open_npz, open_safetensors
 from hokical.io._plugins import find_reader
 from hokical.io._sniff import find_format
@@ -100,12 +100,14 @@ def read_examples(
         given = wanted.to_logits(given, name or wanted.array)
         logits = as_logits(given, name=name or "logits", fitted_by=fitted_by)
         classes = _class_names(wanted, found.arrays, logits.n_classes)
+        order = _order_of_classes(wanted, found.arrays, logits)
+        own = logits if order is None else replace(logits, values=logits.values[:, order])
         n_rows = logits.n_rows if present is None else present.size
         kept = {each: take(column) for each, column in found.find_kept(wanted, n_rows).items()}
     groups = _groups_among(kept, wanted.groups)
     dropped = n_rows - logits.n_rows
     if not need_labels:
-        return LabelledRows(logits, None, found.names.part, None, classes, kept, dropped, groups)
+        return LabelledRows(own, None, found.names.part, None, classes, kept, dropped, groups)
     with report_file(where, "Fix or drop the weights."):
         weights = as_weights(take(found.weights), logits.n_rows)
     labels_path, truth = found.find_labels()
@@ -119,8 +121,11 @@ def read_examples(
             if wanted.answers
             else "Call them `label` in that file, or name the file that has them: --labels FILE.",
         )
-    checked = _check_labels(take(truth), labels_path, logits, wanted, (classes, kept))
-    return LabelledRows(logits, checked, found.names.part, weights, classes, kept, dropped, groups)
+    names = classes if order is None else _names_in_file(found.arrays, logits.n_classes)
+    checked = _check_labels(take(truth), labels_path, logits, wanted, (names, kept))
+    if order is not None:
+        checked = checked[:, order] if wanted.multilabel else _new_places(checked, order)
+    return LabelledRows(own, checked, found.names.part, weights, classes, kept, dropped, groups)
 
 
 def _groups_among(kept: dict[str, AnyArray], names: tuple[str, ...]) -> dict[str, AnyArray] | None:
@@ -161,11 +166,40 @@ def _check_labels(
 
 def _class_names(wanted: Wanted, arrays: Arrays, n_classes: int) -> tuple[str, ...]:
     """The names given, else those in the file, else none."""
-    names = wanted.classes
-    if not names and CLASSES in arrays and arrays[CLASSES].dtype.kind in "UT":
-        names = tuple(arrays[CLASSES].tolist())
-        return names if len(set(names)) == n_classes == len(names) else ()
-    return spelling.check_classes(names, n_classes)
+    if not wanted.classes:
+        return _names_in_file(arrays, n_classes)
+    return spelling.check_classes(wanted.classes, n_classes)
+
+
+def _names_in_file(arrays: Arrays, n_classes: int) -> tuple[str, ...]:
+    if CLASSES not in arrays or arrays[CLASSES].dtype.kind not in "UT":
+        return ()
+    names = tuple(arrays[CLASSES].tolist())
+    return names if len(set(names)) == n_classes == len(names) else ()
+
+
+def _order_of_classes(wanted: Wanted, arrays: Arrays, logits: Logits) -> IntArray | None:
+    """The file's column (classes,) of each class that is asked for; None if that is their order.
+
+    Columns of tables were chosen by name before they were read.
+    """
+    own, asked = _names_in_file(arrays, logits.n_classes), wanted.classes
+    known = isinstance(arrays, LazyArrays) and own and asked and not wanted.binary_score
+    if not known or own == asked:
+        return None
+    if set(own) != set(asked) or isinstance(logits, TopK):
+        shown = [", ".join(names[:6]) + ", ..." * (len(names) > 6) for names in (asked, own)]
+        raise ValueError(
+            f"`classes` must be those of the calibrator or of --classes, {shown[0]}; got "
+            f"{shown[1]}. Rename them or put them in that order, or leave the array out."
+        )
+    places = {name: place for place, name in enumerate(own)}
+    return np.array([places[name] for name in asked])
+
+
+def _new_places(labels: IntArray, order: IntArray) -> IntArray:
+    """Labels (n,) after their columns were put in this order; -1 stays."""
+    return np.append(np.argsort(order), -1)[labels]
 
 
 class FileArrays:
