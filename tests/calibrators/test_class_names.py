@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import hokical
@@ -42,3 +43,32 @@ def test_wrong_names_are_told_of() -> None:
         hokical.auto(logits, np.array(["fish"] * 60), classes=NAMES)
     with pytest.raises(TypeError, match=r"`hokical.auto\(logits, labels, classes="):
         hokical.auto(logits, np.array(NAMES)[labels])
+
+
+def test_columns_of_a_frame_in_another_order_are_refused(tmp_path: Path) -> None:
+    logits, labels = world(300, 3, seed=1)
+    frame = pd.DataFrame(logits, columns=NAMES)
+    turned, new = frame[NAMES[::-1]], frame.set_axis(["x", "y", "z"], axis=1)
+    cal = hokical.auto(frame, labels, classes=NAMES)
+    cal.save(tmp_path / "cal.json")
+    for fitted in (
+        cal,
+        hokical.make("temps").fit(frame, labels),
+        hokical.load(tmp_path / "cal.json"),
+    ):
+        expected = fitted.predict_proba(logits)
+        for given in (frame, new):
+            np.testing.assert_array_equal(fitted.predict_proba(given), expected)
+        for ask in (fitted.predict_proba, fitted.predict, fitted.predict_interval):
+            with pytest.raises(ValueError, match="cat, dog, bird; got bird, dog, cat"):
+                ask(turned)
+    truth = frame > 0.0
+    tags = hokical.MultilabelCalibrator().fit(frame, truth)
+    assert tags.predict(frame).shape == (300, 3)
+    for wrong in (
+        lambda: hokical.MultilabelCalibrator().fit(frame, truth[NAMES[::-1]]),
+        lambda: tags.predict(turned),
+        lambda: tags.certify(turned, truth),
+    ):
+        with pytest.raises(ValueError, match="columns in the order used in `fit`"):
+            wrong()

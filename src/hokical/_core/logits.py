@@ -15,7 +15,7 @@ import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, Backend, backend_of, ignore_overflow, to_float64
 from hokical._core.properties import cached_property
-from hokical._core.reading import to_numpy
+from hokical._core.reading import check_column_order, to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
 #: Margins are clipped here: practically infinite, but products with 0 and gradients stay finite.
@@ -223,11 +223,14 @@ def as_logits(logits: Any, *, name: str = "logits", fitted_by: Any = None) -> Lo
     They are an array of any library that follows the array API standard (NumPy in any order,
     memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or `__dlpack__`, and stay
     on their device; or a `TopK`. -inf marks an impossible class. Errors call them `name`; columns
-    must match the `n_classes_` of the calibrator `fitted_by`.
+    must match the `n_classes_` of the calibrator `fitted_by`, and those of a frame their order.
     """
     if isinstance(logits, Logits):
         _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
         return logits.simplify()
+    if fitted_by is not None:
+        known = getattr(fitted_by, "_columns", ()) or getattr(fitted_by, "class_names", ())
+        check_column_order(logits, name, known)
     values, backend = as_float_matrix(logits, name)
     _check_column_count(tuple(values.shape), name, fitted_by)
     return Logits(values, find_row_maxima(values, backend, name), backend)

@@ -49,6 +49,23 @@ def to_numpy(data: Any, name: str) -> AnyArray:
         ) from error
 
 
+def column_names(data: Any) -> tuple[str, ...]:
+    """The columns of a frame, if all have text for a name; none of anything else."""
+    names = tuple(data.columns) if library_of(data) in ("pandas", "polars") else ()
+    return names if all(isinstance(name, str) for name in names) else ()
+
+
+def check_column_order(data: Any, name: str, known: tuple[str, ...]) -> None:
+    """Refuse a frame that has the columns `known` from the fit in another order."""
+    own = column_names(data)
+    if own != known and sorted(own) == sorted(known):
+        want, got = (", ".join(names[:6]) + ", ..." * (len(names) > 6) for names in (known, own))
+        raise ValueError(
+            f"`{name}` must have its columns in the order used in `fit`, {want}; got {got}. Put "
+            f"them in order by name: `{name}[columns]` with the columns of the fit."
+        )
+
+
 def _is_stream(data: Any) -> bool:
     """Whether it is a path, a dataset, an iterator or a function instead of an array."""
     if isinstance(data, (str, bytes, os.PathLike)):

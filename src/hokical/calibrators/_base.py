@@ -14,6 +14,7 @@ from hokical._core.arrays import backend_of, float64_scope
 from hokical._core.conversion import as_two_columns
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
+from hokical._core.reading import column_names
 from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
 from hokical._fitting.example_stats import FitNotes
 from hokical._fitting.fit_warnings import warn_about_examples
@@ -105,6 +106,7 @@ class BaseCalibrator(Calibrator, Estimator):
         with float64_scope(logits):
             examples = lazy or InMemory(self._check_block(logits, labels, sample_weight, fitted_by))
             examples.groups = groups
+            self._columns = column_names(logits)
             return learn(examples)
 
     def fit_partition(self, examples: Partition) -> Self:

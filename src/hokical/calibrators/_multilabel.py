@@ -10,7 +10,7 @@ import numpy as np
 from hokical._core.arrays import Array, Backend, backend_of, float64_scope, to_input_library
 from hokical._core.labels import as_weights
 from hokical._core.logits import as_float_matrix
-from hokical._core.reading import to_numpy
+from hokical._core.reading import check_column_order, column_names, to_numpy
 from hokical._core.storage import storable
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
@@ -88,6 +88,8 @@ class MultilabelCalibrator(BeyondLogits):
 
         values, backend = _read_scores(scores)
         host = backend.to_host(backend.without_gradient(values)).astype(np.float64)
+        self._columns = column_names(scores)
+        check_column_order(labels, "labels", self._columns)
         truth = read_labels(labels, host.shape)
         if ((host >= 0.0) & (host <= 1.0)).all():
             warn_user(
@@ -150,6 +152,7 @@ class MultilabelCalibrator(BeyondLogits):
             plain = backend.without_gradient(values)
             proba = backend.to_host(self.rule_.proba(plain, backend))
         self._refuse_rows_of_fit("scores", [number_hashes(backend.to_host(plain))])
+        check_column_order(labels, "labels", getattr(self, "_columns", ()))
         row, label = np.nonzero(read_labels(labels, proba.shape) == 1.0)
         self.held_out_ = Positives(proba[row, label], label.astype(np.int64))
         return self
@@ -179,6 +182,7 @@ class MultilabelCalibrator(BeyondLogits):
 
     def _check(self, scores: Any) -> tuple[Array, Backend]:
         self._check_fitted()
+        check_column_order(scores, "scores", getattr(self, "_columns", ()))
         values, backend = _read_scores(scores)
         if values.shape[1] != self.n_labels_:
             raise ValueError(
