@@ -92,6 +92,45 @@ def test_few_examples_keep_the_probabilities_and_none_is_certain() -> None:
     assert ((extreme > 0.0) & (extreme < 1.0)).all()
 
 
+@pytest.mark.parametrize("digits", [0, 1, 2])
+def test_rounded_probabilities_are_as_sure_as_their_examples(digits: int) -> None:
+    def rounded(n: int, seed: int) -> tuple[Any, Any]:
+        scores, labels = tags(n, seed)
+        return np.round(1.0 / (1.0 + np.exp(-scores)), digits), labels
+
+    given, labels = rounded(3000, 1)
+    cal = MultilabelCalibrator().fit(from_binary_probabilities(given), labels)
+    new, truth = rounded(20_000, 2)
+    proba = cal.predict_proba(from_binary_probabilities(new))
+    np.testing.assert_array_equal(
+        cal.predict_proba(np.where(new == 0, -np.inf, np.where(new == 1, np.inf, 0.0)))[new == 1],
+        proba[new == 1],
+    )
+    for value in (0.0, 1.0):
+        pile, known = new == value, (given == value).sum()
+        share = truth[pile].mean()
+        assert abs(proba[pile].mean() - share) < 4.0 * np.sqrt(share * (1.0 - share) / known)
+    ideal = np.empty(proba.shape)  # knows how often each value is there, for each label
+    for k in range(N_LABELS):
+        place = np.unique(new[:, k], return_inverse=True)[1]
+        ideal[:, k] = (np.bincount(place, truth[:, k]) / np.bincount(place))[place]
+    ideal = np.clip(ideal, 1e-9, 1.0 - 1e-9)
+    flattered = 0.5 * (10**digits + 1) / len(new)  # as it knows them from the same examples
+    assert log_loss(proba, truth) - log_loss(ideal, truth) < 0.001 + flattered
+
+
+def test_no_score_is_surer_than_the_fit_bears_out(fitted: Any) -> None:
+    extreme = fitted.predict_proba(np.array([[-np.inf], [np.inf]]).repeat(N_LABELS, axis=1))
+    seen = tags(600)[0]
+    assert extreme[0].min() > 1e-6
+    assert extreme[1].max() < 1.0 - 1e-6
+    assert fitted.rule_.ends[0] <= seen.min() < seen.max() <= fitted.rule_.ends[1]
+    one = MultilabelCalibrator().fit(
+        np.full((50, 2), np.inf), np.arange(100).reshape(50, 2) % 3 > 0
+    )
+    np.testing.assert_allclose(one.predict_proba([[np.inf, np.inf]]), 2 / 3, atol=0.05)
+
+
 def test_answers_in_other_libraries(fitted: Any) -> None:
     scores = tags(50, 3)[0]
     wanted = fitted.predict_proba(scores)

@@ -8,13 +8,15 @@ import numpy as np
 
 from hokical._core.arrays import NUMPY
 from hokical._core.bins import sum_by
-from hokical._core.types import FloatArray
+from hokical._core.types import BoolArray, FloatArray
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.likelihood import effective_size, mean_and_error
 from hokical._fitting.partial_pooling import fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
-from hokical.rules._multilabel import MultilabelCurves, score_features
+from hokical.rules._multilabel import FARTHEST, MultilabelCurves, score_features
 
+#: Without a pile of scores, odds are believed up to so many times the number of examples.
+_BORNE_OUT = 10.0
 #: A gain on held-out examples is clear from this many standard errors.
 _CLEAR = 0.7
 
@@ -31,13 +33,16 @@ def fit_multilabel(
     if not row.size:
         raise ValueError("`labels` must have known entries; got NaN everywhere.")
     share = weights / weights.sum()
-    odds, spread = score_features(scores[row, label], NUMPY)
+    hits, counts = labels[row, label] == 1.0, share[row] * effective_size(share)
+    edges, ends = _find_piles(scores[row, label], hits, counts)
+    odds, spread, *piled = score_features(scores[row, label], NUMPY, edges, ends)
     # Where examples tell most, so that what is known of the shift and of the slope is independent.
     centre = np.average(np.stack([odds, spread]), axis=1, weights=share[row] * np.exp(spread))
-    features = np.stack([np.ones(row.size), odds - centre[0], spread - centre[1]], axis=1)
-    hits = labels[row, label] == 1.0
-    terms = BinaryTerms(features, hits, odds, share[row] * effective_size(share))
-    found = fit_pooled(terms, label[:, None], (n_labels,), 3)
+    piles = [k for k, part in enumerate(piled) if part.any()]
+    columns = [np.ones(row.size), odds - centre[0], spread - centre[1], *(piled[k] for k in piles)]
+    terms = BinaryTerms(np.stack(columns, axis=1, dtype=np.float64), hits, odds, counts)
+    blocks = [-1, -1, -1, *(0 for _ in piles)]
+    found = fit_pooled(terms, label[:, None], (n_labels,), len(columns), common_blocks=blocks)
     own = binary_losses(odds, hits)
     known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
     losses = [sum_by(row, each, len(share)) / known for each in (own, found.losses_left_out())]
@@ -47,7 +52,7 @@ def fit_multilabel(
     words = "curves were fitted, with corrections by label"
     few = effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9)
     if few or gain <= _CLEAR * error:
-        coef = np.zeros((n_labels, 3))
+        coef = np.zeros_like(coef)
         why = f"{len(share)} examples are too few" if few else "nothing was clearly better"
         words = f"the probabilities were kept as they are, as {why}"
     text = ", ".join(f"{name} {loss:.5f}" for name, loss in told.items())
@@ -57,5 +62,35 @@ def fit_multilabel(
         "converged": found.solution.converged,
         "n_iter": found.solution.n_iter,
     }
-    shift = coef[:, 0] - coef[:, 1:] @ centre
-    return MultilabelCurves(shift, 1.0 + coef[:, 1], coef[:, 2].copy()), report
+    shift = coef[:, 0] - coef[:, 1:3] @ centre
+    jumps = np.zeros((2, n_labels))
+    jumps[piles] = coef[:, 3:].T
+    return MultilabelCurves(shift, 1.0 + coef[:, 1], coef[:, 2].copy(), edges, ends, jumps), report
+
+
+def _find_piles(
+    scores: FloatArray, hits: BoolArray, counts: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Edges beyond which scores (m,) pile up, and the log-odds (2,) that they are cut to.
+
+    A largest or least score that comes more than once, as probabilities rounded to 0 and 1 do, says
+    no more than how often its labels are there. Without such a pile, scores are as sure as any of
+    the fit, or as so many examples could bear out.
+    """
+    edges, ends = np.array([-FARTHEST, FARTHEST]), np.empty(2)
+    cut = np.clip(scores, -FARTHEST, FARTHEST)
+    keys = cut.astype(np.float32)
+    values = np.unique(keys).astype(np.float64)
+    if values.size == 1:  # beside it lies only that nothing is known
+        values = np.sort(np.append(values, 0.0))
+    for side, sign, (last, inner) in ((0, -1.0, values[:2]), (1, 1.0, values[:-3:-1])):
+        here = keys == np.float32(last)
+        if here.sum() <= 1:
+            farthest = max(float((sign * cut).max()), np.log(_BORNE_OUT * cut.size))
+            ends[side] = sign * min(farthest, FARTHEST)
+            continue
+        edges[side] = 0.5 * (last + inner)
+        there = float(counts[here] @ hits[here])
+        odds = np.log((there + 0.5) / (float(counts[here].sum()) - there + 0.5))
+        ends[side] = np.clip(odds, min(last, inner), max(last, inner))
+    return edges, np.sort(ends)

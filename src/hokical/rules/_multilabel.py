@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+
+import numpy as np
 
 from hokical._core.arrays import Array, Backend, to_float64
 from hokical._core.special import expit
@@ -14,12 +16,22 @@ from hokical.rules._checks import check_array
 FARTHEST = 30.0
 
 
-def score_features(scores: Array, backend: Backend) -> tuple[Array, Array]:
-    """Cut log-odds, and the log of p (1 - p), of scores of any shape."""
+def _widest() -> FloatArray:
+    return np.array([-FARTHEST, FARTHEST])
+
+
+def score_features(
+    scores: Array, backend: Backend, edges: Array, ends: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Of scores of any shape: log-odds, the log of p (1 - p), and what is beyond either edge.
+
+    Log-odds are cut to the `ends` (2,).
+    """
     xp = backend.namespace(scores)
-    odds = xp.clip(to_float64(scores, xp), -FARTHEST, FARTHEST)
+    wide = to_float64(scores, xp)
+    odds = xp.minimum(xp.maximum(wide, ends[0]), ends[1])
     size = xp.abs(odds)
-    return odds, -(size + 2.0 * xp.log1p(xp.exp(-size)))
+    return odds, -(size + 2.0 * xp.log1p(xp.exp(-size))), wide < edges[0], wide > edges[1]
 
 
 @storable("rule:multilabel")
@@ -27,25 +39,46 @@ def score_features(scores: Array, backend: Backend) -> tuple[Array, Array]:
 class MultilabelCurves:
     """Log-odds of label k: `shift`, `slope` times the score, `tilt` times the log of p (1 - p).
 
-    Each is (labels,).
+    Each is (labels,). Scores are cut to the `ends` (2,). Those beyond the `edges` (2,), where the
+    scores of the fit pile up as rounded ones do, add the `jumps` (2, labels), or (2, 1).
     """
 
     shift: FloatArray
     slope: FloatArray
     tilt: FloatArray
+    edges: FloatArray = field(default_factory=_widest)
+    ends: FloatArray = field(default_factory=_widest)
+    jumps: FloatArray = field(default_factory=lambda: np.zeros((2, 1)))
 
     def __post_init__(self) -> None:
         check_array("shift", self.shift, (None,))
         for name in ("slope", "tilt"):
             check_array(name, getattr(self, name), self.shift.shape)
+        for name in ("edges", "ends"):
+            check_array(name, getattr(self, name), (2,), -FARTHEST, FARTHEST)
+        check_array("jumps", self.jumps, (2, None))
+        if self.jumps.shape[1] not in (1, self.shift.size):
+            raise ValueError("`jumps` must be (2, labels), or (2, 1).")
 
     def proba(self, scores: Array, backend: Backend) -> Array:
         """Probabilities (n, labels), float64, of scores (n, labels)."""
-        parts = (self.shift, self.slope, self.tilt)
-        return curve_proba(scores, backend, *(backend.from_host(part, scores) for part in parts))
+        numbers = (getattr(self, part.name) for part in fields(self))
+        return curve_proba(scores, backend, *(backend.from_host(n, scores) for n in numbers))
 
 
-def curve_proba(scores: Array, backend: Backend, shift: Array, slope: Array, tilt: Array) -> Array:
-    """The same with the numbers (labels,) where the scores are."""
-    xp, (odds, spread) = backend.namespace(scores), score_features(scores, backend)
-    return expit(xp.clip(shift + slope * odds + tilt * spread, -FARTHEST, FARTHEST), xp)
+def curve_proba(
+    scores: Array,
+    backend: Backend,
+    shift: Array,
+    slope: Array,
+    tilt: Array,
+    edges: Array,
+    ends: Array,
+    jumps: Array,
+) -> Array:
+    """The same with the numbers of the rule where the scores are."""
+    xp = backend.namespace(scores)
+    odds, spread, low, high = score_features(scores, backend, edges, ends)
+    eta = shift + slope * odds + tilt * spread
+    eta = eta + xp.where(low, jumps[0], 0.0) + xp.where(high, jumps[1], 0.0)
+    return expit(xp.clip(eta, -FARTHEST, FARTHEST), xp)
