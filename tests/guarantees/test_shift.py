@@ -83,6 +83,33 @@ def test_wrong_balances_are_refused(cal, balance, words) -> None:
         cal.with_balance(balance)
 
 
+def test_a_balance_by_name() -> None:
+    logits, labels = world(500, seed=30)
+    names = ("ant", "bee", "cow", "dog", "elk")
+    cal = hokical.auto(logits, labels, classes=names)
+    twin = cal.with_balance(dict(zip(reversed(names), reversed(NEW), strict=True)))
+    expected = cal.with_balance(NEW).predict_proba(logits)
+    np.testing.assert_array_equal(twin.predict_proba(logits), expected)
+    by_number = make("temps").fit(logits, labels).with_balance(dict(enumerate(NEW)))
+    np.testing.assert_allclose(by_number.class_balance_, NEW)
+    with pytest.raises(ValueError, match=r"none for \['elk'\], not classes: \['fly'\]"):
+        cal.with_balance(dict(zip((*names[:4], "fly"), NEW, strict=True)))
+    found = cal.estimate_shift(logits)
+    assert found.class_names == names
+    assert "class 0" not in str(found)
+
+
+def test_classes_without_examples_are_not_raised_in_silence() -> None:
+    logits, labels = world(2000, seed=31)
+    keep = labels != 2
+    cal = make("temps").fit(logits[keep], labels[keep])
+    with pytest.warns(UserWarning, match=r"gives 20\.0% to classes without an example .* 2: how"):
+        cal.with_balance([0.2] * 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cal.with_balance([0.25, 0.25, 0.0, 0.25, 0.25])
+
+
 def test_the_new_balance_goes_everywhere(cal, tmp_path) -> None:
     logits = world(40, seed=2)[0].astype(np.float32)
     twin = cal.with_balance(NEW)
@@ -425,6 +452,10 @@ def test_calibrators_with_groups() -> None:
         assert fitted.estimate_shift(rows).accuracy == found.accuracy
     assert alone.estimate_shift(logits).accuracy == found.accuracy
     assert found.adapt().rule_.needed_groups is None
+    sets = found.adapt().predict_set(logits, coverage=0.9)
+    assert sets.members[np.arange(3000), labels].mean() > 0.88
+    known = fitted.with_balance([0.25] * 4).predict_set(logits, coverage=0.9, groups=site)
+    assert known.members[np.arange(3000), labels].mean() > 0.88
     assert fitted.with_balance(4 * [0.25]).without_groups().rule_.needed_groups is None
     twin = fitted.with_balance([0.1, 0.2, 0.3, 0.4])
     old = fitted.predict_proba(logits, groups=site) * [0.1, 0.2, 0.3, 0.4] / fitted.class_balance_

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Self, get_args
@@ -15,6 +16,7 @@ from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
 from hokical._core.types import FloatArray, IntArray
+from hokical._core.warn import warn_user
 from hokical.calibrators._certified_predictions import CertifiedPredictions
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._class_scores import ClassScores, row_looks
@@ -47,10 +49,12 @@ class ShiftPredictions(CertifiedPredictions):
     def with_balance(self, balance: Any) -> Self:
         """A copy for another balance of classes, which is known: their shares (classes,).
 
-        For screening, for over- and under-sampled data, for class weights in training.
-        Probabilities become p(k | x) times new share / share in the fit; labels are the likeliest
-        classes. It is a calibrator like any other. What `certify` noted is dropped; sets go by the
-        examples of the fit, each counted by how much commoner its class has become.
+        Shares are in the order of the columns, or a mapping of all classes (names, where the
+        calibrator knows them, or column numbers) to shares. For screening, for over- and
+        under-sampled data, for class weights in training. Probabilities become p(k | x) times new
+        share / share in the fit; labels are the likeliest classes. It is a calibrator like any
+        other. What `certify` noted is dropped; sets go by the examples of the fit, each counted by
+        how much commoner its class has become.
 
         >>> import numpy as np
         >>> from hokical import make
@@ -59,6 +63,8 @@ class ShiftPredictions(CertifiedPredictions):
         array([[0.9, 0.1]])
         """
         known = self._known_classes()
+        if isinstance(balance, Mapping):
+            balance = in_order(balance, self.class_names or range(self.n_classes_))
         asked = np.asarray(to_numpy(balance, "balance"), np.float64)
         if asked.shape != (self.n_classes_,):
             raise ValueError(
@@ -78,7 +84,20 @@ class ShiftPredictions(CertifiedPredictions):
                 f"{np.flatnonzero(gone).tolist()}. Start from the calibrator of the fit."
             )
         old = np.where(known.count > 0.0, known.balance, known.smoothed_balance)
-        return self.reweight_classes(asked / asked.sum() / old)
+        weights = asked / asked.sum() / old
+        guessed = np.flatnonzero((known.count == 0.0) & (weights > 1.0))
+        if guessed.size:
+            warn_user(
+                f"`balance` gives {asked[guessed].sum():.1%} to classes without an example in the "
+                f"fit, {self._named(guessed)}: how common they were is a guess, and so are all "
+                "probabilities that follow. Fit with examples of them, or give them the share 0.",
+                UserWarning,
+            )
+        return self.reweight_classes(weights)
+
+    def _named(self, classes: IntArray) -> str:
+        some = [str(self.class_names[k] if self.class_names else k) for k in classes[:5].tolist()]
+        return ", ".join(some) + " and others" * (classes.size > 5)
 
     def reweight_classes(self, weights: FloatArray) -> Self:
         """A copy for rows among which each class is so many times commoner, (classes,)."""
@@ -183,12 +202,14 @@ class ShiftPredictions(CertifiedPredictions):
     def without_groups(self) -> Self:
         """A copy that answers for all groups alike; itself, if it did not learn from groups.
 
-        It has no examples to certify by: those of the fit were of other answers.
+        Sets go by the classifier's own scores of the fit, which knew of no groups; for abstention
+        and intervals it has no examples: those of the fit were of other answers.
         """
         if self.rule_.needed_groups is None:
             return self
         twin = copy(self)
         twin.forget_examples()
+        twin.fit_conformity_ = self.fit_conformity_
         twin.held_out_scores_ = twin.held_out_conformity_ = None
         twin.rule_ = _without_groups(self.rule_)
         return twin
@@ -270,6 +291,18 @@ class ShiftPredictions(CertifiedPredictions):
                 "before 0.3 have none). Fit it again."
             )
         return self.class_scores_
+
+
+def in_order(balance: Mapping[Any, Any], names: Sequence[Any]) -> list[Any]:
+    """The shares of a mapping in the order of the classes, each of which must have one."""
+    if set(balance) != set(names):
+        lacking = [name for name in names if name not in balance][:5]
+        other = [name for name in balance if name not in names][:5]
+        raise ValueError(
+            f"`balance` must have a share for each class and for nothing else; none for {lacking}, "
+            f"not classes: {other}. A class that does not occur has the share 0."
+        )
+    return [balance[name] for name in names]
 
 
 def _without_groups(rule: Any) -> Any:

@@ -66,6 +66,8 @@ class ShiftEstimate:
         The same in words, and what the numbers rest on.
     by_group : dict of names to estimates
         The same for the rows of each group, if groups were given.
+    class_names : tuple of str
+        Names of the classes, where the calibrator knows them.
     """
 
     n: int
@@ -87,6 +89,7 @@ class ShiftEstimate:
     holds: bool
     verdict: str
     by_group: dict[str, ShiftEstimate] = field(default_factory=dict, repr=False)
+    class_names: tuple[str, ...] = ()
     _calibrator: Any = field(default=None, repr=False)
 
     def adapt(self) -> Any:
@@ -129,6 +132,9 @@ class ShiftEstimate:
             "look like difficult ones and pass: accuracy is then nearer the lower end."
         )
 
+    def _name(self, k: int, before: str = "class ") -> str:
+        return self.class_names[k] if self.class_names else f"{before}{k}"
+
     def __str__(self) -> str:
         low, high = self.accuracy_interval
         chance = f"p = {self.p_value:.2g}" if self.p_value > 1e-6 else "p < 1e-6"
@@ -141,7 +147,8 @@ class ShiftEstimate:
             order = np.argsort(-np.abs(self.balance - self.old_balance), kind="stable")
             order = order[~np.isin(order, self.unseen)][:_SHOWN]
             parts = [
-                f"class {k} {self.balance[k]:.1%} (was {self.old_balance[k]:.1%})" for k in order
+                f"{self._name(k)} {self.balance[k]:.1%} (was {self.old_balance[k]:.1%})"
+                for k in order
             ]
             lines += [
                 f"Balance: {', '.join(parts)}{' and others' if self.balance.size > _SHOWN else ''}."
@@ -154,7 +161,7 @@ class ShiftEstimate:
             said = f"accuracy {found.accuracy:.1%} ({low:.1%} to {high:.1%}), " * found.holds
             lines += [f"{name}, {found.n:,} rows: {said}{found.verdict}."]
         if self.unseen.size:
-            names = ", ".join(map(str, self.unseen[:_SHOWN]))
+            names = ", ".join(self._name(k, "") for k in self.unseen[:_SHOWN])
             more = " and more" if self.unseen.size > _SHOWN else ""
             lines += [f"Not in the fit, so they cannot be found: classes {names}{more}."]
         return "\n".join(lines)
@@ -224,6 +231,7 @@ def estimate_shift(
         unseen=unseen,
         holds=holds,
         verdict=verdict,
+        class_names=getattr(calibrator, "class_names", ()),
         _calibrator=calibrator,
     )
 

@@ -8,8 +8,9 @@ rather than too high. An ensemble instead keeps the models of the folds, each wi
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -33,10 +34,12 @@ from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._registry import new_estimator
+from hokical.calibrators._shift_predictions import in_order
 from hokical.guarantees._decisions import Decisions, Detections, decide
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
+from hokical.guarantees._shift import ShiftEstimate
 from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import CalibratedModel, HeldOutScores
 
@@ -353,6 +356,46 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             )
         return replace(found, actions=names[found.actions])
 
+    def estimate_shift(
+        self, X: Any, sample_weight: Any = None, *, delta: float = 0.05, groups: Any = None
+    ) -> ShiftEstimate:
+        """Class balance and accuracy of new rows, without labels; see `Calibrator.estimate_shift`.
+
+        `adapt()` of what is found is a classifier like this one. It compares rows with held-out
+        predictions of the fit; those of folds are of other models than the final one, which is
+        surer: with much data hold some of it out instead, and fit with `cv="prefit"`.
+        """
+        calibrator = self._one_calibrator()
+        found = calibrator.estimate_shift(
+            self._logits(X), sample_weight, delta=delta, groups=groups
+        )
+        own: dict[str, Any] = {
+            "class_names": tuple(map(str, self.classes_.tolist())),
+            "_calibrator": self._with_calibrator(calibrator.without_groups()),
+        }
+        parts = {name: replace(part, **own) for name, part in found.by_group.items()}
+        return replace(found, by_group=parts, **own)
+
+    def with_balance(self, balance: Any) -> Self:
+        """A copy for another balance of classes, which is known; see `Calibrator.with_balance`.
+
+        `balance` are shares in the order of `classes_`, or a mapping of labels to shares.
+        """
+        calibrator = self._one_calibrator()
+        if isinstance(balance, Mapping):
+            balance = in_order(balance, self.classes_.tolist())
+        return self._with_calibrator(calibrator.with_balance(balance))
+
+    def reweight_classes(self, weights: FloatArray) -> Self:
+        """A copy for rows among which each class is so many times commoner, (classes,)."""
+        return self._with_calibrator(self._one_calibrator().reweight_classes(weights))
+
+    def _with_calibrator(self, calibrator: BaseCalibrator) -> Self:
+        twin = copy(self)
+        twin.calibrator_ = calibrator
+        twin.models_ = [replace(self.models_[0], calibrator=calibrator)]
+        return twin
+
     @property
     def _prefit(self) -> bool:
         named = isinstance(self.cv, str) and self.cv == "prefit"
@@ -458,12 +501,17 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def _logits(self, X: Any) -> FloatArray:
         """The estimator's logits (n, classes), raised to the lowest."""
         self._check_columns(X)
+        self._one_calibrator()
+        return self.models_[0].logits(X)
+
+    def _one_calibrator(self) -> BaseCalibrator:
+        check_is_fitted(self, "models_")
         if self.ensemble:
             raise ValueError(
-                "`ensemble` must be False for a guarantee; got True. Fit with `ensemble=False`: "
-                "what is certified is one calibrator of one model."
+                "`ensemble` must be False for a guarantee, and for a new balance; got True. Fit "
+                "with `ensemble=False`: both are of one calibrator of one model."
             )
-        return self.models_[0].logits(X)
+        return self.models_[0].calibrator
 
     def _check_columns(self, X: Any) -> None:
         """Refuse a frame whose columns are not those of the fit, in their order."""

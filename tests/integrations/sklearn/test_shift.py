@@ -1,0 +1,79 @@
+"""A new balance of classes in the wrapper: labels by name, and an adapted classifier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+
+from hokical import CalibratedClassifier
+
+NAMES = np.array(["cat", "dog", "owl"])
+OLD, NEW = [0.2, 0.3, 0.5], {"owl": 0.1, "cat": 0.6, "dog": 0.3}
+
+
+def animals(n: int, share: Any, seed: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    k = rng.choice(3, n, p=share)
+    return rng.normal(size=(n, 4)) + 1.3 * np.eye(4)[k], NAMES[k]
+
+
+@pytest.fixture(scope="module")
+def model() -> CalibratedClassifier:
+    inner = LogisticRegression().fit(*animals(2000, OLD, 0))
+    return CalibratedClassifier(FrozenEstimator(inner), method="temps").fit(*animals(2000, OLD, 1))
+
+
+def test_a_new_balance_is_found_and_adapted_to(model) -> None:
+    X, y = animals(3000, [NEW[name] for name in NAMES], 2)
+    found = model.estimate_shift(X)
+    inner = model.calibrator_.estimate_shift(model.estimator_.decision_function(X))
+    np.testing.assert_array_equal(found.balance, inner.balance)
+    assert found.holds
+    assert "cat 6" in str(found)
+    low, high = found.accuracy_interval
+    assert low < model.score(X, y) < high
+    adapted = found.adapt()
+    assert isinstance(adapted, CalibratedClassifier)
+    assert adapted.score(X, y) > model.score(X, y) + 0.02
+    assert set(adapted.predict(X)) <= set(NAMES)
+    assert model.calibrator_ is model.models_[0].calibrator, "the first is as it was"
+    by_group = model.estimate_shift(X, groups=np.arange(3000) % 2).by_group
+    assert isinstance(by_group["0"].adapt(), CalibratedClassifier)
+
+
+def test_a_known_balance_by_name(model) -> None:
+    X, _ = animals(50, OLD, 3)
+    twin = model.with_balance(NEW)
+    weights = np.array([NEW[name] for name in model.classes_]) / model.calibrator_.class_balance_
+    expected = model.predict_proba(X) * weights
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(twin.predict_proba(X), expected)
+    np.testing.assert_array_equal(twin.predict(X), model.classes_[expected.argmax(axis=1)])
+    ordered = model.with_balance([NEW[name] for name in model.classes_])
+    np.testing.assert_array_equal(ordered.predict_proba(X), twin.predict_proba(X))
+    with pytest.raises(ValueError, match=r"none for \['owl'\], not classes: \['bat'\]"):
+        model.with_balance({"cat": 0.5, "dog": 0.3, "bat": 0.2})
+
+
+def test_an_ensemble_is_refused() -> None:
+    X, y = animals(300, OLD, 4)
+    model = CalibratedClassifier(LogisticRegression(), method="temps", ensemble=True).fit(X, y)
+    for ask in (lambda: model.estimate_shift(X), lambda: model.with_balance(NEW)):
+        with pytest.raises(ValueError, match="for a new balance"):
+            ask()
+
+
+def test_groups_of_the_fit_are_kept_by_a_known_balance() -> None:
+    X, y = animals(1500, OLD, 5)
+    site = np.random.default_rng(0).integers(0, 2, 1500)
+    y = np.where((site == 1) & (X[:, 3] > 0), "owl", y)
+    inner = LogisticRegression().fit(X, y)
+    model = CalibratedClassifier(FrozenEstimator(inner)).fit(X, y, calibration_groups=site)
+    assert model.calibrator_.rule_.needed_groups is not None
+    twin = model.with_balance(NEW)
+    assert twin.predict_proba(X, groups=site).shape == (1500, 3)
+    assert model.estimate_shift(X).adapt().predict(X).shape == (1500,)
