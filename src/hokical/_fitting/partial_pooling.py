@@ -36,6 +36,8 @@ _START = 10.0
 _ROUNDS, _STILL, _STEEPEST, _LONGEST = 20, 1.1, 0.9, 30.0
 #: ... what Newton's last step promises at most, per example, in a round and at the end.
 _LOOSE, _TIGHT, _MAX_ITER = 1e-8, 5e-13, 100
+#: What the data decide of a block about which they say nothing, but for rounding.
+_NOTHING = 1e-9
 #: Coefficients of the groups of all columns but the largest: their Hessian is made whole.
 _MOST_DENSE = 2000
 #: Numbers of Hessian blocks that are held at a time.
@@ -196,9 +198,8 @@ def _update(
     decided = np.bincount(where, np.maximum(free, 0.0), count)
     squares = np.bincount(where, x[fitted] ** 2, count)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.clip(
-            np.nan_to_num(decided / squares, nan=np.inf), LEAST_PRECISION, MOST_PRECISION
-        )
+        found = np.where(decided > _NOTHING, decided / squares, np.inf)
+    found = np.clip(found, LEAST_PRECISION, MOST_PRECISION)
     updated = precision.copy()
     updated[fitted] = found[where]
     return updated
