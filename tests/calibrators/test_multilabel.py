@@ -199,6 +199,64 @@ def test_recall_keeps_its_promise() -> None:
     assert cal.predict(test[:3], recall=0.9)[:, few == 0.0].all()
 
 
+@pytest.mark.slow
+def test_sets_keep_their_promise() -> None:
+    """Over draws of the certified examples: three standard errors below what is promised."""
+    cal = MultilabelCalibrator().fit(*tags(600))
+    test, truth = tags(20_000, 5)
+    there = truth == 1
+    rows, labels, sure = [], [], []
+    for seed in range(60):
+        cal.certify(*tags(300, 1000 + seed))
+        sets = cal.predict_set(test, coverage=0.8)
+        rows.append((sets.possible | ~there).all(axis=1) & (~sets.inside | there).all(axis=1))
+        sets = cal.predict_set(test, coverage=0.8, by="label")
+        kept = [np.where(there, sets.possible, np.nan), np.where(there, np.nan, ~sets.inside)]
+        labels.append([np.nanmean(part, axis=0) for part in kept])
+        sets = cal.predict_set(test, coverage=0.8, by="label", delta=0.2)
+        sure.append([np.nanmean(np.where(there, sets.possible, np.nan), axis=0) >= 0.8])
+    kept = np.mean(rows, axis=1)
+    assert 0.8 - 3.0 * kept.std() / np.sqrt(60) <= kept.mean() <= 0.8 + 1.0 / 301 + 0.01
+    found = np.array(labels)
+    assert (found.mean(axis=0) >= 0.8 - 3.0 * found.std(axis=0) / np.sqrt(60) - 1e-9).all()
+    assert np.mean(sure, axis=0).min() >= 0.8 - 3.0 * np.sqrt(0.8 * 0.2 / 60)
+
+
+def test_sets_by_hand(fitted: Any, tmp_path: Path) -> None:
+    scores, labels = tags(200, 8)
+    cal = MultilabelCalibrator().fit(*tags(600)).certify(scores, labels)
+    proba, new = cal.predict_proba(scores), tags(50, 9)[0]
+    said = cal.predict_proba(new)
+    worst = np.sort(np.where(labels == 1, 1.0 - proba, proba).max(axis=1))[181 - 1]
+    sets = cal.predict_set(new, coverage=0.9)
+    np.testing.assert_array_equal(sets.inside, said > worst)
+    np.testing.assert_array_equal(sets.outside, said < 1.0 - worst)
+    np.testing.assert_array_equal(sets.open, (said <= worst) & (said >= 1.0 - worst))
+    k = N_LABELS - 1
+    own = np.sort(proba[labels[:, k] == 1, k])[::-1]
+    needed = int(np.ceil((own.size + 1) * 0.9))
+    sets = cal.predict_set(new, coverage=0.9, by="label")
+    np.testing.assert_array_equal(sets.outside[:, k], said[:, k] < own[needed - 1])
+    assert not (sets.inside & sets.outside).any()
+    few = MultilabelCalibrator().fit(*tags(600)).certify(scores[:4], labels[:4])
+    for by in ("row", "label"):
+        assert few.predict_set(new, coverage=0.9, by=by).open.all()
+    assert "12 are never out and 12 are never in" in few.predict_set(new, coverage=0.9).guarantee
+    cal.save(tmp_path / "cal.json")
+    twin = hokical.load(tmp_path / "cal.json").predict_set(new, coverage=0.9, by="label")
+    np.testing.assert_array_equal(twin.open, sets.open)
+    torch = pytest.importorskip("torch")
+    found = cal.predict_set(torch.tensor(new, dtype=torch.float32), coverage=0.9, by="label")
+    np.testing.assert_array_equal(found.open.numpy(), sets.open)
+    with pytest.raises(ValueError, match=r"`by` must be one of \['row', 'label'\]; got 'class'"):
+        cal.predict_set(new, coverage=0.9, by="class")
+    old = MultilabelCalibrator().fit(*tags(600))
+    old.held_out_ = type(cal.held_out_)(cal.held_out_.proba, cal.held_out_.label)
+    with pytest.raises(ValueError, match=r"Call `certify\(scores, labels\)` again"):
+        old.predict_set(new, coverage=0.9)
+    np.testing.assert_array_equal(old.recall_thresholds(0.8), cal.recall_thresholds(0.8))
+
+
 def test_files(fitted: Any, tmp_path: Path) -> None:
     cal = MultilabelCalibrator().fit(*tags(300)).certify(*tags(300, 8))
     cal.save(tmp_path / "cal.json")

@@ -71,6 +71,24 @@ def test_recall_is_promised_after_certify(saved: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["labels"], expected)
 
 
+def test_sets_are_promised_after_certify(saved: Path, tmp_path: Path) -> None:
+    held, certified = write(tmp_path / "held.csv", 800, 2), tmp_path / "certified.json"
+    run("certify", saved, held, "-o", certified)
+    new, out = write(tmp_path / "new.csv", 100, 1), tmp_path / "out.csv"
+    found = run("apply", certified, new, "-o", out, "--coverage", "0.9")
+    assert "all labels that are in and none that are out" in " ".join(found.output.split())
+    sets = hokical.load(certified).predict_set(tags(100, 1)[0], coverage=0.9)
+    written = pd.read_csv(out, keep_default_na=False)
+    for column, members in (("in", sets.inside), ("open", sets.open)):
+        names = [{*cell.split("|")} - {""} for cell in written[column]]
+        assert names == [{NAMES[k] for k in np.flatnonzero(row)} for row in members]
+    by_label = ["--coverage", "0.8", "--by", "label", "--delta", "0.2"]
+    found = run("apply", certified, new, "-o", tmp_path / "out.npz", *by_label)
+    assert "for each label, with confidence 0.8" in " ".join(found.output.split())
+    sets = hokical.load(certified).predict_set(tags(100, 1)[0], coverage=0.8, by="label", delta=0.2)
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["open"], sets.open)
+
+
 def test_evaluated_label_by_label(saved: Path, tmp_path: Path) -> None:
     scores, labels = tags(1000, 5)
     arrays = {"scores": scores, "labels": labels.astype(float), "classes": np.array(NAMES)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -11,32 +10,13 @@ from hokical._core.arrays import Array, Backend, backend_of, float64_scope, to_i
 from hokical._core.labels import as_weights
 from hokical._core.logits import as_float_matrix
 from hokical._core.reading import check_column_order, column_names, to_numpy
-from hokical._core.storage import storable
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._label_sets import By, HeldOutLabels, LabelSets, label_sets
 from hokical.guarantees._row_sketch import number_hashes
-from hokical.guarantees._thresholds import examples_to_cover
-from hokical.rules._checks import check_array
 from hokical.rules._multilabel import MultilabelCurves
-
-#: What serving in another precision may change of a probability, relative.
-_SLACK = 1e-5
-
-
-@storable("positives")
-@dataclass(frozen=True, eq=False)
-class Positives:
-    """Calibrated probabilities (m,) of positives passed to `certify`, and which label (m,)."""
-
-    proba: FloatArray
-    label: IntArray
-
-    def __post_init__(self) -> None:
-        if self.proba.size:
-            check_array("proba", self.proba, (None,), 0.0, 1.0)
-            check_array("label", self.label, self.proba.shape, 0, 1 << 31, dtype=np.int64)
 
 
 class MultilabelCalibrator(BeyondLogits):
@@ -71,7 +51,7 @@ class MultilabelCalibrator(BeyondLogits):
     name = "multilabel"
     title = "Curves of labels"
     rule_kind = MultilabelCurves
-    held_out_kind = Positives
+    held_out_kind = HeldOutLabels
 
     @property
     def n_labels_(self) -> int:
@@ -143,7 +123,7 @@ class MultilabelCalibrator(BeyondLogits):
         return proba >= (level if backend is None else backend.from_host(level, proba))
 
     def certify(self, scores: Any, labels: Any) -> Self:
-        """Note what is said of the positives of examples used for nothing else.
+        """Note what is said of the labels of examples used for nothing else.
 
         Rows of the fit are refused.
         """
@@ -153,9 +133,44 @@ class MultilabelCalibrator(BeyondLogits):
             proba = backend.to_host(self.rule_.proba(plain, backend))
         self._refuse_rows_of_fit("scores", [number_hashes(backend.to_host(plain))])
         check_column_order(labels, "labels", getattr(self, "_columns", ()))
-        row, label = np.nonzero(read_labels(labels, proba.shape) == 1.0)
-        self.held_out_ = Positives(proba[row, label], label.astype(np.int64))
+        self.held_out_ = HeldOutLabels.from_rows(proba, read_labels(labels, proba.shape))
         return self
+
+    def predict_set(
+        self, scores: Any, *, coverage: float, delta: float | None = None, by: By = "row"
+    ) -> LabelSets:
+        """Of each row the labels that are certainly in, certainly out, and open.
+
+        Needs `certify` first, with examples of the same kind that nothing was fitted on.
+
+        Parameters
+        ----------
+        scores : array of shape (n, labels)
+        coverage : float
+            What is promised, on average over the examples of `certify`.
+        delta : float, optional
+            With probability 1 - delta over those examples it is kept.
+        by : {"row", "label"}
+            "row": at least that share of new rows has all labels that are in, and none that are
+            out. "label": for each label, at least that share of the rows with it do not have it
+            out, and of those without do not have it in.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> odds = rng.normal(-2.0, 3.0, size=(2000, 3))
+        >>> labels = rng.logistic(size=odds.shape) < odds
+        >>> cal = MultilabelCalibrator().fit(odds[:1000], labels[:1000])
+        >>> sets = cal.certify(odds[1000:], labels[1000:]).predict_set(
+        ...     [[7.0, 0.0, -7.0]], coverage=0.9
+        ... )
+        >>> sets.inside.tolist(), sets.open.tolist()
+        ([[True, False, False]], [[False, True, False]])
+        """
+        proba = self.predict_proba(scores)
+        known = self._noted("predict_set")
+        return label_sets(proba, known, coverage=coverage, delta=delta, by=by)
 
     def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:
         """Thresholds (labels,) at which at least a share `recall` of a label's positives is found.
@@ -166,18 +181,15 @@ class MultilabelCalibrator(BeyondLogits):
         """
         recall, delta = check_chance("recall", recall), check_chance("delta", delta)
         self._check_fitted()
+        return self._noted("recall_thresholds").least(self.n_labels_, recall, delta)
+
+    def _noted(self, method: str) -> HeldOutLabels:
         if self.held_out_ is None:
             raise ValueError(
-                "`recall_thresholds` has no examples to go by. Call `certify(scores, labels)` "
-                "first, with examples that nothing was fitted on."
+                f"`{method}` has no examples to go by. Call `certify(scores, labels)` first, with "
+                "examples that nothing was fitted on."
             )
-        proba, label = self.held_out_.proba, self.held_out_.label
-        found = np.zeros(self.n_labels_)
-        for k in range(self.n_labels_):
-            falling = np.sort(proba[label == k])[::-1]
-            needed = examples_to_cover(falling.size, recall, delta)
-            if needed <= falling.size:
-                found[k] = falling[needed - 1] * (1.0 - _SLACK)
+        found: HeldOutLabels = self.held_out_
         return found
 
     def _check(self, scores: Any) -> tuple[Array, Backend]:

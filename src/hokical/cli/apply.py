@@ -28,7 +28,7 @@ _NOT_CERTIFIED = (
     "the calibrator on new items: `hokical certify CALIBRATOR FILE --class-axis ...`."
 )
 #: Whom the coverage is promised to, and how sets are made; see `Calibrator.predict_set`.
-By = StrEnum("By", ["all", "class", "group"])
+By = StrEnum("By", ["all", "class", "group", "label"])
 Kind = StrEnum("Kind", ["smallest", "adaptive", "ordered"])
 
 
@@ -67,7 +67,8 @@ def apply(
         opt.text("Also write `set`: the labels it can be, with this coverage, e.g. 0.9."),
     ] = None,
     by: Annotated[
-        By | None, opt.text("Whom it is promised to: all, each class or group.", show_default="all")
+        By | None,
+        opt.text("Whom it is promised to: all, each class, label or group.", show_default="all"),
     ] = None,
     kind: Annotated[
         Kind | None, opt.text("Sets: smallest, adaptive, ordered.", show_default="smallest")
@@ -112,15 +113,16 @@ def apply(
     promise |= {"delta": 0.1 if delta is None else delta} if promise else {}
     fitted = data.read_calibrator(calibrator)
     if what := kind_of(given, fitted):
-        if proba or sets or adapt or dense or in_parts:
+        if proba or adapt or dense or in_parts or sets.keys() - {"coverage", "by"}:
             raise typer.BadParameter(
                 f"a calibrator of method {fitted.name} takes rows of one file, with --keep, "
-                "--risk, --recall and --delta."
+                "--risk, --recall, --coverage, --by and --delta."
             )
+        sets |= {} if not sets or delta is None else {"delta": delta}
         hokical.io.check_output(output, suffix=(".npz", *hokical.io._writing.TABLES))
         beyond = what(logits, given, fitted, keep=keep, labelled=False)
-        with check_options("--risk / --recall / --delta"):
-            results, facts = beyond.predict(fitted, promise)
+        with check_options("--risk / --recall / --coverage / --delta"):
+            results, facts = beyond.predict(fitted, promise, sets)
         _write(fitted.name, results, beyond.rows, output, facts, as_json, beyond.unit)
         return
     if recall is not None:
@@ -238,6 +240,7 @@ def _columns(
             several = labels.ndim == 2
             own = {"labels": _set_names(labels, names)} if several else {"label": names[labels]}
             added = {**own, **added}
+        added |= {name: _set_names(added[name], names) for name in ("in", "open") if name in added}
         members = added.pop("members", None)
         if members is not None:
             size, other = added.pop("set_size"), added.pop("other", None)

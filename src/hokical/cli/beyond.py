@@ -31,7 +31,7 @@ class Beyond:
     about: dict[str, Any]
     said: Any
     together: dict[str, Any]
-    #: From a calibrator and a promise to columns to write and facts to show.
+    #: From a calibrator, a promise and options of sets to columns to write and facts to show.
     predict: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
     #: From options, a calibrator and columns to keep to what is read.
     choose: Callable[..., hokical.io.Wanted]
@@ -92,9 +92,12 @@ class Answers(Beyond):
         chosen = replace(given, binary_score=column, label_column=right, groups=groups)
         return replace(data.choose_scores(chosen, keep), answers=True)
 
-    def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
-        if "recall" in promise:
-            raise bad_option("--recall", "is for several labels at once.")
+    def predict(
+        self, cal: Any, promise: dict[str, float], sets: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        if "recall" in promise or sets:
+            option = "--coverage" if sets else "--recall"
+            raise bad_option(option, "is not for one answer per row; see --risk.")
         found = {"confidence": cal.predict(self.said, self.groups)}
         facts: dict[str, Any] = {}
         if promise:
@@ -120,9 +123,12 @@ class Tags(Beyond):
         self.about = patterns | {"scores": "probabilities" if wanted.probabilities else "logits"}
         return replace(wanted, multilabel=True)
 
-    def predict(self, cal: Any, promise: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def predict(
+        self, cal: Any, promise: dict[str, float], sets: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         if "risk" in promise:
             raise bad_option("--risk", "is for one answer per row; of labels, see --recall.")
+        found: dict[str, Any] = {}
         given = cal.predict(self.said, **promise)
         facts: dict[str, Any] = {"labels_per_example": float(given.sum(axis=1).mean())}
         if promise:
@@ -132,7 +138,11 @@ class Tags(Beyond):
                 f"{promise['recall']:.4g} of its positives are found; {always:,} of "
                 f"{given.shape[1]:,} labels have too few held-out positives and are always given."
             )
-        return {"labels": given, "probabilities": cal.predict_proba(self.said)}, facts
+        if sets:
+            by = "row" if sets.get("by") == "all" else sets.get("by", "row")
+            certain = cal.predict_set(self.said, **sets | {"by": by})
+            found, facts["sets"] = {"in": certain.inside, "open": certain.open}, certain.guarantee
+        return {"labels": given, **found, "probabilities": cal.predict_proba(self.said)}, facts
 
 
 def kind_of(given: Input, cal: Any = None) -> type[Beyond] | None:
