@@ -134,14 +134,14 @@ def test_left_out_scores_match_fits_from_scratch(classes, cross_terms):
     gaps, shifts = [], []
     for row in rows:
         others = np.delete(np.arange(200), row)
-        _, alone = fit_candidates(
+        less, alone = fit_candidates(
             logits[others],
             labels[others],
             cross_terms=cross_terms,
             floor=fit.rule.floor,
             temperature=fit.rule.temperature,
         )
-        cooler = best_temperature(alone.examples).x
+        cooler = best_temperature(with_floor(less.part, fit.rule.floor)).x
         asked, truth = as_logits(logits[[row]]), labels[row]
         scaled = replace(alone.rule, temperature=cooler, shape=np.zeros(3), even=0.0)
         plain = {"scale": np.ones(classes), "bias": np.zeros(classes), "cross": np.zeros((0, 0))}
@@ -354,6 +354,7 @@ def test_many_classes_and_few_examples_do_no_harm(classes, n, most):
 
 def in_passes(monkeypatch, rows_per_class):
     """Whatever is larger than a few rows is fitted on a part and finished in passes."""
+    monkeypatch.setattr("hokical._fitting.structured_passes.HELD_SIZE", 0)
     place = "hokical._fitting.part_of_examples."
     for name, value in {
         "WHOLE_SIZE": 100,
@@ -363,9 +364,15 @@ def in_passes(monkeypatch, rows_per_class):
         monkeypatch.setattr(place + name, value)
 
 
-@pytest.mark.parametrize(("classes", "n"), [(2, 900), (6, 1500), (40, 2000)])
-def test_passes_reach_the_minimum_of_all_examples(monkeypatch, classes, n):
-    """A fit on a third of the rows, finished in passes, against one of all rows at once."""
+@pytest.mark.parametrize(
+    ("classes", "n", "held"),
+    [(2, 900, False), (6, 1500, False), (40, 2000, False), (40, 2000, True)],
+)
+def test_passes_reach_the_minimum_of_all_examples(monkeypatch, classes, n, held):
+    """A fit on a third of the rows, finished in passes, against one of all rows at once.
+
+    Or one of all rows, with features held as float32.
+    """
     logits, labels = softmax_world(n, classes)
     logits = 1.5 * logits + np.linspace(0.0, 1.0, classes)
     weights = np.random.default_rng(0).integers(0, 4, n).astype(float)
@@ -373,6 +380,10 @@ def test_passes_reach_the_minimum_of_all_examples(monkeypatch, classes, n):
     in_passes(monkeypatch, n // (3 * classes))
     sampled = sample_examples(examples, "test")
     assert 0.2 * n < sampled.part.labels.size < 0.45 * n
+    if held:
+        pytest.importorskip("numba")
+        monkeypatch.setattr("hokical._fitting.structured_passes.HELD_SIZE", logits.size)
+        monkeypatch.setattr("hokical._fitting.structured_passes.StructuredPasses", None)
     options = {"cross_terms": classes < 20, "max_iter": 200}
     _, found = fit_structured_base(sampled, tol=lambda _: 1e-13, **options)
     floor, temperature = found.rule.floor, found.rule.temperature

@@ -87,6 +87,7 @@ def test_sums() -> None:
     np.testing.assert_allclose(
         quick.curvature(expected, direction), slow.curvature(expected, direction), **CLOSE
     )
+    np.testing.assert_allclose(quick.moments(expected), slow.moments(expected), **CLOSE)
 
 
 @pytest.mark.parametrize("masked", [False, True])

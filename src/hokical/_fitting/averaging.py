@@ -87,9 +87,9 @@ def hold_out(known: SampledExamples, fit: StructuredFit) -> HeldOut:
     step = min(examples.logits.size // WEIGHED_SIZE, examples.logits.n_rows // WEIGHED_ROWS)
     some, point, problem = examples, fit.minimum.point, fit.minimum.point.problem
     with one_blas_thread():
-        if step >= 2:
-            some = examples.every(step)
-            data = make_blocks(fit.examples.every(step), fit.rule.temperature, problem.cross_terms)
+        if step >= 2 or not known.is_whole:
+            some, rule = examples.every(max(step, 1)), fit.rule
+            data = make_blocks(some, rule.temperature, problem.cross_terms, floor=rule.floor)
             problem = replace(problem, examples=data)
             point = problem.evaluate(fit.minimum.x)
         share = some.logits.n_rows / known.n_rows

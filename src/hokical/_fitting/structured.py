@@ -21,6 +21,7 @@ from hokical._core.arrays import Array
 from hokical._core.types import FloatArray
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.likelihood import WeightedExamples
+from hokical._fitting.linear_examples import LinearExamples
 from hokical._fitting.linear_problem import LinearPoint, LinearProblem
 from hokical._fitting.newton_cg import OuterProducts, Product, minimize_newton_cg
 from hokical._fitting.solution import Solution
@@ -46,17 +47,15 @@ class StructuredProblem(LinearProblem):
 
     @classmethod
     def of(
-        cls, examples: WeightedExamples, temperature: float, *, cross_terms: bool, strength: float
+        cls, examples: LinearExamples, *, cross_terms: bool, strength: float
     ) -> StructuredProblem:
-        """Of examples with the floor in their logits."""
         size = examples.n_classes
         rows = np.full((size, size + 1 if cross_terms else 2), float(size))
         if cross_terms:
             rows[:, :-1] = size * (size - 1.0)
             np.fill_diagonal(rows, size - 1.0)
         penalty = strength * np.concatenate([np.ones(3), rows.ravel()])
-        data = make_blocks(examples, temperature, cross_terms)
-        return cls(data, penalty, np.zeros(penalty.size), cross_terms)
+        return cls(examples, penalty, np.zeros(penalty.size), cross_terms)
 
     def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """w (3,), v and b (classes,), and M (classes, classes) or (0, 0)."""
@@ -120,8 +119,10 @@ class StructuredProblem(LinearProblem):
 
         def work(block: StructuredBlock, part: Array) -> Array:
             xp = block.xp
-            possible = xp.ones_like(part) if block.possible is None else block.possible
-            counts = xp.sum(xp.astype(possible, xp.float64), axis=1)
+            every = block.possible is None
+            counts = (
+                part.shape[1] if every else xp.sum(xp.astype(block.possible, xp.float64), axis=1)
+            )
             own = (1.0 - even) * block.at_true(part) + even / counts
             return -xp.sum(block.weights[:, 0] * xp.log(xp.clip(own, 1e-300, None)))
 
@@ -130,10 +131,9 @@ class StructuredProblem(LinearProblem):
 
 @dataclass(frozen=True, eq=False)
 class StructuredFit:
-    """The rule, its `examples` with the floor in their logits, its mean log loss, and the end."""
+    """The rule, its mean log loss, and the end."""
 
     rule: StructuredRule
-    examples: WeightedExamples
     log_loss: float
     minimum: Solution[FloatArray]
 
@@ -148,11 +148,17 @@ def fit_structured(
     strength: float = STRENGTH,
     tol: float,
     max_iter: int,
+    narrow: bool = False,
 ) -> StructuredFit:
-    """Minimise, from temperature scaling. The examples have the floor in their logits."""
-    problem = StructuredProblem.of(
-        examples, temperature, cross_terms=cross_terms, strength=strength / n_examples
+    """Minimise, from temperature scaling.
+
+    The examples have the floor in their logits, unless they are many: these are held as `narrow`
+    numbers.
+    """
+    data = make_blocks(
+        examples, temperature, cross_terms, floor=floor if narrow else 0.0, narrow=narrow
     )
+    problem = StructuredProblem.of(data, cross_terms=cross_terms, strength=strength / n_examples)
     with one_blas_thread():
         found = minimize_newton_cg(
             problem.evaluate,
@@ -164,4 +170,4 @@ def fit_structured(
         even = 1.0 / (n_examples + 1.0)
         log_loss = problem.log_loss(found.point.proba, even)
     rule = problem.rule(found.x, floor, temperature, even)
-    return StructuredFit(rule, examples, log_loss, found)
+    return StructuredFit(rule, log_loss, found)

@@ -12,8 +12,9 @@ from hokical._core.arrays import Array
 from hokical._core.jit import Kernel, has_kernels
 from hokical._core.logits import Logits
 from hokical._core.parallel import map_slices
-from hokical._core.types import FloatArray
+from hokical._core.types import AnyArray, FloatArray
 from hokical._fitting import structured_kernels as kernels
+from hokical._fitting.floor import with_floor
 from hokical._fitting.likelihood import WeightedExamples, row_dots
 from hokical._fitting.linear_examples import LinearBlock, LinearExamples, block_rows
 from hokical.rules._structured import shape_features
@@ -131,10 +132,14 @@ class CompiledBlock(StructuredBlock):
     def curvature(self, proba: FloatArray, direction: FloatArray) -> FloatArray:
         return self._sum(kernels.curvature_rows, proba, _split(direction))
 
-    def _sum(self, add: Kernel, *given: Any) -> FloatArray:
-        shaped, sums = np.zeros(3), np.zeros((2, self.inputs.shape[1]))
-        add(self._data, *given, (shaped, sums))
-        return np.concatenate([shaped, sums.T.ravel()])
+    def moments(self, proba: FloatArray) -> FloatArray:
+        return self._sum(kernels.moment_rows, proba, n_sums=2)
+
+    def _sum(self, add: Kernel, *given: Any, n_sums: int = 1) -> FloatArray:
+        sums = [(np.zeros(3), np.zeros((2, self.inputs.shape[1]))) for _ in range(n_sums)]
+        add(self._data, *given, *sums)
+        found = [np.concatenate([shaped, rows.T.ravel()]) for shaped, rows in sums]
+        return np.stack(found) if n_sums > 1 else found[0]
 
     @property
     def _data(self) -> kernels.Data:
@@ -147,16 +152,25 @@ def _split(coef: FloatArray) -> kernels.Coef:
 
 
 def make_blocks(
-    examples: WeightedExamples, temperature: float, cross_terms: bool
+    examples: WeightedExamples,
+    temperature: float,
+    cross_terms: bool,
+    *,
+    floor: float = 0.0,
+    narrow: bool = False,
 ) -> LinearExamples:
-    """Examples with the floor in their logits, cut into blocks."""
+    """Examples cut into blocks; the `floor` is one that is not in their logits yet.
+
+    Compiled blocks hold float32 if `narrow`, and still compute in float64.
+    """
     logits = examples.logits
     step = rows_at_a_time(logits, cross_terms)
     if cross_terms and logits.is_numpy:  # few blocks, as products with M like many rows
         step = block_rows(logits.n_rows, logits.n_classes)
 
     def make(rows: slice) -> StructuredBlock:
-        return make_block(examples.take(rows), temperature, cross_terms)
+        some = with_floor(examples.take(rows), floor)
+        return make_block(some, temperature, cross_terms, narrow=narrow)
 
     blocks = map_slices(make, logits.n_rows, step, threads=logits.is_numpy)
     return LinearExamples(blocks, examples.labels, examples.weights, logits.n_classes)
@@ -171,14 +185,14 @@ def rows_at_a_time(logits: Logits, cross_terms: bool) -> int:
 
 
 def make_block(
-    examples: WeightedExamples, temperature: float, cross_terms: bool
+    examples: WeightedExamples, temperature: float, cross_terms: bool, *, narrow: bool = False
 ) -> StructuredBlock:
     """Examples with the floor in their logits, as one block."""
     logits = examples.logits
     xp = logits.xp
     every = bool(xp.min(logits.values) > -xp.inf)
-    z, shapes = make_features(logits, temperature, every)
     quick = every and not cross_terms and has_kernels(logits)
+    z, shapes = make_features(logits, temperature, every, narrow and quick)
     return (CompiledBlock if quick else StructuredBlock)(
         xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if cross_terms else z,
         None if every else logits.possible,
@@ -191,22 +205,24 @@ def make_block(
 
 
 @accelerated
-def make_features(logits: Logits, temperature: float, every: bool) -> tuple[Array, Array]:
+def make_features(
+    logits: Logits, temperature: float, every: bool, narrow: bool = False
+) -> tuple[Array, Array]:
     """z (rows, classes) and the shape terms (3, rows * classes); whether `every` class is possible.
 
-    The floor is in the logits.
+    The floor is in the logits. Compiled ones are float32 if `narrow`.
     """
     xp = logits.xp
     z, *shapes = shape_features(logits.margins, logits, temperature)
     return z, xp.stack([xp.reshape(shape, (-1,)) for shape in shapes])
 
 
-@make_features.register(lambda logits, _, every: every and has_kernels(logits))
+@make_features.register(lambda logits, _, every, *__: every and has_kernels(logits))
 def _compiled_features(
-    logits: Logits, temperature: float, _: bool
-) -> tuple[FloatArray, FloatArray]:
-    z = np.empty((logits.n_rows, logits.n_classes))
-    shapes = np.empty((3, *z.shape))
+    logits: Logits, temperature: float, _: bool, narrow: bool = False
+) -> tuple[AnyArray, AnyArray]:
+    z = np.empty((logits.n_rows, logits.n_classes), np.float32 if narrow else np.float64)
+    shapes = np.empty((3, *z.shape), z.dtype)
     step = 1.0 / (3.0 * temperature)
     kernels.shape_rows(logits.block(), logits.top, logits.labels, step, z, shapes)
     return z, shapes.reshape(3, -1)

@@ -1,6 +1,7 @@
 """Compiled loops of structured scaling without cross terms. They trust their caller.
 
 `data` are z (rows, classes), the shape terms (3, rows, classes), labels and weights (rows,);
+z, shapes and probabilities are float64 or float32, and everything is computed in float64;
 `coef` and `sums` are w (3,), then scales and biases (2, classes).
 """
 
@@ -13,13 +14,13 @@ from hokical._core.jit import kernel, max_kernel
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.rules._structured import LEAST_REST, MAX_LOG_RATIO
 
-Data = tuple[FloatArray, FloatArray, IntArray, FloatArray]
+Data = tuple[AnyArray, AnyArray, IntArray, FloatArray]
 Coef = tuple[FloatArray, FloatArray]
 
 
 @kernel
 def shape_rows(
-    block: AnyArray, top: FloatArray, own: IntArray, step: float, z: FloatArray, shapes: FloatArray
+    block: AnyArray, top: FloatArray, own: IntArray, step: float, z: AnyArray, shapes: AnyArray
 ) -> None:
     """`shape_features` of rows in which every class is possible; `own` is the label's column.
 
@@ -62,7 +63,7 @@ def change_row(data: Data, n: int, coef: Coef, out: FloatArray) -> None:
 
 
 @max_kernel
-def add_scores(row: FloatArray, z: FloatArray) -> float:
+def add_scores(row: FloatArray, z: AnyArray) -> float:
     """Add z (classes,) to a row; the maximum."""
     highest = -np.inf
     for i in range(row.shape[0]):
@@ -72,21 +73,21 @@ def add_scores(row: FloatArray, z: FloatArray) -> float:
 
 
 @kernel
-def probability_rows(data: Data, coef: Coef, out: FloatArray) -> float:
+def probability_rows(data: Data, coef: Coef, out: AnyArray) -> float:
     """Probabilities into `out` (rows, classes); the sum of the weighted log losses."""
-    loss = 0.0
+    loss, row = 0.0, np.empty(out.shape[1])
     for n in range(out.shape[0]):
         proba = out[n]
-        change_row(data, n, coef, proba)
-        highest = add_scores(proba, data[0][n])
-        below = highest - proba[data[2][n]]
+        change_row(data, n, coef, row)
+        highest = add_scores(row, data[0][n])
+        below = highest - row[data[2][n]]
         total = 0.0
-        for i in range(proba.shape[0]):
-            proba[i] = exp_minus(min(highest - proba[i], MAX_LOG_RATIO))
-            total += proba[i]
+        for i in range(row.shape[0]):
+            row[i] = exp_minus(min(highest - row[i], MAX_LOG_RATIO))
+            total += row[i]
         share = 1.0 / total
-        for i in range(proba.shape[0]):
-            proba[i] *= share
+        for i in range(row.shape[0]):
+            proba[i] = row[i] * share
         loss += data[3][n] * (log(total) + below)
     return loss
 
@@ -109,7 +110,7 @@ def add_row(data: Data, n: int, residual: FloatArray, sums: Coef) -> None:
 
 
 @kernel
-def slope_rows(data: Data, proba: FloatArray, sums: Coef) -> None:
+def slope_rows(data: Data, proba: AnyArray, sums: Coef) -> None:
     """Add the slope of the log loss to `sums`."""
     residual = np.empty(proba.shape[1])
     for n in range(proba.shape[0]):
@@ -121,7 +122,7 @@ def slope_rows(data: Data, proba: FloatArray, sums: Coef) -> None:
 
 
 @kernel
-def curvature_rows(data: Data, proba: FloatArray, direction: Coef, sums: Coef) -> None:
+def curvature_rows(data: Data, proba: AnyArray, direction: Coef, sums: Coef) -> None:
     """Add the Hessian times a direction to `sums`."""
     residual = np.empty(proba.shape[1])
     for n in range(proba.shape[0]):
@@ -132,3 +133,23 @@ def curvature_rows(data: Data, proba: FloatArray, direction: Coef, sums: Coef) -
         for i in range(residual.shape[0]):
             residual[i] = (residual[i] - mean) * proba[n, i] * weight
         add_row(data, n, residual, sums)
+
+
+@kernel
+def moment_rows(data: Data, proba: AnyArray, first: Coef, second: Coef) -> None:
+    """Add each class's variance times z and 1, and the Hessian's diagonal; w's are 0 at first."""
+    for n in range(proba.shape[0]):
+        z, weight = data[0][n], data[3][n]
+        for i in range(z.shape[0]):
+            variance = proba[n, i] * (1.0 - proba[n, i]) * weight
+            first[1][0, i] += variance * z[i]
+            first[1][1, i] += variance
+            second[1][0, i] += variance * z[i] * z[i]
+            second[1][1, i] += variance
+        for place in range(3):
+            shape = data[1][place, n]
+            mean = square = 0.0
+            for i in range(z.shape[0]):
+                mean += proba[n, i] * shape[i]
+                square += proba[n, i] * shape[i] * shape[i]
+            second[0][place] += weight * (square - mean * mean)

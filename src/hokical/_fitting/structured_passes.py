@@ -1,7 +1,9 @@
 """Structured scaling of examples of any number: what a part leaves open is settled in passes.
 
-A fit on a random part gives the start and the preconditioner; a few passes over all examples, with
-features made anew each time, then reach the minimum of a fit that holds everything.
+A random part gives the floor and the temperature. Without cross terms, features of a good many
+examples can be held as float32, and are fitted at once. Of more, a fit on the part gives the start
+and the preconditioner; a few passes over all examples, with features made anew each time, then
+reach the minimum of a fit that holds everything.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from hokical._core.arrays import Array
+from hokical._core.jit import has_kernels
 from hokical._core.parallel import map_slices
 from hokical._core.types import FloatArray
 from hokical._fitting.blas import one_blas_thread
@@ -26,6 +29,8 @@ from hokical._fitting.solution import Solution
 from hokical._fitting.structured import STRENGTH, StructuredFit, StructuredProblem, fit_structured
 from hokical._fitting.structured_blocks import StructuredBlock, make_block, rows_at_a_time
 
+#: Features of at most so many logits are held: 0.6 GB with the probabilities.
+HELD_SIZE = 25 << 20
 #: Coefficients, and the slope of the mean log loss there.
 Place = tuple[FloatArray, FloatArray]
 
@@ -44,16 +49,22 @@ def fit_structured_base(
     """
     floor, base, floored = choose_base(examples.part)
     ending: dict[str, Any] = {"tol": tol(base.value), "max_iter": max_iter}
-    first = fit_structured(
-        floored,
-        effective_size(floored.weights),
-        floor,
-        base.x,
-        cross_terms=cross_terms,
-        strength=strength,
-        **ending,
-    )
+    options = {"cross_terms": cross_terms, "strength": strength, **ending}
+    whole = examples.whole
+    if not (examples.is_whole or cross_terms) and _can_hold(whole):
+        del floored
+        sizes = (examples.n_examples, floor, base.x)
+        return base, fit_structured(whole, *sizes, **options, narrow=True)
+    sizes = (effective_size(floored.weights), floor, base.x)
+    first = fit_structured(floored, *sizes, **options)
     return base, first if examples.is_whole else _finish(first, examples, **ending)
+
+
+def _can_hold(examples: ExampleSet) -> TypeGuard[WeightedExamples]:
+    if not isinstance(examples, WeightedExamples):
+        return False
+    logits = examples.logits
+    return has_kernels(logits) and logits.size <= HELD_SIZE and logits.all_possible
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,10 +138,7 @@ class _ProblemInPasses(StructuredProblem):
 def _finish(
     first: StructuredFit, examples: SampledExamples, *, tol: float, max_iter: int
 ) -> StructuredFit:
-    """The fit of all examples, from that of a part.
-
-    Its point is that of the part's examples at the coefficients of the whole.
-    """
+    """The fit of all examples, from that of a part."""
     start, rule, whole = first.minimum, first.rule, examples.whole
     n_examples = effective_size(examples.part.weights), examples.n_examples
     part: StructuredProblem = start.point.problem
@@ -143,8 +151,8 @@ def _finish(
     )
     with one_blas_thread():
         found = minimize_newton_cg(problem.evaluate, start.x, tol=tol, max_iter=max_iter)
-        point = part.evaluate(found.x)
-    log_loss = found.value - 0.5 * float(np.vdot(point.penalty_gradient, found.x - part.centre))
+    away = found.x - part.centre
+    log_loss = found.value - 0.5 * float(np.vdot(found.point.penalty_gradient, away))
     even = 1.0 / (n_examples[1] + 1.0)
     rule = part.rule(found.x, rule.floor, rule.temperature, even)
-    return StructuredFit(rule, first.examples, log_loss, replace(found, point=point))
+    return StructuredFit(rule, log_loss, found)
