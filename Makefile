@@ -12,7 +12,9 @@ BENCH := .venv/.bench
 ARRAYS := .venv/.arrays
 PACKAGE := .venv/.package
 DOCS := .venv/.docs
-# Nothing is compiled to bytecode ahead: most modules of the libraries are never imported.
+# Nothing is compiled to bytecode ahead, as most modules of the libraries are never imported; but what
+# is imported is compiled once, even in a shell that forbids it: the tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # uv where it is there; `make UV= ...` does without.
 UV ?= $(shell command -v uv 2>/dev/null)

@@ -131,9 +131,11 @@ def block_stats(block: Block, keeps_labels: bool) -> State:
 def _draw_sample(block: Block, counting: BoolArray) -> FloatArray:
     """Key and `Conformity` (k, 6) of examples, chosen by their numbers, whatever the blocks."""
     key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
-    rows = np.argsort(key, kind="stable")[: min(_SAMPLE, int(counting.sum()))]
-    if not rows.size:
+    size = min(_SAMPLE, int(counting.sum()))
+    if not size:
         return np.empty((0, 6))
+    rows = np.argpartition(key, size - 1)[:size]
+    rows = rows[np.argsort(key[rows])]
     truth = block.labels[rows]
     found = Conformity.from_rows(UncalibratedRule(), [block.logits.take(rows)], truth)
     columns = (key[rows], truth, found.proba, found.above, found.rank, found.draw)

@@ -87,6 +87,10 @@ class RowSketch:
     @classmethod
     def from_counts(cls, hashes: FloatArray, counts: IntArray) -> Self:
         """From hashes in any order, equal ones too."""
+        if hashes.size > 8 * _KEPT:  # no need to sort them all, unless most are equal
+            low = hashes <= np.partition(hashes, 2 * _KEPT)[2 * _KEPT]
+            if np.unique(hashes[low]).size >= _KEPT:
+                hashes, counts = hashes[low], counts[low]
         own, place = np.unique(hashes, return_inverse=True)
         total = np.bincount(place, counts, own.size).astype(np.int64)
         return cls(own[:_KEPT], total[:_KEPT])
