@@ -55,6 +55,7 @@ def test_every_division_is_run_once(cuts: Cuts, ran: tuple[Path, Path, Results])
     assert first != second != ran[2].score(suite.pairs[0], "temps", "ece")
 
 
+@pytest.mark.slow
 def test_what_takes_part_in_new_divisions(ran: tuple[Path, Path, Results]) -> None:
     pair = open_suite(ran[0]).pairs[0]
     assert takes_part(pair, "ms_odir", slow=False)

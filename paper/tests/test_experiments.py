@@ -40,6 +40,7 @@ def pair(suite_folder: Path) -> Pair:
     return open_suite(suite_folder).pairs[0]
 
 
+@pytest.mark.slow
 def test_whole_grid_is_what_select_noise_walks() -> None:
     logits, labels = synthetic_logits(30, 3, seed=5)
     slow = select_noise(logits, labels, search="paper", draws=6, random_state=3, progress=False)

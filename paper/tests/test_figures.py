@@ -33,6 +33,7 @@ def test_figures_per_data_set(results: Results) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ece_bars", "theorem_1", "theorem_2", "reliability_cifar10"])
 def test_a_figure_is_a_picture(results: Results, name: str) -> None:
     import matplotlib

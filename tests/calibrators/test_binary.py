@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.calibration import CalibratedClassifierCV
@@ -46,6 +46,7 @@ def loss_of(eta: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
     return float(np.average(np.logaddexp(0.0, eta) - target * eta, weights=weights))
 
 
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), slope=st.sampled_from([0.5, 0.0, -1.0, 20.0]))
 def test_platt_and_beta_have_the_least_loss(seed: int, slope: float) -> None:
     scores, labels = draw(seed, 60, slope)

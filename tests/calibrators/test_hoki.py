@@ -340,15 +340,13 @@ def test_too_few_iterations_are_said(overconfident: Data) -> None:
 
 
 def cycling_table() -> StabilityTable:
-    """A table whose recursion goes round: found by search over small random tables."""
-    for seed in range(5000):
-        rng = np.random.default_rng(seed)
-        level = rng.integers(0, 11, size=40)
-        correct = rng.random(40) < level / 12
-        table = StabilityTable.from_examples(level, correct, levels=10)
-        if learn_schedule(table, 15, 100).ending == "cycle":
-            return table
-    raise AssertionError("no cycling table among the candidates")
+    """A table whose recursion goes round: the first such among small random tables."""
+    rng = np.random.default_rng(4197)
+    level = rng.integers(0, 11, size=40)
+    correct = rng.random(40) < level / 12
+    table = StabilityTable.from_examples(level, correct, levels=10)
+    assert learn_schedule(table, 15, 100).ending == "cycle"
+    return table
 
 
 def test_a_cycle_is_seen_at_once() -> None:

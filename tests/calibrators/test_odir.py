@@ -161,6 +161,7 @@ def test_some_of_the_examples_are_as_if_there_were_no_others(seed, masked):
         np.testing.assert_allclose(np.concatenate(found.proba), np.concatenate(expected.proba))
 
 
+@pytest.mark.slow
 @both
 @given(
     seed=st.integers(0, 1000),
@@ -194,6 +195,7 @@ def counted(counts, seed=0):
     return logits, labels
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("counts", [[74, 53, 3], [90, 92, 1], [40, 2, 60, 1]])
 @pytest.mark.parametrize("strength", [(1.0, 10.0), (100.0, 100.0), (0.1, 0.01)])
@@ -582,6 +584,7 @@ def test_quick_is_as_good_as_trying_everything(method, kind):
         assert (quick.lambda_ >= 10.0) == (kind == "large")
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("seed", [0, 3])
 def test_the_choice_is_past_the_plateau(method, seed):
@@ -625,6 +628,7 @@ def test_a_plateau_never_ends_a_path_and_clear_overfitting_does():
     assert min(trial.strength[0] for trial in over.trials) == pytest.approx(100.0)
 
 
+@pytest.mark.slow
 @both
 def test_quick_and_paper_grids(method):
     logits, labels = noisy(60, 3)
@@ -720,6 +724,7 @@ def test_a_file_gives_back_the_fit(method, tmp_path):
     assert twin.estimator().lambdas == [1.0, 0.1]
 
 
+@pytest.mark.slow
 @both
 def test_beats_temperature_scaling_on_real_logits(method):
     data = read_pair("cifar10_resnet110")

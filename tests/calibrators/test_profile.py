@@ -202,6 +202,7 @@ def test_few_examples_leave_little_of_the_correction() -> None:
     assert moved[0] < 0.5 * moved[1]
 
 
+@pytest.mark.slow
 def test_real_logits_improve() -> None:
     pair = read_pair("cifar10_wrn28_10")
     val, test = ((pair[f"{part}_logits"], pair[f"{part}_labels"]) for part in ("val", "test"))

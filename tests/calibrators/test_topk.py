@@ -164,6 +164,7 @@ def test_files_may_hold_the_best_values(tmp_path: Path) -> None:
         read_examples(path, need_labels=False)
 
 
+@pytest.mark.slow
 def test_little_is_lost_on_real_logits() -> None:
     """1000 classes cut to 20, or to 5 and their rest: Brier scores stay within 0.002."""
     dense, labels = real_logits("imagenet_efficientnet_lite0_val", limit=3000)

@@ -220,6 +220,7 @@ def test_bad_usage_of_compare(tmp_path: Path, data: Path) -> None:
     assert "at least one" in one_line(hokical_command("compare", data, "--methods", ","))
 
 
+@pytest.mark.slow
 def test_demo_writes_its_report_here(tmp_path: Path) -> None:
     """All of it, on fewer digits; `make demo` is the whole."""
     fewer = (

@@ -150,6 +150,7 @@ def test_the_paper_grid_is_the_papers() -> None:
     assert len(set(gaussian) | set(uniform)) == 1640
 
 
+@pytest.mark.slow
 def test_paper_search_exact_and_sampled(overconfident: Data) -> None:
     logits, labels = overconfident[0][:150], overconfident[1][:150]
     exact = select_noise(logits, labels, search="paper")

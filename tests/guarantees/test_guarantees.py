@@ -291,6 +291,7 @@ def nature() -> Nature:
     return Nature()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "certified"), [("temps", False), ("temps", True), ("vecs", True)])
 def test_fitted_calibrators_keep_the_risk(nature: Nature, name: str, certified: bool) -> None:
     rng = np.random.default_rng(23)

@@ -232,6 +232,7 @@ def test_the_worst_slab_of_even_sets_is_even() -> None:
     assert worst_slab_coverage(x, hit, n_directions=50).high < 0.5
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_worst_slab_holds_the_coverage() -> None:
     missed = 0
     for seed in range(300):

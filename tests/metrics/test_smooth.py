@@ -40,6 +40,7 @@ def test_fixed_point_of_the_slow_integral(n: int, power: float) -> None:
     assert twins.smooth_size(confidence, correct, error) == pytest.approx(error, rel=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_a_much_finer_grid_changes_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -189,6 +189,7 @@ def test_intervals_of_a_mean_have_the_textbook_width() -> None:
     assert interval.high - interval.low == pytest.approx(expected, rel=0.08)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 0.08])
 def test_intervals_hold_the_true_error(shift: float) -> None:
     """Coverage of a true ECE of 0 and 0.08: 95 % aimed at, at least 85 %."""

@@ -59,6 +59,7 @@ def test_an_alarm_about_a_class_stays_when_the_class_is_mended() -> None:
     assert str(made.status()).endswith("; a class was off, not so in the window")
 
 
+@pytest.mark.slow
 def test_false_alarms_about_any_class_are_rare() -> None:
     """Every class off by exactly the tolerance, in both directions: the worst allowed case."""
     alarms = 0

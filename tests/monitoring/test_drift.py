@@ -140,6 +140,7 @@ def test_what_the_fit_could_not_know_is_allowed() -> None:
     assert allowances(None, N_BINS, 0.02).tolist() == np.full((2, 16), 0.02).tolist()
 
 
+@pytest.mark.slow
 def test_reference_intervals_cover_the_true_gap() -> None:
     """All 16 at once in at least 95 % of references, from a model that is 3 points too sure."""
     held = 0

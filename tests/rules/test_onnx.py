@@ -43,6 +43,7 @@ def unchecked(values: object) -> Logits:
     return Logits(values, xp.where(xp.any(xp.isnan(values), axis=1), xp.nan, top), backend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_graph_answers_alike(name: str) -> None:
     for seed in (1, 5):

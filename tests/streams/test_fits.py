@@ -66,6 +66,7 @@ def test_the_noise_is_found_on_a_scout_and_in_passes_as_in_memory(examples, monk
     assert_same_fit(whole, streamed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), STREAMED)
 def test_log_loss_fits_agree_to_rounding_and_not_at_all_depend_on_chunks(
     examples, weights, name, options

@@ -80,6 +80,7 @@ def test_the_network_keeps_its_opset_unless_it_is_too_old(opset):
     assert check(model, fitted("hoki", 4)).agrees
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "dtype"), [(FLOAT16, np.float16), (DOUBLE, np.float64)])
 def test_other_floats(kind, dtype):
     calibrator = fitted("profile_wide", 4)
@@ -132,6 +133,7 @@ def test_a_softmax_at_the_end():
     assert check(attach(net, calibrator, output="inner"), calibrator).agrees
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("axis", "order"), [(1, (0, 3, 1, 2)), (-1, (0, 1, 2, 3)), (0, (3, 0, 1, 2))]
 )

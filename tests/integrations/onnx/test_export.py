@@ -82,6 +82,7 @@ class TestEveryMethod:
         assert confidence < ROUNDING
         assert proba < 2 * ROUNDING  # the label is held one float32 above the others
 
+    @pytest.mark.slow
     def test_plain_operators_of_the_default_domain(self, method):
         model = exported(method, 12)
         kinds = {node.op_type for node in model.graph.node}
@@ -160,6 +161,7 @@ def test_rules_with_random_numbers(name, seed):
     np.testing.assert_allclose(found["probabilities"], proba, atol=2 * ROUNDING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [15, 18, 20, 21, 22])
 def test_opsets(opset):
     model = export(fitted("hoki_uniform", 12), opset=opset, probabilities=True)
@@ -168,6 +170,7 @@ def test_opsets(opset):
     assert differences(fitted("hoki_uniform", 12), run(model, logits=rows), rows)[1] < ROUNDING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["temps", "hoki", "hoki_sampled", "profile", "irm"])
 def test_float16_logits(method):
     rows = np.clip(hard_rows(12, 6), -60000, 60000).astype(np.float16)

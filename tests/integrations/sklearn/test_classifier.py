@@ -556,6 +556,7 @@ def test_scores_of_the_wrong_shape_are_refused() -> None:
 # --- documentation
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_code_of_the_documentation_runs() -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "scikit-learn.md"
