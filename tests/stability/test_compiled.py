@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from numpy.polynomial.chebyshev import chebval, chebvander
 from numpy.polynomial.polynomial import polyval
 
+from hokical._core import jit
 from hokical._core.logits import Logits, as_logits
 from hokical._core.topk import TopK
+from hokical.rules._predicting import predict_blocks
+from hokical.rules._softmax import TemperatureRule
 from hokical.stability import _compiled as compiled
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
@@ -225,3 +228,29 @@ def test_negative_margins_count_as_none() -> None:
     uniform_stability(block, top, 0.5, out)
     uniform_stability(np.minimum(block, top[:, None]), top, 0.5, level)
     assert np.isfinite(out).all()
+
+
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 1e18])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_written_probabilities(monkeypatch, dtype, temperature):
+    """Ties, classes far away and impossible ones: as the portable steps, one after the other."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(200, 40)).astype(dtype)
+    values[:50] = np.round(values[:50])  # several have the largest
+    values[50:100, ::3] = -np.inf
+    values[100:150, 1::3] = -2e3
+    values[150, 1:] = -np.inf
+    rule, logits = TemperatureRule(temperature), as_logits(values)
+    found, small = (predict_blocks(rule, "proba", logits, narrow=narrow) for narrow in (0, 1))
+    assert small.dtype == np.float32
+    np.testing.assert_array_equal(found.argmax(axis=1), logits.labels)
+    np.testing.assert_array_equal(small.argmax(axis=1), logits.labels)
+    for step in (1, 7):  # a row is answered as in any other batch
+        parts = [as_logits(values[k : k + step]) for k in range(0, 200, step)]
+        again = [predict_blocks(rule, "proba", part) for part in parts]
+        np.testing.assert_array_equal(np.concatenate(again), found)
+    monkeypatch.setattr(jit, "FEW_CLASSES", 100)
+    expected = predict_blocks(rule, "proba", as_logits(values))
+    np.testing.assert_array_equal(found == 0.0, values == -np.inf)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-299)
+    np.testing.assert_allclose(small, expected, rtol=2e-7, atol=1e-36)

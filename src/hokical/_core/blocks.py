@@ -37,7 +37,7 @@ def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | Non
     per_row = logits.n_columns if floats_per_row is None else floats_per_row
     if logits.is_traced:
         return work(logits)
-    step = rows_per_block(per_row, _block_size(logits))
+    step = block_rows(logits, per_row)
     if logits.n_rows <= step:
         return work(logits)
     if logits.is_numpy:
@@ -48,10 +48,12 @@ def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | Non
     return logits.xp.concat(parts, axis=0)
 
 
-def _block_size(logits: Any) -> int:
-    """Floats per block: temporary arrays stay small beside a small input."""
+def block_rows(logits: Any, floats_per_row: int) -> int:
+    """Rows per block of logits: temporary arrays stay small beside a small input."""
     size: int = logits.backend.block_size
-    return min(size, max(_LEAST_BLOCK, logits.size // _LEAST_BLOCKS)) if logits.is_numpy else size
+    if logits.is_numpy:
+        size = min(size, max(_LEAST_BLOCK, logits.size // _LEAST_BLOCKS))
+    return rows_per_block(floats_per_row, size)
 
 
 def _on_threads(work: Callable[[Any], Any], logits: Any, step: int) -> Any:
@@ -88,8 +90,7 @@ def sum_over_blocks(
     Block sums are added at the end, in order, so the number of threads changes nothing. `part`
     makes the block of some rows; by default `logits.take` does.
     """
-    size = logits.n_columns
-    step = logits.n_rows if logits.is_traced else rows_per_block(size, _block_size(logits))
+    step = logits.n_rows if logits.is_traced else block_rows(logits, logits.n_columns)
     if logits.n_rows <= step:
         return np.asarray(to_host(work(slice(0, logits.n_rows), logits)))
     make = part or logits.take

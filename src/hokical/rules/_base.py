@@ -22,6 +22,7 @@ from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.storage import storable
 from hokical._core.topk import TopK
+from hokical._core.types import AnyArray, IntArray
 
 
 class Rule:
@@ -69,6 +70,13 @@ class Rule:
     def proba(self, logits: Logits) -> Array:
         """Probabilities (n, classes) float64; rows sum to 1, impossible classes get 0."""
         raise TypeError(f"{type(self).__name__} does not say how to predict.")
+
+    def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
+        """Write the probabilities of NumPy's logits into `out` (n, classes), if that is quick.
+
+        The rows (m,) that are left to `proba`, and `keep_above_zero`; None for all of them.
+        """
+        return None
 
     def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
         """The least and the greatest confidence (n,) that hidden classes allow."""

@@ -1,15 +1,17 @@
 """What a rule says of checked logits: in blocks of rows, in the library and type they came in."""
 
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array
-from hokical._core.blocks import by_blocks
+from hokical._core.blocks import block_rows, by_blocks
 from hokical._core.logits import Logits
+from hokical._core.parallel import for_row_blocks
 from hokical._core.topk import TopK
-from hokical._core.types import FloatArray
+from hokical._core.types import AnyArray, FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._probabilities import keep_above_zero
 from hokical.rules._sharing import distribute_remainder
@@ -29,14 +31,28 @@ def predict_blocks(rule: Rule, what: Output, logits: Logits, *, narrow: bool = F
         return logits.labels
     here = rule.on_device_of(logits)
     if what == "proba":
-
-        def work(block: Logits) -> Array:
-            found = probabilities(here, block)
-            return to_float32(found) if narrow and block.is_numpy else found
-
-        return by_blocks(work, logits, logits.n_classes)
+        if logits.is_numpy:
+            return _fill_blocks(here, logits, np.float32 if narrow else np.float64)
+        return by_blocks(partial(probabilities, here), logits, logits.n_classes)
     per_row = logits.n_classes if what in OF_CLASSES else None
     return by_blocks(getattr(here, what), logits, per_row)
+
+
+def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> AnyArray:
+    """NumPy's probabilities (n, classes), written into their place."""
+    out = np.empty((logits.n_rows, logits.n_classes), dtype)
+
+    def fill(rows: slice) -> None:
+        whole = rows.stop - rows.start == logits.n_rows
+        block, into = logits if whole else logits.take(rows), out[rows]
+        left = rule.fill_proba(block, into)
+        if left is None or left.size:
+            found = probabilities(rule, block if left is None else block.take(left))
+            found = to_float32(found) if dtype is np.float32 else found
+            into[slice(None) if left is None else left] = found
+
+    for_row_blocks(fill, logits.n_rows, block_rows(logits, logits.n_classes))
+    return out
 
 
 def probabilities(rule: Rule, block: Logits) -> Array:

@@ -92,11 +92,15 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
     return xp.minimum(proba, xp.where(earlier, below, own))
 
 
+def least_probability(logits: Logits) -> float:
+    """What a possible class gets at least: answers of others than NumPy may become float32."""
+    wide = logits.is_numpy and logits.values.dtype == np.float64
+    return LEAST if wide else _LEAST_IN_FLOAT32
+
+
 def keep_above_zero(proba: Array, logits: Logits) -> Array:
     """Probabilities (n, columns) in which no possible class has rounded to 0."""
-    xp = logits.xp
-    wide = logits.is_numpy and logits.values.dtype == np.float64
-    least = LEAST if wide else _LEAST_IN_FLOAT32  # answers of others may come back as float32
+    xp, least = logits.xp, least_probability(logits)
     if logits.is_numpy and proba.min() >= least:
         return proba
     lost = logits.possible & (proba < least)

@@ -10,7 +10,7 @@ from hokical._core.blocks import by_blocks, rows_per_block
 from hokical._core.jit import has_compiler, has_kernels
 from hokical._core.logits import Logits
 from hokical._core.parallel import for_row_blocks
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.stability import _compiled_kernels as kernels
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
@@ -66,11 +66,17 @@ def _gumbel_distribution(logits: Logits, scale: float) -> FloatArray:
     out = np.empty((logits.n_rows, logits.n_columns))
 
     def fill(rows: slice) -> None:
-        part = logits.take(rows)
-        softmax_of_rows(part.block(), part.top, 1.0 / scale, out[rows])
+        gumbel.fill_distribution(logits.take(rows), scale, 0.0, out[rows])
 
     for_row_blocks(fill, logits.n_rows, rows_per_block(logits.n_columns))
     return out
+
+
+@gumbel.fill_distribution.register(_every_class_has_a_column)
+def _fill_distribution(logits: Logits, scale: float, least: float, out: AnyArray) -> IntArray:
+    tied = np.empty(logits.n_rows, np.bool_)
+    softmax_of_rows(logits.block(), logits.top, 1.0 / scale, least, out, tied)
+    return np.flatnonzero(tied)
 
 
 @uniform.stability.register(has_kernels)

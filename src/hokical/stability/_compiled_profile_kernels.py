@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hokical._core.fast_exp import exp_minus
 from hokical._core.jit import kernel, max_kernel
 from hokical._core.logits import MAX_MARGIN
-from hokical._core.types import FloatArray
+from hokical._core.types import BoolArray, FloatArray
 from hokical.stability import _profile as profile
 from hokical.stability._compiled_kernels import CHUNK, chebyshev_moments, sum_series
 
@@ -56,17 +56,30 @@ def softmax_of_top(block: Block, top: FloatArray, beta: float, out: FloatArray) 
 
 
 @kernel
-def softmax_of_rows(block: Block, top: FloatArray, beta: float, out: FloatArray) -> None:
-    """out[n] = the softmax of row n, whose largest is `top`, at temperature 1 / beta."""
+def softmax_of_rows(
+    block: Block, top: FloatArray, beta: float, least: float, out: Block, tied: BoolArray
+) -> None:
+    """out[n] = the softmax of row n, whose largest is `top`, at temperature 1 / beta.
+
+    No possible class gets less than `least`. `out` is written once, as new memory is dear;
+    tied[n] says whether several classes share its largest number.
+    """
+    odds, most = np.empty(block.shape[1]), np.empty(1, out.dtype)
     for n in range(block.shape[0]):
-        for i in range(block.shape[1]):
-            out[n, i] = exp_minus(min(max((top[n] - block[n, i]) * beta, 0.0), _FAR))
+        row, highest, into = block[n], top[n], out[n]
+        for i in range(row.shape[0]):
+            odds[i] = exp_minus(min(max((highest - row[i]) * beta, 0.0), _FAR))
         total = 0.0
-        for i in range(block.shape[1]):
-            total += out[n, i]
+        for i in range(row.shape[0]):
+            total += odds[i]
         share = 1.0 / total
-        for i in range(block.shape[1]):  # what was cut at `_FAR` is 0
-            out[n, i] = out[n, i] * share if out[n, i] > _LEAST_ODDS else 0.0
+        for i in range(row.shape[0]):  # what was cut at `_FAR` is 0
+            value = max(odds[i] * share if odds[i] > _LEAST_ODDS else 0.0, least)
+            into[i] = value if row[i] > -np.inf else 0.0
+        most[0], count = share, 0
+        for i in range(row.shape[0]):
+            count += 1 if into[i] >= most[0] else 0
+        tied[n] = count > 1
 
 
 @kernel

@@ -4,6 +4,7 @@ from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
 from hokical._core.blocks import by_blocks
 from hokical._core.logits import Logits
+from hokical._core.types import AnyArray, IntArray
 
 
 @accelerated
@@ -19,6 +20,15 @@ def stability(logits: Logits, scale: Array) -> Array:
         return 1.0 / total
 
     return by_blocks(work, logits)
+
+
+@accelerated
+def fill_distribution(logits: Logits, scale: float, least: float, out: AnyArray) -> IntArray | None:
+    """Write pi into NumPy's `out` (n, classes), at least `least` for a possible class.
+
+    Rows (m,) in which several classes have the largest number; None if nothing was written.
+    """
+    return None
 
 
 @accelerated
