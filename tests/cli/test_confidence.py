@@ -102,7 +102,10 @@ def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
     for command, words in (
         (["monitor", saved, table], "not a calibrator of logits"),
         (["apply", saved, table, "-o", "out.csv", "--proba"], "takes rows of one file"),
-        (["apply", saved, table, "-o", "out.csv", "--recall", "0.8"], "several labels at once"),
+        (
+            ["apply", saved, table, "-o", "out.csv", "--recall", "0.8"],
+            "is not for one answer per row",
+        ),
         (["fit", table, "-o", saved, *columns, "--method", "temps"], "does not go with"),
     ):
         found = CliRunner().invoke(app, [*map(str, command)])
