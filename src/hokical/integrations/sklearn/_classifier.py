@@ -7,44 +7,38 @@ rather than too high. An ensemble instead keeps the models of the folds, each wi
 """
 
 import math
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from copy import copy
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
-import joblib
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from sklearn.utils.validation import _check_feature_names
 
 from hokical._core.conversion import Zeros, check_zeros
-from hokical._core.files import replace_file
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.labels import as_weights
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._registry import new_estimator
-from hokical.calibrators._shift_predictions import in_order
-from hokical.guarantees._decisions import Decisions, Detections, decide
 from hokical.guarantees._row_sketch import RowSketch
-from hokical.guarantees._selective import SelectivePrediction
-from hokical.guarantees._sets import PredictionSets
-from hokical.guarantees._shift import ShiftEstimate
 from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import CalibratedModel, HeldOutScores
+from hokical.integrations.sklearn._predictions import ClassifierPredictions
 
 
-class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class CalibratedClassifier(
+    ClassifierPredictions,
+    ClassifierMixin,  # type: ignore[misc]
+    MetaEstimatorMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Wrap a classifier so that its confidence is calibrated.
 
     Logits are the estimator's `decision_function`, or the logarithm of its `predict_proba`. There,
@@ -219,183 +213,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             )
         return read_columns(groups, n_rows)
 
-    def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
-        """Labels (n,): the most likely class, or the estimator's own with `keep_labels`.
-
-        `groups` are those of the rows, here and below, if `fit` learned from `calibration_groups`.
-        """
-        if self.keep_labels:
-            logits = self._logits(X)
-            return np.asarray(self.classes_[self.calibrator_.predict(logits, groups=groups)])
-        proba = self.predict_proba(X, groups=groups)
-        return np.asarray(self.classes_[proba.argmax(axis=1)])
-
-    def predict_proba(self, X: Any, *, groups: Any = None) -> FloatArray:
-        """Calibrated probabilities (n, classes), columns in the order of `classes_`."""
-        self._check_columns(X)
-        found = [pair.proba(X, self.classes_, groups) for pair in self.models_]
-        return found[0] if len(found) == 1 else np.asarray(np.mean(found, axis=0))
-
-    def predict_confidence(self, X: Any, *, groups: Any = None) -> FloatArray:
-        """The probability (n,) that each predicted label is right."""
-        if self.keep_labels:
-            logits = self._logits(X)
-            return np.asarray(self.calibrator_.predict_confidence(logits, groups=groups))
-        return np.asarray(self.predict_proba(X, groups=groups).max(axis=1))
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
-        """Accuracy, as of every classifier in scikit-learn."""
-        return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
-
-    def certify(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
-
-        Rows of `fit` are refused.
-        """
-        X, labels = held_out.check_examples(self, X, y)
-        truth = held_out.class_index(labels, self.classes_)
-        logits = self._logits(X)
-        if hasattr(self, "_fit_rows"):  # not in a pickle of an earlier version
-            self._fit_rows.refuse(held_out.example_hashes(X), "X")
-        self.calibrator_.certify(logits, truth, sample_weight, groups=groups)
-        return self
-
-    def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> PredictionSets:
-        """The labels that each row may have, by name; options are those of Calibrator.
-
-        Call `certify` first, as for `predict_or_abstain`.
-        """
-        logits = self._logits(X)
-        with _in_own_words():
-            found: PredictionSets = self.calibrator_.predict_set(logits, groups=groups, **options)
-        return replace(found, classes=self.classes_.tolist())
-
-    def predict_or_abstain(
-        self, X: Any, *, risk: float = 0.05, delta: float = 0.1, groups: Any = None
-    ) -> SelectivePrediction:
-        """Labels, and which to accept so that at most a fraction `risk` is wrong; see Calibrator.
-
-        Call `certify` first: held-out folds are scored by other models than the final one, and are
-        no proof of what it does. Only a fitted estimator with `decision_function` needs none.
-        Labels are those of `calibrator_`. An ensemble has no such guarantee.
-        """
-        logits = self._logits(X)
-        with _in_own_words():
-            calibrator: BaseCalibrator = self.calibrator_
-            found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta, groups=groups)
-        return replace(found, labels=self.classes_[found.labels])
-
-    def predict_interval(self, X: Any, *, delta: float = 0.05, groups: Any = None) -> FloatArray:
-        """An interval (n, 2) for the accuracy of labels with a similar score; see Calibrator.
-
-        Call `certify` first, as for `predict_or_abstain`.
-        """
-        logits = self._logits(X)
-        with _in_own_words():
-            found = self.calibrator_.predict_interval(logits, delta=delta, groups=groups)
-        return np.asarray(found)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the classifier with its estimator to a file, atomically, by joblib (a pickle).
-
-        `calibrator_.save` writes the calibrator alone, as JSON.
-        """
-        with replace_file(path) as stream:
-            joblib.dump(self, stream)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """What `save` wrote. A pickle can run any code: load files that you trust alone."""
-        found = joblib.load(path)
-        if not isinstance(found, cls):
-            raise TypeError(
-                f"`path` must be a file that `{cls.__name__}.save` wrote; {path} holds a "
-                f"{type(found).__name__}."
-            )
-        return found
-
-    def detect(
-        self,
-        X: Any,
-        label: Any,
-        *,
-        recall: float = 0.95,
-        delta: float | None = None,
-        groups: Any = None,
-    ) -> Detections:
-        """Which rows to report as perhaps of one class, so that few of it are missed.
-
-        `label` is one of `classes_`. Call `certify` first; see `Calibrator.detect`.
-        """
-        logits, index = (
-            self._logits(X),
-            int(held_out.class_index(np.array([label]), self.classes_)[0]),
-        )
-        with _in_own_words():
-            calibrator: BaseCalibrator = self.calibrator_
-            found = calibrator.detect(logits, index, recall=recall, delta=delta, groups=groups)
-        return replace(
-            found, guarantee=found.guarantee.replace(f"class {index}", f"class {label}", 1)
-        )
-
-    def predict_action(
-        self, X: Any, costs: Any, *, actions: Any = None, groups: Any = None
-    ) -> Decisions:
-        """The action of least expected cost for each row, with what it is expected to cost.
-
-        `costs` (classes, actions), rows in the order of `classes_`; `actions` are their names. By
-        default they are the labels if there is a column for each, else column numbers.
-        """
-        found = decide(self.predict_proba(X, groups=groups), costs, self.classes_.size)
-        n_actions = np.shape(costs)[1]
-        names = self.classes_ if actions is None and n_actions == self.classes_.size else actions
-        names = np.arange(n_actions) if names is None else np.asarray(names)
-        if names.shape != (n_actions,):
-            raise ValueError(
-                f"`actions` must name the {n_actions} columns of `costs`; got {names.size} names."
-            )
-        return replace(found, actions=names[found.actions])
-
-    def estimate_shift(
-        self, X: Any, sample_weight: Any = None, *, delta: float = 0.05, groups: Any = None
-    ) -> ShiftEstimate:
-        """Class balance and accuracy of new rows, without labels; see `Calibrator.estimate_shift`.
-
-        `adapt()` of what is found is a classifier like this one. It compares rows with held-out
-        predictions of the fit; those of folds are of other models than the final one, which is
-        surer: with much data hold some of it out instead, and fit with `cv="prefit"`.
-        """
-        calibrator = self._one_calibrator()
-        found = calibrator.estimate_shift(
-            self._logits(X), sample_weight, delta=delta, groups=groups
-        )
-        own: dict[str, Any] = {
-            "class_names": tuple(map(str, self.classes_.tolist())),
-            "_calibrator": self._with_calibrator(calibrator.without_groups()),
-        }
-        parts = {name: replace(part, **own) for name, part in found.by_group.items()}
-        return replace(found, by_group=parts, **own)
-
-    def with_balance(self, balance: Any) -> Self:
-        """A copy for another balance of classes, which is known; see `Calibrator.with_balance`.
-
-        `balance` are shares in the order of `classes_`, or a mapping of labels to shares.
-        """
-        calibrator = self._one_calibrator()
-        if isinstance(balance, Mapping):
-            balance = in_order(balance, self.classes_.tolist())
-        return self._with_calibrator(calibrator.with_balance(balance))
-
-    def reweight_classes(self, weights: FloatArray) -> Self:
-        """A copy for rows among which each class is so many times commoner, (classes,)."""
-        return self._with_calibrator(self._one_calibrator().reweight_classes(weights))
-
-    def _with_calibrator(self, calibrator: BaseCalibrator) -> Self:
-        twin = copy(self)
-        twin.calibrator_ = calibrator
-        twin.models_ = [replace(self.models_[0], calibrator=calibrator)]
-        return twin
-
     @property
     def _prefit(self) -> bool:
         named = isinstance(self.cv, str) and self.cv == "prefit"
@@ -498,27 +315,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             fitted.forget_examples()
         return CalibratedModel(model, fitted, lowest)
 
-    def _logits(self, X: Any) -> FloatArray:
-        """The estimator's logits (n, classes), raised to the lowest."""
-        self._check_columns(X)
-        self._one_calibrator()
-        return self.models_[0].logits(X)
-
-    def _one_calibrator(self) -> BaseCalibrator:
-        check_is_fitted(self, "models_")
-        if self.ensemble:
-            raise ValueError(
-                "`ensemble` must be False for a guarantee, and for a new balance; got True. Fit "
-                "with `ensemble=False`: both are of one calibrator of one model."
-            )
-        return self.models_[0].calibrator
-
-    def _check_columns(self, X: Any) -> None:
-        """Refuse a frame whose columns are not those of the fit, in their order."""
-        check_is_fitted(self, "models_")
-        if not type(self.models_[0].model).__module__.startswith("sklearn."):  # which look
-            _check_feature_names(self, X, reset=False)
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
@@ -527,13 +323,3 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if inner.classifier_tags is not None:
             tags.classifier_tags = inner.classifier_tags
         return tags
-
-
-@contextmanager
-def _in_own_words() -> Iterator[None]:
-    """Errors of the calibrator that name `certify` as the wrapper has it."""
-    try:
-        yield
-    except ValueError as error:
-        text = str(error).replace("certify(logits, labels", "certify(X, y")
-        raise ValueError(text) from error
