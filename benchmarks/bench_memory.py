@@ -1,11 +1,11 @@
 """Memory that fits of the default take beyond their input, and a fit larger than memory.
 
-    python benchmarks/bench_memory.py          # a minute
+    python benchmarks/bench_memory.py          # two minutes
     python benchmarks/bench_memory.py --large  # then streams larger than the memory they may use
 
 Each size is fitted in a process of its own: how far the process grows, in inputs of float32, and
-seconds of CPU time. A stream is read from a memory-mapped file, while the process may take less
-memory of its own than its logits have.
+seconds of CPU time. A stream is read from a memory-mapped file, from Parquet, or from a Dask array,
+while the process may take less memory of its own than its logits have.
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ from typing import Any
 
 import numpy as np
 
-SIZES = ((100_000, 10), (1_000_000, 10), (200_000, 100), (25_000, 1000))
-#: Rows and classes of streams, and bytes that the process may take for them.
-STREAMS = ((10_000_000, 10, 350 << 20), (300_000, 1000, 900 << 20))
+SIZES = ((100_000, 10), (1_000_000, 10), (200_000, 100), (25_000, 1000), (100_000, 1000))
+#: Kinds, rows and classes of streams, and bytes that the process may take for them.
+STREAMS = (
+    ("memory-mapped", 10_000_000, 10, 350 << 20),
+    ("memory-mapped", 1_000_000, 1000, 900 << 20),
+    ("parquet", 3_000_000, 100, 900 << 20),
+    ("dask", 300_000, 1000, 900 << 20),
+)
 _ROWS = 20_000
 
 
@@ -35,10 +40,10 @@ def main() -> None:
     for size in SIZES:
         for method in ("temps", "auto"):
             in_a_process(fit_array, method, *size)
-    for n_rows, n_classes, limit in STREAMS if large else ():
+    for kind, n_rows, n_classes, limit in STREAMS if large else ():
         with tempfile.TemporaryDirectory() as folder:
-            write_examples(Path(folder), n_rows, n_classes)
-            in_a_process(fit_stream, folder, limit, n_rows, n_classes)
+            (write_tables if kind == "parquet" else write_arrays)(Path(folder), n_rows, n_classes)
+            in_a_process(fit_stream, kind, folder, limit, n_rows, n_classes)
 
 
 def in_a_process(work: Any, *given: Any) -> None:
@@ -74,24 +79,47 @@ def fit_array(method: str, n_rows: int, n_classes: int) -> None:
     growth.tell(n_rows, n_classes, method)
 
 
-def write_examples(folder: Path, n_rows: int, n_classes: int) -> None:
+def write_tables(folder: Path, n_rows: int, n_classes: int) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for first in range(0, n_rows, _ROWS):
+        logits, labels = make_rows(first, min(_ROWS, n_rows - first), n_classes)
+        columns = {f"logit_{k}": logits[:, k] for k in range(n_classes)} | {"label": labels}
+        pq.write_table(pa.table(columns), folder / f"{first:09d}.parquet", row_group_size=_ROWS)
+
+
+def write_arrays(folder: Path, n_rows: int, n_classes: int) -> None:
     logits = np.lib.format.open_memmap(folder / "logits.npy", "w+", np.float32, (n_rows, n_classes))
     labels = np.lib.format.open_memmap(folder / "labels.npy", "w+", np.int64, (n_rows,))
     fill(logits, labels)
 
 
-def fit_stream(folder: str, limit: int, n_rows: int, n_classes: int) -> None:
+def fit_stream(kind: str, folder: str, limit: int, n_rows: int, n_classes: int) -> None:
     import hokical
+    from hokical.streams import fit, from_arrays
 
-    logits, labels = (
-        np.load(Path(folder, f"{name}.npy"), mmap_mode="r") for name in ("logits", "labels")
-    )
-    hokical.auto(np.array(logits[:3000]), np.array(labels[:3000]))
+    hokical.auto(*make_rows(0, 3000, n_classes))
+    source: Any = folder
+    if kind != "parquet":
+        names = ("logits", "labels")
+        arrays = [np.load(Path(folder, f"{name}.npy"), mmap_mode="r") for name in names]
+        source = from_arrays(*arrays) if kind == "memory-mapped" else as_dask(*arrays)
     resource.setrlimit(resource.RLIMIT_DATA, (size_of("VmData") + limit,) * 2)
     with Growth("RssAnon") as growth:
-        source = hokical.streams.from_arrays(logits, labels)
-        hokical.streams.fit(hokical.AutoCalibrator(), source, progress=False)
-    growth.tell(n_rows, n_classes, f"auto, streamed within {limit >> 20} MiB")
+        if kind == "dask":
+            hokical.auto(*source)
+        else:
+            fit(hokical.AutoCalibrator(), source, progress=False)
+    growth.tell(n_rows, n_classes, f"auto, {kind}, within {limit >> 20} MiB")
+
+
+def as_dask(logits: Any, labels: Any) -> tuple[Any, Any]:
+    import dask
+    import dask.array as da
+
+    dask.config.set(scheduler="threads", num_workers=2)
+    return da.from_array(logits, chunks=(_ROWS // 4, -1)), da.from_array(labels, chunks=_ROWS // 4)
 
 
 def size_of(field: str) -> int:

@@ -49,6 +49,8 @@ def test_what_is_read(folder: Path) -> None:
     first, second = (choose_experiments(folder, half) for half in ("first", "second"))
     assert {e.data_set for e in first}.isdisjoint({e.data_set for e in second})
     assert max(e.val_labels.size for e in choose_experiments(folder, limit=30)) == 30
+    several = choose_experiments(folder, limit=30, draws=2)
+    assert len({experiment.name for experiment in several}) == len(several) == 2 * len(found)
 
 
 def test_scores_are_those_of_a_plain_loop(folder: Path) -> None:

@@ -36,6 +36,9 @@ def study(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Fit on at most so many examples.")
     ] = None,
+    draws: Annotated[
+        int, typer.Option(min=1, help="Random choices of these, each judged by itself.")
+    ] = 1,
     calibrated: Annotated[
         int | None,
         typer.Option(
@@ -65,7 +68,7 @@ def study(
     if folder is None:
         raise typer.BadParameter("give a FOLDER of classifiers, or `--calibrated`.")
     names += [name for name, peer in PEERS.items() if peers and peer.installed]
-    experiments = choose_experiments(folder, half.value, limit)
+    experiments = choose_experiments(folder, half.value, limit, draws)
     outcomes = run_study(experiments, list(dict.fromkeys([*names, subject])), cache, say)
     groups = summarise(outcomes, subject=subject, score=score)
     if as_json:

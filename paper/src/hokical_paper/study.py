@@ -98,21 +98,26 @@ def read_experiments(folder: Path) -> Iterator[Experiment]:
 
 
 def choose_experiments(
-    folder: Path, half: str = "all", limit: int | None = None
+    folder: Path, half: str = "all", limit: int | None = None, draws: int = 1
 ) -> list[Experiment]:
-    """Experiments of a folder: of all data sets or of every second one, fitted on some examples."""
+    """Experiments of a folder: of all data sets or of every second one, fitted on some examples.
+
+    With several `draws`, an experiment is one classifier and one random choice of its examples.
+    """
     found = list(read_experiments(folder))
     names = sorted({experiment.data_set for experiment in found})
     kept = set({"all": names, "first": names[::2], "second": names[1::2]}[half])
-    return [_shorten(experiment, limit) for experiment in found if experiment.data_set in kept]
+    chosen = [experiment for experiment in found if experiment.data_set in kept]
+    return [_shorten(experiment, limit, draw) for draw in range(draws) for experiment in chosen]
 
 
-def _shorten(experiment: Experiment, limit: int | None) -> Experiment:
+def _shorten(experiment: Experiment, limit: int | None, draw: int) -> Experiment:
     if limit is None or experiment.val_labels.size <= limit:
         return experiment
-    rows = np.sort(np.random.default_rng(0).permutation(experiment.val_labels.size)[:limit])
+    rows = np.sort(np.random.default_rng(draw).permutation(experiment.val_labels.size)[:limit])
     return replace(
         experiment,
+        name=f"{experiment.name}, draw {draw}" if draw else experiment.name,
         val_logits=experiment.val_logits[rows],
         val_labels=experiment.val_labels[rows],
     )

@@ -12,7 +12,7 @@ each class its row of M + diag(v) (v_k alone without M) and b_k.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -169,5 +169,8 @@ def fit_structured(
         )
         even = 1.0 / (n_examples + 1.0)
         log_loss = problem.log_loss(found.point.proba, even)
+    if narrow:  # what is held is as much as there may be
+        problem = replace(problem, examples=replace(data, blocks=()))
+        found = replace(found, point=replace(found.point, problem=problem, proba=[]))
     rule = problem.rule(found.x, floor, temperature, even)
     return StructuredFit(rule, log_loss, found)
