@@ -1,16 +1,17 @@
 """A new class balance: how well it is found, what adapting to it gives, and whether bars are kept.
 
     python benchmarks/bench_shift.py [FILE.npz ...] [--draws 4] [--rows 2000]
-    python benchmarks/bench_shift.py [FILE.npz ...] --other | --cost | --large
+    python benchmarks/bench_shift.py [FILE.npz ...] --other | --cases | --cost | --large
 
 Files hold `val_logits`, `val_labels`, `test_logits`, `test_labels` (or the last two alone, which
 are split); without files those of `suite/` are used. A draw takes rows of the test set, with
 replacement, with the balance of a Dirichlet distribution of .1 or 1 per class. Every method sees
 the same draws: the default with `estimate_shift`, and EM without a prior after temperature scaling
 with a bias per class (Alexandari, Kundaje and Shrikumar, ICML 2020) and without. `--other` makes
-changes that are not of the balance, `--large` measures streams of 10^7 rows of 10 classes and of
-10^5 of 1000. With QuaPy installed, its EMQ is run on the default's probabilities; with nannyml, its
-CBPE on those of the classifier, which it calibrates itself.
+changes that are not of the balance, `--cases` asks of batches of 50 to 2000 rows of many kinds
+(`shift_cases.py`) how often intervals hold where verdicts do, `--large` measures streams of 10^7
+rows of 10 classes and of 10^5 of 1000. With QuaPy installed, its EMQ is run on the default's
+probabilities; with nannyml, its CBPE on those of the classifier, which it calibrates itself.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import sys
 import time
 import warnings
 from collections import defaultdict
@@ -30,6 +32,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 import hokical
+import shift_cases
 
 SUITE = Path(__file__).parent.parent / "suite"
 #: Squared error of the weights / gain in accuracy (points) over 100 trials, Dirichlet .1.
@@ -251,6 +254,52 @@ def tell(cal: Any, rows: Any, labels: Any) -> dict[str, float]:
     return told
 
 
+def measure_cases(files: list[Path]) -> None:
+    """How often intervals hold where verdicts do, in batches whose balance alone is new or not."""
+    every = [data for path in files for data in shift_cases.read_data_sets(path)]
+    rows: list[tuple[Any, ...]] = []
+    for place, data in enumerate(every):
+        cal, rng = hokical.auto(data.val_logits, data.val_labels), np.random.default_rng(place)
+        strangers = [
+            other.logits for other in every if other is not data
+            and other.logits.shape == data.logits.shape
+            and np.array_equal(other.labels, data.labels)
+        ]  # fmt: skip
+        real = bool(data.groups) or data.ordered
+        for size in (size for size in shift_cases.SIZES if size <= len(data.labels) // 2):
+            kinds = (
+                {"real groups and streams": shift_cases.parts(data, size, rng)}
+                if real
+                else {
+                    "the balance alone": shift_cases.balances(data, size, draw, rng),
+                    "changed logits": shift_cases.changes(data, size, strangers, rng),
+                }
+            )
+            for kind, batches in kinds.items():
+                for case, logits, labels in batches:
+                    found = judge_batch(cal, logits.astype(np.float32), labels)
+                    rows.append((f"half {place % 2}", kind, case, f"{size} rows", found))
+        print(f"{place + 1} of {len(every)}: {data.name}", file=sys.stderr, flush=True)
+    for parts in ((0, 1), (1, 3), (1, 2), (0, 1, 3)):
+        table: dict[str, Any] = defaultdict(list)
+        for row in rows:
+            table[", ".join(row[part] for part in parts)].append(row[-1])
+        show({name: table[name] for name in sorted(table)})
+
+
+def judge_batch(cal: Any, rows: Any, labels: Any) -> dict[str, float]:
+    """Whether the verdict holds; there, whether the interval does, and how wide it is."""
+    new, right = cal.estimate_shift(rows), float((cal.predict(rows) == labels).mean())
+    low, high = new.accuracy_interval
+    found = {"verdict holds": float(new.holds), "interval holds": np.nan, "width": np.nan}
+    if new.holds:
+        found["interval holds"] = float(low - 1e-9 <= right <= high + 1e-9)
+        found["width"] = float(high - low)
+    found["off by"] = abs(new.accuracy - right) if new.holds else np.nan
+    said = float(cal.predict_confidence(rows).mean())
+    return found | {"mean confidence off by": abs(said - right) if new.holds else np.nan}
+
+
 def cost(path: Path) -> None:
     """An estimate from 10,000 rows in predictions of them, medians of five that alternate."""
     val_logits, val_labels, logits, _ = read(path)
@@ -304,7 +353,7 @@ def show(found: dict[str, Any]) -> None:
     columns = list(dict.fromkeys(c for rows in found.values() for row in rows for c in row))
     print("| | " + " | ".join(columns) + " |\n|---" * 1 + "|--:" * len(columns) + "|")
     for name, rows in found.items():
-        means = [np.mean([row.get(column, np.nan) for row in rows]) for column in columns]
+        means = [np.nanmean([row.get(column, np.nan) for row in rows]) for column in columns]
         cells = ["" if np.isnan(mean) else f"{mean:.3f}" for mean in means]
         print(f"| {name} | " + " | ".join(cells) + " |")
 
@@ -315,6 +364,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--other", action="store_true")
+    parser.add_argument("--cases", action="store_true")
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--large", action="store_true")
     args = parser.parse_args()
@@ -324,6 +374,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if args.large:
         large()
+        return
+    if args.cases:
+        measure_cases(files)
         return
     if args.cost:
         for path in files:

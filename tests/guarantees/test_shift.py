@@ -244,6 +244,33 @@ def test_other_changes_are_told(cal, change) -> None:
             found.adapt()
 
 
+def test_the_interval_covers_what_label_shift_cannot_tell_from_other_changes() -> None:
+    """Weak scores whose mix has changed look like a new balance: 16 of 30 held by it alone."""
+    rng, hits = np.random.default_rng(0), 0
+
+    def rows(n: int, mean: float) -> tuple[Any, Any]:
+        score = mean + 0.4 * rng.normal(size=n)
+        labels = (rng.random(n) < 1.0 / (1.0 + np.exp(-score))).astype(int)
+        return np.stack([np.zeros(n), score], axis=1), labels
+
+    cal = make("platt").fit(*rows(4000, 0.3))
+    for _ in range(30):
+        logits, labels = rows(100, rng.choice([0.15, 0.5]))
+        found = cal.estimate_shift(logits)
+        low, high = found.accuracy_interval
+        said = cal.predict_confidence(logits).mean()
+        assert low < said < high
+        assert min(low, said) <= found.accuracy <= max(high, said)
+        hits += low <= (cal.predict(logits) == labels).mean() <= high
+    assert hits >= 28
+
+
+def test_labels_that_are_too_sure_are_told(cal) -> None:
+    """Of few rows the looks alone tell less: 11 of these."""
+    told = [not cal.estimate_shift(1.8 * world(20, seed=400 + k)[0]).holds for k in range(20)]
+    assert sum(told) >= 14
+
+
 def test_rows_that_come_again_are_no_news(cal) -> None:
     logits, _ = world(300, NEW, seed=6)
     once = cal.estimate_shift(logits)

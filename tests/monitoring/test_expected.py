@@ -22,7 +22,7 @@ def watch(cal, **options) -> CalibrationMonitor:
 
 def test_expected_accuracy_comes_before_labels(cal, tmp_path) -> None:
     monitor, log = watch(cal), tmp_path / "log.jsonl"
-    logits, labels = world(2000, NEW, seed=2)
+    logits, labels = world(2000, NEW, seed=7)
     assert monitor.status().expected is None
     monitor.observe_logits(logits)
     monitor.append_json_line(log)
@@ -30,7 +30,7 @@ def test_expected_accuracy_comes_before_labels(cal, tmp_path) -> None:
     right = (cal.predict(logits) == labels).mean()
     assert found.holds
     assert found.low < right < found.high
-    assert found.dropped
+    assert not found.dropped, "mean confidence is hardly below that of the fit"
     assert found.balance[0].name == "4"
     assert abs(found.balance[0].share - NEW[4]) < 0.05
     whole = cal.estimate_shift(logits)
@@ -46,6 +46,17 @@ def test_expected_accuracy_comes_before_labels(cal, tmp_path) -> None:
     assert [line.get_label() for line in lines] == ["expected", "measured"]
     with pytest.raises(ValueError, match="must hold a status"):
         draw_accuracy([])
+
+
+def test_a_drop_by_all_that_can_be_told(cal) -> None:
+    monitor = watch(cal)
+    logits, labels = world(2000, np.array([0.0, 0.0, 0.05, 0.05, 0.9]), seed=8)
+    found = monitor.observe_logits(logits).status().expected
+    assert found.holds
+    assert found.dropped
+    assert (
+        found.low < (cal.predict(logits) == labels).mean() < found.high < cal.fit_scores_.accuracy
+    )
 
 
 def test_neither_batches_nor_replicas_nor_files_change_it(cal, tmp_path, monkeypatch) -> None:

@@ -127,12 +127,8 @@ class Balance:
 
         NaN for labels that no row has.
         """
-        rows, classes = self.rows, self.share.size
-        own = self.posterior[np.arange(len(rows.labels)), rows.labels]
-        hit, labelled = (
-            sum_by(rows.labels, rows.weights * part, classes) for part in (own, np.ones_like(own))
-        )
-        noise = sum_by(rows.labels, rows.weights**2 * own * (1.0 - own), classes)
+        rows, classes, labelled = self.rows, self.share.size, self._labelled
+        own, hit, noise = self._hits(self.posterior)
         recall = np.clip(hit / self.share, 0.0, 1.0)
         noise = noise + self.doubt * recall * (1.0 - recall)
         few, weights = rows.labels[self.few], rows.weights[self.few]
@@ -147,6 +143,37 @@ class Balance:
             value = (np.append(hit.sum(), hit) - gain) / np.append(1.0, labelled)
             variance = (np.append(noise.sum(), noise) + sure) / np.append(1.0, labelled) ** 2
         return np.clip(value, 0.0, 1.0), variance
+
+    def mean_confidence(self, known: ClassScores) -> tuple[FloatArray, FloatArray]:
+        """The same if scores mean what they meant, however common each is now.
+
+        So it is if other rows came of classes than before, not only more or fewer of them.
+        """
+        _, hit, noise = self._hits(self.rows.proba)
+        hit, noise = np.append(hit.sum(), hit), np.append(noise.sum(), noise)
+        labelled = np.append(1.0, self._labelled)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = hit / labelled
+            examples = value * (1.0 - value) / (known.effective.sum() * labelled)
+            return value, noise / labelled**2 + examples + (_MISFIT * (1.0 - value)) ** 2
+
+    @cached_property
+    def _labelled(self) -> FloatArray:
+        """The share of rows with each label, (classes,)."""
+        return sum_by(self.rows.labels, self.rows.weights, self.share.size)
+
+    def _hits(self, proba: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Each label's probability (n,); by label, the share of rows it is right in, its chance."""
+        rows, classes = self.rows, self.share.size
+        own = proba[np.arange(len(rows.labels)), rows.labels]
+        hit = sum_by(rows.labels, rows.weights * own, classes)
+        return own, hit, sum_by(rows.labels, rows.weights**2 * own * (1.0 - own), classes)
+
+    @property
+    def evidence(self) -> float:
+        """How much of the change in balance is more than chance, from 0 to 1 (James and Stein)."""
+        statistic = 2.0 * self.rows.effective * self.log_ratio
+        return max(0.0, 1.0 - (self.old.size - 1) / max(statistic, 1e-300))
 
     def accuracy_by_recall(self, known: ClassScores) -> float:
         """The accuracy of the classifier's labels, by how often each class got its own."""

@@ -46,8 +46,9 @@ class ShiftEstimate:
     weights : array of shape (classes,)
         How much commoner each class has become; 1 on average over the examples of the fit.
     accuracy : float
-        The share of labels that is right on these rows, and `accuracy_interval`, whose lower end
-        makes room for rows of new kinds that are too few to be told.
+        The share of labels that is right on these rows, as far as the change of balance is more
+        than chance, and `accuracy_interval`. It also holds if the mix of rows changed and not what
+        scores mean; its lower end makes room for rows of new kinds that are too few to be told.
     label_accuracy : array of shape (classes,)
         The same of the rows with each label, NaN where there are none; `label_accuracy_interval`.
     adapted_accuracy : float
@@ -128,8 +129,11 @@ class ShiftEstimate:
                 "and whether probabilities, sets and abstentions keep what they promise."
             )
         return (
-            "Valid if rows of each class look as they did in the fit. A few rows of a new kind "
-            "look like difficult ones and pass: accuracy is then nearer the lower end."
+            "Valid if rows of each class look as they did in the fit; the interval of accuracy "
+            "also if a score means what it meant. A few rows of a new kind pass for difficult "
+            "ones: accuracy is then nearer the lower end."
+            + " Spoilt input can look like a new balance: is it plausible?"
+            * (self.verdict == MOVED)
         )
 
     def _name(self, k: int, before: str = "class ") -> str:
@@ -185,26 +189,29 @@ def estimate_shift(
     if calibrator is not None and calibrator.rule_.preserves_labels:
         gap = (value[0] - found.accuracy_by_recall(known)) ** 2
         variance[0] += gap if gap > 9.0 * variance[0] else 0.0  # two ways that should agree
-    less_sure, lost = found.unsureness(known)
-    fits = min(1.0, 2.0 * min(found.fit_p_value(known), less_sure))  # two tests, by Bonferroni
+    plain, doubt = found.mean_confidence(known)
+    unsure, lost = found.unsureness(known)
+    # Three tests, by Bonferroni: labels that are surer than they should be have a ninth.
+    fits = min(1.0, 2.25 * min(found.fit_p_value(known), unsure, 4.0 * (1.0 - unsure)))
     change = found.change_p_value()
     verdict = _judge(found, known, fits * n_tests, change * n_tests)
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0)
 
-    def interval(
-        middle: FloatArray, spread: FloatArray, *, step: Any = 0.0, lost: Any = 0.0
-    ) -> Any:
+    def interval(middle: FloatArray, spread: FloatArray, *, step: Any = 0.0) -> Any:
         if not holds:
             return np.broadcast_to([0.0, 1.0], (middle.size, 2)).copy()
         far = reach * np.sqrt(np.maximum(spread, 0.0)) + step
-        return np.clip(np.stack([middle - far - lost, middle + far], axis=1), 0.0, 1.0)
+        return np.clip(np.stack([middle - far, middle + far], axis=1), 0.0, 1.0)
 
     labelled = np.append(1.0, sum_by(rows.labels, rows.weights, known.n_classes))
     # One row more or less, which few rows that are nearly certain would not allow for.
     step = 1.0 / np.maximum(rows.effective * labelled, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ends = interval(value, variance, step=step, lost=lost / labelled)
+        ends, others = interval(value, variance, step=step), interval(plain, doubt, step=step)
+        ends[:, 0] = np.maximum(np.minimum(ends[:, 0] - lost / labelled, others[:, 0]), 0.0)
+        ends[:, 1] = np.maximum(ends[:, 1], others[:, 1])
+    value = plain + found.evidence * (value - plain)
     confusion = np.zeros((known.n_classes, known.n_classes))
     np.add.at(confusion.T, rows.labels, found.posterior * rows.weights[:, None])
     logs = np.log(np.maximum(rows.proba, 1e-300))
