@@ -46,6 +46,30 @@ def test_fit_and_apply_equal_the_library(table: Path, tmp_path: Path) -> None:
     assert json.loads(said.stdout)["unknown_groups"] == {"subject": 0}
 
 
+def test_scale_and_monotone_are_options(table: Path, tmp_path: Path) -> None:
+    columns = ["--confidence", "stated", "--right", "right"]
+    run("fit", table, "-o", tmp_path / "cal.json", *columns, "--scale", "100", "--monotone")
+    cal = hokical.load(tmp_path / "cal.json")
+    assert cal.get_params() == {"scale": 100.0, "monotone": True}
+    bad = CliRunner().invoke(app, ["fit", str(table), "-o", "cal.json", "--monotone"])
+    assert bad.exit_code == 2
+    assert "go with --confidence" in " ".join(bad.output.split())
+
+
+def test_export(table: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ndonnx")
+    pytest.importorskip("onnxruntime")
+    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
+    run("fit", table, "-o", tmp_path / "cal.json", *columns, "--scale", "100")
+    said = run("export", tmp_path / "cal.json", "-o", tmp_path / "cal.onnx", "--json")
+    told = json.loads(said.stdout)
+    assert told["largest_difference"] < 1e-6
+    assert [name.split()[0] for name in told["inputs"]] == ["confidence", "groups"]
+    both = ["export", "cal.json", "-o", "b.onnx", "--attach", "a.onnx"]
+    bad = CliRunner().invoke(app, [str(tmp_path / n) if "." in n else n for n in both])
+    assert "takes calibrators of logits" in " ".join(bad.output.split())
+
+
 def test_groups_that_the_fit_did_not_have_are_told(table: Path, tmp_path: Path) -> None:
     columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
     run("fit", table, "-o", tmp_path / "cal.json", *columns, "--set", "scale=100")

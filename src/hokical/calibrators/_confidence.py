@@ -12,7 +12,7 @@ from hokical._core.grouped_logits import tell_unknown
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_weights
 from hokical._core.reading import to_numpy
-from hokical._core.types import AnyArray, BoolArray, FloatArray
+from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.guarantees._binomial import check_chance
@@ -117,6 +117,14 @@ class ConfidenceCalibrator(BeyondLogits):
         if coding is None:
             return {}
         return coding.count_unknown(coding.codes(groups, count_rows(groups)))
+
+    def group_codes(self, groups: Any) -> IntArray:
+        """Integers (n, columns), which exported ONNX graphs take in place of groups."""
+        self._check_fitted()
+        if self.rule_.coding is None:
+            raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
+        found: IntArray = self.rule_.coding.codes(groups, count_rows(groups))
+        return found
 
     def certify(
         self, confidence: Any, right: Any, groups: Any = None, sample_weight: Any = None

@@ -139,7 +139,7 @@ def read_calibrator(path: Path, *, of_logits: bool = False, method: bool = True)
     elif of_logits:
         raise typer.BadParameter(
             f"{path} is not a calibrator of logits but of method {found.name}, which goes "
-            "through `hokical certify`, `evaluate`, `apply` and `show`; use it in Python."
+            "through `hokical certify`, `evaluate`, `apply`, `export` and `show`; use it in Python."
         )
     return found
 

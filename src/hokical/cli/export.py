@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import hokical
+from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.cli.data import read_calibrator
 from hokical.cli.options import CalibratorFile, Json, text
 from hokical.cli.show import bad_option, check_options, say, show_result, spinner, warn
@@ -42,14 +43,17 @@ def export(
     """Write a calibrator as an ONNX model of plain operators.
 
     Alone it takes `logits`; with --attach it takes what the classifier takes. It gives `labels`,
-    `confidence` and, where they cost little, `probabilities`.
+    `confidence` and, where they cost little, `probabilities`. Calibrators of
+    confidences give `probability`, those of several labels `probabilities`.
 
     A model that cannot be run here is written all the same, and `check` says why it was not run.
     """
     hokical.io.check_output(output, suffix=".onnx")
-    fitted = read_calibrator(calibrator, of_logits=True, method=False)
+    fitted = read_calibrator(calibrator, method=False)
     options: dict[str, Any] = {"precision": "float32" if float32 else "float64"}
     options |= {"probabilities": probabilities}
+    if attach is not None and isinstance(fitted, BeyondLogits):
+        raise bad_option("--attach", f"takes calibrators of logits; this one is {fitted.name}.")
     with spinner(f"Exporting {fitted.name}"):
         if attach is None:
             attached = {"scores": scores, "class-axis": class_axis}
@@ -58,7 +62,7 @@ def export(
                 if value is not None:
                     raise bad_option(f"--{name}", "only goes with --attach.")
             options |= {} if opset is None else {"opset": opset}
-            if fitted.scores == "probabilities":
+            if getattr(fitted, "scores", None) == "probabilities":
                 say("The fit had probabilities: as `logits` the model takes their logarithms.")
             with check_options():
                 model = hokical.integrations.onnx.export(fitted, output, **options)
@@ -95,7 +99,7 @@ def _in_options(message: str) -> str:
     return message
 
 
-def _check(model: Any, fitted: hokical.Calibrator) -> dict[str, Any]:
+def _check(model: Any, fitted: hokical.Calibrator | BeyondLogits) -> dict[str, Any]:
     """What a run of the model says, or why there was none."""
     onnx = hokical.integrations.onnx
     try:
@@ -121,11 +125,11 @@ def _show(model: Any, output: Path, checked: dict[str, Any], as_json: bool) -> N
     facts = {item.key: item.value for item in model.metadata_props}
     describe = hokical.integrations.onnx.describe_tensor
     inputs, outputs = map(describe, model.graph.input), map(describe, model.graph.output)
-    size = output.stat().st_size
-    known = {
+    size, classes = output.stat().st_size, facts.get("hokical_n_classes")
+    known: dict[str, Any] = {
         "output": str(output),
         "method": facts["hokical_method"],
-        "classes": int(facts["hokical_n_classes"]),
+        "classes": None if classes is None else int(classes),
         "opset": int(facts["hokical_opset"]),
         "precision": facts["hokical_precision"],
         "inputs": list(inputs),
@@ -133,7 +137,7 @@ def _show(model: Any, output: Path, checked: dict[str, Any], as_json: bool) -> N
         "bytes": size,
     }
     lines = {
-        "method": f"{known['method']}, {known['classes']} classes",
+        "method": known["method"] + ("" if classes is None else f", {classes} classes"),
         "inputs": ", ".join(known["inputs"]),
         "outputs": ", ".join(known["outputs"]),
         "opset": f"{known['opset']}, computed in {known['precision']}",

@@ -10,7 +10,7 @@ import typer
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.beyond import kind_of
+from hokical.cli.beyond import Answers, kind_of
 from hokical.cli.beyond import make as make_beyond
 from hokical.cli.data import make_method, sketch
 from hokical.cli.inputs import open_data
@@ -29,6 +29,12 @@ def fit(
     ] = None,
     draws: Annotated[int | None, opt.text("For hoki: sample this many noise draws.", min=1)] = None,
     bins: Annotated[int | None, opt.text("For hoki: confidence bins (15).", min=1)] = None,
+    scale: Annotated[
+        float | None, opt.text("With --confidence: what stands for certainty, 100 for percentages.")
+    ] = None,
+    monotone: Annotated[
+        bool, opt.text("With --confidence: more never means a lower answer.", "--monotone")
+    ] = False,
     checkpoint: Annotated[
         Path | None, opt.text("Folder from which a killed fit continues; data is read in parts.")
     ] = None,
@@ -52,10 +58,14 @@ def fit(
         raise typer.BadParameter("--noise, --draws and --bins are options of hoki only.")
     name = method or ("hoki" if for_hoki else None)
     calibrator: Any
-    if kind := kind_of(given):
+    own = [*([] if scale is None else [f"scale={scale}"]), *(["monotone=True"] * monotone)]
+    kind = kind_of(given)
+    if own and kind is not Answers:
+        raise typer.BadParameter("--scale and --monotone go with --confidence.")
+    if kind:
         if name is not None:
             raise bad_option("--method", f"does not go with {kind.options}.")
-        calibrator = make_beyond(kind, settings or [])
+        calibrator = make_beyond(kind, [*(settings or []), *own])
     else:
         calibrator = make_method(name or "auto", seed, settings or [], for_hoki)
     hokical.io.check_output(output)

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from hokical._core.arrays import Array, Namespace
 from hokical._core.groups import GroupCoding
 from hokical._core.special import expit
 from hokical._core.storage import storable
 from hokical._core.types import FloatArray, IntArray
 from hokical.rules._checks import check_array, check_rising, store_float
+from hokical.rules._isotonic import between_knots
 
 #: Log-odds of answers are cut here: none is certain.
 FARTHEST = 20.0
 #: Features that can differ by group.
 N_OWN = 3
+#: Most numbers of curves that are stored in a graph.
+_MOST_NUMBERS = 1 << 22
 
 
-def confidence_keys(confidence: FloatArray) -> FloatArray:
+def confidence_keys(confidence: Array, xp: Namespace = np) -> Array:
     """Confidences (n,) as they are compared: rounded to float32, so that .9 is .9 everywhere."""
-    return confidence.astype(np.float32).astype(np.float64)
+    return xp.astype(xp.astype(confidence, xp.float32), xp.float64)
 
 
-def cut_logs(confidence: FloatArray, closest: float) -> tuple[FloatArray, FloatArray]:
+def cut_logs(confidence: Array, closest: float, xp: Namespace = np) -> tuple[Array, Array]:
     """log p and log(1 - p), (n,) each, of confidences cut to [closest, 1 - closest]."""
-    cut = np.clip(confidence, closest, 1.0 - closest)
-    return np.log(cut), np.log1p(-cut)
+    cut = xp.clip(confidence, closest, 1.0 - closest)
+    return xp.log(cut), xp.log1p(-cut)
 
 
 @storable("rule:confidence")
@@ -70,19 +75,23 @@ class ConfidenceCurve:
         if self.grid is not None:
             check_array("counts", self.counts, self.grid.shape, 1e-300)
 
-    def log_odds(self, confidence: FloatArray) -> FloatArray:
+    def log_odds(self, confidence: Array, xp: Namespace = np) -> Array:
         """Those of the confidences (n,) themselves."""
-        log_p, log_rest = cut_logs(confidence, self.closest)
+        log_p, log_rest = cut_logs(confidence, self.closest, xp)
         return log_p - log_rest
 
-    def features(self, confidence: FloatArray) -> FloatArray:
+    def features(self, confidence: Array, xp: Namespace = np) -> Array:
         """The features (n, c) of confidences (n,)."""
-        log_p, log_rest = cut_logs(confidence, self.closest)
+        log_p, log_rest = cut_logs(confidence, self.closest, xp)
         odds = log_p - log_rest
-        first = np.stack([odds, log_p + log_rest], axis=1) - self.centre
-        hinges = np.maximum(odds[:, None] - self.knots, 0.0)
-        stated = confidence_keys(confidence)[:, None] == self.atoms
-        return np.concatenate([np.ones((odds.size, 1)), first, hinges, stated], axis=1)
+        parts = [xp.ones_like(odds)[:, None]]
+        parts.append(xp.stack([odds, log_p + log_rest], axis=1) - self.centre)
+        if self.knots.size:
+            parts.append(xp.clip(odds[:, None] - self.knots, 0.0, None))
+        if self.atoms.size:
+            stated = xp.equal(confidence_keys(confidence, xp)[:, None], self.atoms)
+            parts.append(xp.astype(stated, xp.float64))
+        return xp.concat(parts, axis=1)
 
     def codes(self, groups: Any, n_rows: int) -> IntArray:
         """The code (n, columns) of the group of each row; groups of None are unknown."""
@@ -95,7 +104,7 @@ class ConfidenceCurve:
     def proba(self, confidence: FloatArray, codes: IntArray) -> FloatArray:
         """The probability (n,) that answers of this confidence and group are right."""
         if self.grid is None:
-            return self._curve(confidence, codes)
+            return np.asarray(self._curve(confidence, codes))
         found = np.empty(confidence.size)
         cells, cell = np.unique(codes, axis=0, return_inverse=True)
         for k, code in enumerate(cells):
@@ -105,12 +114,44 @@ class ConfidenceCurve:
             found[rows] = np.interp(confidence_keys(confidence[rows]), self.grid, rising)
         return found
 
-    def _curve(self, confidence: FloatArray, codes: IntArray) -> FloatArray:
-        features = self.features(confidence)
-        odds = self.log_odds(confidence) + (features * self.coef).sum(axis=1)
-        for code, table in zip(codes.T, self.tables, strict=True):
-            odds += (features[:, :N_OWN] * table[code]).sum(axis=1)
-        return np.asarray(expit(np.clip(odds, -FARTHEST, FARTHEST), np))
+    def _curve(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
+        features = self.features(confidence, xp)
+        odds = self.log_odds(confidence, xp) + xp.sum(features * self.coef, axis=1)
+        for k, table in enumerate(self.tables):
+            own = xp.take(table, codes[:, k], axis=0)
+            odds = odds + xp.sum(features[:, :N_OWN] * own, axis=1)
+        return expit(xp.clip(odds, -FARTHEST, FARTHEST), xp)
+
+    def traced_proba(self, confidence: Array, codes: Array | None, xp: Namespace) -> Array:
+        """`proba` for arrays that record a graph; curves of a grid are made beforehand.
+
+        A code that no group has is that of an unknown one.
+        """
+        sizes = self.coding.sizes if self.coding else ()
+        known = []
+        for k, size in enumerate(sizes):
+            own = codes[:, k]  # type: ignore[index]  # given where there is a coding
+            known.append(xp.where((own < 0) | (own >= size), xp.full_like(own, size - 1), own))
+        if self.grid is None:
+            return self._curve(confidence, xp.stack(known, axis=1) if known else None, xp)
+        n_cells = math.prod(sizes)
+        if n_cells * self.grid.size > _MOST_NUMBERS:
+            raise ValueError(
+                f"`monotone` curves of {n_cells:,} combinations of groups are too many for a "
+                "graph. Fit with fewer columns of groups, or without `monotone`."
+            )
+        cells = np.array([*np.ndindex(sizes)], np.int64).reshape(n_cells, len(sizes))
+        curves = [
+            _make_rising(self._curve(self.grid, np.tile(cell, (self.grid.size, 1))), self.counts)
+            for cell in cells
+        ]
+        keys, row = confidence_keys(confidence, xp), 0
+        for own, size in zip(known, sizes, strict=True):
+            row = row * size + own
+        count, first = xp.searchsorted(self.grid, keys, side="right"), row * self.grid.size
+        left, right = xp.clip(count - 1, 0, None), xp.clip(count, None, self.grid.size - 1)
+        knots, values = np.tile(self.grid, len(cells)), np.concatenate(curves)
+        return between_knots(knots, values, left + first, right + first, keys, xp)
 
 
 def _make_rising(values: FloatArray, counts: Any) -> FloatArray:

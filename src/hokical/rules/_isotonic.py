@@ -72,7 +72,7 @@ class PooledIsotonicRule(Rule):
         x = xp.reshape(to_float64(keys, xp), (-1,))
         count = xp.searchsorted(self.knots, x, side="right")
         left, right = xp.clip(count - 1, 0, None), xp.clip(count, None, size - 1)
-        found = _between(self.knots, self.values, left, right, x, xp)
+        found = between_knots(self.knots, self.values, left, right, x, xp)
         return xp.reshape(found, (-1, logits.n_columns))
 
 
@@ -125,7 +125,7 @@ class ClasswiseIsotonicRule(Rule):
         x = xp.reshape(to_float64(keys, xp), (-1,))
         count = _count_at_most(self.knots, first, size, int(ends.max()), x, xp)
         left, right = first + xp.clip(count - 1, 0, None), first + xp.minimum(count, size - 1)
-        found = _between(self.knots, self.values, left, right, x, xp)
+        found = between_knots(self.knots, self.values, left, right, x, xp)
         return xp.reshape(found, (-1, logits.n_columns))
 
     def _by_class(self, keys: NDArray[np.float32]) -> FloatArray:
@@ -155,7 +155,7 @@ def _count_at_most(
     return found
 
 
-def _between(
+def between_knots(
     knots: Array, values: Array, left: Array, right: Array, x: Array, xp: Namespace
 ) -> Array:
     """Linear between two neighbouring knots, and constant where they are one, (m,).

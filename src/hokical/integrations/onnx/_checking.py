@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._core.arrays import NUMPY
 from hokical._core.conversion import from_probabilities
 from hokical._core.grouped_logits import with_codes
+from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.calibrators._calibrator import Calibrator
 from hokical.integrations.onnx._backend import onnx_module
 from hokical.integrations.onnx._models import float_tensors, load_model
@@ -43,7 +45,9 @@ class Check:
         return self.labels_differing == 0 and self.largest_difference <= 1e-5
 
 
-def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state: int = 0) -> Check:
+def check(
+    model: Any, calibrator: Calibrator | BeyondLogits, *, n_rows: int = 64, random_state: int = 0
+) -> Check:
     """Run an exported or attached model on made-up input, and compare it with the calibrator.
 
     `n_rows` are rows of logits; of an attached model, inputs of the network. Raises `NotRunnable`
@@ -61,6 +65,8 @@ def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state:
     rng = np.random.default_rng(random_state)
     scores = facts.get("hokical_scores")
     session = _session(proto if scores is None else _put_out_scores(proto, scores))
+    if isinstance(calibrator, BeyondLogits):
+        return _check_beyond(session, calibrator, n_rows, rng)
     coding, own = calibrator.rule_.needed_groups, facts.get("hokical_groups", "groups")
     sizes = {} if coding is None else {own: coding.sizes}
     feed = {
@@ -85,6 +91,30 @@ def check(model: Any, calibrator: Calibrator, *, n_rows: int = 64, random_state:
         float(np.abs(confidence.ravel() - expected).max()),
         int((labels.ravel() != calibrator.predict(rows)).sum()),
     )
+
+
+def _check_beyond(
+    session: Any, calibrator: BeyondLogits, n_rows: int, rng: np.random.Generator
+) -> Check:
+    """The same of scores of several labels, or of confidences; labels there are none."""
+    rule = calibrator.rule_
+    sizes = {"groups": rule.coding.sizes} if getattr(rule, "coding", None) else {}
+    feed = {
+        item.name: _make_input(item, n_rows, rng, sizes.get(item.name))
+        for item in session.get_inputs()
+    }
+    if "scores" in feed:
+        feed["scores"] *= np.geomspace(0.1, 30.0, n_rows).astype(feed["scores"].dtype)[:, None]
+        expected = rule.proba(feed["scores"], NUMPY)
+    else:
+        stated = np.linspace(0.0, 1.0, n_rows)
+        kind = feed["confidence"].dtype
+        feed["confidence"] = (stated * calibrator.get_params()["scale"]).astype(kind)
+        stated = calibrator.uncalibrated(feed["confidence"])  # type: ignore[attr-defined]
+        expected = rule.proba(stated, feed.get("groups", np.zeros((n_rows, 0), np.int64)))
+    with _report_runtime("run it on made-up inputs"):
+        (found,) = session.run(None, feed)
+    return Check(n_rows, float(np.abs(found - expected).max()), 0)
 
 
 def _session(model: Any) -> Any:

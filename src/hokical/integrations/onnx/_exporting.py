@@ -6,12 +6,13 @@ from typing import Any, Literal
 import numpy as np
 
 from hokical._core.conversion import Zeros, check_zeros
-from hokical._core.version import VERSION
 from hokical._core.warn import warn_user
+from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.calibrators._calibrator import Calibrator
 from hokical.integrations.onnx import _models as models
 from hokical.integrations.onnx import _tracing as tracing
 from hokical.integrations.onnx._backend import onnx_module
+from hokical.integrations.onnx._beyond import export_beyond
 from hokical.integrations.onnx._models import Scores
 from hokical.integrations.onnx._tracing import ExportPlan, InputType, Precision, ScoresLayout, Shape
 
@@ -19,7 +20,7 @@ _FLOAT = 1
 
 
 def export(
-    calibrator: Calibrator,
+    calibrator: Calibrator | BeyondLogits,
     path: str | os.PathLike[str] | None = None,
     *,
     opset: int = tracing.DEFAULT_OPSET,
@@ -44,6 +45,10 @@ def export(
     (`Calibrator.predict_support`). A calibrator `with_sets(coverage=0.9)` adds `members` (batch,
     classes) bool: its prediction sets.
 
+    A `MultilabelCalibrator` has the input `scores` (batch, labels) and the output `probabilities`
+    (batch, labels); a `ConfidenceCalibrator` `confidence` (batch,), `groups` where it learned from
+    them, and `probability` (batch,).
+
     >>> import numpy as np
     >>> from hokical.calibrators import TemperatureScaling
     >>> from hokical.integrations.onnx import export
@@ -54,6 +59,15 @@ def export(
     >>> [output.name for output in model.graph.output]
     ['labels', 'confidence', 'probabilities']
     """
+    if isinstance(calibrator, BeyondLogits):
+        if probabilities is not None or support:
+            raise ValueError(
+                "`probabilities` and `support` are for calibrators of logits; got one of "
+                f"{calibrator.name}. Leave them out."
+            )
+        model = export_beyond(calibrator, opset, input_dtype, precision)
+        models.write_model(model, path)
+        return model
     given = (input_dtype, precision, probabilities, support)
     plan = tracing.make_plan(calibrator, opset, *given)
     graph = tracing.trace(plan, ScoresLayout(("batch", plan.n_classes)))
@@ -61,9 +75,8 @@ def export(
     outputs = []
     for name in plan.outputs:
         shape: Shape = ("batch", plan.n_classes)[: 2 if name in tracing.OF_CLASSES else 1]
-        outputs.append(plan.value_info(name, shape, plan.dtype_of(name)))
+        outputs.append(tracing.value_info(name, shape, plan.dtype_of(name)))
     model = graph.model(outputs)
-    model.producer_name, model.producer_version = "hokical", VERSION
     model.doc_string = f"Calibrated confidence by {plan.rule.name}."
     onnx_module("onnx.helper").set_model_props(model, plan.metadata())
     models.write_model(model, path)
@@ -168,7 +181,7 @@ def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -
     if plan.rule.needed_groups is not None:
         public["groups"] = models.free_name(whole, "groups")
         shape: Shape = layout.of_groups(lengths, len(plan.rule.needed_groups.columns))
-        codes = plan.value_info(public["groups"], shape, np.dtype(np.int64))
+        codes = tracing.value_info(public["groups"], shape, np.dtype(np.int64))
         whole.graph.input.append(codes)
         whole.metadata_props.add(key="hokical_groups", value=public["groups"])
     graph = tracing.trace(plan, layout)
@@ -176,7 +189,7 @@ def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -
     for name in plan.outputs:
         whole_shape = name in tracing.OF_CLASSES
         shape = lengths if whole_shape else [lengths[k] for k in layout.order[:-1]]
-        whole.graph.output.append(plan.value_info(public[name], shape, plan.dtype_of(name)))
+        whole.graph.output.append(tracing.value_info(public[name], shape, plan.dtype_of(name)))
     whole.graph.node.extend(graph.nodes)
     whole.graph.initializer.extend(graph.tensors())
 

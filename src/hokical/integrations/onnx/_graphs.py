@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
+from hokical._core.version import VERSION
 from hokical.integrations.onnx._backend import onnx_module
 
 Nodes = list[Any]
@@ -44,9 +45,10 @@ class Graph:
         helper = onnx_module("onnx.helper")
         body = helper.make_graph(self.nodes, name, self.inputs, list(outputs), self.tensors())
         imports = [helper.make_opsetid("", self.opset)]
-        return helper.make_model(
-            body, opset_imports=imports, ir_version=helper.find_min_ir_version_for(imports)
-        )
+        oldest = helper.find_min_ir_version_for(imports)
+        made = helper.make_model(body, opset_imports=imports, ir_version=oldest)
+        made.producer_name, made.producer_version = "hokical", VERSION
+        return made
 
     def untyped_model(self) -> Any:
         """A model whose outputs have names alone."""

@@ -1,6 +1,6 @@
 """A rule as a graph: what was asked for, checked, and answers of arrays that record operations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -66,12 +66,6 @@ class ExportPlan:
             return np.dtype(np.int64 if output == "labels" else np.bool_)
         return np.dtype(np.float64 if self.input_dtype.itemsize == 8 else np.float32)
 
-    def value_info(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> Any:
-        """The description of an input or output."""
-        helper = onnx_module("onnx.helper")
-        kind = helper.np_dtype_to_tensor_dtype(dtype)
-        return helper.make_tensor_value_info(name, kind, shape)
-
     def metadata(self) -> dict[str, str]:
         """What a reader of the file may want to know."""
         return {
@@ -81,6 +75,12 @@ class ExportPlan:
             "hokical_opset": str(self.opset),
             "hokical_precision": self.precision.name,
         }
+
+
+def value_info(name: str, shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """The description of an input or output."""
+    helper = onnx_module("onnx.helper")
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
 
 
 def make_plan(
@@ -93,16 +93,23 @@ def make_plan(
 ) -> ExportPlan:
     """Check the options of `export` and `attach`."""
     if not isinstance(calibrator, Calibrator):
-        remedy = "`hokical.load` reads a saved one."
-        if getattr(calibrator, "name", None) == "multilabel":
-            remedy = "Use `hokical.integrations.torch.as_module`, and `torch.onnx.export` of that."
         raise TypeError(
             "`calibrator` must be one of hokical's for logits; got "
-            f"{type(calibrator).__name__}. {remedy}"
+            f"{type(calibrator).__name__}. `hokical.load` reads a saved one."
         )
     calibrator.check_fitted()
     rule = calibrator.rule_
     check_plain_logits(rule, "calibrator")
+    check_types(opset, input_dtype, precision)
+    _check_size(rule)
+    wanted = rule.cheap_proba if probabilities is None else bool(probabilities)
+    classes, dtype = calibrator.n_classes_, np.dtype(input_dtype)
+    known = calibrator.known_support if support else None
+    return ExportPlan(rule, classes, int(opset), dtype, np.dtype(precision), wanted, known)
+
+
+def check_types(opset: Any, input_dtype: str, precision: str) -> None:
+    """Refuse what a graph cannot be written in."""
     check_opset(opset)
     given = (("input_dtype", input_dtype, InputType), ("precision", precision, Precision))
     for name, value, kind in given:
@@ -113,11 +120,6 @@ def make_plan(
             '`precision` must be "float64" for inputs of float64; got "float32". A runtime that '
             'takes the inputs can do the work: leave it out, or use `input_dtype="float32"`.'
         )
-    _check_size(rule)
-    wanted = rule.cheap_proba if probabilities is None else bool(probabilities)
-    classes, dtype = calibrator.n_classes_, np.dtype(input_dtype)
-    known = calibrator.known_support if support else None
-    return ExportPlan(rule, classes, int(opset), dtype, np.dtype(precision), wanted, known)
 
 
 def check_opset(opset: Any) -> None:
@@ -170,27 +172,42 @@ class ScoresLayout:
 
 def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
     """A graph from `logits` to the plan's outputs."""
-    graph = record(plan, layout)
-    if plan.precision == np.float32:
+    return finish(record(plan, layout), plan.opset, plan.precision.name)
+
+
+def finish(graph: Graph, opset: int, precision: str) -> Graph:
+    """A recorded graph in the operators and the precision that were asked for."""
+    if precision == "float32":
         use_float32(graph)
-    use_opset(graph, plan.opset)
+    use_opset(graph, opset)
     simplify(graph)
     return graph
 
 
 def record(plan: ExportPlan, layout: ScoresLayout) -> Graph:
     """The graph as it was recorded, in float64 and the tracer's opset."""
+    arguments: dict[str, Any] = {"logits": (layout.shape, plan.input_dtype.name)}
+    if plan.rule.needed_groups is not None:
+        shape = layout.of_groups(layout.shape, len(plan.rule.needed_groups.columns))
+        arguments["groups"] = (tuple(shape), "int64")
+    return record_answers(
+        arguments, lambda given: _answers(plan, layout, given["logits"], given.get("groups"))
+    )
+
+
+def record_answers(
+    arguments: dict[str, tuple[Any, str]], answer: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Graph:
+    """The graph of an answer to inputs, given by name with shape and type."""
     ndx = onnx_module("ndonnx")
     future = onnx_module("spox._future")
     # Constants are evaluated in Python: a session of onnxruntime for each takes far longer.
     with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
-        scores = ndx.argument(shape=layout.shape, dtype=plan.input_dtype.name)
-        inputs = {"logits": scores}
-        if plan.rule.needed_groups is not None:
-            shape = layout.of_groups(layout.shape, len(plan.rule.needed_groups.columns))
-            inputs["groups"] = ndx.argument(shape=tuple(shape), dtype="int64")
-        found = _answers(plan, layout, scores, inputs.get("groups"))
-        graph = Graph.from_model(ndx.build(inputs, found))
+        inputs = {
+            name: ndx.argument(shape=shape, dtype=dtype)
+            for name, (shape, dtype) in arguments.items()
+        }
+        graph = Graph.from_model(ndx.build(inputs, answer(inputs)))
     fold_constants(graph)
     return graph
 
