@@ -124,12 +124,9 @@ def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
     columns = ["--confidence", "stated", "--right", "right"]
     run("fit", table, "-o", saved, *columns, "--set", "scale=100")
     for command, words in (
-        (["monitor", saved, table], "not a calibrator of logits"),
+        (["monitor", saved, table, "--coverage", "0.9"], "watches logits, or confidences"),
         (["apply", saved, table, "-o", "out.csv", "--proba"], "takes rows of one file"),
-        (
-            ["apply", saved, table, "-o", "out.csv", "--recall", "0.8"],
-            "is not for one answer per row",
-        ),
+        (["apply", saved, table, "-o", "out.csv", "--recall", "0.8"], "not for one answer per row"),
         (["fit", table, "-o", saved, *columns, "--method", "temps"], "does not go with"),
     ):
         found = CliRunner().invoke(app, [*map(str, command)])
@@ -180,3 +177,33 @@ def test_certified_in_the_shell(table: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(pd.read_csv(out).accepted, wanted)
     with pytest.raises(hokical.CalibratorFileError, match="must hold a calibrator of logits"):
         hokical.Dense.load(saved)
+
+
+def test_monitor(table: Path, tmp_path: Path) -> None:
+    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
+    saved, state = tmp_path / "cal.json", tmp_path / "state.json"
+    run("fit", table, "-o", saved, *columns, "--scale", "100")
+
+    def batch(name: str, seed: int, wrong: float = 0.0) -> Path:
+        stated, right, subject = answers(2000, seed)
+        right = right & (np.random.default_rng(seed).random(2000) >= wrong)
+        frame = pd.DataFrame({"stated": stated * 100, "right": right.astype(object)})
+        frame.loc[:99, "right"] = None
+        frame.assign(subject=subject).to_csv(tmp_path / name, index=False)
+        return tmp_path / name
+
+    given = ["--state", state, "--reference", table, "--json"]
+    told = json.loads(run("monitor", saved, batch("a.csv", 1), *given).stdout)
+    assert (told["n"], told["n_observed"]) == (1900, 2000)
+    assert told["inputs"] is not None
+    assert {row["name"] for row in told["groups"]} >= set(answers(10)[2][:1])
+    again = CliRunner().invoke(app, ["monitor", *map(str, [saved, tmp_path / "a.csv", *given])])
+    assert "was counted before" in " ".join(again.output.split())
+    worse = ["monitor", saved, batch("b.csv", 2, 0.3), *given]
+    alarmed = CliRunner().invoke(app, [*map(str, worse)])
+    assert alarmed.exit_code == 3, alarmed.output
+    assert json.loads(alarmed.stdout)["verdict"]["kind"] == "over-confident"
+    run("fit", table, "-o", tmp_path / "other.json", *columns[:4], "--scale", "100")
+    other = ["monitor", tmp_path / "other.json", batch("c.csv", 3), *given]
+    refused = CliRunner().invoke(app, [*map(str, other)])
+    assert "must be the one that this monitor was made with" in " ".join(refused.output.split())

@@ -37,11 +37,19 @@ class Beyond:
     choose: Callable[..., hokical.io.Wanted]
 
     def __init__(
-        self, path: Path, given: Input, cal: Any, *, keep: str | None = None, labelled: bool = True
+        self,
+        path: Path,
+        given: Input,
+        cal: Any,
+        *,
+        keep: str | None = None,
+        labelled: bool = True,
+        unlabelled: bool = False,
     ) -> None:
         self.path, self.known = path, {} if cal is None else cal.metadata
         wanted = self.choose(given, cal, keep)
         wanted = wanted if labelled else replace(wanted, label_column=None)
+        wanted = replace(wanted, unlabelled=unlabelled)
         where: Any = {"split": given.split.literal, "labels": given.labels, "need_labels": labelled}
         self.rows = hokical.io.read_examples(path, wanted=wanted, **where)
         self.part, self.groups, self.classes = self.rows.part, self.rows.groups, self.rows.classes

@@ -16,9 +16,11 @@ import typer
 from rich.text import Text
 
 import hokical
+from hokical._core.groups import take_rows
 from hokical._core.logits import as_logits
 from hokical.cli import data
 from hokical.cli import options as opt
+from hokical.cli.beyond import Answers, kind_of
 from hokical.cli.inputs import check_arrays, dense_options, load_dense, load_examples
 from hokical.cli.show import (
     DASH,
@@ -78,9 +80,15 @@ def monitor(
     for output in (state, log, prometheus):
         if output is not None:
             hokical.io.check_output(output)
-    fitted = data.read_calibrator(calibrator, of_logits=True)
+    fitted = data.read_calibrator(calibrator)
+    answers = kind_of(given, fitted)
+    if answers not in (None, Answers) or (answers and (given.class_axis or coverage)):
+        raise typer.BadParameter(
+            "`monitor` watches logits, or confidences without --class-axis and --coverage; got a "
+            f"calibrator of method {fitted.name}."
+        )
     dense = dense_options(logits, given, timestamp=timestamp)
-    plain = data.choose_scores(given, fitted=fitted)
+    plain = hokical.io.Wanted() if answers else data.choose_scores(given, fitted=fitted)
     wanted = replace(plain, keep=(timestamp,) if timestamp else None, unlabelled=True)
     read = partial(_read_rows, fitted=fitted, dense=dense)
     options: dict[str, Any] = {"window": _read_window(window), "n_bins": bins, "delta": delta}
@@ -102,8 +110,10 @@ def monitor(
             watching = _new_monitor(fitted, known, options)
         seed = watching.status().n_observed  # another position of each map at every run
         rows = read(logits, given, wanted, seed)
-        data.warn_of_own_examples(fitted, logits, rows.part, rows.logits if dense is None else None)
-        data.warn_of_probabilities(rows.logits, logits, wanted)
+        plain_rows = None if dense or answers else rows.logits
+        data.warn_of_own_examples(fitted, logits, rows.part, plain_rows)
+        if not answers:
+            data.warn_of_probabilities(rows.logits, logits, wanted)
         times = None if timestamp is None else next(iter(rows.kept.values()))
         batch = data.sketch(logits, rows.part) if dense else _digest(rows, times)
         if not (_note(watching, batch, rows, observed) or again):
@@ -113,8 +123,11 @@ def monitor(
                 "If only its labels are new, add --observed; if it is to count once more, --again.",
             )
         with spinner(f"Watching {fitted.name}"), check_options("--timestamp, --groups or --state"):
-            watching.update_logits(*rows.pair, times, groups=rows.groups, observed=observed)
-        watching.class_names = rows.classes or watching.class_names
+            if answers:
+                _count_answers(watching, fitted, rows, times, observed)
+            else:
+                watching.update_logits(*rows.pair, times, groups=rows.groups, observed=observed)
+                watching.class_names = rows.classes or watching.class_names
         if state is not None:  # first: counts must not be lost, a status can be made again
             watching.save(state)
     if log is not None:
@@ -171,6 +184,9 @@ def _read_rows(
     dense: dict[str, Any] | None,
 ) -> hokical.io.LabelledRows:
     """The rows of a file; of maps one position per item."""
+    if kind_of(given, fitted):
+        time = ",".join(wanted.keep or ()) or None
+        return Answers(path, given, fitted, keep=time, unlabelled=wanted.unlabelled).rows
     if dense is None:
         return load_examples(path, given, wanted, fitted_by=fitted)
     arrays, part = load_dense(path, given, need_labels=not wanted.unlabelled)
@@ -182,11 +198,34 @@ def _read_rows(
         return hokical.io.LabelledRows(as_logits(rows, fitted_by=fitted), truth, part)
 
 
+def _count_answers(
+    watching: hokical.CalibrationMonitor,
+    fitted: hokical.ConfidenceCalibrator,
+    rows: hokical.io.LabelledRows,
+    times: Any,
+    observed: bool,
+) -> None:
+    """Those of which it is known whether they are right, and the others as inputs."""
+    assert rows.labels is not None
+    said, known = fitted.predict(rows.logits.values[:, 1], rows.groups), rows.labels >= 0
+    moments = (None, None) if times is None else (times[known], times[~known])
+    own = None if rows.groups is None else take_rows(rows.groups, np.flatnonzero(known))
+    right = rows.labels[known] == 1
+    watching.update(said[known], right, moments[0], groups=own, observed=observed)
+    if not observed and not known.all():
+        watching.observe(said[~known], moments[1])
+
+
 def _new_monitor(
     fitted: hokical.Calibrator, known: hokical.io.LabelledRows | None, options: dict[str, Any]
 ) -> hokical.CalibrationMonitor:
-    if known is None and (
-        not isinstance(fitted.rule_, hokical.rules._hoki.HokiRule) or fitted.fit_scores_ is None
+    answers = isinstance(fitted, hokical.ConfidenceCalibrator)
+    if (
+        known is None
+        and not answers
+        and (
+            not isinstance(fitted.rule_, hokical.rules._hoki.HokiRule) or fitted.fit_scores_ is None
+        )
     ):
         raise typer.BadParameter(
             f"the first run with {fitted.name!r} needs the examples of its fit: --reference FILE."
@@ -195,7 +234,8 @@ def _new_monitor(
         if known is None:
             return hokical.CalibrationMonitor(fitted, **options)
         options = options | {"groups": known.groups}
-        return hokical.CalibrationMonitor.from_validation(fitted, *known.pair, **options)
+        pair = (known.logits.values[:, 1], known.labels == 1) if answers else known.pair
+        return hokical.CalibrationMonitor.from_validation(fitted, *pair, **options)
 
 
 def _facts(status: hokical.monitoring.Status) -> dict[str, str | None]:

@@ -157,8 +157,8 @@ def _check_labels(
     known = spelling.has_label(truth) if partly else slice(None)
     checked = np.full(logits.n_rows, -1)
     with report_file(path):
-        tidy = spelling.tidy_labels(spelling.as_right(truth) if wanted.answers else truth[known])
-        truth = spelling.encode_labels(tidy, *names)
+        given = spelling.as_right(truth[known]) if wanted.answers else truth[known]
+        truth = spelling.encode_labels(spelling.tidy_labels(given), *names)
     with report_file(path, "If the first is a header, call it `label`." if header else ""):
         checked[known] = as_labels(truth, checked[known].shape[0], logits.n_classes)
     return checked

@@ -10,7 +10,7 @@ import numpy as np
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.types import BoolArray, IntArray
-from hokical.calibrators import Calibrator
+from hokical.calibrators import Calibrator, ConfidenceCalibrator
 from hokical.metrics._examples import Examples
 from hokical.monitoring import _arrivals as arrivals
 from hokical.monitoring._arrivals import Window
@@ -36,9 +36,10 @@ class CalibrationMonitor(WatchedStream):
 
     Parameters
     ----------
-    reference : fitted Hoki, Reference or None
+    reference : fitted Hoki, Reference, ConfidenceCalibrator or None
         What was known at fit time. A fitted `Hoki` carries it; for other calibrators use
-        `CalibrationMonitor.from_validation`. With None, shifts of the inputs cannot be detected.
+        `CalibrationMonitor.from_validation`. With None, or a calibrator of confidences whose
+        answers are passed to `update`, shifts of the inputs cannot be detected.
     window : int or timedelta
         What counts as now: the last so many labelled examples (and as many predictions, for the
         inputs), or those of the last period of time. It slides in steps of 2 %.
@@ -82,7 +83,7 @@ class CalibrationMonitor(WatchedStream):
 
     def __init__(
         self,
-        reference: Calibrator | Reference | None,
+        reference: Calibrator | ConfidenceCalibrator | Reference | None,
         *,
         window: int | timedelta = 5000,
         n_bins: int = 15,
@@ -102,22 +103,35 @@ class CalibrationMonitor(WatchedStream):
             Window.from_option(window), n_bins, delta, tolerance, interval_delta, min_labels, model,
             n_classes, class_tolerance, coverage, _as_coding(groups, reference),
         )  # fmt: skip
-        self.reference = as_reference(reference, options.n_bins)
+        answers = isinstance(reference, ConfidenceCalibrator)
+        self.reference = None if answers else as_reference(reference, options.n_bins)
         allowance = allowances(self.reference, options.n_bins, tolerance)
         self._state = MonitorState.start(options, allowance)
-        if isinstance(reference, Calibrator):
+        if isinstance(reference, (Calibrator, ConfidenceCalibrator)):
             self._watch(reference)
 
     @classmethod
     def from_validation(
-        cls, calibrator: Calibrator | Dense, logits: Any, labels: Any, **options: Any
+        cls,
+        calibrator: Calibrator | Dense | ConfidenceCalibrator,
+        logits: Any,
+        labels: Any,
+        **options: Any,
     ) -> Self:
         """A monitor of any fitted calibrator, with labelled examples as its reference.
 
         `logits` (n, classes) and `labels` (n,), or maps for a `Dense`, may be those of the fit;
         others are better, because a calibrator looks better on what it was fitted to. Options are
-        those of the class.
+        those of the class. Of a `ConfidenceCalibrator` they are confidences (n,), and whether the
+        answers were right (n,).
         """
+        if isinstance(calibrator, ConfidenceCalibrator):
+            said = calibrator.predict(logits, options.get("groups"))
+            known = Reference.from_examples(said, labels, n_bins=options.get("n_bins", 15))
+            coding = {"groups": options.get("groups", calibrator.rule_.coding)}
+            monitor = cls(known, **options | coding)
+            monitor._watch(calibrator)
+            return monitor
         own, dense = split_dense(calibrator)
         if dense is not None:
             logits, labels = dense.draw_positions(logits, labels)
@@ -285,5 +299,7 @@ def _as_coding(groups: Any, reference: Any) -> GroupCoding | None:
     """The groups of some rows, or else those that the calibrator learned from."""
     if groups is None:
         rule = getattr(reference, "rule_", None)
-        return getattr(rule, "needed_groups", None)
+        return getattr(rule, "needed_groups", None) or getattr(rule, "coding", None)
+    if isinstance(groups, GroupCoding):
+        return groups
     return GroupCoding.learn(groups, count_rows(groups))

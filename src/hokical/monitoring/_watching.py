@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from hokical._core.files import lock_file, write_text_atomically
-from hokical._core.storage import CalibratorFileError, read_document, storable, write_document
+from hokical._core.storage import (
+    CalibratorFileError,
+    fingerprint,
+    read_document,
+    storable,
+    write_document,
+)
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
+from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.calibrators._catalog import find_rule
 from hokical.monitoring._class_watch import ClassStatus
 from hokical.monitoring._coverage import CoverageMonitor
@@ -146,7 +153,9 @@ class WatchedStream:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], calibrator: Calibrator | Dense | None = None
+        cls,
+        path: str | os.PathLike[str],
+        calibrator: Calibrator | Dense | BeyondLogits | None = None,
     ) -> Self:
         """A monitor as `save` left it; pass the calibrator again to feed logits.
 
@@ -180,22 +189,28 @@ class WatchedStream:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.options.model!r}, n={self.n})"
 
-    def _watch(self, given: Calibrator | Dense) -> None:
-        """Watch a calibrator, unless it is another than before."""
+    def _watch(self, given: Calibrator | Dense | BeyondLogits) -> None:
+        """Watch a calibrator, unless it is another than before; one of confidences is noted."""
+        if isinstance(given, BeyondLogits):
+            self._check_stamp(Stamp(given.name, 0, fingerprint({"rule": given.rule_})))
+            return
         calibrator, dense = split_dense(given)
-        stamp = Stamp.of(calibrator)
-        if self._stamp not in (None, stamp):
-            raise ValueError(
-                f"`calibrator` must be the one that this monitor was made with ({self._stamp}); "
-                f"got {stamp}. Pass that one, or make a new monitor for the new calibrator."
-            )
-        self._calibrator, self._dense, self._stamp = calibrator, dense, stamp
+        self._check_stamp(Stamp.of(calibrator))
+        self._calibrator, self._dense = calibrator, dense
         options = self.options
         if options.coverage is not None and self._state.sets is None:
             allowed = options.delta, options.tolerance
             self._state.sets = CoverageMonitor.of(calibrator, options.coverage, *allowed)
         known = getattr(calibrator, "metadata", {}).get("classes")
         self.class_names = tuple(map(str, known or ())) or self.class_names
+
+    def _check_stamp(self, stamp: Stamp) -> None:
+        if self._stamp not in (None, stamp):
+            raise ValueError(
+                f"`calibrator` must be the one that this monitor was made with ({self._stamp}); "
+                f"got {stamp}. Pass that one, or make a new monitor for the new calibrator."
+            )
+        self._stamp = stamp
 
     def _check_mergeable(self, other: object) -> None:
         if not isinstance(other, WatchedStream):
@@ -239,4 +254,5 @@ class Stamp:
 
     def __str__(self) -> str:
         digest = self.learned.rpartition(":")[2][:8]
-        return f"{self.method} of {self.n_classes} classes, stamp {digest}"
+        classes = f" of {self.n_classes} classes" if self.n_classes else ""
+        return f"{self.method}{classes}, stamp {digest}"
