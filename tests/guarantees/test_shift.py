@@ -76,7 +76,12 @@ def test_a_known_balance_is_bayes_rule(cal) -> None:
 
 @pytest.mark.parametrize(
     ("balance", "words"),
-    [([0.5, 0.5], "share of each class"), ([0.5] * 5, "sum to 1"), ([-0.2] + [0.3] * 4, "least 0")],
+    [
+        ([0.5, 0.5], "share of each class"),
+        (["a"] * 5, "numbers; got shape"),
+        ([0.5] * 5, "sum to 1"),
+        ([-0.2] + [0.3] * 4, "least 0"),
+    ],
 )
 def test_wrong_balances_are_refused(cal, balance, words) -> None:
     with pytest.raises(ValueError, match=words):

@@ -65,12 +65,13 @@ class ShiftPredictions(CertifiedPredictions):
         known = self._known_classes()
         if isinstance(balance, Mapping):
             balance = in_order(balance, self.class_names or range(self.n_classes_))
-        asked = np.asarray(to_numpy(balance, "balance"), np.float64)
-        if asked.shape != (self.n_classes_,):
+        given = to_numpy(balance, "balance")
+        if given.shape != (self.n_classes_,) or given.dtype.kind not in "iuf":
             raise ValueError(
-                f"`balance` must have the share of each class, ({self.n_classes_},); got shape "
-                f"{asked.shape}."
+                f"`balance` must have the share of each class, ({self.n_classes_},) numbers; got "
+                f"shape {given.shape} of {given.dtype}."
             )
+        asked = given.astype(np.float64)
         if not ((asked >= 0.0) & np.isfinite(asked)).all() or abs(asked.sum() - 1.0) > 1e-3:
             raise ValueError(
                 f"`balance` must hold shares of at least 0 that sum to 1; got {asked}. Divide "
