@@ -72,3 +72,10 @@ def test_columns_of_a_frame_in_another_order_are_refused(tmp_path: Path) -> None
     ):
         with pytest.raises(ValueError, match="columns in the order used in `fit`"):
             wrong()
+
+
+@pytest.mark.parametrize("odd", [None, 3.0, "logits", object()])
+@pytest.mark.parametrize("classes", [(), NAMES])
+def test_what_is_no_array_of_logits_is_named(odd: object, classes: tuple[str, ...]) -> None:
+    with pytest.raises((TypeError, ValueError), match="logits"):
+        hokical.auto(odd, ["a"], classes=classes)

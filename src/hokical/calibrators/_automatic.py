@@ -11,7 +11,7 @@ import numpy as np
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import GroupCoding
 from hokical._core.labels import as_labels
-from hokical._core.logits import Logits
+from hokical._core.logits import as_logits
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
@@ -306,13 +306,14 @@ def auto(
     True
     """
     names = tuple(classes)
-    columns = logits.n_classes if isinstance(logits, Logits) else np.shape(logits)[-1]
-    if names and len(set(names)) != columns:
-        raise ValueError(
-            f"`classes` must name each of the {columns} columns of `logits`; got {len(names)}."
-        )
-    truth = as_labels(labels, len(labels), columns, classes=names) if names else labels
-    found = AutoCalibrator(**options).fit(logits, truth, sample_weight, groups=groups)
+    if names:
+        columns = as_logits(logits).n_classes
+        if len(set(names)) != columns:
+            raise ValueError(
+                f"`classes` must name each of the {columns} columns of `logits`; got {len(names)}."
+            )
+        labels = as_labels(labels, len(labels), columns, classes=names)
+    found = AutoCalibrator(**options).fit(logits, labels, sample_weight, groups=groups)
     found.class_names = names
     return found
 
