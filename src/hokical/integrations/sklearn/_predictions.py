@@ -177,9 +177,10 @@ class ClassifierPredictions:
     ) -> ShiftEstimate:
         """Class balance and accuracy of new rows, without labels; see `Calibrator.estimate_shift`.
 
-        `adapt()` of what is found is a classifier like this one. It compares rows with held-out
-        predictions of the fit; those of folds are of other models than the final one, which is
-        surer: with much data hold some of it out instead, and fit with `cv="prefit"`.
+        `adapt()` of what is found is a classifier like this one. Rows are compared with held-out
+        predictions of the fit; those of folds are of other models than the final one, which can be
+        a little more or less sure, so "something else changed" may be a false alarm. To rely on
+        the verdict, calibrate a `FrozenEstimator` on data that it has not seen.
         """
         calibrator = self._one_calibrator()
         found = calibrator.estimate_shift(
