@@ -369,15 +369,15 @@ def test_many_examples_cut_numbers_finely(monkeypatch: pytest.MonkeyPatch) -> No
     scores = logits + 2.0 * np.outer(np.abs(age - 30) < 3, [1, 0, 0])
     labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
     fit, new = slice(0, 3000), slice(3000, None)
-    coarse = hokical.auto(logits[fit], labels[fit], groups=age[fit])
+    coarse = hokical.auto(logits[fit], labels[fit], groups={"age": age[fit]})
     monkeypatch.setattr("hokical._core.grouped_logits.FINE_FROM", 3000)
-    fine = hokical.auto(logits[fit], labels[fit], groups=age[fit])
+    fine = hokical.auto(logits[fit], labels[fit], groups={"age": age[fit]})
     assert [len(cal.rule_.coding.levels[0]) for cal in (coarse, fine)] == [9, 29]
     first, second, *_, last = fine.rule_.coding.levels[0]
     assert f"cut at {first:g}, {second:g}, ..., " in fine.reason_
     assert f", {last:g}, was used" in fine.reason_
     losses = [
-        log_loss_full(cal.predict_proba(logits[new], groups=age[new]), labels[new])
+        log_loss_full(cal.predict_proba(logits[new], groups={"age": age[new]}), labels[new])
         for cal in (coarse, fine)
     ]
     assert losses[1] < losses[0] - 0.005

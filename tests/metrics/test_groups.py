@@ -179,3 +179,49 @@ def test_numbers_that_are_nearly_all_the_least_have_two_groups() -> None:
 
 def test_whole_numbers_that_came_as_fractions_are_named_as_whole() -> None:
     assert GroupCoding.learn(np.array([1.0, 2.5, np.nan]), 3).names(0)[:2] == ["1", "2.5"]
+
+
+def test_weights_of_one_size_change_no_share() -> None:
+    rng = np.random.default_rng(0)
+    says, site = rng.uniform(0.5, 1.0, 3000), rng.choice(["a", "b", "c"], 3000)
+    right = rng.uniform(size=3000) < says - 0.1 * (site == "b")
+    plain = group_table(says, right, site)
+    weighted = group_table(says, right, site, sample_weight=np.full(3000, 7.0))
+    for one, two in zip(plain.rows, weighted.rows, strict=True):
+        np.testing.assert_allclose(
+            [two.n, two.says, two.right, two.low, two.high, two.z],
+            [one.n, one.says, one.right, one.low, one.high, one.z],
+            rtol=1e-9,
+        )
+    assert [row.name for row in weighted.flagged] == ["b"] == [row.name for row in plain.flagged]
+    np.testing.assert_allclose(weighted.largest.z, plain.largest.z)
+    half = np.where(site == "c", 0.0, 1.0)
+    assert [row.name for row in group_table(says, right, site, sample_weight=half).rows] == [
+        "a",
+        "b",
+    ]
+
+
+def test_weighted_rows_are_seldom_flagged_if_what_is_said_is_true() -> None:
+    flagged, reached = 0, []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        says, site = rng.uniform(0.5, 1.0, 800), rng.choice(list("abcdef"), 800)
+        weight = rng.exponential(size=800)
+        right = rng.uniform(size=800) < says
+        table = group_table(says, right, site, sample_weight=weight, delta=0.1)
+        flagged += bool(table.flagged)
+        reached.append(table.largest.p_value)
+    most = 0.1 + 3.0 * np.sqrt(0.1 * 0.9 / 60)
+    assert flagged / 60 <= most
+    assert np.mean(np.array(reached) <= 0.1) <= most
+
+
+def test_whole_numbers_alone_are_names() -> None:
+    ids = np.arange(600) % 40
+    assert GroupCoding.learn(ids, 600).cut == (False,)
+    assert GroupCoding.learn(ids.tolist(), 600).sizes == (41,)
+    assert GroupCoding.learn(ids + 0.5, 600).cut == (True,)
+    assert GroupCoding.learn({"age": ids}, 600).cut == (True,)
+    coding = GroupCoding.learn(ids, 600)
+    np.testing.assert_array_equal(coding.codes(ids.astype(float), 600), ids[:, None])

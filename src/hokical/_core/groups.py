@@ -1,6 +1,7 @@
 """Groups of rows: columns of names or of numbers, and a code for each group of a column.
 
-A column of numbers with more than `MANY` different values is cut at its quantiles; text never is.
+A column of numbers with more than `MANY` different values is cut at its quantiles; text never is,
+nor are whole numbers that come alone and without a name: they are ids.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class GroupCoding:
         """
         columns = read_columns(groups, n_rows)
         seen = slice(None) if weights is None else weights > 0.0
-        found = [_learn_levels(column[seen], parts) for column in columns.values()]
+        found = [
+            _learn_levels(column[seen], parts, ids=name == NAMELESS)
+            for name, column in columns.items()
+        ]
         levels, cut = zip(*found, strict=True)
         return cls(tuple(columns), levels, cut)
 
@@ -170,11 +174,12 @@ def _as_array(column: Any) -> AnyArray:
     return np.asarray(to_numpy(column, "groups"))
 
 
-def _learn_levels(column: AnyArray, parts: int) -> tuple[tuple[Any, ...], bool]:
+def _learn_levels(column: AnyArray, parts: int, *, ids: bool) -> tuple[tuple[Any, ...], bool]:
     """The groups of a column, or the points at which it is cut, and whether it is."""
     names, place = _distinct(column)
     known = {*names} - {None}
-    if len(known) > MANY and all(_is_number(name) for name in known):
+    whole = ids and all(isinstance(name, int) for name in known)
+    if len(known) > MANY and not whole and all(_is_number(name) for name in known):
         numbers = np.array([np.nan if name is None else name for name in names], np.float64)[place]
         points = np.nanquantile(numbers, np.arange(1, parts) / parts, method="higher")
         return _cut_between(np.unique(numbers[~np.isnan(numbers)]), np.unique(points)), True

@@ -46,7 +46,8 @@ class SetPredictions(CertifiedPredictions):
         kind : {"smallest", "adaptive", "ordered"}
             Every class above a probability, the smallest sets on average; or the likeliest classes
             until their probabilities sum to a threshold (APS), larger where rows are difficult; or,
-            of classes whose columns are in order (grades, stages), a run of neighbours.
+            of classes whose columns are in order (grades, stages), a run of neighbours; the last
+            is `ordered=True`, too.
             There, `penalty` for every rank beyond `free_ranks` keeps sets small (RAPS), and
             `random_state` makes coverage exact by a draw for each row, with `allow_empty`.
         max_size : int, optional

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -38,8 +38,13 @@ class SetOptions:
     penalty: float = 0.0
     free_ranks: int = 0
     random_state: int | None = None
+    ordered: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, ordered: bool) -> None:
+        if ordered:
+            if self.kind == "adaptive":
+                raise ValueError('`ordered=True` does not go with kind="adaptive": take one.')
+            object.__setattr__(self, "kind", "ordered")
         if self.coverage is None and self.max_size is None:
             raise TypeError("give `coverage`, such as 0.9, or `max_size`, such as 3, or both.")
         for name in ("coverage", "delta"):

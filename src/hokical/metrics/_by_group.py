@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from hokical._core.bins import sum_by
-from hokical._core.groups import GroupCoding
+from hokical._core.groups import GroupCoding, count_rows
+from hokical._core.labels import as_weights
 from hokical._core.portable import uniform_draws
 from hokical._core.reading import to_numpy
 from hokical._core.types import FloatArray, IntArray
@@ -124,7 +125,9 @@ class GroupTable:
         return "\n".join([head, *lines, f"{self.verdict[0].upper()}{self.verdict[1:]}."])
 
 
-def group_table(proba: Any, labels: Any, groups: Any, *, delta: float = 0.05) -> GroupTable:
+def group_table(
+    proba: Any, labels: Any, groups: Any, *, sample_weight: Any = None, delta: float = 0.05
+) -> GroupTable:
     """For each group: how many rows, what they say, how often they are right, and a verdict.
 
     Parameters
@@ -136,7 +139,11 @@ def group_table(proba: Any, labels: Any, groups: Any, *, delta: float = 0.05) ->
     groups : array of shape (n,), or several columns
         Text or numbers; a mapping, a DataFrame, a structured array or (n, columns) for several
         columns, whose groups overlap. Then pairs of groups of two columns, of at least 20 rows, are
-        looked at too. Numbers with more than 20 different values are cut at deciles.
+        looked at too. Numbers with more than 20 different values are cut at deciles, but for
+        whole numbers (n,) alone, which are names.
+    sample_weight : array of shape (n,), optional
+        How much each row counts, as in a survey. Shares are weighted; tests are then by the normal
+        approximation, and intervals as of so many rows as the weights are worth.
     delta : float
         Probability that any group is flagged if every row is right with the probability it says
         (Holm's method on exact p-values, which holds however groups overlap). Intervals of the
@@ -153,26 +160,30 @@ def group_table(proba: Any, labels: Any, groups: Any, *, delta: float = 0.05) ->
     (['west'], 'west', 0.001)
     """
     check_chance("delta", delta)
-    rows = _top_label(proba, labels)
-    coding = GroupCoding.learn(groups, rows.n_rows)
-    codes = coding.codes(groups, rows.n_rows)
+    weights = None if sample_weight is None else as_weights(sample_weight, count_rows(labels))
+    seen = slice(None) if weights is None else weights > 0.0
+    rows = _top_label(proba, labels, weights)
+    coding = GroupCoding.learn(groups, count_rows(labels), weights)
+    codes = coding.codes(groups, count_rows(labels))[seen]
     cells = list(_cells(coding, codes))
-    tests = [_test(rows, own) for _, own in cells]
-    n, says, hits, z, p = (np.array(column) for column in zip(*tests, strict=True))
-    low, high = clopper_pearson(hits, n, delta=delta).T
-    columns = (n, says, hits / n, low, high, z, p, holm(p) <= delta)
+    tests = [(_test if weights is None else _test_weighted)(rows, own) for _, own in cells]
+    n, worth, says, right, z, p = (np.array(column) for column in zip(*tests, strict=True))
+    hits = np.minimum(np.round(right * worth, 9), worth)
+    low, high = clopper_pearson(hits, worth, delta=delta).T
+    columns = (n, says, right, low, high, z, p, holm(p) <= delta)
     numbers = zip(*(column.tolist() for column in columns), strict=True)
     found = tuple(GroupRow(name, *row) for (name, _), row in zip(cells, numbers, strict=True))
     return GroupTable(found, _largest_gap(rows, codes, cells), delta)
 
 
-def _top_label(proba: Any, labels: Any) -> Examples:
+def _top_label(proba: Any, labels: Any, weights: FloatArray | None) -> Examples:
     """What is said of the label, and whether it is right."""
     if to_numpy(proba, "proba").ndim == 1:
-        return as_examples(proba, labels)
-    given = as_predictions(proba, labels)
+        return as_examples(proba, labels, weights)
+    given = as_predictions(proba, labels, weights)
     confidence = np.minimum(given.proba.max(axis=1).astype(np.float64), 1.0)
-    return as_examples(confidence, given.proba.argmax(axis=1) == given.labels)
+    right = given.proba.argmax(axis=1) == given.labels
+    return Examples(confidence, right, given.weight)
 
 
 def _cells(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray]]:
@@ -195,14 +206,28 @@ def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
 
 
 def _test(rows: Examples, own: IntArray) -> tuple[float, ...]:
-    """Of a group: its rows, what they say, how many are right, the standardised gap, p-value."""
+    """Of a group: rows, what they are worth, what they say, are right, gap in deviations, p."""
     says, hits = rows.confidence[own], int(rows.correct[own].sum())
     first, chances = sum_distribution(says)
     place = max(hits - first, 0)
     tail = min(float(chances[: place + 1].sum()), float(chances[place:].sum()))
     gap, variance = np.array([hits - says.sum()]), np.array([np.sum(says * (1.0 - says))])
     z = float(_standardise(gap, variance)[0])
-    return own.size, float(says.mean()), hits, z, min(max(2.0 * tail, 1e-10), 1.0)
+    p = min(max(2.0 * tail, 1e-10), 1.0)
+    return own.size, own.size, float(says.mean()), hits / own.size, z, p
+
+
+def _test_weighted(rows: Examples, own: IntArray) -> tuple[float, ...]:
+    """The same of rows that count by their weights, in the normal approximation."""
+    from scipy.special import ndtr
+
+    says, weight = rows.confidence[own], rows.filled_weight()[own]
+    share = weight / weight.sum()
+    right, variance = float(share @ rows.correct[own]), np.sum(share**2 * says * (1.0 - says))
+    said = float(share @ says)
+    z = float(_standardise(np.array([right - said]), np.array([variance]))[0])
+    p = min(max(2.0 * float(ndtr(-abs(z))), 1e-10), 1.0)
+    return own.size, 1.0 / float(share @ share), said, right, z, p
 
 
 def _standardise(gap: FloatArray, variance: FloatArray) -> FloatArray:
@@ -227,9 +252,9 @@ def _largest_gap(rows: Examples, codes: IntArray, cells: list[tuple[str, IntArra
     rows_of = np.column_stack([codes, segment])
     kinds, first, atom = np.unique(rows_of, axis=0, return_index=True, return_inverse=True)
     n_kinds, atom = len(kinds), atom.reshape(-1)
-    gaps, variance = (
-        sum_by(atom, column, n_kinds) for column in (rows.correct - says, says * (1.0 - says))
-    )
+    weight = rows.filled_weight()
+    columns = (weight * (rows.correct - says), weight**2 * says * (1.0 - says))
+    gaps, variance = (sum_by(atom, column, n_kinds) for column in columns)
     place = np.full(says.size, -1)
     place[first] = np.arange(n_kinds)
     inside = [own[own >= 0] for own in (place[some] for _, some in parts)]
@@ -237,12 +262,14 @@ def _largest_gap(rows: Examples, codes: IntArray, cells: list[tuple[str, IntArra
     ones = np.ones(starts[-1])
     sums = csr_array((ones, np.concatenate(inside), starts), shape=(len(parts), n_kinds))
     spread = sums @ variance
-    known = spread >= min(LEAST_VARIANCE, float(spread.max()))
+    least = LEAST_VARIANCE if rows.weight is None else LEAST_VARIANCE * float(np.mean(weight**2))
+    known = spread >= min(least, float(spread.max()))
     sums, spread = sums[np.flatnonzero(known)], spread[known]
     z = _standardise(sums @ gaps, spread)
     worst = int(np.argmax(np.abs(z)))
     drawn = np.zeros((spread.size, DRAWS))
-    for some, right in _simulate(says, atom, n_kinds):
+    spreads = None if rows.weight is None else np.sqrt(variance)
+    for some, right in _simulate(says, atom, n_kinds, spreads):
         drawn += sums[:, some] @ right
     reached = np.abs(_standardise(drawn, spread)).max(axis=0) >= abs(z[worst]) - 1e-9
     name = parts[int(np.flatnonzero(known)[worst])][0]
@@ -261,16 +288,24 @@ def _with_segments(
                 yield f"{name}, confidence {edges[k]:.2f} to {edges[k + 1]:.2f}", some
 
 
-def _simulate(says: FloatArray, atom: IntArray, n_atoms: int) -> Iterator[tuple[slice, FloatArray]]:
+def _simulate(
+    says: FloatArray, atom: IntArray, n_atoms: int, spreads: FloatArray | None
+) -> Iterator[tuple[slice, FloatArray]]:
     """Gaps (some atoms, draws) if outcomes have the probabilities that are said; always the same.
 
-    The number of right rows of an atom is drawn from its exact distribution.
+    The number of right rows of an atom is drawn from its exact distribution; weighted sums, of
+    which `spreads` (atoms,) are the standard deviations, from a normal one.
     """
+    from scipy.special import ndtri
+
     members = [rows for _, rows in _split(atom)]
     step = _HELD // DRAWS
     for start in range(0, n_atoms, step):
         some = slice(start, min(start + step, n_atoms))
         uniform = uniform_draws(start, (some.stop - start, DRAWS))
+        if spreads is not None:
+            yield some, spreads[some, None] * ndtri(np.clip(uniform, 1e-16, 1.0 - 1e-16))
+            continue
         found = [
             _draw_sums(says[rows], draw) - says[rows].sum()
             for rows, draw in zip(members[some], uniform, strict=True)
