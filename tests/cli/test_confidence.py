@@ -207,3 +207,14 @@ def test_monitor(table: Path, tmp_path: Path) -> None:
     other = ["monitor", tmp_path / "other.json", batch("c.csv", 3), *given]
     refused = CliRunner().invoke(app, [*map(str, other)])
     assert "must be the one that this monitor was made with" in " ".join(refused.output.split())
+
+
+def test_compare(table: Path, tmp_path: Path) -> None:
+    stated, right, subject = answers(900, 5)
+    frame = pd.DataFrame({"stated": stated * 100, "right": right, "subject": subject})
+    frame.to_csv(tmp_path / "test.csv", index=False)
+    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
+    options = ["--set", "confidence.scale=100", "--resamples", "0", "--json"]
+    found = run("compare", table, tmp_path / "test.csv", *columns, *options)
+    told = {row["method"]: row for row in json.loads(found.stdout)["methods"]}
+    assert set(told) == {"uncalibrated", "confidence"}

@@ -89,6 +89,21 @@ def test_sets_are_promised_after_certify(saved: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["open"], sets.open)
 
 
+def test_compared_with_none(tmp_path: Path) -> None:
+    val, test = write(tmp_path / "val.csv", 400), write(tmp_path / "test.csv", 600, 1)
+    page = tmp_path / "page.html"
+    found = run("compare", val, test, "--multilabel", "--report", page, "--json")
+    told = {row["method"]: row for row in json.loads(found.stdout)["methods"]}
+    assert set(told) == {"uncalibrated", "multilabel"}
+    assert page.exists()
+    bad = CliRunner().invoke(
+        app, ["compare", str(val), str(test), "--multilabel", "--methods", "x"]
+    )
+    assert "does not go with --multilabel" in " ".join(bad.output.split())
+    bad = CliRunner().invoke(app, ["compare", str(val), "--multilabel"])
+    assert "pass TEST" in " ".join(bad.output.split())
+
+
 def test_evaluated_label_by_label(saved: Path, tmp_path: Path) -> None:
     scores, labels = tags(1000, 5)
     arrays = {"scores": scores, "labels": labels.astype(float), "classes": np.array(NAMES)}

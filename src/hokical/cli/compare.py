@@ -15,6 +15,8 @@ from rich.table import Table
 
 import hokical
 from hokical.cli import options as opt
+from hokical.cli.beyond import Beyond, kind_of
+from hokical.cli.beyond import make as make_beyond
 from hokical.cli.data import check_method, choose_scores, make_method
 from hokical.cli.inputs import load_examples
 from hokical.cli.options import Json
@@ -43,7 +45,7 @@ _MOST_GROUPS = 20
 _SIGNS = {"better": "<", "worse": ">", "no clear difference": "=", "unknown": "?"}
 
 
-@opt.reads(without=("labels", "split", *opt.MAPS, *opt.BEYOND))
+@opt.reads(without=("labels", "split", *opt.MAPS))
 def compare(
     val: opt.Validation,
     given: opt.Input,
@@ -81,7 +83,24 @@ def compare(
 
     With three files or more, or --each, every file is a data set with a
     validation and a test part: methods are ranked over all of them.
+
+    With --confidence and --right, or --multilabel, the one method for such
+    data is compared with none.
     """
+    printed = "json" if as_json else form.value
+    if beyond := kind_of(given):
+        refused: dict[str, Any] = {"metric": metric, "subject": subject, "coverage": coverage}
+        refused |= {"val-labels": val_labels, "test-labels": test_labels, "each": each or more}
+        refused["methods"] = None if methods == "all" else methods
+        for name, value in refused.items():
+            if value:
+                raise bad_option(f"--{name}", f"does not go with {beyond.options}.")
+        if report is not None:
+            hokical.io.check_output(report)
+        options = {"n_resamples": resamples, "random_state": seed, "title": title}
+        judged = _judge_beyond(beyond, val, test, given, settings or [], options)
+        show_comparison(judged, title or (test or val).name, report, printed)
+        return
     files = [val, *([] if test is None else [test]), *(more or [])]
     over_data_sets = each or len(files) > 2
     one_only = {"report": report, "coverage": coverage, "subject": subject, "groups": given.groups}
@@ -134,8 +153,31 @@ def compare(
     if found.provenance.tested_on_validation:
         warn("VAL and TEST hold the same examples, so all results look too good.")
     heading = title or f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
-    printed = "json" if as_json else form.value
     show_comparison(found, heading, report, printed)
+
+
+def _judge_beyond(
+    kind: type[Beyond],
+    val: Path,
+    test: Path | None,
+    given: opt.Input,
+    settings: list[str],
+    options: dict[str, Any],
+) -> hokical.report._comparison.Comparison:
+    """Confidences, or several labels, before and after a fit on the first file."""
+    fitted_on = kind(val, given, None)
+    _check_two_parts(val, test, fitted_on.part)
+    named = [setting.removeprefix("confidence.") for setting in settings]
+    cal, _ = fitted_on.fit(make_beyond(kind, named))
+    tested_on = kind(test or val, replace(given, split=opt.Part.test), None)
+    return tested_on.compare(cal, full=False, **options)
+
+
+def _check_two_parts(val: Path, test: Path | None, part: str | None) -> None:
+    if test is None and part is None:
+        raise typer.BadParameter(
+            f"{val} holds one set; pass TEST, data that nothing was fitted on."
+        )
 
 
 def _open_pair(
@@ -144,10 +186,7 @@ def _open_pair(
     """The examples to fit on and to test on, of two files or of one with both parts."""
     wanted = choose_scores(given)
     fitted_on = load_examples(val, replace(given, labels=labels[0]), wanted)
-    if test is None and fitted_on.part is None:
-        raise typer.BadParameter(
-            f"{val} holds one set; pass TEST, data that nothing was fitted on."
-        )
+    _check_two_parts(val, test, fitted_on.part)
     given = replace(given, labels=labels[1], split=opt.Part.test)
     tested_on = load_examples(test or val, given, wanted)
     widths = [examples.logits.n_classes for examples in (fitted_on, tested_on)]
