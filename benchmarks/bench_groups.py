@@ -135,28 +135,31 @@ def compare_labels(path: Path) -> None:
 
 
 def check_no_harm(path: Path) -> None:
+    """Of three divisions: the log loss of all, and of every group, beside the uncalibrated one."""
     arrays = np.load(path)
-    names = ("sex", "race", "age", "year")
+    groups = {name: arrays[name] for name in ("sex", "race", "age", "year")}
     right, stated = arrays["employed"] == 1, arrays["probability"].astype(np.float64)
-    rows = np.random.default_rng(0).permutation(right.size)
-    for size in (2000, 20_000):
+    for size, seed in ((size, seed) for size in (2000, 20_000) for seed in range(3)):
+        rows = np.random.default_rng(seed).permutation(right.size)
         fit, test = rows[:size], rows[size:]
-        groups = {name: arrays[name] for name in names}
-        cal = hokical.calibrate_confidence(
-            stated[fit], right[fit], {name: column[fit] for name, column in groups.items()}
-        )
-        proba = cal.predict(stated[test], {name: column[test] for name, column in groups.items()})
+        own = [{name: column[part] for name, column in groups.items()} for part in (fit, test)]
+        cal = hokical.calibrate_confidence(stated[fit], right[fit], own[0])
+        proba = cal.predict(stated[test], own[1])
         harm = log_loss(proba, right[test]) - log_loss(stated[test], right[test])
         error = harm.std() / np.sqrt(harm.size)
-        print(
-            f"employment, {size} fitted: log loss {harm.mean():+.6f} (standard error {error:.6f})"
-        )
-        for name, column in groups.items():
-            bands = column[test] // 10 if name == "age" else column[test]
-            here = [harm[bands == k] for k in np.unique(bands) if (bands == k).sum() >= 200]
-            errors = [each.std() / np.sqrt(each.size) + 1e-9 for each in here]
-            worst = max(float(each.mean() / e) for each, e in zip(here, errors, strict=True))
-            print(f"  worst of {len(here)} by {name}: {worst:+.1f} standard errors")
+        print(f"employment, {size} fitted: log loss {harm.mean():+.6f} (error {error:.6f})")
+        bands = own[1] | {"age": own[1]["age"] // 10}
+        found = []
+        for name, band in bands.items():
+            for k in np.unique(band):
+                here = harm[band == k]
+                if here.size >= 200:
+                    error = float(here.std() / np.sqrt(here.size)) + 1e-9
+                    found.append((float(here.mean()) / error, float(here.mean()), f"{name} {k}"))
+        beyond = [each for each in found if each[0] > 1.0]
+        print(f"  {len(beyond)} of {len(found)} groups lose more than their standard error:")
+        for z, mean, name in sorted(beyond, key=lambda each: -each[1])[:3]:
+            print(f"    {name}: {mean:+.5f}, {z:.1f} standard errors")
         print(f"  {cal.reason_}")
 
 
