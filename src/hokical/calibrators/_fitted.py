@@ -103,7 +103,7 @@ def load(path: str | os.PathLike[str]) -> FittedCalibrator | Any:
     of a `ConfidenceCalibrator` or a `MultilabelCalibrator` give one.
     """
     document = read_document(path, find_rule)
-    if document.get("method") in BEYOND_LOGITS:
+    if str(document.get("method")) in BEYOND_LOGITS:
         return load_class_beyond_logits(document["method"]).from_document(document)
     return FittedCalibrator(_check_document(path, document))
 

@@ -139,6 +139,8 @@ def holds_batches(logits: Any, labels: Any = None) -> bool:
 def _check_kind(logits: Any) -> None:
     """Raise for what looks like batches, and is something else that users have at hand."""
     wanted = "`logits` must be an array (n, ..., classes) or batches; got "
+    if logits is None:
+        raise TypeError(f"{wanted}None.")
     if isinstance(logits, (str, bytes, os.PathLike)):
         raise TypeError(
             f"{wanted}{logits!r}. For a file use `open_dense(path)`: `fit(**open_dense(path))`."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical.guarantees._binomial import chance_of_so_few
+from hokical.guarantees._binomial import chance_of_so_few, check_chance
 from hokical.guarantees._score_table import can_be_counts
 
 #: What rounding may take from the number of examples that must be covered.
@@ -23,9 +23,10 @@ def fewest_for_coverage(coverage: float, delta: float | None = None) -> int:
     >>> fewest_for_coverage(0.9), fewest_for_coverage(0.9, delta=0.1)
     (9, 22)
     """
+    check_chance("coverage", coverage)
     if delta is None:
         return math.ceil(coverage / (1.0 - coverage) - _ROUNDING)
-    return math.ceil(math.log(delta) / math.log(coverage) - _ROUNDING)
+    return math.ceil(math.log(check_chance("delta", delta)) / math.log(coverage) - _ROUNDING)
 
 
 def examples_to_cover(n: int, coverage: float, delta: float | None = None) -> int:
@@ -38,6 +39,7 @@ def examples_to_cover(n: int, coverage: float, delta: float | None = None) -> in
     >>> examples_to_cover(999, 0.9), examples_to_cover(999, 0.9, delta=0.05)
     (900, 915)
     """
+    check_chance("coverage", coverage)
     if delta is None:
         return min(math.ceil((n + 1) * coverage - _ROUNDING), n + 1)
     if n < fewest_for_coverage(coverage, delta):

@@ -14,7 +14,7 @@ from hokical._core.labels import as_labels
 from hokical._core.types import FloatArray
 from hokical.guarantees._binomial import check_chance
 from hokical.metrics._calibration import ece as top_label_ece
-from hokical.metrics._examples import as_examples
+from hokical.metrics._examples import as_confidence, as_examples
 
 #: A class whose gap is smaller than this is not worth a warning, however certain it is.
 MATERIAL_GAP = 0.05
@@ -144,7 +144,7 @@ def class_table(
     >>> [(row.label, round(row.says, 2), round(row.right, 2)) for row in table.flagged]
     [(1, 0.74, 0.22), (0, 0.86, 0.99)]
     """
-    n_rows, most = np.shape(confidence)[0], np.iinfo(np.int64).max
+    n_rows, most = as_confidence(confidence).size, np.iinfo(np.int64).max
     given = as_labels(predicted, n_rows, most, name="predicted")
     correct = given == as_labels(labels, n_rows, most)
     columns = (given, confidence, correct, sample_weight)

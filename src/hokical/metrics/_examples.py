@@ -58,7 +58,7 @@ class Predictions(_WeightedRows):
 
 def as_examples(confidence: Any, correct: Any, sample_weight: Any = None) -> Examples:
     """Check top-label data and drop rows of weight 0."""
-    values = _as_confidence(confidence)
+    values = as_confidence(confidence)
     truth = _as_correct(correct, values.shape[0])
     return Examples(*_drop_weightless(values, truth, sample_weight))
 
@@ -99,7 +99,8 @@ def check_clip(clip: float) -> float:
     return float(clip)
 
 
-def _as_confidence(confidence: Any) -> FloatArray:
+def as_confidence(confidence: Any) -> FloatArray:
+    """Checked confidences (n,)."""
     array = to_numpy(confidence, "confidence")
     if array.ndim != 1:
         raise ValueError(

@@ -222,6 +222,12 @@ def _check_class_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
 
 
 def check_examples(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
+    """Logits and labels of a pair of both."""
+    if not isinstance(examples, (tuple, list)) or len(examples) != 2:
+        raise TypeError(
+            f"data must be a pair (logits, labels); got {type(examples).__name__}. As in "
+            "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`."
+        )
     logits = as_logits(examples[0])
     return logits, as_labels(examples[1], logits.n_rows, logits.n_classes)
 
