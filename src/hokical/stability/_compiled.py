@@ -66,7 +66,7 @@ def _gumbel_distribution(logits: Logits, scale: float) -> FloatArray:
     out = np.empty((logits.n_rows, logits.n_columns))
 
     def fill(rows: slice) -> None:
-        gumbel.fill_distribution(logits.take(rows), scale, 0.0, out[rows])
+        _fill_distribution(logits.take(rows), scale, 0.0, out[rows])
 
     for_row_blocks(fill, logits.n_rows, rows_per_block(logits.n_columns))
     return out
