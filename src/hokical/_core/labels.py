@@ -98,7 +98,7 @@ def _label_remedy(array: AnyArray) -> str:
 def _integers_from_objects(array: AnyArray, name: str) -> AnyArray:
     """Integers from an object array; anything else raises an error."""
     for row, value in enumerate(array.ravel().tolist()):
-        if not isinstance(value, (int, np.integer)) or abs(value) >= 2**63:
+        if not isinstance(value, (int, np.integer)) or abs(int(value)) >= 2**63:
             raise TypeError(
                 f"`{name}` must be integers, the index of each example's class; got {value!r} in "
                 f"row {row}. Encode names as column indices, and drop rows without a label."

@@ -117,9 +117,10 @@ class ArraySource(ChunkSource):
         self.n_rows = int(shape[0])
         for name, column in (("labels", self.labels), ("sample_weight", self.weights)):
             if column is not None and tuple(column.shape[:1]) != (self.n_rows,):
+                found = column.shape[0] if column.shape else "one value"
                 raise ValueError(
-                    f"`{name}` must have one entry per row of logits; got shape "
-                    f"{tuple(column.shape)} for {self.n_rows} rows."
+                    f"`{name}` must have one entry per row of logits; got {found} for "
+                    f"{self.n_rows} rows."
                 )
         rows = block_rows(int(shape[1]))
         stored = getattr(logits, "chunks", None)  # of Zarr and HDF5: cutting one reads it twice
