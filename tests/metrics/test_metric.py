@@ -18,7 +18,7 @@ def test_a_summary_has_every_metric_in_the_order_of_the_table() -> None:
     proba = rng.dirichlet(np.ones(3), size=200)
     labels = rng.integers(3, size=200)
     top = proba.max(axis=1), proba.argmax(axis=1) == labels
-    found = metrics.summary(*top, proba=proba, labels=labels, n_resamples=20)
+    found = metrics.summary(*top, proba=proba, labels=labels, n_resamples=20, ordered=True)
     assert list(found.estimates) == list(METRICS)
     labels_alone = metrics.summary(*top, n_resamples=0)
     assert list(labels_alone.estimates) == [m.name for m in METRICS.values() if not m.all_classes]

@@ -261,3 +261,19 @@ def test_no_resamples_no_intervals() -> None:
 def test_bad_options_are_named(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         metrics.summary([0.5], [True], **options)
+
+
+def test_the_ranked_score_of_classes_in_order() -> None:
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet(np.ones(4), size=400)
+    labels = rng.integers(4, size=400)
+    weight = rng.integers(0, 3, size=400)
+    top = (proba.max(axis=1), proba.argmax(axis=1) == labels)
+    options = {"proba": proba, "labels": labels, "sample_weight": weight, "n_resamples": 200}
+    found = metrics.summary(*top, **options, ordered=True)["ranked_probability_score"]
+    exact = metrics.ranked_probability_score(proba, labels, sample_weight=weight)
+    assert found.value == pytest.approx(exact, rel=1e-12)
+    assert found.low < exact < found.high
+    assert "ranked_probability_score" not in metrics.summary(*top, **options).estimates
+    with pytest.raises(ValueError, match="`ordered` needs `proba` and `labels`"):
+        metrics.summary(*top, ordered=True)

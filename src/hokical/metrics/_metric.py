@@ -34,8 +34,9 @@ class Metric:
 
     `detail` tells it from others of the same title; `upper` is its largest value, the least is 0.
     It is `biased` if noise makes it larger, as it does norms of noisy gaps; `ranking` if reports
-    rank methods by it; of `all_classes` if it needs the probabilities of all. `function` is None
-    where the value is among the `scores`.
+    rank methods by it; of `all_classes` if it needs the probabilities of all, `ordered` if these
+    must be in order, which only a `summary` can be told. `function` is None where the value is
+    among the `scores`.
 
     >>> METRICS["auroc"].better, METRICS["ece"].biased, METRICS["ece_mass"].full_title
     ('higher', True, 'ECE, equal mass')
@@ -51,6 +52,7 @@ class Metric:
     ranking: bool = False
     all_classes: bool = False
     percent: bool = False
+    ordered: bool = False
 
     @property
     def full_title(self) -> str:
@@ -90,6 +92,9 @@ _TABLE = (
     Metric("brier_full", "Brier", "all classes", upper=2.0, ranking=True, all_classes=True),
     Metric(
         "log_loss_full", "log loss", "all classes", upper=math.inf, ranking=True, all_classes=True
+    ),
+    Metric(
+        "ranked_probability_score", "ranked score", upper=math.inf, all_classes=True, ordered=True
     ),
 )  # fmt: skip
 

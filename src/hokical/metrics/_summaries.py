@@ -27,7 +27,7 @@ from hokical.metrics._metric import METRICS, Measures, evaluate
 from hokical.metrics._ranking import RankedExamples
 from hokical.metrics._resample import Resampler, block_means, class_cells, top_statistics
 from hokical.metrics._smooth import cells_for, smooth_ece
-from hokical.metrics._sums import FullSums, MetricSums, row_scores
+from hokical.metrics._sums import FullSums, MetricSums, ranked_squares, row_scores
 
 #: Blocks x classes x bins up to which the classwise ECE gets an interval: 160 MB.
 CLASSWISE_CELLS = 20_000_000
@@ -57,6 +57,7 @@ class SummaryOptions:
     delta: float = 0.05
     n_resamples: int = 1000
     seed: int = 0  # the parameter `random_state`; JSON has `seed`, as the command line
+    ordered: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("n_bins", 1), ("n_resamples", 0), ("seed", 0)):
@@ -124,14 +125,16 @@ def summary(
     n_resamples: int | None = None,
     random_state: int = 0,
     sample_weight: Any = None,
+    ordered: bool = False,
 ) -> Summary:
     """All metrics, their bootstrap intervals, and bounds on the true calibration error.
 
     `confidence`, `correct` and `sample_weight` (n,) are as in `ece`; the bootstrap draws rows with
     their weights. `proba` (n, classes) and `labels` (n,) add `brier_full`, `log_loss_full` and
-    `classwise_ece`, the last with an interval only if classes * n_bins <= 20,000. `predicted` (n,),
-    the labels that were given as column indices, adds `classes`, see `class_table`. `n_bins`,
-    `coverage` and `clip` are as in `ece`, `selective_risk` and `log_loss`.
+    `classwise_ece`, the last with an interval only if classes * n_bins <= 20,000, and of classes
+    that are `ordered`, as grades are, `ranked_probability_score`. `predicted` (n,), the labels that
+    were given as column indices, adds `classes`, see `class_table`. `n_bins`, `coverage` and `clip`
+    are as in `ece`, `selective_risk` and `log_loss`.
 
     `delta` is the probability that an interval or a bound fails. With weights there are no bounds,
     as the proofs do not allow them. `n_resamples` is 1000 unless given; 0 for no intervals, which
@@ -151,18 +154,22 @@ def summary(
     """
     limits: dict[str, Any] = {"n_bins": check_count(n_bins), "clip": check_clip(clip)}
     if is_chunked(confidence):
-        about = {"proba": proba, "labels": labels, "predicted": predicted}
+        about = {"proba": proba, "labels": labels, "predicted": predicted, "ordered": ordered}
         _refuse_for_chunks(n_resamples, random_state=random_state, **about)
         total = add_chunks(MetricSums.from_examples, confidence, correct, sample_weight, **limits)
         return summarize_sums(total, coverage=coverage, clip=clip, delta=delta)
     n_resamples = 1000 if n_resamples is None else n_resamples
-    options = SummaryOptions(n_bins, coverage, clip, delta, n_resamples, random_state)
+    options = SummaryOptions(n_bins, coverage, clip, delta, n_resamples, random_state, ordered)
     examples = as_examples(confidence, correct, sample_weight)
     data = _as_predictions_or_none(proba, labels, sample_weight, examples.n_rows)
+    if ordered and data is None:
+        raise ValueError("`ordered` needs `proba` and `labels`: the order is that of the columns.")
     columns = (examples.confidence, examples.correct, examples.weight)
     sums = MetricSums.from_examples(*columns, levels=False, **limits)
     full = None if data is None else FullSums.from_rows(data, options.n_bins, clip)
     values = _values(examples, sums, full, options)
+    if ordered and data is not None:
+        values["ranked_probability_score"] = data.mean(ranked_squares(data))
     draws = {}
     if options.n_resamples > 0:
         draws = _resample(examples, data, options, values["smooth_ece"])
@@ -249,7 +256,7 @@ def _resample(
     rows: dict[str, Any] = {
         "accuracy": examples.correct,
         "mean_confidence": examples.confidence,
-        **row_scores(examples, data, options.clip),
+        **row_scores(examples, data, options.clip, options.ordered),
     }
     sums = {name: drawn.sums(weight * scores) for name, scores in rows.items()}
     blocks = (drawn.sums(weight), sums, cells, n_classes)

@@ -264,13 +264,14 @@ def full_squares(data: Predictions) -> FloatArray:
 
 
 def row_scores(
-    examples: Examples, data: Predictions | None, clip: float = 0.0
+    examples: Examples, data: Predictions | None, clip: float = 0.0, ordered: bool = False
 ) -> dict[str, FloatArray]:
     """The scores (n,) whose means are metrics: proper scores of the label, and of all classes."""
     gap = examples.confidence - examples.correct
     scores = {"brier": gap**2, "log_loss": top_losses(examples, clip)}
     if data is not None:
         scores |= {"brier_full": full_squares(data), "log_loss_full": full_losses(data, clip)}
+        scores |= {"ranked_probability_score": ranked_squares(data)} if ordered else {}
     return scores
 
 

@@ -131,8 +131,8 @@ def compare_many(
     >>> [row.method for row in found.rows], [row.rank for row in found.rows]
     (['temps', 'uncalibrated'], [1.0, 2.0])
     """
-    if metric not in METRICS or METRICS[metric].better != "lower":
-        lower = [name for name, known in METRICS.items() if known.better == "lower"]
+    lower = [name for name, m in METRICS.items() if m.better == "lower" and not m.ordered]
+    if metric not in lower:
         raise ValueError(f"`metric` must be one of {lower}; got {metric!r}.")
     options: dict[str, Any] = {"n_resamples": 0, "random_state": random_state, "progress": False}
     found = {

@@ -84,7 +84,9 @@ class Tables:
     @property
     def main_columns(self) -> tuple[str, ...]:
         """What small tables show, in order."""
-        full = tuple(name for name, metric in METRICS.items() if metric.all_classes)
+        full = tuple(
+            name for name, metric in METRICS.items() if metric.all_classes and metric.ranking
+        )
         last = full if self.has_vectors else ("brier", "log_loss")
         return ("mean_confidence", "accuracy", "ece", *last)
 
