@@ -159,7 +159,7 @@ def _promise_rows(known: HeldOutLabels, coverage: float, sure: str) -> str:
     assert known.worst is not None
     return (
         f"At least {coverage:.4g} of new examples of the same kind have all labels that are in and "
-        f"none that are out, {sure}: of {known.worst.size:,} held-out ones."
+        f"none that are out, {sure}, as judged by {known.worst.size:,} held-out ones."
     )
 
 
@@ -168,6 +168,6 @@ def _promise_labels(known: HeldOutLabels, coverage: float, sure: str) -> str:
     share = f"{1.0 - coverage:.4g}"
     return (
         f"At most {share} of new examples with a label have it out, and at most {share} of those "
-        f"without have it in, {sure}: of {known.proba.size:,} held-out positives and "
+        f"without have it in, {sure}, as judged by {known.proba.size:,} held-out positives and "
         f"{known.absent.size:,} negatives."
     )
