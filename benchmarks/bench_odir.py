@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from hokical.calibrators._odir import DirichletODIR, MatrixScalingODIR
+from hokical_paper.odir import DirichletODIR, MatrixScalingODIR
 
 METHODS = {kind.name: kind for kind in (MatrixScalingODIR, DirichletODIR)}
 #: Seconds and MB that a default fit to 5000 x 100 on 2 cores may take.

@@ -135,15 +135,18 @@ def test_the_command_line_refuses_it(data: Any, tmp_path: Path) -> None:
 def test_methods_that_moved_name_their_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "hokical_paper.recal", None)
-    for package, name in ((hokical, "Views"), (hokical.calibrators, "ReCal")):
+    for module in ("recal", "odir"):
+        monkeypatch.setitem(sys.modules, f"hokical_paper.{module}", None)
+    moved = [(hokical.calibrators, kind) for _, kind in catalog.MOVED.values()]
+    for package, name in ((hokical, "Views"), *moved):
         with pytest.raises(ImportError, match=r"in another package.*pip install hokical-paper"):
             getattr(package, name)
     monkeypatch.setattr(catalog, "_find_entry_points", lambda: None)
     monkeypatch.setattr(catalog, "_registered", {})
-    with pytest.raises(ValueError, match=r"got 'recal'\. It is in another package: `pip "):
-        make("recal")
-    monkeypatch.setitem(catalog.MOVED, "tempered", "hokical-elsewhere")
+    for name in (*catalog.MOVED, "dirichlet", "MatrixScalingODIR"):
+        with pytest.raises(ValueError, match=r"It is in another package: `pip install hokical-p"):
+            make(name)
+    monkeypatch.setitem(catalog.MOVED, "tempered", ("tempered", "Tempered"))
     monkeypatch.setattr(catalog, "is_storable", lambda name: False)
     with pytest.raises(ValueError, match=r"'tempered' is not part of hokical\. It is in"):
         catalog.find_rule("rule:tempered")

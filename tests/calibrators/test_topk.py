@@ -132,7 +132,7 @@ def test_methods_that_accept_are_the_default_of_compare() -> None:
     found = compare((seen, labels), (seen, labels), n_resamples=0)
     names = {result.name for result in found.results}
     assert set(ACCEPTING) <= names
-    assert not names & {"vecs", "irm", "ms_odir"}
+    assert not names & {"vecs", "irm", "structured"}
 
 
 def test_bounds_of_hoki_need_a_start_that_is_known() -> None:

@@ -104,7 +104,7 @@ def test_a_zero_that_was_not_in_the_fit_is_not_certain() -> None:
             assert float(single.min()) > 0.0
 
 
-@pytest.mark.parametrize("name", ["irm", "structured", "ms_odir"])
+@pytest.mark.parametrize("name", ["irm", "structured"])
 def test_streams_that_are_gathered_have_the_floor_too(name: str) -> None:
     proba, labels = votes(4, 300)
     logits = from_probabilities(proba)

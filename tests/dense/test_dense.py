@@ -24,7 +24,7 @@ from hokical.streams import fit as fit_stream
 from hokical.streams._partition import StreamedPartition
 from tests.same_fits import assert_same_fit
 
-GATHERING = ["irm", "irova_ts", "ms_odir", "dir_odir"]
+GATHERING = ["irm", "irova_ts"]
 STREAMING = ["uncalibrated", "temps", "vecs", "ets", "profile"]
 HOKIS = [
     {"noise": Gaussian(4.0)},

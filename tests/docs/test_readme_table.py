@@ -11,8 +11,6 @@ from hokical.demo import demo_logits
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 ROW = re.compile(r"^\| [^|]+ \((\w+)\) \|(.+)\|$", re.MULTILINE)
-#: Their cross-validation takes longer than all the others together.
-SLOW = {"ms_odir", "dir_odir"}
 
 
 def printed() -> dict[str, list[str]]:
@@ -27,7 +25,7 @@ def unit(cell: str) -> float:
     return 10.0 ** -len(cell.rstrip("%").partition(".")[2]) / (100 if percent else 1)
 
 
-@pytest.mark.parametrize("name", sorted(printed().keys() - SLOW))
+@pytest.mark.parametrize("name", sorted(printed()))
 def test_a_row_is_true(name: str) -> None:
     (logits, labels), (test_logits, truth) = demo_logits()
     calibrator = make(name).fit(logits, labels)

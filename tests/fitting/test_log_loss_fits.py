@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from hokical._core.arrays import backend_of
 from hokical._core.logits import Logits, as_logits, find_row_maxima
-from hokical._fitting.folds import number_examples
 from hokical._fitting.likelihood import WeightedExamples, count_block, typical_spread
 from hokical._fitting.partitions import Block
 from hokical._fitting.streamed_examples import StreamedExamples
@@ -30,8 +29,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ets": ("ets", {}),
     "ets log": ("ets", {"loss": "log"}),
     "vecs": ("vecs", {}),
-    "ms_odir": ("ms_odir", {"lambdas": [10.0, 0.1]}),
-    "dir_odir": ("dir_odir", {"lambdas": [10.0, 0.1]}),
     "structured": ("structured", {"tol": 1e-17}),
 }
 LIBRARIES = ["array_api_strict", "torch", "jax"]
@@ -116,16 +113,6 @@ def test_a_fit_in_passes_is_the_fit_in_memory(case: str, size: int, weighted: bo
     assert pieces.passes == 1 or case != "uncalibrated"
 
 
-@pytest.mark.parametrize("case", ["ms_odir", "dir_odir"])
-def test_odir_gathers(case: str) -> None:
-    data = examples()
-    name, options = CASES[case]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = make(name, **options).fit_partition(Pieces(*data, 70))
-    assert_same(found, fit(case, *data), rtol=0.0)
-
-
 def test_a_stream_knows_what_is_known_in_memory() -> None:
     logits, labels, weights = examples(20_000)
     with pytest.warns(RuntimeWarning, match=r"\d of 20000 examples are left out"):
@@ -147,24 +134,6 @@ def test_a_stream_without_weight_or_possible_truths_is_refused() -> None:
     logits[np.arange(100), labels] = -np.inf
     with pytest.raises(ValueError, match="-inf in all 100 that count"):
         StreamedExamples(Pieces(logits, labels, None, 30))
-
-
-@settings(max_examples=30)
-@given(seed=st.integers(0, 10_000), scale=st.sampled_from([1e-200, 1e-9, 1.0, 1e9]))
-def test_copies_have_one_number_and_others_their_own(seed: int, scale: float) -> None:
-    rng = np.random.default_rng(seed)
-    logits = scale * rng.normal(size=(40, 6))
-    logits[rng.random(logits.shape) < 0.2] = -np.inf
-    logits[:, 0] = 0.0
-    logits[:, 5] = -1e9 * scale  # as some mask: it must not drown the others
-    labels = rng.integers(3, size=40)
-    which = rng.integers(40, size=100)
-    numbers = number_examples(as_logits(logits[which]), labels[which])
-    _, first, place = np.unique(which, return_index=True, return_inverse=True)
-    expected = np.argsort(np.argsort(first))[place]
-    np.testing.assert_array_equal(numbers, expected)
-    relabelled = number_examples(as_logits(np.tile(logits[:1], (3, 1))), np.array([1, 0, 1]))
-    np.testing.assert_array_equal(relabelled, [0, 1, 0])
 
 
 @pytest.mark.parametrize("name", ["vecs", "ets"])

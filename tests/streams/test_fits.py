@@ -90,7 +90,7 @@ def test_log_loss_fits_agree_to_rounding_and_not_at_all_depend_on_chunks(
         assert_allclose(one.predict_proba(test), whole.predict_proba(test), atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["uncalibrated", "irm", "irova_ts", "ms_odir"])
+@pytest.mark.parametrize("name", ["uncalibrated", "irm", "irova_ts"])
 def test_the_other_methods_gather(examples, name) -> None:
     logits, labels = (part[:1500] for part in examples)
     whole = quiet_fit(make(name), logits, labels)
@@ -99,9 +99,8 @@ def test_the_other_methods_gather(examples, name) -> None:
 
 
 def test_every_method_takes_a_source() -> None:
-    tested = {"uncalibrated", "irm", "irova_ts", "ms_odir", "hoki", "temps", "vecs", "ets"}
-    alike = {"dir_odir"}  # as ms_odir
-    others = set(methods_from_logits()) - tested - alike
+    tested = {"uncalibrated", "irm", "irova_ts", "hoki", "temps", "vecs", "ets"}
+    others = set(methods_from_logits()) - tested
     for name in sorted(others):
         logits, labels = synthetic_logits(400, 2 if make(name).binary_only else 3, seed=2)
         whole = quiet_fit(make(name), logits, labels)

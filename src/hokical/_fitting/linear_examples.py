@@ -1,6 +1,6 @@
 """Examples of scores that are linear in their coefficients, in blocks of rows, and sums over them.
 
-Structured scaling, `ms_odir` and `dir_odir` are fitted on these.
+Structured scaling is fitted on these.
 
 Features, scores and probabilities stay in the library and on the device of the logits. What has
 (classes, classes + 1) numbers comes to the host. NumPy's blocks run on our threads, and are added
@@ -10,19 +10,19 @@ in order, so that the number of threads changes no result; a device has one bloc
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, Backend, Namespace
-from hokical._core.logits import Logits
 from hokical._core.parallel import map_slices
-from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical._fitting.likelihood import absent_classes, exp_in_place, row_dots, row_sums
+from hokical._core.types import FloatArray, IntArray
+from hokical._fitting.likelihood import exp_in_place, row_dots, row_sums
 
 Found = TypeVar("Found")
 
@@ -37,7 +37,7 @@ def block_rows(n_rows: int, n_classes: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearBlock:
+class LinearBlock(ABC):
     """Some rows, all of one library.
 
     `inputs` (rows, classes + 1) features and a column of ones, `possible` (rows, classes) or None
@@ -69,30 +69,26 @@ class LinearBlock:
             return table[self._rows, self.labels]
         return self.xp.take_along_axis(table, self.labels[:, None], axis=1)[:, 0]
 
-    def take(self, rows: IntArray) -> Self:
-        """Rows by number."""
-        where = self.backend.from_host(rows, self.inputs)
-        columns = (self.inputs, self.labels, self.weights)
-        inputs, labels, weights = (self.xp.take(column, where, axis=0) for column in columns)
-        possible = None if self.possible is None else self.xp.take(self.possible, where, axis=0)
-        return replace(self, inputs=inputs, possible=possible, labels=labels, weights=weights)
-
     def mask(self, scores: Array) -> Array:
         """Scores (rows, classes), -inf where the class is impossible."""
         every = self.possible is None
         return scores if every else self.xp.where(self.possible, scores, -self.xp.inf)
 
+    @abstractmethod
     def scores(self, coef: Array) -> Array:
-        """Scores (rows, classes) by coefficients (classes, classes + 1)."""
-        return self.inputs @ coef.T
+        """Scores (rows, classes) by coefficients."""
 
+    @abstractmethod
     def change(self, direction: Array) -> Array:
         """What a change of the coefficients changes in the scores, (rows, classes)."""
-        return self.scores(direction)
 
+    @abstractmethod
     def transpose_product(self, table: Array) -> Array:
         """Sums of a table (rows, classes) times what the coefficients are multiplied with."""
-        return table.T @ self.inputs
+
+    @abstractmethod
+    def moments(self, proba: Array) -> Array:
+        """Sums of each class's variance times inputs, and times their squares, (2, ...)."""
 
     def probabilities(self, coef: Array) -> tuple[Array, Array]:
         """Probabilities (rows, classes), and the sum of the weighted log losses, ()."""
@@ -122,24 +118,6 @@ class LinearBlock:
         change *= self.weights
         return self.transpose_product(change)
 
-    def moments(self, proba: Array) -> Array:
-        """Sums of each class's variance times inputs, and times their squares, (2, C, C + 1)."""
-        variance = proba * (1.0 - proba)
-        variance *= self.weights
-        across, inputs = variance.T, self.inputs
-        return self.xp.stack([across @ inputs, across @ (inputs * inputs)], axis=0)
-
-    def all_right(self, diagonal: Array, present: Array) -> Array:
-        """Whether features times `diagonal` (classes,) alone get every row right, ().
-
-        The scores of classes that are not `present` do not grow with the others: 0 stands for them.
-        """
-        xp = self.xp
-        scores = self.inputs[:, :-1] * diagonal
-        scores = self.mask(xp.where(present[None, :], scores, xp.zeros_like(scores)))
-        others = xp.max(self.replace_true(scores, -xp.inf), axis=1)
-        return xp.all(self.at_true(scores) > others)
-
 
 @dataclass(frozen=True, eq=False)
 class LinearExamples:
@@ -152,52 +130,6 @@ class LinearExamples:
     labels: IntArray
     weights: FloatArray
     n_classes: int
-
-    @classmethod
-    def from_logits(
-        cls,
-        logits: Logits,
-        labels: IntArray,
-        weights: FloatArray,
-        features: Callable[[Logits], Array],
-        scale: float = 1.0,
-    ) -> LinearExamples:
-        """The features of logits, multiplied by a scale; the weights (n,) are made to sum to 1."""
-        weights = weights / weights.sum()
-        n_rows, n_classes = logits.n_rows, logits.n_classes
-        step = block_rows(n_rows, n_classes) if logits.is_numpy else n_rows
-
-        def make(rows: slice) -> LinearBlock:
-            block = logits.take(rows)
-            xp, x = block.xp, features(block)
-            inputs = xp.concat([x * scale, xp.ones_like(x[:, :1])], axis=1)
-            every = bool(xp.all(block.possible))
-            return LinearBlock(
-                inputs,
-                None if every else block.possible,
-                block.from_host(labels[rows]),
-                block.from_host(weights[rows])[:, None],
-                block.backend,
-            )
-
-        blocks = map_slices(make, n_rows, step, threads=logits.is_numpy)
-        return cls(blocks, labels, weights, n_classes)
-
-    @property
-    def absent(self) -> BoolArray:
-        return absent_classes(self.labels, self.n_classes)
-
-    def take(self, rows: BoolArray) -> LinearExamples:
-        """Some of the rows (n,), with weights that sum to 1 again."""
-        weights = self.weights[rows]
-        parts = [
-            block.take(np.flatnonzero(rows[own]))
-            for block, own in zip(self.blocks, self.rows, strict=True)
-            if rows[own].any()
-        ]
-        total = float(weights.sum())
-        blocks = [replace(part, weights=part.weights / total) for part in parts]
-        return LinearExamples(blocks, self.labels[rows], weights / total, self.n_classes)
 
     @property
     def rows(self) -> list[slice]:
@@ -223,11 +155,6 @@ class LinearExamples:
     def moments(self, proba: list[Array]) -> FloatArray:
         """Sums of each class's variance times inputs, and times their squares, (2, ...)."""
         return self.total(lambda block, part: block.moments(part), proba)
-
-    def all_right(self, diagonal: FloatArray) -> bool:
-        """Whether a scale per class (classes,) alone gets every example right."""
-        there, present = self._on_device(diagonal), self._on_device(~self.absent)
-        return all(bool(right) for right in self.map(lambda b: b.all_right(there, present)))
 
     def _on_device(self, array: NDArray[Any]) -> Array:
         first = self.blocks[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,11 +11,11 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.types import FloatArray
 from hokical._fitting.linear_examples import LinearExamples
-from hokical._fitting.newton_cg import OuterProducts, Product
+from hokical._fitting.newton_cg import Product
 
 
 @dataclass(frozen=True, eq=False)
-class LinearProblem:
+class LinearProblem(ABC):
     """Mean log loss + sum(penalty * (coef - centre)^2) / 2, all three of one shape."""
 
     examples: LinearExamples
@@ -29,10 +30,9 @@ class LinearProblem:
             self, loss + 0.5 * float(np.vdot(penalty_gradient, away)), proba, penalty_gradient
         )
 
+    @abstractmethod
     def invert_hessian(self, point: LinearPoint) -> Product:
         """About the inverse Hessian, to be multiplied with: cheap to make and to use."""
-        first, second = self.examples.moments(point.proba)
-        return OuterProducts(first[:, -1:], first, second, self.penalty).solve
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import (
     AUTOMATIC,
     BUILT_IN,
+    MOVED,
     method_names,
     methods_from_logits,
     register,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from hokical.calibrators._isotonic import IsotonicMulticlass as IsotonicMulticlass
     from hokical.calibrators._isotonic import IsotonicOneVsAllTS as IsotonicOneVsAllTS
     from hokical.calibrators._multilabel import MultilabelCalibrator as MultilabelCalibrator
-    from hokical.calibrators._odir import DirichletODIR as DirichletODIR
-    from hokical.calibrators._odir import MatrixScalingODIR as MatrixScalingODIR
     from hokical.calibrators._profile import StabilityProfile as StabilityProfile
     from hokical.calibrators._registry import make as make
     from hokical.calibrators._registry import make_seeded as make_seeded
@@ -56,6 +55,8 @@ _HOMES = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()} | {
     "table": "registry",
 }
 
+_MOVED = {kind: module for module, kind in MOVED.values()}
+
 __all__ = [
     "Calibrator",
     "CalibratorFileError",
@@ -69,8 +70,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ReCal":
-        return import_moved(name, "hokical_paper.recal", "hokical-paper")
+    if name in _MOVED:
+        return import_moved(name, f"hokical_paper.{_MOVED[name]}", "hokical-paper")
     if name not in _HOMES:
         raise AttributeError(f"module 'hokical.calibrators' has no attribute {name!r}")
     return getattr(import_module(f"hokical.calibrators._{_HOMES[name]}"), name)

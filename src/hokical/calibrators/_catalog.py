@@ -16,8 +16,6 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "uncalibrated": ("temps", "Uncalibrated"),
     "temps": ("temps", "TemperatureScaling"),
     "vecs": ("vecs", "VectorScaling"),
-    "ms_odir": ("odir", "MatrixScalingODIR"),
-    "dir_odir": ("odir", "DirichletODIR"),
     "structured": ("structured", "StructuredScaling"),
     "ets": ("ets", "EnsembleTemperatureScaling"),
     "irm": ("isotonic", "IsotonicMulticlass"),
@@ -44,8 +42,12 @@ BEYOND_LOGITS = {
     "multilabel": ("multilabel", "MultilabelCalibrator"),
 }
 GROUP = "hokical.calibrators"
-#: Methods that earlier versions had, and the distributions that have them now.
-MOVED = {"recal": "hokical-paper"}
+#: Methods that earlier versions had, and module and class of the package that has them now.
+MOVED = {
+    "recal": ("recal", "ReCal"),
+    "ms_odir": ("odir", "MatrixScalingODIR"),
+    "dir_odir": ("odir", "DirichletODIR"),
+}
 #: What is meant by the names of scikit-learn's `CalibratedClassifierCV`.
 OF_SKLEARN = {
     "sigmoid": "scikit-learn's sigmoid is `platt`, for two classes; for more use `vecs`.",
@@ -132,7 +134,7 @@ def find_method(name: str) -> str:
     wanted = _letters(name)
     # Searching entry points takes longer.
     known = name in BUILT_IN or name in AUTOMATIC or name in method_names()
-    for method, (_, kind) in {} if known else BUILT_IN.items():
+    for method, (_, kind) in ({} if known else BUILT_IN | MOVED).items():
         if wanted in (kind.lower(), _letters(method)):
             return method
     return name
@@ -149,10 +151,11 @@ def suggest(name: Any) -> str:
     if str(name) in OF_SKLEARN:
         return f" {OF_SKLEARN[name]}"
     if str(name) in MOVED:
-        return f" It is in another package: `pip install {MOVED[name]}`."
+        return " It is in another package: `pip install hokical-paper`."
     wanted = _letters(str(name))
     alike = [method for method, (_, kind) in BUILT_IN.items() if wanted and wanted in kind.lower()]
-    alike = alike or difflib.get_close_matches(str(name).lower(), [*method_names(), *AUTOMATIC], 2)
+    known = dict.fromkeys([*method_names(), *AUTOMATIC, *MOVED])
+    alike = alike or difflib.get_close_matches(str(name).lower(), known, 2)
     return f" Did you mean {' or '.join(alike)}?" if alike else ""
 
 

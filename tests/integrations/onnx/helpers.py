@@ -22,8 +22,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "temps": ("temps", {}),
     "ets": ("ets", {}),
     "vecs": ("vecs", {}),
-    "ms_odir": ("ms_odir", {"lambdas": 1.0}),
-    "dir_odir": ("dir_odir", {"lambdas": 1.0}),
     "structured": ("structured", {}),
     "structured_uncrossed": ("structured", {"cross": False}),
     "irm": ("irm", {}),

@@ -16,7 +16,7 @@ SETS = {"cifar10_resnet110": 10, "cifar100_wrn28_10": 100, "imagenet_efficientne
 #: The fewest and the most classes first.
 NAMES = [pytest.param(name, marks=pytest.mark.slow if SETS[name] == 100 else ()) for name in SETS]
 #: Fits that take long with more classes than this.
-MOST_CLASSES = {"ms_odir": 20, "dir_odir": 20, "irova_ts": 200, "vecs": 200, "auto": 20}
+MOST_CLASSES = {"irova_ts": 200, "vecs": 200, "auto": 20}
 #: Uniform noise that reaches hundreds of classes: a row can move by one of Hoki's 65,536 levels.
 ONE_LEVEL = 2e-5
 

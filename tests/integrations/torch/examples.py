@@ -19,7 +19,6 @@ from hokical.stability._noise import Gaussian, Gumbel, Uniform
 
 SUITE = Path(__file__).resolve().parents[3] / "suite"
 
-_FIXED = {"lambdas": [1e-2], "mus": [1e-2]}
 #: What to call a calibrator, and how to make it.
 MAKERS: dict[str, Callable[[], BaseCalibrator]] = {
     **{
@@ -27,8 +26,6 @@ MAKERS: dict[str, Callable[[], BaseCalibrator]] = {
         for name in ("uncalibrated", "temps", "vecs", "ets", "irm", "irova_ts", "profile", "auto")
     },
     "structured": lambda: make("structured"),
-    "ms_odir": lambda: make("ms_odir", **_FIXED),
-    "dir_odir": lambda: make("dir_odir", **_FIXED),
     "irm not normalised": lambda: make("irm", normalize=False),
     "hoki gaussian": lambda: make("hoki", noise=Gaussian(2.0)),
     "hoki uniform": lambda: make("hoki", noise=Uniform(-3.0, 3.0)),

@@ -213,7 +213,7 @@ def examples(n: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
     return logits.astype(np.float32), labels
 
 
-METHODS = ("hoki", "temps", "ets", "vecs", "irm", "irova_ts", "ms_odir", "dir_odir", "profile")
+METHODS = ("hoki", "temps", "ets", "vecs", "irm", "irova_ts", "structured", "profile")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -22,23 +22,15 @@ from hokical.integrations.torch._backend import BACKEND  # noqa: E402
 N_ROWS, N_CLASSES = 240, 12
 #: What an inverse of nearly collinear features is known to.
 LOOSE = {"familiar.precision": 1e-6}
-#: `auto` without `hoki`, whose noise is chosen in a test of its own; and penalties with which a fit
-#: has one answer: where examples can be told apart, rounding decides where a solver gives up.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "auto": {},
-    "ms_odir": {"lambdas": [10.0]},
-    "dir_odir": {"lambdas": [10.0]},
-}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki chosen": ("hoki gaussian", {"noise": "auto"}),
     "ets log": ("ets", {"loss": "log"}),
-    "ms_odir searched": ("ms_odir", {"lambdas": [1e3, 10.0]}),
 }
 METHODS = [*MAKERS, *VARIANTS]
 
 
 def made(name: str) -> Any:
-    base, options = VARIANTS.get(name, (name, OPTIONS.get(name, {})))
+    base, options = VARIANTS.get(name, (name, {}))
     return MAKERS[base]().set_params(**options)
 
 
@@ -142,7 +134,7 @@ def test_no_fit_copies_the_logits(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_fit_does_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     _, tensor, labels, weights = problem("weights")
-    for name in ("temps", "ets", "irm", "irova_ts", "vecs", "hoki gaussian", "ms_odir"):
+    for name in ("temps", "ets", "irm", "irova_ts", "vecs", "hoki gaussian", "structured"):
         whole = fitted(name, tensor, labels, weights)
         with monkeypatch.context() as patch:
             patch.setattr(type(BACKEND), "block_size", 1000)
@@ -154,14 +146,14 @@ def test_classes_without_examples_fit_alike() -> None:
     array, tensor, labels, _ = problem("masked")
     few = np.where(labels < 2, labels, array.argmax(axis=1) % 2)
     array[np.arange(N_ROWS), few] = np.maximum(array[np.arange(N_ROWS), few], -1.0)
-    for name in ("irova_ts", "irm", "vecs", "ms_odir"):
+    for name in ("irova_ts", "irm", "vecs", "structured"):
         assert_same(fitted(name, array, few), fitted(name, tensor, few))
 
 
 def test_an_impossible_truth_is_warned_of() -> None:
     _, tensor, labels, _ = problem("masked")
     tensor[0, labels[0]] = -torch.inf
-    for name in ("temps", "ms_odir", "irm"):
+    for name in ("temps", "structured", "irm"):
         with pytest.warns(RuntimeWarning, match="-inf"):
             made(name).fit(as_on_device(tensor), labels)
 

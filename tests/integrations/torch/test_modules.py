@@ -159,7 +159,6 @@ def test_state_dict_goes_through_a_file_into_a_module_from_json(tmp_path: Path) 
     [
         ("hoki gaussian", "hoki gumbel"),
         ("temps", "uncalibrated"),
-        ("ms_odir", "dir_odir"),
         ("irm", "irm not normalised"),
         ("hoki gaussian", "hoki sampled"),
     ],

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch import CalibratedModel, as_module  # noqa: E402
 
-SMOOTH = ["uncalibrated", "temps", "vecs", "ets", "ms_odir", "dir_odir", "structured", "profile"]
+SMOOTH = ["uncalibrated", "temps", "vecs", "ets", "structured", "profile"]
 STEPS = ["hoki gaussian", "hoki gumbel", "hoki uniform"]
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.types import FloatArray
-from hokical._fitting.folds import FoldSplit
-from hokical._fitting.linear_examples import LinearExamples
-from hokical._fitting.odir_objective import identity, minimize_penalised, penalty_matrix
+from hokical_paper.odir.examples import MatrixExamples
+from hokical_paper.odir.folds import FoldSplit
+from hokical_paper.odir.objective import identity, minimize_penalised, penalty_matrix
 
 #: The grids that have a name.
 GRIDS = ("quick", "paper")
@@ -25,7 +25,7 @@ ABSENT_TOL = 1e-7
 #: Up to this many classes the coarse grid is cheap, and every setting of it is tried.
 FEW_CLASSES = 20
 #: With more, a falling lambda ends where the log loss is above its least by this share of it and
-#: by this much: that is overfitting, which still smaller lambdas make worse and dear. A plateau,
+#: by this much: that is overfitting, which still smaller lambdas make worse and costly. A plateau,
 #: with its small ups and downs, ends nothing.
 CLEARLY_WORSE = (0.05, 0.01)
 
@@ -49,7 +49,7 @@ class PenaltySearch:
     best: PenaltyTrial
 
     def __init__(
-        self, examples: LinearExamples, splits: list[FoldSplit], scale: float, max_iter: int
+        self, examples: MatrixExamples, splits: list[FoldSplit], scale: float, max_iter: int
     ) -> None:
         self.examples = examples
         self.splits = splits

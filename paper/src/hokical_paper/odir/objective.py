@@ -21,10 +21,10 @@ it exist and be unique:
 import numpy as np
 
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical._fitting.linear_examples import LinearExamples
-from hokical._fitting.linear_problem import LinearProblem
-from hokical._fitting.newton_cg import minimize_newton_cg
+from hokical._fitting.linear_problem import LinearPoint, LinearProblem
+from hokical._fitting.newton_cg import OuterProducts, Product, minimize_newton_cg
 from hokical._fitting.solution import Solution
+from hokical_paper.odir.examples import MatrixExamples
 
 #: Weight of mean((W_kk / t - 1)^2).
 DIAGONAL_RIDGE = 1e-10
@@ -59,11 +59,19 @@ def penalty_matrix(absent: BoolArray, strength: tuple[float, float], scale: floa
     return np.clip(matrix, *PENALTY_RANGE)
 
 
+class PenalisedProblem(LinearProblem):
+    """The objective, with the sums of each class for an approximate inverse Hessian."""
+
+    def invert_hessian(self, point: LinearPoint) -> Product:
+        first, second = self.examples.moments(point.proba)
+        return OuterProducts(first[:, -1:], first, second, self.penalty).solve
+
+
 def minimize_penalised(
-    examples: LinearExamples, penalty: FloatArray, start: FloatArray, *, tol: float, max_iter: int
+    examples: MatrixExamples, penalty: FloatArray, start: FloatArray, *, tol: float, max_iter: int
 ) -> Solution[FloatArray]:
     """The `coef` (classes, classes + 1) of least penalised log loss, from `start`."""
-    problem = LinearProblem(examples, penalty, identity(examples.n_classes))
+    problem = PenalisedProblem(examples, penalty, identity(examples.n_classes))
     return minimize_newton_cg(problem.evaluate, start, tol=tol, max_iter=max_iter)
 
 
@@ -75,7 +83,7 @@ def held_by_ridge(coef: FloatArray) -> IntArray:
 
 
 def describe_problem(
-    examples: LinearExamples, fit: Solution[FloatArray], max_iter: int
+    examples: MatrixExamples, fit: Solution[FloatArray], max_iter: int
 ) -> str | None:
     """Why the fit is not the minimum that it should be, and the remedy; None where it is."""
     if examples.all_right(np.diag(fit.x)):  # only DIAGONAL_RIDGE holds the fit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,16 +15,21 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
+from tests.conftest import read_pair
+from tests.integrations.torch.examples import as_on_device
 
+from hokical import Dense
 from hokical._core.logits import as_logits
 from hokical._core.parallel import threads
 from hokical._fitting import linear_examples
-from hokical._fitting import odir_objective as objective
-from hokical._fitting import odir_search as search
-from hokical._fitting.folds import fold_numbers
-from hokical._fitting.linear_problem import LinearProblem
-from hokical.calibrators import DirichletODIR, MatrixScalingODIR, load
-from tests.conftest import read_pair
+from hokical.calibrators import load
+from hokical.streams import fit as fit_stream
+from hokical.streams import from_arrays
+from hokical_paper.odir import DirichletODIR, MatrixScalingODIR, objective, search
+from hokical_paper.odir.examples import MatrixExamples
+from hokical_paper.odir.folds import fold_numbers, number_examples
+
+GOLDEN = Path(__file__).parents[2] / "tests" / "calibrators" / "golden"
 
 METHODS = [MatrixScalingODIR, DirichletODIR]
 both = pytest.mark.parametrize("method", METHODS)
@@ -60,9 +66,7 @@ def random_problem(seed, n=30, n_classes=3, masked=False):
         impossible = rng.random((n, n_classes)) < 0.2
         impossible[np.arange(n), labels] = False
         features[impossible] = -np.inf
-    examples = linear_examples.LinearExamples.from_logits(
-        as_logits(features), labels, rng.random(n), finite_values
-    )
+    examples = MatrixExamples.from_logits(as_logits(features), labels, rng.random(n), finite_values)
     coef = rng.normal(size=(n_classes, n_classes + 1))
     absent = np.bincount(labels, minlength=n_classes) == 0
     penalty = objective.penalty_matrix(absent, (0.3, 0.7), 1.5)
@@ -75,7 +79,7 @@ def finite_values(logits):
 
 def point_at(examples, penalty, coef):
     centre = objective.identity(examples.n_classes)
-    return LinearProblem(examples, penalty, centre).evaluate(coef)
+    return objective.PenalisedProblem(examples, penalty, centre).evaluate(coef)
 
 
 # Derivatives and solver -----------------------------------------------------------------------
@@ -148,10 +152,8 @@ def test_some_of_the_examples_are_as_if_there_were_no_others(seed, masked):
         logits, labels, weights = rng.normal(size=(90, 3)), rng.integers(3, size=90), rng.random(90)
         logits[:30, 0] = -np.inf if masked else 0.0
         rows = rng.random(90) < 0.5
-        every = linear_examples.LinearExamples.from_logits(
-            as_logits(logits), labels, weights, finite_values
-        )
-        some = linear_examples.LinearExamples.from_logits(
+        every = MatrixExamples.from_logits(as_logits(logits), labels, weights, finite_values)
+        some = MatrixExamples.from_logits(
             as_logits(logits[rows]), labels[rows], weights[rows], finite_values
         )
         coef, penalty = rng.normal(size=(3, 4)), np.ones((3, 4))
@@ -482,7 +484,77 @@ def test_an_impossible_true_class_is_left_out_with_a_warning(method):
         method().fit(hopeless, labels)
 
 
+@both
+def test_streams_and_maps_are_gathered(method):
+    logits, labels = noisy(120, 3)
+    kwargs = {"lambdas": [10.0, 0.1]}
+    whole = method(**kwargs).fit(logits, labels)
+    streamed = fit_stream(method(**kwargs), from_arrays(logits, labels, chunk_rows=33))
+    dense = Dense(method(**kwargs)).fit(logits.reshape(2, 6, 10, 3), labels.reshape(2, 6, 10))
+    for found in (streamed, dense.calibrator_):
+        np.testing.assert_array_equal(found.weight_, whole.weight_)
+        np.testing.assert_array_equal(found.bias_, whole.bias_)
+
+
+@both
+@pytest.mark.parametrize("kind", ["plain", "weights", "masked"])
+def test_fits_on_a_device_are_those_of_arrays(method, kind):
+    torch = pytest.importorskip("torch")
+    logits, labels = noisy(240, 5)
+    weights = np.arange(240) % 3 if kind == "weights" else None
+    if kind == "masked":
+        logits[np.arange(240), (labels + 1) % 5] = -np.inf
+    fits = [
+        method(lambdas=[1e3, 10.0]).fit(given, labels, weights)
+        for given in (logits, as_on_device(torch.from_numpy(logits)))
+    ]
+    np.testing.assert_allclose(fits[0].weight_, fits[1].weight_, atol=1e-6)
+    np.testing.assert_allclose(fits[0].bias_, fits[1].bias_, atol=1e-6)
+
+
+@both
+def test_its_graph_and_its_module_answer_as_it_does(method):
+    torch, onnxruntime = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")
+    pytest.importorskip("ndonnx")
+    from hokical.integrations.onnx import export
+    from hokical.integrations.torch import as_module
+
+    logits, labels = noisy(120, 3)
+    fitted = method(lambdas=1.0).fit(logits, labels)
+    module = as_module(fitted)
+    found = module.proba(torch.from_numpy(logits)).detach()
+    np.testing.assert_allclose(found, fitted.predict_proba(logits), atol=1e-12)
+    session = onnxruntime.InferenceSession(export(fitted).SerializeToString())
+    confidence = session.run(["confidence"], {"logits": logits.astype(np.float32)})[0]
+    np.testing.assert_allclose(confidence, fitted.predict_confidence(logits), atol=1e-5)
+
+
+def test_files_of_earlier_versions_give_the_estimator():
+    for method in METHODS:
+        loaded = load(GOLDEN / f"{method.name}.json")
+        assert type(loaded.estimator()) is method
+        assert loaded.estimator().stamp == loaded.stamp
+
+
 # Choice of the penalties ----------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10_000), scale=st.sampled_from([1e-200, 1e-9, 1.0, 1e9]))
+def test_copies_have_one_number_and_others_their_own(seed, scale):
+    rng = np.random.default_rng(seed)
+    logits = scale * rng.normal(size=(40, 6))
+    logits[rng.random(logits.shape) < 0.2] = -np.inf
+    logits[:, 0] = 0.0
+    logits[:, 5] = -1e9 * scale  # as some mask: it must not drown the others
+    labels = rng.integers(3, size=40)
+    which = rng.integers(40, size=100)
+    numbers = number_examples(as_logits(logits[which]), labels[which])
+    _, first, place = np.unique(which, return_index=True, return_inverse=True)
+    expected = np.argsort(np.argsort(first))[place]
+    np.testing.assert_array_equal(numbers, expected)
+    relabelled = number_examples(as_logits(np.tile(logits[:1], (3, 1))), np.array([1, 0, 1]))
+    np.testing.assert_array_equal(relabelled, [0, 1, 0])
 
 
 def test_folds_spread_each_class_and_keep_copies_together():
@@ -608,7 +680,7 @@ def scores_of(values):
                 self.best = trial
             return trial
 
-    examples = linear_examples.LinearExamples.from_logits(
+    examples = MatrixExamples.from_logits(
         as_logits(np.ones((1, 30))), np.zeros(1, np.int64), np.ones(1), finite_values
     )
     return Search(examples, [], 1.0, 1)

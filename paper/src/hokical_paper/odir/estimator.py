@@ -16,17 +16,16 @@ from hokical._core.blocks import per_row
 from hokical._core.logits import Logits
 from hokical._core.types import IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical._fitting import folds
-from hokical._fitting import odir_objective as objective
-from hokical._fitting import odir_search as penalties
 from hokical._fitting.blas import one_blas_thread
-from hokical._fitting.folds import FoldSplit
 from hokical._fitting.likelihood import WeightedExamples, count_block
-from hokical._fitting.linear_examples import LinearExamples
 from hokical._fitting.partitions import Block, Partition
 from hokical._fitting.temperature import base_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._odir import DirichletRule, LinearRule, MatrixRule
+from hokical_paper.odir import folds, objective
+from hokical_paper.odir import search as penalties
+from hokical_paper.odir.examples import MatrixExamples
+from hokical_paper.odir.folds import FoldSplit
 
 #: Features are assumed to have a mean size within these limits.
 _SIZES = (1e-90, 1e100)
@@ -79,7 +78,7 @@ class ODIRCalibrator(BaseCalibrator):
             counted = counted.take(keep)
         size = min(max(self._feature_size(counted), _SIZES[0]), _SIZES[1])
         scale = 1.0 / base_temperature(counted, size, _REACH)
-        data = LinearExamples.from_logits(
+        data = MatrixExamples.from_logits(
             counted.logits, counted.labels, counted.weights, self.rule_kind.features, scale
         )
         with one_blas_thread():
@@ -125,7 +124,7 @@ class ODIRCalibrator(BaseCalibrator):
         return folds.split_by_folds(folds.fold_numbers(*examples, int(self.cv), self.random_state))
 
     def _choose(
-        self, examples: LinearExamples, scale: float, make_splits: Callable[[], list[FoldSplit]]
+        self, examples: MatrixExamples, scale: float, make_splits: Callable[[], list[FoldSplit]]
     ) -> tuple[tuple[float, float], list[penalties.PenaltyTrial]]:
         """(lambda, mu) with the lowest cross-validated log loss, and the trials.
 
@@ -228,7 +227,7 @@ class MatrixScalingODIR(ODIRCalibrator):
     Examples
     --------
     >>> import numpy as np
-    >>> from hokical.calibrators import MatrixScalingODIR
+    >>> from hokical_paper.odir import MatrixScalingODIR
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(5, size=2000)
     >>> logits = 3 * (rng.normal(size=(2000, 5)) + 2 * np.eye(5)[labels])
@@ -255,7 +254,7 @@ class DirichletODIR(ODIRCalibrator):
     alike, as in the paper's formula.
 
     >>> import numpy as np
-    >>> from hokical.calibrators import DirichletODIR
+    >>> from hokical_paper.odir import DirichletODIR
     >>> logits = np.random.default_rng(0).normal(size=(500, 3))
     >>> cal = DirichletODIR(lambdas=1e6).fit(logits, logits.argmax(axis=1) % 2)
     >>> bool(cal.predict_proba(logits)[:, 2].max() < 0.1)
