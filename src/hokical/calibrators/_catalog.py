@@ -116,6 +116,11 @@ def load_estimator_class(name: Any, argument: str = "name") -> type[Any]:
     )
 
 
+def find_estimator_class(name: str) -> type[Any] | None:
+    """The estimator class of a fitted method; None if the package that has it is not installed."""
+    return load_estimator_class(name) if name in [*method_names(), *AUTOMATIC] else None
+
+
 def load_class_beyond_logits(method: str) -> type[Any]:
     """The class of a calibrator of something else than logits."""
     module, kind = BEYOND_LOGITS[method]

@@ -135,7 +135,8 @@ def read_calibrator(path: Path, *, of_logits: bool = False, method: bool = True)
         raise hokical.CalibratorFileError(f"{path} has unusable facts about its fit. Fit again.")
     if isinstance(found, hokical.calibrators.FittedCalibrator):
         if method:
-            check_method(found.name)
+            with check_options("CALIBRATOR"):
+                hokical.calibrators._predictions.check_plain_logits(found, "method")
     elif of_logits:
         raise typer.BadParameter(
             f"{path} is not a calibrator of logits but of method {found.name}, which goes "

@@ -63,20 +63,20 @@ def curve_rows(
 
 def _facts(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
     """What is inside as values, None where it is not known."""
-    info = hokical.calibrators._catalog.load_estimator_class(fitted.name)
+    info = hokical.calibrators._catalog.find_estimator_class(fitted.name)
     counts, known = fitted.fit_scores_, fitted.metadata
     if counts is not None:
         known |= {"examples": counts.total, "accuracy": counts.accuracy}
     stored = ("classes", "scores", "binary_score", "zeros", "examples", "accuracy")
     return {
         "method": fitted.name,
-        "title": info.title,
+        "title": getattr(info, "title", "method of another package"),
         "n_classes": fitted.n_classes_,
         **{name: known.get(name) for name in stored},
         "reason": getattr(fitted, "reason_", None),
         "learned": {name: _values(value) for name, value in _learned_values(fitted).items()},
         "guarantee": _guarantee(fitted),
-        "reference": info.reference,
+        "reference": getattr(info, "reference", None),
         "library_version": fitted.library_version,
     }
 

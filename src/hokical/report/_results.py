@@ -18,7 +18,7 @@ from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.version import VERSION
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._catalog import load_estimator_class, methods_from_logits
+from hokical.calibrators._catalog import find_estimator_class, methods_from_logits
 from hokical.calibrators._estimator import clone
 from hokical.calibrators._predictions import check_plain_logits
 from hokical.calibrators._registry import make_seeded
@@ -180,7 +180,7 @@ def method_title(calibrator: Any) -> str:
     """The method in full words, without what its title has in brackets; "" if it has none."""
     kind: Any = type(calibrator)
     if not hasattr(kind, "title") and calibrator is not None:
-        kind = load_estimator_class(calibrator.name)
+        kind = find_estimator_class(calibrator.name)
     return str(getattr(kind, "title", "")).split(" (")[0]
 
 
