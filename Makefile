@@ -29,7 +29,7 @@ demo: $(DEMO)  ## calibrate the shipped network with every method
 	@$(BIN)/hokical demo
 
 test: $(READY)  ## the tests; those of libraries that are not installed are skipped
-	$(TEST) -m "not cluster and not slow"
+	$(TEST) -m "not cluster and not slow" --hypothesis-profile few
 	@for name in torch jax lightning transformers; do $(BIN)/python -c "import $$name" 2>/dev/null \
 		|| echo "Tests that need $$name were skipped; make test-all installs it and runs them."; done
 

@@ -1,7 +1,10 @@
-"""Doctests are collected from every module that can be imported here."""
+"""Which tests there are: doctests of all that can be imported, and samples of long walks."""
 
 import gc
+from collections import defaultdict
 from importlib.util import find_spec
+
+import pytest
 
 _NEEDED_BY = {
     "torch": [
@@ -19,6 +22,22 @@ collect_ignore_glob = [
     if not find_spec(library)
     for pattern in patterns
 ]
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of tests marked `sample(n)`, all cases but n are slow: the first, the last, some between."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for walk in cases.values():
+        (wanted,) = walk[0].get_closest_marker("sample").args
+        last, steps = len(walk) - 1, max(wanted - 1, 1)
+        kept = {round(step * last / steps) for step in range(wanted)}
+        for index, item in enumerate(walk):
+            if index not in kept:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +12,32 @@ from hypothesis import settings
 
 from hokical._core.logits import Logits, as_logits
 
+#: Examples of a property that says no number of its own; `make test` takes the profile of few.
+EXAMPLES, FEW_EXAMPLES = 40, 10
 # Derandomised: the same examples on every machine, and no deadline on shared ones.
-settings.register_profile("steady", derandomize=True, deadline=None, max_examples=40)
+for _name, _most in (("few", FEW_EXAMPLES), ("steady", EXAMPLES)):
+    settings.register_profile(_name, derandomize=True, deadline=None, max_examples=_most)
 settings.load_profile("steady")
 
 #: Logits of networks that we trained; they come with the repository.
 SUITE = Path(__file__).resolve().parents[1] / "suite"
 #: Options by method for tests of other things than the search over penalties, which takes long.
 QUICK = {name: {"lambdas": [1e-2], "mus": [1e-2]} for name in ("ms_odir", "dir_odir")}
+
+
+def max_examples(most: int) -> settings:
+    """So many examples of a property, or as many times fewer as the chosen profile has."""
+    return settings(max_examples=max(3, most * settings.default.max_examples // EXAMPLES))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_built_once() -> Iterator[None]:
+    """Typer's runner would put all commands together for every call."""
+    from typer import testing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(testing, "_get_command", cache(testing._get_command))
+        yield
 
 
 @pytest.fixture(scope="session")

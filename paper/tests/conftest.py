@@ -4,36 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hokical_paper import experiments
-from hokical_paper.cache import Cache
-from hokical_paper.methods import INPUT, METHODS, MIXED, SLOW
-from hokical_paper.results import Results
-from hokical_paper.running import run_suite
-from hokical_paper.suite import open_suite
-from paper.tests.tiny_suite import write_suite
-
-QUICK = [name for name in METHODS if name not in SLOW]
-
-
-def run_quick(folder: Path, cache: Path, **options: Any) -> Results:
-    """All but the matrix methods, with few resamples."""
-    methods = [*QUICK, INPUT, MIXED]
-    settings = {"methods": methods, "jobs": 1, "n_resamples": 20} | options
-    return run_suite(open_suite(folder), Cache(cache), **settings)
+if TYPE_CHECKING:  # or the process that only hands tests out would import all libraries
+    from hokical_paper.results import Results
 
 
 @pytest.fixture
 def suite_folder(tmp_path: Path) -> Path:
+    from paper.tests.tiny_suite import write_suite
+
     return write_suite(tmp_path / "suite")
 
 
 @pytest.fixture(scope="session")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, Results]]:
     """Folder of the suite, folder of the cache, results; with few draws, to be quick."""
+    from hokical_paper import experiments
+    from paper.tests.tiny_suite import run_quick, write_suite
+
     base = tmp_path_factory.mktemp("paper")
     folder, cache = write_suite(base / "suite"), base / "cache"
     with pytest.MonkeyPatch.context() as patch:

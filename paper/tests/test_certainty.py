@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import max_examples
 
 from hokical_paper import certainty
 from hokical_paper.cache import Cache
@@ -113,7 +114,7 @@ def test_lowest_of_those_that_ran(results: Results) -> None:
     assert cuts.complete(["vecs"]).mean_ranks("a", ["vecs"], score_of("ece")) == {}
 
 
-@settings(max_examples=20)
+@max_examples(20)
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=4))
 def test_shares_are_in_their_intervals(hits: list[list[bool]]) -> None:
     for share in (share_of(hits[0]), mean_share(hits)):

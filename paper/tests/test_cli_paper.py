@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from hokical.cli import app
 from hokical_paper import running
 from hokical_paper.results import Results
-from paper.tests.conftest import QUICK
+from paper.tests.tiny_suite import QUICK
 
 runner = CliRunner()
 

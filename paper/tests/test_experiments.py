@@ -32,7 +32,7 @@ from hokical_paper.methods import EXACT, INPUT, MIXED, SAMPLED, why_absent
 from hokical_paper.noise_grid import select_on_grid
 from hokical_paper.results import Result, Results
 from hokical_paper.suite import Pair, PairData, Suite, open_suite
-from paper.tests.conftest import run_quick
+from paper.tests.tiny_suite import run_quick
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import log_softmax
@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
-from tests.conftest import read_pair
+from tests.conftest import max_examples, read_pair
 from tests.integrations.torch.examples import as_on_device
 
 from hokical import Dense
@@ -86,7 +86,7 @@ def point_at(examples, penalty, coef):
 
 
 @given(st.integers(0, 10_000), st.booleans())
-@settings(max_examples=20, deadline=None)
+@max_examples(20)
 def test_gradient_is_the_difference_quotient(seed, masked):
     examples, penalty, coef = random_problem(seed, masked=masked)
     slope = point_at(examples, penalty, coef).gradient
@@ -99,7 +99,7 @@ def test_gradient_is_the_difference_quotient(seed, masked):
 
 
 @given(st.integers(0, 10_000), st.booleans())
-@settings(max_examples=20, deadline=None)
+@max_examples(20)
 def test_hessian_product_is_the_difference_of_gradients(seed, masked):
     examples, penalty, coef = random_problem(seed, masked=masked)
     direction = np.random.default_rng(seed + 1).normal(size=coef.shape)
@@ -144,7 +144,7 @@ def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
 
 
 @given(seed=st.integers(0, 1000), masked=st.booleans())
-@settings(max_examples=10, deadline=None)
+@max_examples(10)
 def test_some_of_the_examples_are_as_if_there_were_no_others(seed, masked):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(linear_examples, "MIN_BLOCK_SIZE", 1)
@@ -170,7 +170,7 @@ def test_some_of_the_examples_are_as_if_there_were_no_others(seed, masked):
     strength=st.tuples(st.floats(-3, 2), st.floats(-3, 2)),
     n_classes=st.integers(2, 4),
 )
-@settings(max_examples=8, deadline=None)
+@max_examples(8)
 def test_no_worse_than_a_plain_quasi_newton_twin(method, seed, strength, n_classes):
     strength = tuple(10.0**power for power in strength)
     logits, labels = noisy(80, n_classes, seed)
@@ -217,6 +217,7 @@ def test_rare_classes_get_the_optimum_of_the_paper(method, counts, strength):
     assert plain_loss(fitted.weight_, fitted.bias_, features, labels, strength) <= twin + 1e-5
 
 
+@pytest.mark.sample(2)
 @both
 @pytest.mark.parametrize("strength", [(1.0, 10.0), (0.1, 0.01)])
 def test_an_absent_class_gets_the_optimum_of_the_documented_objective(method, strength):
@@ -246,6 +247,7 @@ def test_an_absent_class_gets_the_optimum_of_the_documented_objective(method, st
     assert ours < alone.fun + 0.02
 
 
+@pytest.mark.sample(1)
 @both
 def test_an_absent_class_is_hardly_ever_predicted(method):
     rng = np.random.default_rng(0)
@@ -338,7 +340,7 @@ def test_any_temperature_of_the_logits_is_undone(method, temperature):
 
 @both
 @given(seed=st.integers(0, 1000))
-@settings(max_examples=5, deadline=None)
+@max_examples(5)
 def test_classes_may_be_renumbered_and_rows_shifted(method, seed):
     logits, labels = noisy(120, 5, seed)
     order = np.random.default_rng(seed).permutation(5)
@@ -353,6 +355,7 @@ def test_classes_may_be_renumbered_and_rows_shifted(method, seed):
     )
 
 
+@pytest.mark.sample(2)
 @both
 @pytest.mark.parametrize("lambdas", [1.0, [10.0, 1.0, 0.1], "quick"])
 def test_weights_are_repetition_with_cross_validation_too(method, lambdas):
@@ -379,6 +382,7 @@ def test_small_floats_are_their_float64_values(method, dtype):
     np.testing.assert_array_equal(narrow, expected)
 
 
+@pytest.mark.sample(1)
 @both
 def test_same_result_again_and_with_other_thread_counts(method):
     logits, labels = noisy(300, 4)
@@ -391,6 +395,7 @@ def test_same_result_again_and_with_other_thread_counts(method):
     np.testing.assert_array_equal(logits, before)
 
 
+@pytest.mark.sample(4)
 @both
 @pytest.mark.parametrize("kind", ["absent", "two", "n = C", "copies", "all equal"])
 def test_odd_data_stay_finite(method, kind):
@@ -539,7 +544,7 @@ def test_files_of_earlier_versions_give_the_estimator():
 # Choice of the penalties ----------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@max_examples(30)
 @given(seed=st.integers(0, 10_000), scale=st.sampled_from([1e-200, 1e-9, 1.0, 1e9]))
 def test_copies_have_one_number_and_others_their_own(seed, scale):
     rng = np.random.default_rng(seed)
@@ -628,6 +633,7 @@ def plateau_first(seed):
     return truth @ (np.eye(5) + 0.6 * rng.normal(size=(5, 5))), labels
 
 
+@pytest.mark.sample(1)
 @both
 @pytest.mark.parametrize(
     "kind",

@@ -47,6 +47,7 @@ def test_everything_is_on_the_page(results: Results) -> None:
     assert "drawn at random" in html
 
 
+@pytest.mark.slow
 def test_quick_pairs_are_the_first_thing_said(results: Results) -> None:
     suite = results.suite
     quick = Pair(suite.folder, {**suite.pairs[0].entry, "quick": True})

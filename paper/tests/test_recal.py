@@ -119,6 +119,7 @@ def slow_recal(
     return steps, errors
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("stop_when_worse", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("n", "n_classes", "n_bins"), [(400, 3, 15), (600, 10, 10), (12, 12, 5)])
@@ -157,6 +158,7 @@ def test_replaying_on_the_validation_set_gives_what_the_fit_ended_with() -> None
     assert cal.ece_[-1] < 0.5 * cal.ece_[0]
 
 
+@pytest.mark.slow
 def test_the_outcome_holds_on_new_examples(resnet110: Real) -> None:
     part = {key: value[:4000] for key, value in resnet110.items()}
     views = {key: lossy_views(part[f"{key}_logits"], 20, seed=3) for key in ("val", "test")}

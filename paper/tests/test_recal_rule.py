@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from scipy.special import log_softmax, softmax
-from tests.conftest import synthetic_logits
+from tests.conftest import max_examples, synthetic_logits
 from tests.libraries import NAMES, get_library
 from tests.rules.making import assert_chances, class_counts, make_rows, seeds
 
@@ -107,7 +107,7 @@ def test_answers_are_probabilities_of_rows_by_themselves(seed: int, n_classes: i
 
 @pytest.mark.parametrize("library", NAMES)
 @given(seed=seeds)
-@settings(max_examples=4)
+@max_examples(4)
 def test_every_library_answers_alike(library: str, seed: int) -> None:
     kind = get_library(library)
     rule, rows = make_rule(seed), make_rows(seed, 6)

@@ -1,4 +1,4 @@
-"""A suite of three small synthetic pairs, in the format of the real one."""
+"""A suite of three small synthetic pairs, in the format of the real one, and runs of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 from tests.conftest import synthetic_logits
 
+from hokical_paper.cache import Cache
+from hokical_paper.methods import INPUT, METHODS, MIXED, SLOW
+from hokical_paper.results import Results
+from hokical_paper.running import run_suite
+from hokical_paper.suite import open_suite
+
 N_VAL, N_TEST, N_CLASSES = 150, 120, 4
+QUICK = [name for name in METHODS if name not in SLOW]
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 
 
@@ -79,3 +86,10 @@ def pair_arrays(seed: int, *, extras: bool) -> dict[str, np.ndarray]:
 
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def run_quick(folder: Path, cache: Path, **options: Any) -> Results:
+    """All but the matrix methods, with few resamples."""
+    methods = [*QUICK, INPUT, MIXED]
+    settings = {"methods": methods, "jobs": 1, "n_resamples": 20} | options
+    return run_suite(open_suite(folder), Cache(cache), **settings)

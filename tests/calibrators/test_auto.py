@@ -191,6 +191,7 @@ def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     assert gaps.mean() < 0.3 * np.abs(np.log(in_sample / whole.chances[::3, 2])).mean()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_weights_are_those_of_least_log_loss(seed):
     """Against expectation maximisation, slow and sure."""
@@ -336,6 +337,7 @@ def test_folds_and_seeds_are_things_of_the_past(options):
     np.testing.assert_array_equal(found.predict_proba(logits), expected)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("classes", "n", "most"), [(2, 200, 0.003), (30, 300, 0.003), (100, 400, 0.003), (5, 50, 0.01)]
 )
@@ -394,6 +396,7 @@ def test_passes_reach_the_minimum_of_all_examples(monkeypatch, classes, n, held)
     assert found.log_loss == pytest.approx(expected.log_loss, abs=2.0 / n)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("source", ["chunks", "other chunks", "dask"])
 def test_streams_are_fitted_without_gathering(monkeypatch, source):
     logits, labels = softmax_world(4000, 5)

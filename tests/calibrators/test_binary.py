@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.calibration import CalibratedClassifierCV
@@ -26,6 +26,7 @@ from hokical import (
     make,
 )
 from hokical.calibrators import BetaCalibration, PlattScaling, VennAbers
+from tests.conftest import max_examples
 from tests.libraries import NAMES, get_library
 
 METHODS = ("platt", "beta", "venn_abers")
@@ -46,7 +47,7 @@ def loss_of(eta: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> float:
     return float(np.average(np.logaddexp(0.0, eta) - target * eta, weights=weights))
 
 
-@settings(max_examples=12)
+@max_examples(12)
 @given(seed=st.integers(0, 10**6), slope=st.sampled_from([0.5, 0.0, -1.0, 20.0]))
 def test_platt_and_beta_have_the_least_loss(seed: int, slope: float) -> None:
     scores, labels = draw(seed, 60, slope)
@@ -150,6 +151,7 @@ def test_what_they_do_not_take(name: str) -> None:
         make(name).fit(scores, labels).predict([np.nan, 1.0])
 
 
+@pytest.mark.slow
 def test_comparisons_have_them_for_two_classes_alone() -> None:
     scores, labels = draw(0, 200)
     pair = from_binary_scores(scores), labels

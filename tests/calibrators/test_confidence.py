@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.isotonic import IsotonicRegression
@@ -20,6 +20,7 @@ import hokical
 from hokical import ConfidenceCalibrator, FitDataWarning, calibrate_confidence
 from hokical.calibrators import CalibratorFileError
 from hokical.rules._confidence import _make_rising
+from tests.conftest import max_examples
 
 SUBJECTS = np.array(["law", "maths", "music", "physics"])
 
@@ -111,6 +112,7 @@ def test_groups_of_weight_0_are_not_known() -> None:
     np.testing.assert_array_equal(cal.predict(stated, subject), alone.predict(stated, subject))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "groups", [["a"] * 300, [None] * 300, list(range(300)), [f"g{k}" for k in range(300)]]
 )
@@ -196,7 +198,7 @@ def test_monotone_curves_do_not_fall(seed: int) -> None:
     assert abs(rising.predict(stated, subject).mean() - right.mean()) < 0.03
 
 
-@settings(max_examples=50, deadline=None)
+@max_examples(50)
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 9)), min_size=1, max_size=30))
 def test_projection_is_isotonic_regression(pairs: list[tuple[float, int]]) -> None:
     values, counts = np.array(pairs, float).T

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
@@ -25,7 +25,7 @@ from hokical._fitting.partitions import Block
 from hokical._fitting.simplex import best_weights, least_on_simplex
 from hokical._fitting.temperature import BOUNDS
 from hokical.calibrators import EnsembleTemperatureScaling, load
-from tests.conftest import real_logits
+from tests.conftest import max_examples, real_logits
 
 REAL = ["cifar10_resnet110", "cifar100_wrn28_10", "mnist_lenet5"]
 LOSSES = ["log", "mse"]
@@ -112,6 +112,7 @@ def quiet_fit(logits, labels, weights=None, **options):
         return EnsembleTemperatureScaling(**options).fit(logits, labels, weights)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("seed", "temperature"), [(0, 2.0), (1, 0.6), (2, 1.0)])
 def test_finds_what_a_general_optimiser_finds(loss, seed, temperature):
@@ -163,7 +164,7 @@ def test_iterations_are_passes(monkeypatch):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@settings(max_examples=15, deadline=None)
+@max_examples(15)
 @given(
     seed=st.integers(0, 10_000),
     log_beta=st.floats(-2.0, 1.5),
@@ -195,7 +196,7 @@ def test_derivatives_agree_with_differences(loss, seed, log_beta, share, masked)
         )
 
 
-@settings(max_examples=60, deadline=None)
+@max_examples(60)
 @given(seed=st.integers(0, 100_000), rank=st.integers(1, 3))
 def test_the_quadratic_on_the_simplex_has_no_better_point(seed, rank):
     rng = np.random.default_rng(seed)
@@ -248,6 +249,7 @@ def test_compiled_and_portable_sums_agree(dtype):
         assert_allclose(compiled, np.array(portable), rtol=1e-11, atol=1e-290)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_threads_and_the_compiled_path_change_nothing(loss, monkeypatch):
     logits, labels = simulated(5, 6000, 60)
@@ -274,7 +276,7 @@ def test_hidden_classes_count_as_equal_ones(loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@settings(max_examples=15, deadline=None)
+@max_examples(15)
 @given(seed=st.integers(0, 10_000), temperature=st.floats(0.3, 4.0), guesses=st.floats(0.0, 0.6))
 def test_constants_and_the_order_of_classes_do_not_matter(loss, seed, temperature, guesses):
     logits, labels = simulated(seed, 150, 4, temperature, guesses)

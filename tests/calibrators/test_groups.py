@@ -302,6 +302,7 @@ def paired(n: int, seed: int, effect: float) -> tuple[Any, Any, dict[str, Any]]:
     return logits, labels, {"sex": sex, "site": site, "odd": np.arange(n) % 2}
 
 
+@pytest.mark.slow
 def test_pairs_of_groups_are_learned_where_they_matter(tmp_path: Path) -> None:
     logits, labels, groups = paired(2000, 0, 3.0)
     new, truth, theirs = paired(4000, 1, 3.0)
@@ -321,6 +322,7 @@ def test_pairs_of_groups_are_learned_where_they_matter(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict_proba(new, groups=theirs), same)
 
 
+@pytest.mark.slow
 def test_pairs_that_do_not_matter_change_nothing() -> None:
     logits, labels, groups = paired(1500, 2, 0.0)
     plain, cal = (

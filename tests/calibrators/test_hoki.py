@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -17,7 +17,7 @@ from hokical import Gaussian, Gumbel, Hoki, Uniform, label_stability, load
 from hokical._fitting.recursion import learn_schedule
 from hokical.stability._stability_table import EXACT_LEVELS, StabilityTable, stability_levels
 from tests import references
-from tests.conftest import synthetic_logits
+from tests.conftest import max_examples, synthetic_logits
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -30,6 +30,7 @@ def _quiet() -> object:
         yield
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("draws", [None, 300])
 @pytest.mark.parametrize("init", ["accuracy", "confidence"])
 @pytest.mark.parametrize("n_bins", [1, 4, 15, 40])
@@ -153,7 +154,7 @@ def test_pickles_are_small(overconfident: Data) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@max_examples(20)
 @given(st.integers(0, 10**6), st.integers(1, 399), st.sampled_from(["accuracy", "confidence"]))
 def test_two_halves_are_one_whole(seed: int, cut: int, init: str) -> None:
     logits, labels = synthetic_logits(400, 5, seed=seed)
@@ -176,6 +177,7 @@ def test_two_halves_are_one_whole(seed: int, cut: int, init: str) -> None:
     assert left.table_.total == cut
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("init", ["accuracy", "confidence"])
 @pytest.mark.parametrize("draws", [None, 40])
 def test_a_calibrator_from_a_file_goes_on(

@@ -92,6 +92,7 @@ def test_few_examples_keep_the_probabilities_and_none_is_certain() -> None:
     assert ((extreme > 0.0) & (extreme < 1.0)).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("digits", [0, 1, 2])
 def test_rounded_probabilities_are_as_sure_as_their_examples(digits: int) -> None:
     def rounded(n: int, seed: int) -> tuple[Any, Any]:

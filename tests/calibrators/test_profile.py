@@ -80,6 +80,7 @@ def test_the_link_is_the_penalised_optimum(
     assert found.converged
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("penalty", [0.3, 10.0])
 def test_leave_one_out_without_refitting(
     problem: tuple[np.ndarray, np.ndarray, np.ndarray], penalty: float
@@ -175,6 +176,7 @@ def test_it_finds_what_one_temperature_cannot() -> None:
     assert "a correction that moves the confidence by" in cal.message_
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n", [100, 300])
 def test_where_temperature_scaling_is_right_little_is_lost(n: int) -> None:
     test = softmax_labels(4000, 10**6)

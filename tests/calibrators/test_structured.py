@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import log_softmax
@@ -18,7 +18,7 @@ from hokical._core.logits import as_logits
 from hokical._fitting.newton_cg import minimize_newton_cg
 from hokical.calibrators import StructuredScaling
 from hokical.rules._structured import structured_features
-from tests.conftest import synthetic_logits
+from tests.conftest import max_examples, synthetic_logits
 
 
 def quiet(
@@ -39,6 +39,7 @@ def mean_log_loss(calibrator: Any, logits: np.ndarray, labels: np.ndarray) -> fl
     return float(-np.log(proba[np.arange(labels.size), labels]).mean())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("cross", [True, False])
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_the_coefficients_are_those_of_a_general_solver(n_classes: int, cross: bool) -> None:
@@ -69,7 +70,7 @@ def test_the_coefficients_are_those_of_a_general_solver(n_classes: int, cross: b
 
 
 @pytest.mark.parametrize("name", ["structured", "auto"])
-@settings(max_examples=4)
+@max_examples(4)
 @given(factor=st.floats(1e-6, 1e6), seed=st.integers(0, 99))
 def test_only_ratios_of_weights_matter(name: str, factor: float, seed: int) -> None:
     logits, labels = synthetic_logits(120, 3, seed=seed, signal=1.0)
@@ -134,7 +135,7 @@ def test_cross_terms_by_the_number_of_classes() -> None:
     assert quiet(*many, cross=True).cross_.shape == (101, 101)
 
 
-@settings(max_examples=12)
+@max_examples(12)
 @given(seed=st.integers(0, 999), n_classes=st.integers(2, 5), data=st.data())
 def test_no_possible_class_gets_nothing(seed: int, n_classes: int, data: st.DataObject) -> None:
     """Whatever the examples are, weights on one class among them."""

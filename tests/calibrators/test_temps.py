@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize_scalar
@@ -24,7 +24,7 @@ from hokical._fitting.temperature import BOUNDS, best_temperature
 from hokical.calibrators import TemperatureScaling, load
 from hokical.rules._checks import LARGEST_TEMPERATURE
 from hokical.rules._softmax import TemperatureRule
-from tests.conftest import real_logits
+from tests.conftest import max_examples, real_logits
 
 REAL = ["cifar10_resnet110", "cifar100_wrn28_10", "mnist_lenet5", "cifar10_densenet40"]
 
@@ -67,7 +67,7 @@ def test_recovers_temperatures_of_any_size_from_float32(true):
     assert_allclose(cal.log_loss_, mean_log_loss(logits, labels, cal.temperature_), rtol=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@max_examples(30)
 @given(
     seed=st.integers(0, 10_000),
     n=st.integers(40, 300),
@@ -87,7 +87,7 @@ def test_the_slope_of_the_log_loss_vanishes(seed, n, classes, spread, log_true):
     assert here <= mean_log_loss(logits, labels, at / 1.001) + 1e-14
 
 
-@settings(max_examples=25, deadline=None)
+@max_examples(25)
 @given(seed=st.integers(0, 10_000), shift=st.floats(-50, 50))
 def test_constants_and_the_order_of_classes_do_not_matter(seed, shift):
     logits, labels = simulated(seed, 200, 6)

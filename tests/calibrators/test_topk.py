@@ -30,6 +30,7 @@ def test_all_classes_seen_is_the_same_as_logits(overconfident: tuple) -> None:
         assert np.array_equal(same.confidence_bounds(seen)[0], full.predict_confidence(dense))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["uncalibrated", "temps", "ets"])
 @pytest.mark.parametrize("keep_rest", [True, False])
 def test_fits_equal_those_on_evenly_filled_logits(name: str, keep_rest: bool) -> None:
@@ -46,6 +47,7 @@ def test_fits_equal_those_on_evenly_filled_logits(name: str, keep_rest: bool) ->
     )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ACCEPTING)
 @pytest.mark.parametrize("keep_rest", [True, False])
 def test_calibrators_keep_their_promises(name: str, keep_rest: bool, tmp_path: Path) -> None:
@@ -66,6 +68,7 @@ def test_calibrators_keep_their_promises(name: str, keep_rest: bool, tmp_path: P
     assert np.array_equal(load(tmp_path / "cal.json").predict_confidence(seen), confidence)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ACCEPTING)
 def test_bounds_hold_for_the_confidence_of_the_full_logits(name: str) -> None:
     dense, labels = synthetic_logits(1500, 30, seed=8)
@@ -81,6 +84,7 @@ def test_bounds_hold_for_the_confidence_of_the_full_logits(name: str) -> None:
     assert np.array_equal(*cal.confidence_bounds(dense))
 
 
+@pytest.mark.slow
 def test_a_million_classes_need_no_column_each() -> None:
     rng = np.random.default_rng(0)
     n, n_classes = 400, 10**6

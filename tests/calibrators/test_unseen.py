@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Hoki, TopK, make
 from hokical._core.logits import as_logits
 from hokical.calibrators import methods_from_logits
 from hokical.rules._hoki import Curve, Steps
-from tests.conftest import read_pair, synthetic_logits
+from tests.conftest import max_examples, read_pair, synthetic_logits
 
 LEVELS = 200
 
@@ -60,6 +60,7 @@ def test_steps_extrapolate_as_curves_do(seed: int) -> None:
     np.testing.assert_allclose(found, curve.table(LEVELS), atol=1e-9)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["cifar10_resnet110", "cifar100_lenet5"])
 @pytest.mark.parametrize("init", ["accuracy", "confidence"])
 def test_flat_rows_of_real_networks_are_guesses(name: str, init: Any) -> None:
@@ -107,6 +108,7 @@ def fitted(name: str, seed: int, n: int, separable: bool) -> tuple[Any, np.ndarr
     return calibrator, logits
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", methods_from_logits())
 @pytest.mark.parametrize(("n", "separable"), [(80, False), (80, True), (3, False)])
 def test_no_possible_class_is_certain_or_excluded(name: str, n: int, separable: bool) -> None:
@@ -122,6 +124,7 @@ def test_no_possible_class_is_certain_or_excluded(name: str, n: int, separable: 
         assert found.max() < 1.0 or (softmax and separable) or n == 3
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", [*methods_from_logits(), "auto"])
 def test_an_interval_holds_its_confidence(name: str) -> None:
     calibrator, logits = fitted(name, 5, 150, separable=False)
@@ -135,7 +138,7 @@ def test_an_interval_holds_its_confidence(name: str) -> None:
         assert (confidence <= high).all()
 
 
-@settings(max_examples=20)
+@max_examples(20)
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 20.0))
 def test_hoki_never_gains_confidence_below_the_least_stable(seed: int, width: float) -> None:
     logits, labels = synthetic_logits(60, 5, seed=seed % 1000)

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
@@ -21,7 +21,7 @@ from hokical._fitting.newton import minimize_dense
 from hokical._fitting.partitions import Block
 from hokical._fitting.vector_problem import VectorProblem
 from hokical.calibrators import TemperatureScaling, VectorScaling, load
-from tests.conftest import real_logits
+from tests.conftest import max_examples, real_logits
 
 REAL = ["cifar10_resnet110", "cifar10_lenet5"]
 
@@ -57,6 +57,7 @@ def quiet_fit(logits, labels, weights=None, **options):
         return VectorScaling(**options).fit(logits, labels, weights)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("ridge", [1e-8, 1e-3, 0.1])
 def test_finds_what_a_general_optimiser_finds(ridge):
     logits, labels = simulated(0)
@@ -91,7 +92,7 @@ def test_value_gradient_and_hessian_agree():
     assert_allclose(again[1], gradient, atol=1e-13)
 
 
-@settings(max_examples=20, deadline=None)
+@max_examples(20)
 @given(seed=st.integers(0, 10_000), n=st.integers(5, 200), classes=st.integers(2, 6))
 def test_constants_and_the_order_of_classes_do_not_matter(seed, n, classes):
     logits, labels = simulated(seed, n, classes)
@@ -104,7 +105,7 @@ def test_constants_and_the_order_of_classes_do_not_matter(seed, n, classes):
     assert_allclose(permuted.predict_proba(logits[:, order]), plain[:, order], atol=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@max_examples(20)
 @given(seed=st.integers(0, 10_000))
 def test_never_worse_than_temperature_scaling_and_biases_sum_to_zero(seed):
     logits, labels = simulated(seed, 150, 4)
@@ -141,6 +142,7 @@ def test_any_scale_of_logits(scale):
     assert cal.log_loss_ < TemperatureScaling().fit(logits, labels).log_loss_
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("big", [30.0, 1000.0, 3e5])
 def test_one_wild_example_neither_breaks_the_fit_nor_lends_the_ridge_power(big):
     rng = np.random.default_rng(0)
@@ -289,6 +291,7 @@ def test_damped_newton_survives_a_start_from_which_newton_diverges():
     assert_allclose(found.x, 0.0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_memory_is_four_hessians_and_some_blocks():
     logits, labels = simulated(13, 1500, 500)
     tracemalloc.start()

@@ -179,6 +179,7 @@ def test_names_of_methods_complete() -> None:
     assert {"auto", "hoki"} <= set(complete_method(""))
 
 
+@pytest.mark.slow
 def test_the_shell_completes_methods() -> None:
     """As bash asks: `hokical fit --method te<TAB>`."""
     shell = {"_HOKICAL_COMPLETE": "complete_bash", "COMP_WORDS": "hokical fit --method te"}
@@ -203,6 +204,7 @@ def test_unknown_methods_are_answered_with_a_question(tmp_path: Path, name: str,
         hokical.make(name)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_help_fits_80_columns(command: tuple[str, ...]) -> None:
     shown = hokical_command(*command, "--help", columns=80).out

@@ -27,6 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", ["csv", "markdown", "latex", "json"])
 def test_compare_prints_every_format(data: Path, form: str) -> None:
     found = hokical_command("compare", data, "--methods=temps", *FAST, "--seed=3", "--format", form)

@@ -249,6 +249,7 @@ def test_a_zarr_store_is_one_file(tmp_path: Path, calibrator: Path) -> None:
     assert measured["uncalibrated"]["n"] == 750
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -44,6 +44,7 @@ def fit(tmp_path: Path, *options: object, n_classes: int = 3) -> Path:
     return path
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("command", ["apply", "evaluate", "monitor"])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_commands_read_scores_as_the_fit_did(tmp_path: Path, command: str, n_classes: int) -> None:
@@ -184,6 +185,7 @@ def test_labelled_rows_are_not_counted_again_as_observed(tmp_path: Path, watched
     assert "labels too" in one_line(monitor(tmp_path, *later))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("name", ["val.npz", "val_logits.npy", "copy.npz"])
 def test_own_examples_are_noticed(tmp_path: Path, name: str) -> None:
@@ -265,6 +267,7 @@ def test_a_fit_takes_no_column_of_ids_for_a_class(tmp_path: Path) -> None:
     assert "-o cal.json --classes dog,cat" in hokical_command(*select, "--classes", "dog,cat").out
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_class_may_be_called_id_if_it_is_named(tmp_path: Path, suffix: str) -> None:
     if suffix == "parquet":

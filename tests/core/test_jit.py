@@ -45,6 +45,7 @@ def test_the_number_of_classes_alone_decides(n_rows: int, monkeypatch: pytest.Mo
     assert not has_kernels(many)
 
 
+@pytest.mark.slow
 def test_without_a_compiler_everything_is_portable() -> None:
     """numba absent: the same numbers, more slowly."""
     script = """

@@ -20,11 +20,15 @@ from hokical._core.storage import (
 )
 
 
+@pytest.fixture(scope="module")
+def hoki(overconfident: tuple[np.ndarray, np.ndarray]) -> Hoki:
+    return Hoki(noise=Gaussian(2.0)).fit(*overconfident)
+
+
 @pytest.fixture
-def saved(tmp_path: Path, overconfident: tuple[np.ndarray, np.ndarray]) -> Path:
-    path = tmp_path / "cal.json"
-    Hoki(noise=Gaussian(2.0)).fit(*overconfident).save(path)
-    return path
+def saved(tmp_path: Path, hoki: Hoki) -> Path:
+    hoki.save(tmp_path / "cal.json")
+    return tmp_path / "cal.json"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.dense.test_dense import maps, quiet_fit
 LIBRARIES = ["jax.numpy", "array_api_strict", "dask.array"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", LIBRARIES)
 @pytest.mark.parametrize("method", ["hoki", "vecs"])
 def test_answers_are_of_the_library(name, method) -> None:

@@ -60,6 +60,7 @@ def quiet_fit(calibrator, *data, **options):
         return calibrator.fit(*data, **options)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("options", HOKIS)
 @pytest.mark.parametrize("class_axis", [-1, 1])
@@ -72,6 +73,7 @@ def test_hoki_is_the_same_to_the_bit(options, class_axis) -> None:
     assert_same_fit(without_witnesses(flat), dense.calibrator_)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", STREAMING)
 def test_methods_that_stream_agree_to_rounding_and_do_not_see_the_shape(name) -> None:
@@ -87,6 +89,7 @@ def test_methods_that_stream_agree_to_rounding_and_do_not_see_the_shape(name) ->
     assert_array_equal(proba, streamed.predict_proba(rows))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", GATHERING)
 def test_methods_that_gather_see_the_counting_positions_alone(name) -> None:
     logits, labels = maps(n=2, h=10, w=12, classes=3)
@@ -122,6 +125,7 @@ def test_several_labels_can_be_ignored_also_real_classes() -> None:
     assert_allclose(dense.calibrator_.temperature_, flat.temperature_, rtol=1e-10)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", ["hoki", "vecs", "irova_ts"])
 @pytest.mark.parametrize("class_axis", [0, 1, 2, -1])
@@ -256,6 +260,7 @@ def test_memory_of_a_prediction_is_that_of_the_answer() -> None:
     assert peak(lambda: cal.predict_confidence(shaped)) < 1.5 * labels.nbytes
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("per_item", [None, 600])
 def test_positions_that_are_gathered_are_there_once(per_item) -> None:

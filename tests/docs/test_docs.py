@@ -36,7 +36,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Pages of many commands or large fits, whose parts have tests of their own.
 SLOW = {
     "docs/choosing.md", "docs/dense.md", "docs/gallery.md", "docs/guarantees.md",
-    "docs/multilabel.md", "docs/onnx.md", "docs/recipes/command-line.md", "docs/recipes/results.md",
+    "docs/monitoring.md", "docs/multilabel.md", "docs/onnx.md", "docs/recipes/command-line.md",
+    "docs/recipes/language-models.md", "docs/recipes/results.md", "docs/scikit-learn.md",
 }  # fmt: skip
 LANGUAGES = {"python", "text", "console", "sh"}
 

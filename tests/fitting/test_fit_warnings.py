@@ -33,6 +33,7 @@ def warnings_of(name: str, logits: np.ndarray, labels: np.ndarray, **options: An
     return [str(warning.message) for warning in caught]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_handful_and_nothing_wrong_are_said_by_every_method(name: str) -> None:
     logits, labels = synthetic_logits(60, 3, seed=1)

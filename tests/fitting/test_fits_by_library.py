@@ -65,6 +65,7 @@ COMBINATIONS = [
 ]
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize(("case", "library", "weighted"), COMBINATIONS)
 def test_a_fit_in_any_library_is_numpys(case: str, library: str, weighted: bool) -> None:
     kind = get_library(library)

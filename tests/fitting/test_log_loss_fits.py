@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical._core.arrays import backend_of
@@ -19,7 +19,7 @@ from hokical._fitting.partitions import Block
 from hokical._fitting.streamed_examples import StreamedExamples
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import BaseCalibrator, make
-from tests.conftest import synthetic_logits
+from tests.conftest import max_examples, synthetic_logits
 from tests.fitting.test_partitioned_fits import Pieces
 from tests.libraries import get_library
 
@@ -66,6 +66,7 @@ def assert_same(found: BaseCalibrator, expected: BaseCalibrator, rtol: float = 1
         np.testing.assert_allclose(numbers[name], value, rtol=rtol, atol=1e-11)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("case", CASES)
 def test_a_fit_in_any_library_is_numpys(case: str, library: str) -> None:
@@ -98,7 +99,7 @@ def test_weights_are_repetitions_and_may_be_zero(case: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["uncalibrated", "temps", "ets", "ets log", "vecs"])
-@settings(max_examples=4)
+@max_examples(4)
 @given(size=st.integers(1, 2500), weighted=st.booleans())
 def test_a_fit_in_passes_is_the_fit_in_memory(case: str, size: int, weighted: bool) -> None:
     logits, labels, weights = examples(2500)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Gumbel, Uniform, label_stability, select_noise
@@ -14,7 +14,7 @@ from hokical._fitting.noise_search import climb, take_places
 from hokical._fitting.noise_selection import one_bin_trial, paper_grid
 from hokical._fitting.noise_trials import Evaluator
 from hokical._fitting.partitions import Block
-from tests.conftest import synthetic_logits
+from tests.conftest import max_examples, synthetic_logits
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -30,6 +30,7 @@ def test_sigma_hat_is_the_spread_of_one_bin_confidences(overconfident: Data) -> 
     assert trial.beta == pytest.approx(((1 - gamma) * correct).sum() / (1 - gamma).sum())
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("family", [Gaussian, Uniform, Gumbel])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_no_width_on_a_fine_grid_is_better(family: type, seed: int) -> None:
@@ -93,7 +94,7 @@ def test_large_sets_are_scouted_then_refined_on_more_rows() -> None:
     assert on_all(found.noise).sigma_hat > 0.998 * most
 
 
-@settings(max_examples=15)
+@max_examples(15)
 @given(st.integers(0, 10**6), st.integers(0, 400), st.sampled_from([1, 2, 40]))
 def test_rows_are_taken_in_proportion_to_their_weights(seed: int, cut: int, heavy: int) -> None:
     """And cut into two blocks the same rows are taken."""
@@ -113,6 +114,7 @@ def test_rows_are_taken_in_proportion_to_their_weights(seed: int, cut: int, heav
     np.testing.assert_array_equal(np.concatenate([p.labels for p in found]), taken.labels)
 
 
+@pytest.mark.slow
 def test_rows_that_take_turns_are_all_seen() -> None:
     """Every fourth row is of another kind, and evenly spaced rows would miss it."""
     logits, labels = synthetic_logits(33_000, 3, seed=5)

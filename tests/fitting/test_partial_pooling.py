@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from hokical._fitting.partial_pooling import LEAST_PRECISION, PooledFit, fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms, SoftmaxTerms
 from hokical._fitting.solution import StopReason
+from tests.conftest import max_examples
 
 
 def binary_terms(rng: np.random.Generator, codes: Any, *, spread: float = 0.7) -> BinaryTerms:
@@ -146,6 +147,7 @@ def test_precisions_are_fixed_points_of_the_rule(
     assert (found.precision[: terms.n_features] == LEAST_PRECISION).all()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "sizes", "n_own"), CASES)
 def test_left_out_losses_are_those_of_fits_without_the_example(
     kind: str, sizes: tuple[int, ...], n_own: int
@@ -172,7 +174,7 @@ def test_weights_count_examples() -> None:
     np.testing.assert_allclose(one.solution.x, other.solution.x, atol=1e-8)
 
 
-@settings(max_examples=15, deadline=None)
+@max_examples(15)
 @given(st.integers(0, 10**6))
 def test_order_of_examples_does_not_matter(seed: int) -> None:
     terms, codes = make_case("binary", (2, 3), seed, n=80)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Hoki, StabilityProfile, select_noise
@@ -15,7 +15,7 @@ from hokical._core.logits import as_logits
 from hokical._fitting.noise_search import choose_noise
 from hokical._fitting.partitions import Block, Partition, State, join_states
 from hokical.calibrators import BaseCalibrator, make
-from tests.conftest import synthetic_logits
+from tests.conftest import max_examples, synthetic_logits
 
 
 class Pieces(Partition):
@@ -59,7 +59,7 @@ def examples(n: int, weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@max_examples(20)
 @given(
     size=st.integers(1, 700),
     weighted=st.booleans(),

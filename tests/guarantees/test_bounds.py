@@ -80,6 +80,7 @@ class World:
         return float(np.abs(sums).sum() / n), float((gap**2).mean())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", ["mcdiarmid", "mcdiarmid+brier", "bousquet", "union", "paper"])
 @pytest.mark.parametrize("tilt", [0.0, 0.3])
 def test_coverage_by_simulation(method: str, tilt: float) -> None:

@@ -243,6 +243,7 @@ def naive_threshold(table: ScoreTable, risk: float) -> int | None:
     return int(good[0]) if good.size else None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", ERROR_RATES)
 @pytest.mark.parametrize("source", [pytest.param("fit", marks=pytest.mark.slow), "held-out"])
 def test_the_risk_is_kept_as_often_as_promised(shape: str, source: Any) -> None:
@@ -423,6 +424,7 @@ def _quiet() -> Any:
         yield
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", methods_from_logits())
 def test_every_method_gives_them_and_keeps_them(name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"lambdas": [1e-2], "mus": [1e-2]} if name.endswith("_odir") else {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical._core.jit import FEW_CLASSES, has_compiler
 from hokical._core.logits import as_logits
 from hokical.guarantees._scores import label_log_odds, rest_sums
+from tests.conftest import max_examples
 
 
 def rows(seed: int, scale: float, dtype: str) -> np.ndarray:
@@ -24,7 +25,7 @@ def rows(seed: int, scale: float, dtype: str) -> np.ndarray:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="numba is not installed")
-@settings(max_examples=12)
+@max_examples(12)
 @given(
     seed=st.integers(0, 1000),
     scale=st.sampled_from([1e-3, 1.0, 30.0, 300.0, 1000.0]),

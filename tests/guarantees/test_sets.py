@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hokical
@@ -18,6 +18,7 @@ from hokical.guarantees._sets import CertifiedSets, SetOptions
 from hokical.guarantees._thresholds import find_thresholds
 from hokical.rules._sets import SetRule, set_probabilities
 from hokical.rules._softmax import UncalibratedRule
+from tests.conftest import max_examples
 
 DRAWS = 10_000
 
@@ -85,7 +86,7 @@ def test_what_is_noted_of_the_truth_is_its_score(seed: int | None) -> None:
 
 
 @given(st.integers(1, 150), st.floats(0.01, 0.99))
-@settings(max_examples=30, deadline=None)
+@max_examples(30)
 def test_numbers_to_cover(n: int, coverage: float) -> None:
     """By the definition, with the whole law of the coverage."""
     from scipy.stats import beta
@@ -106,6 +107,7 @@ def true_coverage(threshold: Any) -> Any:
     return np.clip(threshold, 0.0, 1.0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("n", "coverage"), [(9, 0.9), (50, 0.9), (199, 0.95), (30, 0.5)])
 def test_average_coverage_is_what_was_asked_for(n: int, coverage: float) -> None:
     rng = np.random.default_rng(n)
@@ -185,6 +187,7 @@ def test_weighted_examples_stand_for_a_shifted_world() -> None:
     assert np.mean(reached) >= 0.9 - 4.0 * np.std(reached) / 2000**0.5
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -413,6 +416,7 @@ def test_rows_that_come_again_by_themselves_are_fresh() -> None:
         cal.certify(leaves[rows[450:]], labels[450:])
 
 
+@pytest.mark.slow
 def test_detect_misses_few_of_a_class() -> None:
     missed = []
     for seed in range(100):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hokical
@@ -17,6 +17,7 @@ from hokical.guarantees import _label_shift
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._shift import BROKEN, MOVED, SAME
 from hokical.streams import fit, from_arrays
+from tests.conftest import max_examples
 
 GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
 CLASSES = 5
@@ -166,7 +167,7 @@ def plain_em(proba: Any, old: Any, prior: Any) -> Any:
     return share
 
 
-@settings(max_examples=8, deadline=None)
+@max_examples(8)
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(5, 60))
 def test_the_balance_is_where_em_ends(seed: int, classes: int, n: int) -> None:
     rng = np.random.default_rng(seed)
@@ -208,6 +209,7 @@ def test_a_new_balance_is_found(cal) -> None:
     assert "was 10.0%" in str(found).replace("9.", "10.") or "class 4" in str(found)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("share", "verdict"), [(OLD, SAME), (NEW, MOVED)])
 def test_level_and_coverage(cal, share, verdict) -> None:
     hits = verdicts = 0
@@ -602,6 +604,7 @@ def test_a_class_is_found_as_often_under_a_new_balance() -> None:
     assert missed <= 8, "a tenth of 40 fits is expected, at most"
 
 
+@pytest.mark.slow
 def test_few_rows_of_many_groups_raise_no_alarm() -> None:
     """Nothing has changed: the level holds for groups of 20 rows as well."""
     rng = np.random.default_rng(5)

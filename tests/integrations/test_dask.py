@@ -6,13 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hokical import Gaussian, Hoki, metrics
 from hokical.calibrators import make
-from tests.conftest import synthetic_logits
+from tests.conftest import max_examples, synthetic_logits
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -36,7 +36,7 @@ def quiet_fit(calibrator, *data):
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@max_examples(15)
 @given(rows=st.integers(100, 3000), columns=st.integers(1, 5), label_rows=st.integers(100, 3000))
 def test_hoki_is_the_same_to_the_bit(rows: int, columns: int, label_rows: int) -> None:
     logits, labels = synthetic_logits(3000, 5, seed=4)
@@ -51,6 +51,7 @@ def test_hoki_is_the_same_to_the_bit(rows: int, columns: int, label_rows: int) -
     assert_array_equal(cal.fit_scores_.wrong, whole.fit_scores_.wrong)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["temps", "vecs", "ets", "hoki", "irm", "uncalibrated"])
 def test_every_way_of_fitting(data, name) -> None:
     logits, labels = data

@@ -135,6 +135,7 @@ def test_errors_name_the_remedy() -> None:
         GroupCoding.learn({}, 1)
 
 
+@pytest.mark.slow
 def test_many_columns_of_many_groups_have_a_table() -> None:
     rng = np.random.default_rng(0)
     columns = {f"c{k}": rng.integers(0, 300, 500).astype(str) for k in range(9)}
@@ -202,6 +203,7 @@ def test_weights_of_one_size_change_no_share() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_weighted_rows_are_seldom_flagged_if_what_is_said_is_true() -> None:
     flagged, reached = 0, []
     for seed in range(60):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical.metrics import ks_error, smooth_ece
 from hokical.metrics._ranking import RankedExamples, rank
 from hokical.metrics._smooth import cells_for, grid_masses, own_bandwidth
+from tests.conftest import max_examples
 
 from . import twins
 
 
-@settings(max_examples=25)
+@max_examples(25)
 @given(twins.rows, st.floats(0.004, 2.0))
 def test_given_bandwidth_is_the_integral(data: list, bandwidth: float) -> None:
     confidence, correct, weight = twins.unpack(data)
@@ -33,6 +34,7 @@ def test_own_bandwidth_is_a_fixed_point(data: list) -> None:
         assert again == pytest.approx(error, rel=1e-3)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("n", "power"), [(300, 1.5), (300, 1.0), (1000, 0.7)])
 def test_fixed_point_of_the_slow_integral(n: int, power: float) -> None:
     confidence, correct = twins.model(n, seed=6, power=power)

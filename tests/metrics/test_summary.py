@@ -7,13 +7,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from hokical import calibration_bound, metrics
 from hokical.metrics import _resample as resample
 from hokical.metrics._examples import Examples, Predictions, as_examples
 from hokical.metrics._resample import Resampler, block_means, class_cells, top_statistics
 from hokical.metrics._sums import full_losses, full_squares, top_losses
+from tests.conftest import max_examples
 
 from . import twins
 
@@ -51,7 +52,7 @@ def row_counts(drawn: Resampler, counts: np.ndarray) -> np.ndarray:
     return rows
 
 
-@settings(max_examples=40)
+@max_examples(40)
 @given(twins.rows)
 def test_a_resample_is_the_metric_under_its_counts(data: list) -> None:
     confidence, correct, _ = twins.unpack(data)
@@ -112,7 +113,7 @@ def test_blocks_give_the_intervals_of_rows(monkeypatch: pytest.MonkeyPatch) -> N
         assert by_block[name].high == pytest.approx(found.high, abs=0.3 * width), name
 
 
-@settings(max_examples=40)
+@max_examples(40)
 @given(twins.rows)
 def test_an_interval_holds_its_value(data: list) -> None:
     confidence, correct, weight = twins.unpack(data)

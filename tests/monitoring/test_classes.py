@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import CalibrationMonitor, make
 from hokical.dense import Dense
-from tests.conftest import synthetic_logits
+from tests.conftest import max_examples, synthetic_logits
 from tests.monitoring.streams import exact_state
 
 N_CLASSES = 4
@@ -73,7 +73,7 @@ def test_false_alarms_about_any_class_are_rare() -> None:
     assert alarms <= 12
 
 
-@settings(max_examples=4, deadline=None)
+@max_examples(4)
 @given(st.lists(st.integers(0, 400), max_size=4))
 def test_cuts_and_merges_do_not_matter(cuts: list[int]) -> None:
     data = hidden(400, seed=2)

@@ -74,6 +74,7 @@ def test_replicas_are_merged() -> None:
     assert both.sets.alarm.n is None
 
 
+@pytest.mark.slow
 def test_few_certified_examples_are_not_held_against_the_sets() -> None:
     few = CoverageMonitor.of(watched(100).calibrator, 0.9)
     assert few.tolerance == pytest.approx(0.9 - plan_coverage(0.9, examples=(100,)).low[0])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import CalibrationMonitor, Hoki
@@ -20,7 +20,7 @@ from hokical.calibrators import make
 from hokical.metrics import BinnedSums, ece
 from hokical.monitoring import Reference
 from hokical.monitoring._status import window_numbers
-from tests.conftest import synthetic_logits
+from tests.conftest import max_examples, synthetic_logits
 from tests.monitoring.streams import exact_state, reference, stream
 
 HOUR = timedelta(hours=1)
@@ -43,7 +43,7 @@ def feed_in(cuts: list[int], window: Any, n: int = 1500) -> CalibrationMonitor:
 # the stream
 
 
-@settings(max_examples=12)
+@max_examples(12)
 @given(st.lists(st.integers(0, 1500), max_size=8), st.sampled_from(WINDOWS))
 def test_cuts_do_not_matter(cuts: list[int], window: Any) -> None:
     whole, cut = feed_in([], window), feed_in(cuts, window)
@@ -121,6 +121,7 @@ def test_an_alarm_stays_whenever_one_looks(seed: int) -> None:
 # replicas
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("window", [120, 1000, HOUR])
 def test_merging_is_the_same_in_any_order(window: Any) -> None:
     parts = [
@@ -181,6 +182,7 @@ def test_what_cannot_be_merged_or_fed() -> None:
 # restarts
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("window", [120, HOUR])
 @pytest.mark.parametrize("n", [0, 130, 1200])
 def test_a_restart_changes_nothing(tmp_path: Path, window: Any, n: int) -> None:
@@ -305,6 +307,7 @@ def test_verdicts_in_words() -> None:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("change", [1000, 4000])
 def test_a_change_is_never_said_to_be_older_than_it_can_be(change: int) -> None:
     for seed in range(20):
@@ -364,6 +367,7 @@ def test_verdict_on_a_bin_and_a_time() -> None:
 # bad input
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -24,6 +24,7 @@ for _ in range(6):
 """
 
 
+@pytest.mark.slow
 def test_threads_lose_no_counts() -> None:
     """Many short batches, so that panes are added while others look."""
     made = CalibrationMonitor(None, n_classes=5, window=8000)

@@ -83,6 +83,7 @@ def test_wrong_probabilities_are_named(wrong: Any) -> None:
         hokical.compare(*DATA["world 0"], {"odd": Odd()}, n_resamples=0)
 
 
+@pytest.mark.slow
 def test_standings_are_means_of_comparisons() -> None:
     methods = {"softmax": "uncalibrated", "temps": "temps", "mine": Mine()}
     found = hokical.compare_many(DATA, methods, n_resamples=200)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from hokical._core.arrays import to_host
 from hokical._core.logits import Logits, as_logits
 from hokical.rules import Rule
 from hokical.rules._predicting import predict_blocks
+from tests.conftest import max_examples
 from tests.rules.making import (
     NAMES,
     assert_chances,
@@ -65,6 +66,7 @@ def test_the_label_is_the_first_of_the_most_likely(name: str, seed: int, n_class
         np.testing.assert_array_equal(proba.astype(np.float32).argmax(axis=1), labels)
 
 
+@pytest.mark.slow
 @every_rule
 @given(seed=seeds, n_classes=class_counts)
 def test_a_row_does_not_depend_on_its_batch(name: str, seed: int, n_classes: int) -> None:
@@ -84,9 +86,10 @@ def test_a_row_does_not_depend_on_its_batch(name: str, seed: int, n_classes: int
         assert_same(one, batch)
 
 
+@pytest.mark.sample(6)
 @every_rule
 @given(seed=seeds, n_classes=class_counts)
-@settings(max_examples=20)
+@max_examples(20)
 def test_the_strict_standard_is_enough(name: str, seed: int, n_classes: int) -> None:
     strict = pytest.importorskip("array_api_strict")
     rule, rows = make_case(name, seed, n_classes)
@@ -97,7 +100,7 @@ def test_the_strict_standard_is_enough(name: str, seed: int, n_classes: int) -> 
 
 @every_rule
 @given(seed=seeds, n_classes=class_counts)
-@settings(max_examples=20)
+@max_examples(20)
 def test_torch_with_gradients(name: str, seed: int, n_classes: int) -> None:
     """The portable path, and gradients that are finite wherever there are any."""
     torch = pytest.importorskip("torch")
@@ -118,7 +121,7 @@ def test_torch_with_gradients(name: str, seed: int, n_classes: int) -> None:
 
 @every_rule
 @given(seed=seeds)
-@settings(max_examples=4)
+@max_examples(4)
 def test_jax(name: str, seed: int) -> None:
     """With one number of classes: every operation is compiled anew for another."""
     jax = pytest.importorskip("jax")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from hokical._core.arrays import backend_of, to_float64
 from hokical._core.logits import Logits, as_logits
 from hokical.rules import Rule
 from hokical.rules._predicting import predict_blocks, predict_unchecked
+from tests.conftest import max_examples
 from tests.rules.making import NAMES, make_case, seeds
 
 ndonnx = pytest.importorskip("ndonnx")
@@ -53,7 +54,7 @@ def test_the_graph_answers_alike(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @given(seed=seeds)
-@settings(max_examples=4)
+@max_examples(4)
 def test_graphs_of_many_rules_answer_alike(name: str, seed: int) -> None:
     check_graph(name, seed)
 

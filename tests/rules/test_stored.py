@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from hokical._core.logits import as_logits
 from hokical._core.storage import CalibratorFileError, read_document, write_document
 from hokical.rules import Rule
 from hokical.rules._predicting import predict_blocks
+from tests.conftest import max_examples
 from tests.rules.making import (
     NAMES,
     assert_chances,
@@ -55,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(seed=seeds, n_classes=class_counts)
-@settings(max_examples=20)
+@max_examples(20)
 def test_a_rule_comes_back_exactly(name: str, seed: int, n_classes: int, folder: Path) -> None:
     rule = make_rule(name, seed, n_classes)
     twin = read(stored(rule, folder), folder)
@@ -68,6 +69,7 @@ def test_a_rule_comes_back_exactly(name: str, seed: int, n_classes: int, folder:
             )
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "uncalibrated"])
 def test_a_file_that_lies_is_refused_or_harmless(name: str, folder: Path) -> None:
     """Random edits either raise, or leave a rule whose answers are still probabilities."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from hokical._core.logits import as_logits
 from hokical.rules import HokiRule, VectorRule
@@ -12,6 +12,7 @@ from hokical.rules._hoki import Curve, Steps
 from hokical.rules._predicting import predict_blocks
 from hokical.rules._sharing import distribute_remainder, distribute_remainder_portably
 from hokical.stability._stability_table import EXACT_LEVELS
+from tests.conftest import max_examples
 from tests.rules import twins
 from tests.rules.making import (
     NAMES,
@@ -83,7 +84,7 @@ def test_hoki_shares_what_is_left_by_switches(seed: int, n_classes: int) -> None
 
 
 @given(seed=seeds, n_classes=class_counts)
-@settings(max_examples=15)
+@max_examples(15)
 def test_profile(seed: int, n_classes: int) -> None:
     """As far as the stability of the profile is precise; far logits are left to its own tests."""
     rule = make_rule("profile", seed, n_classes)
@@ -145,7 +146,7 @@ def test_hoki_levels_are_what_neighbours_are_counted_by(seed: int) -> None:
 
 
 @given(seed=seeds, n_classes=class_counts)
-@settings(max_examples=30)
+@max_examples(30)
 def test_sharing_in_place(seed: int, n_classes: int) -> None:
     """With lost digits in every other case, and with rows of one possible class."""
     logits = as_logits(ordinary_rows(seed, n_classes))

@@ -73,6 +73,7 @@ def test_bounds_draw_closer_with_every_class_seen_and_with_the_rest(noise: Noise
     assert known.sum() < without.sum()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("scale", [0.2, 1.0, 3.0, 12.0])
 def test_gaussian_extremes_are_those_of_a_linear_program(scale: float) -> None:
     rng = np.random.default_rng(int(10 * scale))
@@ -105,6 +106,7 @@ def test_softmax_is_exact_where_the_rest_is_known(overconfident: tuple) -> None:
     np.testing.assert_allclose(label_stability(cut, Gumbel(1.0)), want, rtol=1e-12)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 def test_results_do_not_depend_on_batch_or_threads(noise: Noise) -> None:
     dense, _ = synthetic_logits(3000, 25, seed=9)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.polynomial.chebyshev import chebval, chebvander
 from numpy.polynomial.polynomial import polyval
@@ -35,7 +35,7 @@ from hokical.stability._tables import (
     gaussian_quadrature,
     series_to_powers,
 )
-from tests.conftest import random_rows
+from tests.conftest import max_examples, random_rows
 
 pytest.importorskip("numba")
 
@@ -82,7 +82,7 @@ def test_uniform(c: int, width: float, spread: float, seed: int) -> None:
 
 
 @given(st.sampled_from([2, 3, 23]), WIDTHS, SEEDS, st.sampled_from(["float16", "float32", "f8"]))
-@settings(max_examples=20)
+@max_examples(20)
 def test_counts_are_the_same(c: int, width: float, seed: int, dtype: str) -> None:
     logits, draws = rows(c, 3.0, seed, dtype), Draws(Gaussian(width), seed, 150, c)
     expected = sampled.survivals.portable(logits, draws)
@@ -116,7 +116,7 @@ def test_chances_of_every_class(c: int, spread: float, seed: int, dtype: str) ->
 
 
 @given(st.integers(1, 40), SEEDS)
-@settings(max_examples=20)
+@max_examples(20)
 def test_lanes_sum_as_a_plain_product_does(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     table, given_rows = rng.normal(size=(25, 31)), rng.normal(size=(n, 25))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import label_distribution, label_stability, stability_bounds
@@ -19,6 +19,7 @@ from hokical.stability import _uniform as uniform
 from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._profile import log_odds_and_profile
 from hokical.stability._sampled import Draws, survivals
+from tests.conftest import max_examples
 from tests.libraries import NAMES, get_library
 
 Solver = Callable[[Logits], Any]
@@ -74,7 +75,7 @@ def assert_log_chances(found: np.ndarray, expected: np.ndarray) -> None:
     seed=st.integers(0, 99),
     dtype=st.sampled_from(["float32", "float64"]),
 )
-@settings(max_examples=5)
+@max_examples(5)
 def test_every_library_agrees_with_numpy(
     name: str, solver: str, n_classes: int, width: float, seed: int, dtype: str
 ) -> None:

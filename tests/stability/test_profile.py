@@ -41,6 +41,7 @@ def ladder(n_classes: int, n: int = 60) -> Logits:
     return as_logits(values)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("n_classes", "near", "far"), [(2, 4e-4, 1e-9), (10, 4e-3, 0.02)])
 @pytest.mark.parametrize("scale", [0.7, 1.0, 2.5])
 def test_against_the_integrals(n_classes: int, near: float, far: float, scale: float) -> None:

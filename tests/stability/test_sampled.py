@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import TopK, label_stability
@@ -14,7 +14,7 @@ from hokical._core.logits import as_logits
 from hokical._core.storage import CalibratorFileError, read_document, write_document
 from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._sampled import Draws, survivals
-from tests.conftest import random_rows
+from tests.conftest import max_examples, random_rows
 
 NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]
 each_noise = pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.family)
@@ -55,7 +55,7 @@ def test_counts_are_the_slow_ones(noise: Noise, dtype: type) -> None:
 
 
 @given(st.integers(1, 300), st.integers(0, 2**64 - 1))
-@settings(max_examples=10)
+@max_examples(10)
 def test_draws_come_back_from_a_file(n_draws: int, seed: int) -> None:
     draws = Draws(Gaussian(2.0, mean=3.0), seed, n_draws, 4)
     again = Draws.from_stored(draws.to_stored())

@@ -85,6 +85,7 @@ def test_uniform_stability_is_its_entry_of_the_distribution(
     assert (pi[logits.margins >= width] == 0.0).all()
 
 
+@pytest.mark.slow
 def test_uniform_with_thousands_of_near_ties() -> None:
     """Margins of about 1e-5 widths: neither the sort nor the pieces may become quadratic."""
     values = 1e-5 * np.random.default_rng(0).normal(size=(2, 20_000))
@@ -174,6 +175,7 @@ class TestNothingElseMatters:
         whole = label_stability(self.values, noise)
         np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-12)
 
+    @pytest.mark.sample(6)
     @pytest.mark.parametrize("c", [5, 16, 17, 40])
     def test_batches_on_both_sides_of_the_compiler(self, noise: Noise, c: int) -> None:
         few = self.values[:, :c]

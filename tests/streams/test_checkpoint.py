@@ -58,6 +58,7 @@ def batches(examples, stop_at: list[int]):
     return from_chunks(chunks)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["hoki", "temps", "vecs", "ets", "irm", "uncalibrated"])
 def test_broken_off_again_and_again(examples, tmp_path: Path, name: str) -> None:
     whole = fit(make(name), from_arrays(*examples))
@@ -193,6 +194,7 @@ def test_label_files_that_changed_are_refused(examples, tmp_path: Path, dtype) -
         fit(make("temps"), str(tmp_path / "logits.npy"), checkpoint=tmp_path / "c")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_zarr_stores_that_changed_are_refused(examples, tmp_path: Path, in_memory) -> None:
     zarr = pytest.importorskip("zarr")

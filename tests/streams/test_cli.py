@@ -74,6 +74,7 @@ def test_bad_usage_is_one_line(examples, tmp_path) -> None:
     assert "something else in it" in other.output
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["parquet", "csv", "npz"])
 def test_weights_count_the_same_however_they_are_read(examples, weights, tmp_path, kind) -> None:
     logits, labels = examples
@@ -128,6 +129,7 @@ def test_commands_that_do_not_use_weights_say_so(examples, weights, tmp_path) ->
     assert "are not used here" in done.stderr
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "words", ["fit {} -o c.json --method temps", "evaluate {}", "apply cal.json {} -o out"]
 )

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -23,7 +23,7 @@ from hokical.calibrators import make, methods_from_logits
 from hokical.stability._noise import Gaussian, Uniform
 from hokical.streams import fit, from_arrays, from_chunks, open_source, partial_fit, predict
 from hokical.streams._partition import StreamedPartition
-from tests.conftest import synthetic_logits
+from tests.conftest import max_examples, synthetic_logits
 from tests.same_fits import assert_same_fit
 
 STREAMED = [("temps", {}), ("vecs", {}), ("ets", {}), ("ets", {"loss": "log"})]
@@ -43,6 +43,7 @@ def quiet_fit(calibrator, data, *labels):
         return calibrator.fit(data, *labels) if labels else fit(calibrator, data)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("options", HOKIS)
 def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
     whole = quiet_fit(Hoki(**options), *examples)
@@ -111,7 +112,7 @@ def test_every_method_takes_a_source() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@max_examples(15)
 @given(sizes=st.lists(st.integers(0, 900), min_size=1, max_size=12), seed=st.integers(0, 99))
 def test_chunks_of_any_sizes(sizes: list[int], seed: int) -> None:
     logits, labels = synthetic_logits(sum(sizes) + 1, 3, seed=seed)
@@ -230,7 +231,7 @@ def test_what_does_not_fit_into_memory_is_not_gathered(examples, monkeypatch) ->
         fit(make("irm"), from_arrays(*examples))
 
 
-@settings(max_examples=30)
+@max_examples(30)
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 2000), spread=st.floats(-9, 9))
 def test_the_median_of_a_stream(seed: int, n: int, spread: float) -> None:
     rng = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -18,6 +18,7 @@ from hokical.io._datasets import TableSource
 from hokical.io._sources import IteratorSource
 from hokical.stability._noise import Gaussian
 from hokical.streams import ChunkSource, fit, from_arrays, from_chunks, open_source
+from tests.conftest import max_examples
 
 
 def rows_of(source: ChunkSource, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -105,6 +106,7 @@ def test_archives_mapped_or_read(examples, tmp_path, save, order) -> None:
     check_rows(source, examples)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("listed", [False, True])
 def test_parquet_folders(examples, tmp_path, listed) -> None:
     write_parquet(tmp_path, examples, n_files=3, listed=listed)
@@ -316,7 +318,7 @@ def test_lists_are_read_a_block_at_a_time(examples, tmp_path) -> None:
         assert_array_equal(rows_of(source)[0], logits)
 
 
-@settings(max_examples=10)
+@max_examples(10)
 @given(size=st.integers(1, 1500))
 def test_bad_rows_are_found_in_whatever_chunk(size: int) -> None:
     logits, labels = np.zeros((3000, 3)), np.zeros(3000, int)

@@ -22,6 +22,7 @@ def run(model: Any, **feed: Any) -> Any:
     return session.run(None, feed)[0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rounded", [False, True])
 def test_several_labels(rounded: bool, tmp_path: Path) -> None:
     scores, labels = tags(600)
@@ -44,6 +45,7 @@ def test_several_labels(rounded: bool, tmp_path: Path) -> None:
         onnx.export(cal, support=True)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("columns", [0, 1, 2])
 def test_confidences(columns: int, monotone: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 onnx = pytest.importorskip("onnx")
@@ -18,7 +18,7 @@ from hokical.calibrators import TemperatureScaling, load, make, methods_from_log
 from hokical.calibrators._catalog import AUTOMATIC  # noqa: E402
 from hokical.integrations.onnx import OLDEST_OPSET, check, export  # noqa: E402
 from hokical.rules import TemperatureRule  # noqa: E402
-from tests.conftest import synthetic_logits  # noqa: E402
+from tests.conftest import max_examples, synthetic_logits  # noqa: E402
 from tests.integrations.onnx.helpers import (  # noqa: E402
     METHODS,
     differences,
@@ -66,10 +66,11 @@ def test_every_method_of_the_registry_is_here():
     assert {name for name, _ in METHODS.values()} == {*several, *AUTOMATIC}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("method", METHODS)
 class TestEveryMethod:
     @pytest.mark.slow
-    @settings(max_examples=6)
+    @max_examples(6)
     @given(n_classes=st.sampled_from(CLASSES), seed=st.integers(0, 10**6))
     def test_parity_on_hard_rows(self, method, n_classes, seed):
         rows = hard_rows(n_classes, seed)
@@ -146,7 +147,7 @@ class TestEveryMethod:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=5)
+@max_examples(5)
 @given(seed=seeds)
 def test_rules_with_random_numbers(name, seed):
     """Far temperatures, huge logits, and answers in the precision of the input."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -13,6 +13,7 @@ ndonnx = pytest.importorskip("ndonnx")
 from hokical.integrations.onnx._backend import BACKEND  # noqa: E402
 from hokical.integrations.onnx._graphs import Graph  # noqa: E402
 from hokical.integrations.onnx._rewriting import fold_constants, simplify, use_float32, use_opset  # noqa: E402
+from tests.conftest import max_examples  # noqa: E402
 from tests.integrations.onnx.helpers import run  # noqa: E402
 from tests.rules.making import seeds  # noqa: E402
 
@@ -50,7 +51,7 @@ OPERATIONS = (
 
 @pytest.mark.slow
 @given(seed=seeds)
-@settings(max_examples=25)
+@max_examples(25)
 def test_a_simplified_graph_says_the_same(seed):
     """Random programs, each result used again."""
 

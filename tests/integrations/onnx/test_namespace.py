@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 onnx = pytest.importorskip("onnx")
@@ -17,7 +17,7 @@ ndonnx = pytest.importorskip("ndonnx")
 from hokical._core.arrays import backend_of  # noqa: E402
 from hokical.calibrators import TemperatureScaling  # noqa: E402
 from hokical.integrations.onnx._backend import BACKEND  # noqa: E402
-from tests.conftest import synthetic_logits  # noqa: E402
+from tests.conftest import max_examples, synthetic_logits  # noqa: E402
 from tests.integrations.onnx.helpers import run  # noqa: E402
 
 
@@ -33,7 +33,7 @@ def traced(function: Callable[[Any, Any], Any], x: np.ndarray) -> tuple[np.ndarr
     side=st.sampled_from(["left", "right"]),
     seed=st.integers(0, 10**6),
 )
-@settings(max_examples=30)
+@max_examples(30)
 def test_searchsorted(size, side, seed):
     rng = np.random.default_rng(seed)
     edges = np.sort(rng.integers(-50, 50, size=size).astype(np.float64))
@@ -42,6 +42,7 @@ def test_searchsorted(size, side, seed):
     np.testing.assert_array_equal(found, np.searchsorted(edges, x, side=side))
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("n", [0, 1, 5])
 @pytest.mark.parametrize("axis", [1, -1])
 @pytest.mark.parametrize("keepdims", [False, True])

@@ -25,6 +25,7 @@ def model_of(nodes, *, kind: int = FLOAT, shape=("n", 4), opset: int = 17, domai
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("inner", ["logits", "labels", "confidence", "x"])
 def test_scores_within_the_model_may_have_any_name(inner):
     nodes = [helper.make_node("Neg", ["x"], [inner])] if inner != "x" else []

@@ -105,6 +105,7 @@ ESTIMATORS = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda kind: type(kind).__name__)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -128,6 +129,7 @@ def test_labels_can_be_the_estimators_own(
     np.testing.assert_allclose(model.predict_confidence(X), expected, rtol=1e-12)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_every_method(method: str, hard: tuple[np.ndarray, np.ndarray]) -> None:
@@ -270,6 +272,7 @@ def rare(n_rare: int) -> tuple[np.ndarray, np.ndarray]:
     return X[keep] + noise, np.array(["a", "b", "c"])[y[keep]]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("estimator", [LogisticRegression(), GaussianNB()])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -379,6 +382,7 @@ def test_folds_in_parallel_are_the_same() -> None:
 # --- at home in scikit-learn
 
 
+@pytest.mark.slow
 def test_pipeline_search_and_scores() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     model = CalibratedClassifier(GaussianNB(), method=Hoki(), cv=3)
@@ -596,6 +600,7 @@ def _as_text(X: np.ndarray) -> list[str]:
     return [" ".join(f"w{int(v * 9)}_{j}" for j, v in enumerate(row)) for row in X]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("form", [np.asarray, pd.DataFrame, sparse.csr_matrix, _as_text])
 @pytest.mark.parametrize("cv", [3, "prefit"])
 def test_rows_of_the_fit_cannot_certify_it(form: Any, cv: Any) -> None:
