@@ -13,7 +13,7 @@ from hokical._core.jit import kernel
 from hokical._core.logits import Logits, as_logits
 from hokical._fitting.floor import floored_values
 from hokical._fitting.kernels import floor_rows
-from hokical._fitting.likelihood import FAR, WeightedExamples
+from hokical._fitting.likelihood import WeightedExamples
 from hokical._fitting.structured_blocks import (
     CompiledBlock,
     StructuredBlock,
@@ -66,7 +66,7 @@ def test_floors(floor: float) -> None:
     logits = hard_logits(np.float64)
     logits.values[5, 0] = -np.inf
     found = np.empty(logits.values.shape)
-    floor_rows(logits.block(), logits.top, floor, FAR, found)
+    floor_rows(logits.block(), logits.top, floor, found)
     np.testing.assert_allclose(found, floored_values.portable(logits, floor), **CLOSE)
 
 

@@ -119,6 +119,14 @@ def _profile(rng: Generator, n_classes: int) -> rules.Rule:
     )
 
 
+def _auto(rng: Generator, n_classes: int) -> rules.Rule:
+    weights = rng.dirichlet([0.7] * 3) * (rng.random(3) < 0.7)
+    weights = weights / weights.sum() if weights.sum() > 0.0 else np.eye(3)[rng.integers(3)]
+    profile = _profile(rng, n_classes) if rng.random() < 0.7 else None
+    structured = _structured(rng, n_classes)
+    return rules.AutoRule(weights, structured, profile, bool(rng.random() < 0.5))
+
+
 def _platt(rng: Generator, n_classes: int) -> rules.Rule:
     return rules.PlattRule(float(rng.normal() * _scale(rng)), float(rng.normal()))
 
@@ -160,6 +168,7 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "irova_ts": _irova_ts,
     "hoki": _hoki,
     "profile": _profile,
+    "auto": _auto,
     "platt": _platt,
     "beta": _beta,
     "venn_abers": _venn_abers,

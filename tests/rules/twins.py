@@ -125,6 +125,16 @@ def _(rule: rules.StructuredRule, row: Row) -> Row:
     return (1.0 - rule.even) * out + rule.even * possible / possible.sum()
 
 
+@proba_of.register
+def _(rule: rules.AutoRule, row: Row) -> Row:
+    possible, structured = row > -np.inf, rule.structured
+    logs = np.full(row.size, -np.inf)
+    logs[possible] = np.log(softmax(row[possible]) + structured.floor)
+    parts = [softmax(row), softmax(logs / structured.temperature), proba_of(structured, row)]
+    average = rule.weights @ np.stack(parts)
+    return average / average.sum()
+
+
 def _tempered(logs: Row, temperature: float, possible: Row) -> tuple[Row, Row, Row]:
     """z, log(1 - p) and p; the least possible class stands for those that are not."""
     margins = np.minimum((logs.max() - logs) / temperature, 700.0)

@@ -16,8 +16,8 @@ from hokical._fitting.part_of_examples import SampledExamples
 from hokical._fitting.simplex import AverageLoss, best_weights
 from hokical._fitting.structured import StructuredFit
 from hokical._fitting.structured_blocks import StructuredBlock, make_blocks
-from hokical.rules._auto import LEAST, PARTS, as_log_proba, average
-from hokical.rules._probabilities import softmax
+from hokical.rules._auto import PARTS, as_log_proba, average
+from hokical.rules._probabilities import LEAST, softmax
 from hokical.rules._structured import mix_evenly
 
 #: Candidates are weighed on evenly spaced rows of at most about this many logits, at least so many

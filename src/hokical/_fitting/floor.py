@@ -15,7 +15,7 @@ from hokical._core.logits import Logits
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.example_stats import ZEROS_BELOW
 from hokical._fitting.kernels import floor_rows
-from hokical._fitting.likelihood import FAR, WeightedExamples, count_block, typical_spread
+from hokical._fitting.likelihood import WeightedExamples, count_block, typical_spread
 from hokical._fitting.partitions import Block, Partition, State
 from hokical._fitting.solution import Solution, StopReason
 from hokical._fitting.temperature import best_temperature
@@ -87,7 +87,7 @@ def floored_values(logits: Logits, floor: float) -> Array:
 @floored_values.register(has_kernels)
 def _compiled_values(logits: Logits, floor: float) -> FloatArray:
     out = np.empty((logits.n_rows, logits.n_classes))
-    floor_rows(logits.block(), logits.top, floor, FAR, out)
+    floor_rows(logits.block(), logits.top, floor, out)
     return out
 
 

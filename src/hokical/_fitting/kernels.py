@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.fast_exp import exp_minus, log_of
+from hokical._core.fast_exp import exp_minus
 from hokical._core.jit import kernel
 from hokical._core.types import FloatArray
+from hokical.rules._row_kernels import floor_row, odds_row
 
 Block = NDArray[Any]  # (rows, classes) float32 or float64
 
@@ -64,16 +64,8 @@ def margin_products(
 
 
 @kernel
-def floor_rows(block: Block, top: FloatArray, floor: float, far: float, out: FloatArray) -> None:
+def floor_rows(block: Block, top: FloatArray, floor: float, out: FloatArray) -> None:
     """out[n, i] = log(p + floor), p the softmax of a row; -inf where a class is impossible."""
     for n in range(block.shape[0]):
-        row = block[n]
-        highest = top[n]
-        total = 0.0
-        for i in range(row.shape[0]):
-            out[n, i] = exp_minus(min(highest - row[i], far))
-            total += out[n, i]
-        share = 1.0 / total
-        for i in range(row.shape[0]):
-            value = log_of(out[n, i] * share + floor)
-            out[n, i] = value if row[i] > -np.inf else -np.inf
+        total = odds_row(block[n], top[n], 1.0, out[n])
+        floor_row(block[n], out[n], 1.0 / total, floor, out[n])

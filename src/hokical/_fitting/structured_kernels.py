@@ -5,14 +5,14 @@ z, shapes and probabilities are float64 or float32, and everything is computed i
 `coef` and `sums` are w (3,), then scales and biases (2, classes).
 """
 
-from math import log, log1p
+from math import log
 
 import numpy as np
 
-from hokical._core.fast_exp import exp_minus, log_of
+from hokical._core.fast_exp import exp_minus
 from hokical._core.jit import kernel, max_kernel
 from hokical._core.types import AnyArray, FloatArray, IntArray
-from hokical.rules._structured import LEAST_REST, MAX_LOG_RATIO
+from hokical.rules._row_kernels import MAX_LOG_RATIO, shape_row
 
 Data = tuple[AnyArray, AnyArray, IntArray, FloatArray]
 Coef = tuple[FloatArray, FloatArray]
@@ -22,35 +22,10 @@ Coef = tuple[FloatArray, FloatArray]
 def shape_rows(
     block: AnyArray, top: FloatArray, own: IntArray, step: float, z: AnyArray, shapes: AnyArray
 ) -> None:
-    """`shape_features` of rows in which every class is possible; `own` is the label's column.
-
-    `step` is 1 / three temperatures: at one temperature, exp is the cube of what it is at three.
-    """
+    """`shape_row` of rows in which every class is possible; `own` is the label's column."""
     for n in range(block.shape[0]):
-        row, highest, label = block[n], top[n], own[n]
-        sharp, soft = shapes[1, n], shapes[2, n]
-        for i in range(row.shape[0]):
-            below = (highest - row[i]) * step
-            odds = exp_minus(min(below, MAX_LOG_RATIO / 3.0))
-            z[n, i] = min(3.0 * below, MAX_LOG_RATIO)
-            soft[i] = odds
-            sharp[i] = odds * odds * odds
-        soft[label] = sharp[label] = 0.0
-        rest = softer = 0.0
-        for i in range(row.shape[0]):
-            rest += sharp[i]
-            softer += soft[i]
-        soft[label] = sharp[label] = 1.0
-        norm = log1p(rest)
-        share, soft_share = 1.0 / (1.0 + rest), 1.0 / (1.0 + softer)
-        for i in range(row.shape[0]):
-            p = sharp[i] * share
-            z[n, i] = -(z[n, i] + norm)
-            shapes[0, n, i] = log_of(max(1.0 - p, LEAST_REST))
-            sharp[i] = p
-            soft[i] = log_of(max(1.0 - soft[i] * soft_share, LEAST_REST))
-        shapes[0, n, label] = log(max(rest, LEAST_REST)) - norm
-        soft[label] = log(max(softer, LEAST_REST)) - log1p(softer)
+        first, second, third = shapes[0, n], shapes[1, n], shapes[2, n]
+        shape_row(block[n], top[n], own[n], step, z[n], first, second, third)
 
 
 @kernel

@@ -6,23 +6,23 @@ from typing import ClassVar
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
+from hokical._core.properties import cached_property
 from hokical._core.types import FloatArray
-from hokical.rules._base import Rule
+from hokical.rules._blend_kernels import Blend, Profile
+from hokical.rules._blended import BlendedRule, numbers_of_profile
 from hokical.rules._checks import check_array
-from hokical.rules._probabilities import softmax
+from hokical.rules._probabilities import LEAST, softmax
 from hokical.rules._profile import ProfileRule
 from hokical.rules._structured import StructuredRule, structured_features
 
 #: The candidates whose probabilities are averaged, in the order of the weights.
 PARTS = ("uncalibrated", "temps", "structured")
-#: Probabilities below this count as this, so that their logarithm is finite.
-LEAST = 1e-300
 #: The share of the profile's answer, where there is one: half of its correction proved safest.
 PROFILE_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class AutoRule(Rule):
+class AutoRule(BlendedRule):
     """Probabilities averaged with `weights` (3,) over `PARTS`, then half of the `profile` of those.
 
     The last two candidates share the floor and the temperature of `structured`.
@@ -54,7 +54,12 @@ class AutoRule(Rule):
     def n_classes(self) -> int | None:
         return self.structured.n_classes
 
-    def proba(self, logits: Logits) -> Array:
+    @cached_property
+    def _pass(self) -> tuple[Blend, Profile]:
+        profile = numbers_of_profile(self.profile, self.structured.n_classes, PROFILE_SHARE)
+        return self.structured.blend(self.weights), profile
+
+    def portable_proba(self, logits: Logits) -> Array:
         return self.with_profile(self.average(logits), logits)
 
     def with_profile(self, average: Array, logits: Logits) -> Array:

@@ -7,7 +7,7 @@ from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 
 #: Shares below this have lost their digits.
-_LEAST_SHARE = 1e-290
+LEAST_SHARE = 1e-290
 
 
 def distribute_remainder(logits: Logits, confidence: Array, shares: Array, width: Array) -> Array:
@@ -31,7 +31,7 @@ def _share_on_host(
     alone = logits.single_choice
     shares[label] = 0.0
     total = shares.sum(axis=1)
-    lost = np.flatnonzero((total < _LEAST_SHARE * logits.n_columns) & ~alone)
+    lost = np.flatnonzero((total < LEAST_SHARE * logits.n_columns) & ~alone)
     if lost.size:
         few = distribute_remainder_portably(
             logits.take(lost), confidence[lost], shares[lost], width
@@ -55,7 +55,7 @@ def distribute_remainder_portably(
     shares = xp.where(is_label, 0.0, shares)
     # In units of the largest, which is no part of the gradient: 1 / 1e-290^2 would overflow.
     unit = logits.backend.without_gradient(xp.max(shares, axis=1, keepdims=True))
-    lost = (unit < _LEAST_SHARE) & ~alone
+    lost = (unit < LEAST_SHARE) & ~alone
     shares = shares / xp.where(lost | alone, 1.0, unit)
     shares = xp.where(lost, _softmax_shares(logits, width), shares)
     total = xp.where(alone, 1.0, xp.sum(shares, axis=1, keepdims=True))

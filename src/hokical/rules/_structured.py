@@ -17,22 +17,21 @@ import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
+from hokical._core.properties import cached_property
 from hokical._core.types import FloatArray
-from hokical.rules._base import Rule
+from hokical.rules._blend_kernels import Blend, Profile
+from hokical.rules._blended import BlendedRule, numbers_of_profile
 from hokical.rules._checks import check_array, store_float, store_temperature
 from hokical.rules._probabilities import log_probabilities, smooth, softmax
+from hokical.rules._row_kernels import LEAST_REST, MAX_LOG_RATIO
 from hokical.stability._gaussian import contract
 
-#: Log-probabilities end about here below the label's: exp(-FARTHEST_BELOW) is still above 0.
-MAX_LOG_RATIO = 700.0
-#: Least probability of another class that the shape terms can tell from 0.
-LEAST_REST = 1e-12
 #: The third shape term is taken at this many temperatures.
 SOFTER = 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class StructuredRule(Rule):
+class StructuredRule(BlendedRule):
     """`shape` (3,), `scale` and `bias` (classes,), `cross` (classes, classes) or (0, 0) for none.
 
     `even` is the share of the uniform distribution over the possible classes in the answer.
@@ -64,7 +63,17 @@ class StructuredRule(Rule):
     def n_classes(self) -> int:
         return int(self.scale.shape[0])
 
-    def proba(self, logits: Logits) -> Array:
+    @cached_property
+    def _pass(self) -> tuple[Blend, Profile]:
+        return self.blend(np.eye(3)[2]), numbers_of_profile(None, self.n_classes, 0.0)
+
+    def blend(self, weights: FloatArray) -> Blend:
+        """Its numbers, and the weights of three candidates, as the compiled pass takes them."""
+        floats = self.floor, 1.0 / (SOFTER * self.temperature), self.even
+        arrays = weights, self.shape, self.scale, self.bias, self.cross.T
+        return *floats, *(np.array(array, order="C") for array in arrays)  # type: ignore[return-value]
+
+    def portable_proba(self, logits: Logits) -> Array:
         return self.proba_from(structured_features(logits, self.floor, self.temperature), logits)
 
     def proba_from(self, features: tuple[Array, ...], logits: Logits) -> Array:

@@ -19,6 +19,8 @@ from hokical.stability import _profile_host as profile_host
 from hokical.stability import _sampled as sampled
 from hokical.stability import _uniform as uniform
 from hokical.stability._compiled_profile_kernels import (
+    Rule,
+    Steps,
     profile_rows,
     softmax_of_rows,
     softmax_of_top,
@@ -147,9 +149,14 @@ profile.rows_profile.register(lambda logits, *_: logits.is_numpy)(profile_host.r
 def _rows_profile(
     logits: Logits, temperature: float, scales: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    rule = tail_quadrature(logits.n_classes)
-    tables = (rule.nodes, rule.weights, rule.series, rule.own, rule.outside)
     log_odds, out = np.empty(logits.n_rows), np.empty((logits.n_rows, scales.size, 2))
-    steps = (2.0 / (REACH * scales), 1.0 / scales)
+    steps, tables = profile_tables(logits.n_classes, scales)
     profile_rows(logits.block(), logits.top, temperature, steps, tables, log_odds, out)
     return log_odds, out.reshape(-1, 2 * scales.size)
+
+
+def profile_tables(n_classes: int, scales: FloatArray) -> tuple[Steps, Rule]:
+    """What `profile_row` needs of the widths, and its quadrature."""
+    rule = tail_quadrature(n_classes)
+    tables = (rule.nodes, rule.weights, rule.series, rule.own, rule.outside)
+    return (2.0 / (REACH * scales), 1.0 / scales), tables

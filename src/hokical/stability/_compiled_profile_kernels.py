@@ -16,6 +16,8 @@ from hokical.stability._compiled_kernels import CHUNK, chebyshev_moments, sum_se
 Block = NDArray[Any]  # (rows, classes) float32 or float64
 #: Nodes (K,), weights (K,), series (R + 1, K), the label's own factor (K,), the mass left out.
 Rule = tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]
+Steps = tuple[FloatArray, FloatArray]
+Room = tuple[Block, FloatArray, FloatArray, FloatArray]
 
 #: exp(-FAR) is nothing beside 1, so larger numbers are cut here.
 _FAR = 700.0
@@ -134,11 +136,38 @@ def far_loss(row: Block, top: float, gap: float, inverse_scale: float) -> float:
 
 
 @kernel
+def profile_row(
+    row: Block, highest: float, gap: float, steps: Steps, rule: Rule, room: Room, out: FloatArray
+) -> None:
+    """out[w] = log gamma and log(1 - gamma) at every scale; `steps` as in `profile_rows`."""
+    near, terms, moments, products = room
+    most = 1.0 - 1.0 / row.shape[0]
+    for w in range(out.shape[0]):
+        units = min(gap * steps[1][w], profile.NO_CHANCE)
+        if units > profile.FAR_FROM:
+            lost = far_loss(row, highest, units, steps[1][w])
+        else:
+            count = _keep_near(row, highest, steps[0][w], near)
+            chebyshev_moments(near[:count], highest, steps[0][w], moments, terms)
+            lost = _near_loss(moments, units, rule, products)
+        missing = lost + (rule[4] if lost >= 0.5 and units <= profile.CUT_FROM else 0.0)
+        out[w, 0] = math.log1p(-min(missing, most))
+        out[w, 1] = math.log(lost) if lost > 0.0 else -np.inf
+
+
+@kernel
+def room_for_profile(row: Block, rule: Rule) -> Room:
+    """What `profile_row` writes to."""
+    near, terms = np.empty(row.shape[0], row.dtype), np.empty((3, CHUNK))
+    return near, terms, np.empty(rule[2].shape[0]), np.empty(rule[0].size)
+
+
+@kernel
 def profile_rows(
     block: Block,
     top: FloatArray,
     temperature: float,
-    steps: tuple[FloatArray, FloatArray],
+    steps: Steps,
     rule: Rule,
     log_odds: FloatArray,
     out: FloatArray,
@@ -147,9 +176,7 @@ def profile_rows(
 
     `steps` (W,) are those from logits to the series' variable, and to scales.
     """
-    near, room = np.empty(block.shape[1], block.dtype), np.empty((3, CHUNK))
-    moments, products = np.empty(rule[2].shape[0]), np.empty(rule[0].size)
-    most = 1.0 - 1.0 / block.shape[1]
+    room = room_for_profile(block[0], rule)
     for n in range(block.shape[0]):
         row, highest = block[n], top[n]
         gap = runner_up(row, highest)
@@ -157,14 +184,4 @@ def profile_rows(
         if gap < MAX_MARGIN:
             total = _rest_sum(row, highest - gap, 1.0 / temperature)
             log_odds[n] = gap / temperature - math.log(total)
-        for w in range(out.shape[1]):
-            units = min(gap * steps[1][w], profile.NO_CHANCE)
-            if units > profile.FAR_FROM:
-                lost = far_loss(row, highest, units, steps[1][w])
-            else:
-                count = _keep_near(row, highest, steps[0][w], near)
-                chebyshev_moments(near[:count], highest, steps[0][w], moments, room)
-                lost = _near_loss(moments, units, rule, products)
-            missing = lost + (rule[4] if lost >= 0.5 and units <= profile.CUT_FROM else 0.0)
-            out[n, w, 0] = math.log1p(-min(missing, most))
-            out[n, w, 1] = math.log(lost) if lost > 0.0 else -np.inf
+        profile_row(row, highest, gap, steps, rule, room, out[n])

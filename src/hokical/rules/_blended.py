@@ -1,0 +1,67 @@
+"""Rules that a compiled pass answers for NumPy's rows of many classes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hokical._core.arrays import Array
+from hokical._core.jit import has_kernels
+from hokical._core.logits import Logits
+from hokical._core.properties import cached_property
+from hokical._core.types import AnyArray, IntArray
+from hokical.rules._base import Rule
+from hokical.rules._blend_kernels import Blend, Profile, blend_rows
+from hokical.rules._probabilities import least_probability
+from hokical.rules._profile import ProfileRule
+from hokical.stability._compiled import profile_tables
+
+#: Floors below this, if not 0, are left to the portable form: the pass takes exp(-700) for 0.
+LEAST_FLOOR = 1e-250
+
+
+class BlendedRule(Rule):
+    """An average of the softmax, temperature and structured scaling, and a profile of it."""
+
+    @cached_property
+    def _pass(self) -> tuple[Blend, Profile]:
+        """What the pass computes with."""
+        raise NotImplementedError
+
+    def portable_proba(self, logits: Logits) -> Array:
+        """`proba` for arrays of any library, the reference of the pass."""
+        raise NotImplementedError
+
+    def proba(self, logits: Logits) -> Array:
+        if not self._answers(logits):
+            return self.portable_proba(logits)
+        out = np.empty((logits.n_rows, logits.n_columns))
+        left = self._fill(logits, 0.0, out)
+        if left.size:
+            out[left] = self.portable_proba(logits.take(left))
+        return out
+
+    def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
+        if not self._answers(logits):
+            return None
+        return self._fill(logits, least_probability(logits), out)
+
+    def _answers(self, logits: Logits) -> bool:
+        return has_kernels(logits) and not 0.0 < self._pass[0][0] < LEAST_FLOOR
+
+    def _fill(self, logits: Logits, least: float, out: AnyArray) -> IntArray:
+        left = np.empty(logits.n_rows, np.bool_)
+        rows = logits.block(), logits.top, logits.labels
+        blend_rows(*rows, *self._pass, least, out, left)
+        return np.flatnonzero(left)
+
+
+def numbers_of_profile(rule: ProfileRule | None, n_classes: int, share: float) -> Profile:
+    """As the pass takes them: contiguous arrays of its own. None is one whose share is 0."""
+    none = np.zeros(0)
+    if rule is None:
+        tables = profile_tables(n_classes, none)
+        return 0.0, 1.0, 0.0, 0.0, none, none, none, np.zeros((0, 0)), *tables
+    seen, tables = rule.familiar, profile_tables(n_classes, rule.widths)
+    floats = share, 1.0 / rule.temperature, rule.intercept, seen.reach
+    arrays = rule.coef, rule.range, seen.centre, seen.precision
+    return *floats, *(np.array(array, order="C") for array in arrays), *tables  # type: ignore[return-value]
