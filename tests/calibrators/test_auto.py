@@ -75,6 +75,23 @@ def test_a_class_that_is_rarer_than_in_training():
     assert says.mean() == pytest.approx(right.mean(), abs=0.04)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_labels_that_are_often_wrong_are_no_obstacle(classes):
+    """A third of them is drawn at random: what is right is a mixture with the even distribution."""
+
+    def world(n, seed):
+        logits, labels = softmax_world(n, classes, temperature=1.0, seed=seed)
+        rng = np.random.default_rng(100 + seed)
+        return 2.0 * logits, np.where(rng.random(n) < 0.3, rng.integers(classes, size=n), labels)
+
+    (logits, labels), (fresh, truth) = world(1000, 0), world(20_000, 1)
+    ours, ets = (make(name).fit(logits, labels).predict_proba(fresh) for name in ("auto", "ets"))
+    assert log_loss(ours, truth) < log_loss(ets, truth) + 0.002
+    assert ours.max(axis=1).mean() == pytest.approx(
+        (ours.argmax(axis=1) == truth).mean(), abs=0.025
+    )
+
+
 def test_a_calibrated_classifier_is_hardly_made_worse():
     """A few hundred examples cannot prove it right, but less is lost than by its best part."""
     lost = {"auto": 0.0, "structured": 0.0}

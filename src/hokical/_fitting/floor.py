@@ -23,8 +23,11 @@ from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 from hokical.rules._floored import add_floor
 from hokical.rules._probabilities import log_probabilities
 
-#: What may be added to every probability, largest first; 0 leaves them as they are.
-FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
+#: What may be added to all probabilities where some are 0, largest first; 0 leaves them as they are.
+_LEAST_FLOORS = (1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
+ZERO_FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, *_LEAST_FLOORS)
+#: Where labels can be wrong as well: a share s of them at random is a floor of s / (1 - s) / k.
+FLOORS = (0.3, 0.1, 3e-2, *ZERO_FLOORS)
 #: The largest floor within this of the least log loss is taken, as zeros may still turn up.
 LOSS_TOLERANCE = 1e-9
 #: A floor that changes the log loss by no more than this is as good as any below it.
@@ -62,12 +65,14 @@ def _sample_block(block: Block, step: int) -> State:
 
 
 def choose_floor(examples: WeightedExamples) -> float:
-    """The floor of least log loss with its own temperature; 0 if no label is below the top."""
+    """The floor for zeros of least log loss; 0 if no label is below the top of its row."""
     return _floor_of_sample(_sample(examples))
 
 
 def _floor_of_sample(some: WeightedExamples) -> float:
-    return _choose_floor(some, _find_bounds(some)[1:])[0] if some.mean_true_margin > 0.0 else 0.0
+    if some.mean_true_margin <= 0.0:
+        return 0.0
+    return _choose_floor(some, _find_bounds(some)[1:], ZERO_FLOORS)[0]
 
 
 def floor_all(logits: Logits, floor: float) -> Logits:
@@ -101,7 +106,7 @@ def choose_base(examples: WeightedExamples) -> tuple[float, Solution[float], Wei
     spread, low, high = _find_bounds(some)
     floor, start = 0.0, None
     if some.mean_true_margin > 0.0:
-        floor, start = _choose_floor(some, (low, high))
+        floor, start = _choose_floor(some, (low, high), FLOORS)
     floored = with_floor(examples, floor)
     found = best_temperature(floored, bounds=(low, high), start=start)
     if found.converged or found.x == high:
@@ -117,7 +122,9 @@ def _find_bounds(examples: WeightedExamples) -> tuple[float, float, float]:
     return spread, max(low, LEAST_TEMPERATURE), min(high, LARGEST_TEMPERATURE)
 
 
-def _choose_floor(some: WeightedExamples, bounds: tuple[float, float]) -> tuple[float, float]:
+def _choose_floor(
+    some: WeightedExamples, bounds: tuple[float, float], floors: tuple[float, ...]
+) -> tuple[float, float]:
     """The floor, and about its temperature; each temperature is sought from the one before.
 
     0 and every other floor are tried, as long as they change something, and those beside the best.
@@ -126,11 +133,11 @@ def _choose_floor(some: WeightedExamples, bounds: tuple[float, float]) -> tuple[
     xp, possible = logits.xp, logits.possible
     log_p = log_probabilities(logits)
     p = xp.exp(log_p)
-    start, losses, temperatures = 1.0, np.full(len(FLOORS), np.inf), np.ones(len(FLOORS))
+    start, losses, temperatures = 1.0, np.full(len(floors), np.inf), np.ones(len(floors))
 
     def compare(place: int) -> None:
         nonlocal start
-        floor = FLOORS[place]
+        floor = floors[place]
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
         found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
@@ -140,7 +147,7 @@ def _choose_floor(some: WeightedExamples, bounds: tuple[float, float]) -> tuple[
     def find_best() -> int:
         return int(np.flatnonzero(losses <= losses.min() + LOSS_TOLERANCE)[0])
 
-    last = len(FLOORS) - 1
+    last = len(floors) - 1
     compare(last)
     for place in range(0, last, 2):
         compare(place)
@@ -150,10 +157,10 @@ def _choose_floor(some: WeightedExamples, bounds: tuple[float, float]) -> tuple[
     middle = find_best()
     start = float(temperatures[middle])
     for place in (middle - 1, middle + 1):
-        if 0 <= place < len(FLOORS) and losses[place] == np.inf:
+        if 0 <= place < len(floors) and losses[place] == np.inf:
             compare(place)
     best = find_best()
-    return FLOORS[best], float(temperatures[best])
+    return floors[best], float(temperatures[best])
 
 
 def _sample(examples: WeightedExamples) -> WeightedExamples:
