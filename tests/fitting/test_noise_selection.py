@@ -72,6 +72,18 @@ def test_sums_are_the_same_on_the_host_and_beside_the_logits(
     assert few.n_examples == many.n_examples
 
 
+@pytest.mark.parametrize("family", [Gaussian, Uniform, Gumbel])
+def test_several_widths_at_once_are_each_by_itself(overconfident: Data, family: type) -> None:
+    logits, labels = overconfident
+    block = Block(as_logits(logits), labels, np.arange(labels.size) % 3.0)
+    noises = [family.of_width(width) for width in (0.5, 2.0, 0.5, 7.0)]
+    together, alone = Evaluator(block), Evaluator(block)
+    assert together.together(noises) == [alone(noise) for noise in noises]
+    assert together.trials == alone.trials
+    assert len(together.trials) == 3
+    assert together.together([]) == []
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_family_finds_the_same_alone_and_after_another(seed: int) -> None:
     logits, labels = synthetic_logits(1500, 8, seed=seed)

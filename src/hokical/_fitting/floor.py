@@ -23,7 +23,7 @@ from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 from hokical.rules._floored import add_floor
 from hokical.rules._probabilities import log_probabilities
 
-#: What may be added to all probabilities where some are 0, largest first; 0 leaves them as they are.
+#: What may be added to probabilities where some are 0, largest first; 0 leaves them as they are.
 _LEAST_FLOORS = (1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
 ZERO_FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, *_LEAST_FLOORS)
 #: Where labels can be wrong as well: a share s of them at random is a floor of s / (1 - s) / k.

@@ -96,7 +96,8 @@ def search_widths(
         found: list[Trial] = []
         for kind in kinds:
             grid = _matched_grid(kind, found[0].noise) if found else _width_grid(scouts)
-            first = max((rough(_tidy(kind, w)) for w in grid), key=lambda trial: trial.sigma_hat)
+            tried = rough.together([_tidy(kind, width) for width in grid])
+            first = max(tried, key=lambda trial: trial.sigma_hat)
             found.append(climb(scout, first.noise, _SCOUT_STEP))
         leader = max(trial.sigma_hat for trial in found)
         last = [
@@ -142,18 +143,20 @@ def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
     kind, centre = type(noise), math.log(noise.width)
     seen: dict[int, Trial] = {}
 
-    def score(place: int) -> float:
-        if place not in seen:
-            seen[place] = evaluate(_tidy(kind, math.exp(centre + place * step)))
-        return seen[place].sigma_hat
+    def scores_around(place: int) -> tuple[float, ...]:
+        around = place - 1, place, place + 1
+        new = [each for each in around if each not in seen]
+        settings = [_tidy(kind, math.exp(centre + each * step)) for each in new]
+        seen.update(zip(new, evaluate.together(settings), strict=True))
+        return tuple(seen[each].sigma_hat for each in around)
 
     best = 0
     for _ in range(_LONGEST_WALK):
-        uphill = max((best, best - 1, best + 1), key=score)
-        if uphill == best:
+        below, at, above = scores_around(best)
+        if at >= max(below, above):
             break
-        best = uphill
-    below, at, above = score(best - 1), score(best), score(best + 1)
+        best += -1 if below >= above else 1
+    below, at, above = scores_around(best)
     curvature = below - 2.0 * at + above
     shift = 0.5 * (below - above) / curvature if curvature < 0.0 else 0.0
     trials = list(seen.values())

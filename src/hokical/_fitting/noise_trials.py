@@ -7,8 +7,7 @@ over the examples are all that is needed; they are made where the logits are.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,55 +73,73 @@ class Evaluator:
     def __init__(self, block: Block, after_each: Callable[[], None] = lambda: None) -> None:
         self.block, self.after_each = block, after_each
         self.trials: list[Trial] = []
-        self._known: dict[tuple[str, float], Trial] = {}
+        self._known: dict[str, dict[float, Trial]] = {}
 
     def __call__(self, noise: Noise, draws: Draws | None = None) -> Trial:
-        """A pass over the examples, with exact stability unless there are draws.
+        """The trial of one setting, with exact stability unless there are draws."""
+        if draws is None:
+            return self.together([noise])[0]
+        logits, xp = self.block.logits, self.block.logits.xp
+        stability = xp.astype(survivals(logits, draws), xp.float64) / float(draws.n_draws)
+        return self._try([noise], stability[None, :])[0]
 
-        Settings of one family that differ in their mean alone share one pass, as it moves no label.
+    def together(self, noises: Sequence[Noise]) -> list[Trial]:
+        """The trials of settings of one family, by one pass over the examples for all new ones.
+
+        Settings that differ in their mean alone share one trial, as it moves no label.
         """
-        key = (noise.family, noise.width)
-        if draws is None and key in self._known:
-            return replace(self._known[key], noise=noise)
-        trial = _trial(noise, _sums_of_block(self.block, noise, draws), self.block.n_rows)
-        self.trials.append(trial)
-        self._known[key] = trial
-        self.after_each()
-        return trial
+        new = {noise.width: noise for noise in noises if noise.width not in self._known_of(noise)}
+        if new:
+            stability = type(noises[0]).stabilities(self.block.logits, np.array([*new]))
+            for trial in self._try([*new.values()], stability):
+                self._known_of(trial.noise)[trial.noise.width] = trial
+        return [replace(self._known_of(noise)[noise.width], noise=noise) for noise in noises]
+
+    def _known_of(self, noise: Noise) -> dict[float, Trial]:
+        """Exact trials of the noise's family, by width."""
+        return self._known.setdefault(noise.family, {})
+
+    def _try(self, noises: Sequence[Noise], stability: Array) -> list[Trial]:
+        found = _trials(noises, _sums_of_block(self.block, stability), self.block.n_rows)
+        self.trials += found
+        for _ in found:
+            self.after_each()
+        return found
 
 
 def one_bin_trial(noise: Noise, stability: FloatArray, correct: NDArray[np.bool_]) -> Trial:
     """alpha, beta and sigma_hat with all examples in one bin (Equations 1 to 4 of the paper)."""
-    sums = _one_bin_sums(stability, np.ones_like(stability), correct.astype(np.float64), np)
-    return _trial(noise, sums, stability.shape[0])
+    weight, right = np.ones_like(stability), correct.astype(np.float64)
+    sums = _one_bin_sums(stability[None, :], weight, right, np)
+    return _trials([noise], sums, stability.shape[0])[0]
 
 
-def _sums_of_block(block: Block, noise: Noise, draws: Draws | None) -> FloatArray:
-    logits, xp = block.logits, block.logits.xp
-    if draws is None:
-        stability = noise.stability(logits)
-    else:
-        stability = xp.astype(survivals(logits, draws), xp.float64) / float(draws.n_draws)
+def _sums_of_block(block: Block, stability: Array) -> FloatArray:
+    logits = block.logits
     if block.n_rows <= SUMMED_ON_HOST:
         hits = block.counts * block.correct
         return np.asarray(_one_bin_sums(logits.to_host(stability), block.counts, hits, np))
-    there = _one_bin_sums(stability, block.counts_beside, block.hits_beside, xp)
+    there = _one_bin_sums(stability, block.counts_beside, block.hits_beside, logits.xp)
     return np.asarray(logits.to_host(there))
 
 
 def _one_bin_sums(stability: Array, weight: Array, right: Array, xp: Namespace) -> Array:
-    """Sums over the examples, (6,): of the weight, of what is kept and what is switched, of both
-    for the correct ones alone, and of the squared deviations of stability from its mean.
+    """Sums over the examples of stability (m, n), (6, m): of the weight, of what is kept and what
+    is switched, of both for the correct ones alone, and of the squared deviations of stability.
     """
     switched = 1.0 - stability
-    parts = [weight, weight * stability, weight * switched, right * stability, right * switched]
-    sums = xp.sum(xp.stack(parts), axis=1)
-    squares = xp.sum(weight * (stability - sums[1] / sums[0]) ** 2)
-    return xp.concat([sums, xp.reshape(squares, (1,))])
+    parts = [weight * stability, weight * switched, right * stability, right * switched]
+    sums = xp.sum(xp.stack(parts), axis=2)
+    total = xp.zeros_like(sums[:1, :]) + xp.sum(weight)
+    mean = sums[0, :] / total[0, :]
+    squares = xp.sum(weight * (stability - mean[:, None]) ** 2, axis=1)
+    return xp.concat([total, sums, squares[None, :]])
 
 
-def _trial(noise: Noise, sums: FloatArray, n_examples: int) -> Trial:
+def _trials(noises: Sequence[Noise], sums: FloatArray, n_examples: int) -> list[Trial]:
+    """One trial for each column of the sums (6, m)."""
     total, kept, switched, kept_right, switched_right, squares = sums
     alpha, beta = survival_rates(kept, switched, kept_right, switched_right)
-    sigma_hat = float(abs(alpha - beta)) * math.sqrt(squares / total)
-    return Trial(noise, float(alpha), float(beta), sigma_hat, n_examples)
+    spread = np.abs(alpha - beta) * np.sqrt(squares / total)
+    columns = zip(noises, alpha.tolist(), beta.tolist(), spread.tolist(), strict=True)
+    return [Trial(noise, a, b, sigma_hat, n_examples) for noise, a, b, sigma_hat in columns]

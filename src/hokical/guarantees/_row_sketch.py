@@ -5,6 +5,8 @@ be joined in any order, and the share of given rows that is among those of the f
 """
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Self
 
 import numpy as np
@@ -45,11 +47,14 @@ def row_hashes(logits: Logits) -> FloatArray:
     last = max(logits.n_columns - 2, 0)  # not all of them, which would move a device's logits
     places = np.unique(np.linspace(0, last, _COLUMNS).astype(np.int64))
     few = logits.xp.take(logits.values, logits.from_host(places), axis=1)
-    parts = [logits.to_host(to_float64(few, logits.xp)), logits.to_host(logits.top)[:, None]]
-    words = number_words(np.concatenate(parts, axis=1))
+    columns = [*logits.to_host(to_float64(few, logits.xp)).T, logits.to_host(logits.top)]
+    words = [number_words(column) for column in columns]
     if isinstance(logits, TopK):
-        words = np.concatenate([words, logits.indices[:, places].astype(np.uint64)], axis=1)
-    return scatter((words * odd_powers(words.shape[1])).sum(axis=1))
+        words += [*logits.indices[:, places].T.astype(np.uint64)]
+    total = np.zeros(logits.n_rows, np.uint64)
+    for factor, word in zip(odd_powers(len(words)), words, strict=True):
+        total += factor * word
+    return scatter(total)
 
 
 def odd_powers(n: int) -> NDArray[np.uint64]:
@@ -97,11 +102,9 @@ class RowSketch:
 
     @classmethod
     def from_rows(cls, logits: Logits) -> Self:
-        found, step = cls(np.empty(0), np.empty(0, np.int64)), _AT_A_TIME
-        for rows in cut_rows(logits.n_rows, step if logits.is_numpy else logits.n_rows):
-            hashes = row_hashes(logits.take(rows))
-            found = found | cls.from_hashes(hashes)
-        return found
+        step = _AT_A_TIME if logits.is_numpy else logits.n_rows
+        cuts = cut_rows(logits.n_rows, step)
+        return reduce(or_, (cls.from_hashes(row_hashes(logits.take(rows))) for rows in cuts))
 
     @classmethod
     def from_hashes(cls, hashes: FloatArray) -> Self:

@@ -112,15 +112,17 @@ class Curve:
     def from_steps(cls, steps: Steps, levels: int, start: float) -> Curve:
         """Replay the steps at every level, and keep what was set last, in runs."""
         stability = np.arange(levels + 1) / levels
-        alpha, beta = np.full(levels + 1, start), np.full(levels + 1, start)
-        confidence = np.full(levels + 1, start)
+        slope, base = np.zeros(levels + 1), np.full(levels + 1, start)
+        confidence = base
         for alphas, betas in zip(steps.alpha, steps.beta, strict=True):
             bins = bin_index(confidence, steps.alpha.shape[1])
-            set_here = ~np.isnan(alphas[bins])
-            alpha = np.where(set_here, alphas[bins], alpha)
-            beta = np.where(set_here, betas[bins], beta)
-            confidence = np.clip((alpha - beta) * stability + beta, 0.0, 1.0)
-        return cls.from_lines(alpha - beta, beta)
+            slopes, bases = (alphas - betas)[bins], betas[bins]
+            if np.isnan(alphas).any():  # a bin without examples leaves them as they are
+                unset = np.isnan(slopes)
+                slopes[unset], bases[unset] = slope[unset], base[unset]
+            slope, base = slopes, bases
+            confidence = np.clip(slope * stability + base, 0.0, 1.0)
+        return cls.from_lines(slope, base)
 
     @classmethod
     def from_lines(cls, slope: FloatArray, base: FloatArray) -> Curve:

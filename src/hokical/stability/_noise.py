@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from hokical._core import portable as _portable
+from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.storage import storable
@@ -41,6 +42,14 @@ class Solver(NamedTuple):
     stability: Callable[[Logits, Any], Array]
     distribution: Callable[[Logits, Any], Array]
     bounds: Callable[[TopK, float], tuple[Array, Array]]  # where classes are hidden
+
+
+@accelerated
+def solve_widths(
+    logits: Logits, stability: Callable[[Logits, Any], Array], widths: FloatArray
+) -> Array:
+    """What `stability` says of logits at each of the widths (m,), (m, n)."""
+    return logits.xp.stack([stability(logits, width) for width in widths.tolist()])
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,14 @@ class Noise(ABC):
             lower, upper = self.bounds(logits)
             return 0.5 * (lower + upper)
         return self._solver.stability(logits, self.width)
+
+    @classmethod
+    def stabilities(cls, logits: Logits, widths: FloatArray) -> Array:
+        """gamma (widths, n) under noise of each of the widths (m,), as `stability` gives it."""
+        if isinstance(logits, TopK):
+            found = [cls.of_width(width).stability(logits) for width in widths.tolist()]
+            return logits.xp.stack(found)
+        return solve_widths(logits, cls._solver.stability, widths)
 
     def bounds(self, logits: Logits) -> tuple[Array, Array]:
         """The least and the greatest gamma of every row, (n,) each; equal if no class is hidden."""

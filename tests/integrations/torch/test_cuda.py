@@ -20,7 +20,7 @@ from hokical.guarantees._scores import label_log_odds
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
-from hokical.stability._noise import Gaussian, Noise, Uniform
+from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._profile import log_odds_and_profile
 from hokical.stability._sampled import Draws, survivals
 from tests.integrations.torch.examples import as_on_device, extreme_rows, off
@@ -91,6 +91,15 @@ def test_stability(values: np.ndarray, scale: float, plain: bool) -> None:
             assert got.dtype == torch.float64
             assert off(function(host, scale), got) < allowed(limit, values)
     assert not fused._broken
+
+
+@pytest.mark.parametrize("family", [Gaussian, Gumbel, Uniform])
+def test_several_widths(values: np.ndarray, family: type[Noise], plain: bool) -> None:
+    widths = np.array([0.1, 0.7, 4.0, 100.0])
+    for logits in on_gpu(values):
+        alone = [noise.stability(logits) for noise in map(family.of_width, widths.tolist())]
+        found = family.stabilities(logits, widths)
+        assert torch.equal(found, torch.stack(alone))
 
 
 def test_moments(values: np.ndarray, plain: bool) -> None:

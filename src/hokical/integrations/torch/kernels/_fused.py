@@ -13,19 +13,21 @@ from contextlib import AbstractContextManager
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from hokical._core.accelerate import Accelerated
 from hokical._core.logits import Logits
+from hokical._core.types import FloatArray
 from hokical._core.warn import warn_user
 from hokical.integrations.torch.kernels._tracing import is_in_graph, is_wrapped
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _sampled as sampled
 from hokical.stability import _uniform as uniform
+from hokical.stability._noise import solve_widths
 from hokical.stability._sampled import Draws
 from hokical.stability._tables import REACH
 
@@ -93,13 +95,26 @@ def _number(number: float, device: torch.device) -> Tensor:
         return torch.full((), number, dtype=torch.float64, device=device)
 
 
-def _register(function: Accelerated, module: str, argument: Callable[[Number], Number]) -> None:
-    """Use the kernel `stability` of a module, which takes `argument(width)`, where it is usable."""
+def _register(function: Accelerated, module: str, argument: Callable[[Any], Any]) -> None:
+    """Use the kernel `stability` of a module, which takes `argument(width)`, where it is usable.
+
+    Of several widths as well.
+    """
 
     @function.register(lambda logits, width: is_on_gpu(logits) and usable(logits.values, width))
     def form(logits: Logits, width: Number) -> Tensor:
         gamma = launch(module, "stability", logits.values, logits.top, argument(width))
         return function.portable(logits, width) if gamma is None else gamma
+
+    @solve_widths.register(
+        lambda logits, stability, _: (
+            stability is function and is_on_gpu(logits) and usable(logits.values)
+        )
+    )
+    def several(logits: Logits, _: Callable[..., Tensor], widths: FloatArray) -> Tensor:
+        numbers = torch.as_tensor(argument(widths), device=logits.values.device)
+        gamma = launch(module, "stability", logits.values, logits.top, numbers)
+        return solve_widths.portable(logits, function, widths) if gamma is None else gamma
 
 
 def is_on_gpu(logits: Logits) -> bool:

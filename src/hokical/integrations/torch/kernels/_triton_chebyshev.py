@@ -163,7 +163,17 @@ def _short_kernel(
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     sums = _row_sums(
-        values, tops, step, rows, inside, n_classes, row_stride, column_stride, KIND, ROWS, 1
+        values,
+        tops,
+        step + tl.program_id(1),
+        rows,
+        inside,
+        n_classes,
+        row_stride,
+        column_stride,
+        KIND,
+        ROWS,
+        1,
     )
     gamma = tl.zeros([ROWS], tl.float64)
     for node in tl.static_range(_SHORT_NODES):
@@ -174,7 +184,11 @@ def _short_kernel(
         for r in tl.static_range(13, 24):
             upper += sums[r].to(KIND) * _SHORT_RULE[node][r + 2]
         gamma += _exp2(logs + upper.to(tl.float64)) * _SHORT_RULE[node][0]
-    tl.store(out + rows, tl.minimum(tl.maximum(gamma, 0.0), 1.0), mask=inside)
+    tl.store(
+        out + tl.program_id(1).to(tl.int64) * n_rows + rows,
+        tl.minimum(tl.maximum(gamma, 0.0), 1.0),
+        mask=inside,
+    )
 
 
 @triton.jit(do_not_specialize=["n_rows"])
@@ -186,7 +200,17 @@ def _stability_kernel(
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     sums = _row_sums(
-        values, tops, step, rows, inside, n_classes, row_stride, column_stride, KIND, ROWS, BLOCK
+        values,
+        tops,
+        step + tl.program_id(1),
+        rows,
+        inside,
+        n_classes,
+        row_stride,
+        column_stride,
+        KIND,
+        ROWS,
+        BLOCK,
     )
     gamma = tl.zeros([ROWS], tl.float64)
     for first in range(0, NODES, AT_ONCE):
@@ -195,7 +219,11 @@ def _stability_kernel(
         for r in tl.static_range(24):
             logs += sums[r][:, None] * tl.load(node + (r + 2) * NODES)[None, :]
         gamma += tl.sum(_exp2(logs) * tl.load(node)[None, :], axis=1)
-    tl.store(out + rows, tl.minimum(tl.maximum(gamma, 0.0), 1.0), mask=inside)
+    tl.store(
+        out + tl.program_id(1).to(tl.int64) * n_rows + rows,
+        tl.minimum(tl.maximum(gamma, 0.0), 1.0),
+        mask=inside,
+    )
 
 
 class _Tile(NamedTuple):
@@ -224,11 +252,11 @@ def moments(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
 
 
 def stability(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
-    """gamma of every row, (n,) float64; step = 2 / (REACH * scale)."""
-    out = torch.empty(values.shape[0], dtype=torch.float64, device=values.device)
+    """gamma of every row, (*step.shape, n) float64; step = 2 / (REACH * scale)."""
+    out = torch.empty(*step.shape, values.shape[0], dtype=torch.float64, device=values.device)
     kind = tl.float64 if values.dtype == torch.float64 else tl.float32
     tile = _tile(values.shape[1])
-    grid = (triton.cdiv(values.shape[0], tile.rows),)
+    grid = triton.cdiv(values.shape[0], tile.rows), step.numel()
     given = values, tops.contiguous(), out, step
     size = *values.shape, *values.stride()
     if tile is _SHORT:

@@ -44,7 +44,7 @@ def _kernel(
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
-    width = tl.load(scale)
+    width = tl.load(scale + tl.program_id(1))
     columns = tl.arange(0, BLOCK)
     stride = tl.full([], 1, tl.int64) * column_stride
     place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
@@ -57,15 +57,19 @@ def _kernel(
             total += tl.exp((z - top) / width)
         else:
             total += _powers(top.to(tl.float32), z.to(tl.float32), width)
-    tl.store(out + rows, 1.0 / tl.sum(total, axis=1), mask=inside)
+    tl.store(
+        out + tl.program_id(1).to(tl.int64) * n_rows + rows,
+        1.0 / tl.sum(total, axis=1),
+        mask=inside,
+    )
 
 
 def stability(values: Tensor, tops: Tensor, scale: Tensor) -> Tensor:
-    """gamma of every row, (n,) float64."""
+    """gamma of every row, (*scale.shape, n) float64."""
     n_rows, n_classes = values.shape
     rows, block, warps = _SHORT if n_classes <= _SHORT_UP_TO else _OTHER
-    out = torch.empty(n_rows, dtype=torch.float64, device=values.device)
-    _kernel[(triton.cdiv(n_rows, rows),)](
+    out = torch.empty(*scale.shape, n_rows, dtype=torch.float64, device=values.device)
+    _kernel[(triton.cdiv(n_rows, rows), scale.numel())](
         values, tops.contiguous(), out, scale, *values.shape, *values.stride(), rows, block,
         num_warps=warps,
     )  # fmt: skip

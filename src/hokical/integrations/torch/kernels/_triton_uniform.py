@@ -48,7 +48,7 @@ def _short_kernel(
             falling = falling + (tl.maximum(ordered[k], z),)
             z = tl.minimum(ordered[k], z)
         ordered = falling + (z,)
-    top, inverse = ordered[0].to(tl.float64), 1.0 / tl.load(width)
+    top, inverse = ordered[0].to(tl.float64), 1.0 / tl.load(width + tl.program_id(1))
     near = ()
     for i in tl.static_range(CLASSES - 1):
         near = near + (tl.minimum((top - ordered[i + 1].to(tl.float64)) * inverse, 1.0),)
@@ -62,7 +62,9 @@ def _short_kernel(
             for i in tl.static_range(j):
                 mass *= u + near[i]
             gamma += mass
-    tl.store(out + rows, tl.minimum(gamma, 1.0), mask=inside)
+    tl.store(
+        out + tl.program_id(1).to(tl.int64) * n_rows + rows, tl.minimum(gamma, 1.0), mask=inside
+    )
 
 
 @triton.jit(do_not_specialize=["n_rows", "room"])
@@ -72,9 +74,10 @@ def _long_kernel(
 ):  # fmt: skip
     """A row per program, then the next. `scratch` is of the type to compute in."""
     kind: tl.constexpr = scratch.dtype.element_ty
-    near = scratch + tl.program_id(0).to(tl.int64) * room
+    program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    near = scratch + program.to(tl.int64) * room
     heights = near + (room - _CELLS - 1)
-    inverse = (1.0 / tl.load(width)).to(kind)
+    inverse = (1.0 / tl.load(width + tl.program_id(1))).to(kind)
     one = tl.full([], 1, tl.int64)
     for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
         start, stride = values + row * (one * row_stride), one * column_stride
@@ -100,7 +103,10 @@ def _long_kernel(
         whole = tl.sum(height.to(tl.float64)) + 0.5 - 0.5 * last - slope / 24.0
         whole += cell * _bends(near, heights, count, least, cell, PART)
         gamma = least + cell * whole
-        tl.store(out + row, tl.minimum(tl.maximum(gamma, 0.0), 1.0))
+        tl.store(
+            out + tl.program_id(1).to(tl.int64) * n_rows + row,
+            tl.minimum(tl.maximum(gamma, 0.0), 1.0),
+        )
         tl.debug_barrier()
 
 
@@ -173,11 +179,11 @@ def _bends(near, heights, count, least, cell, PART: tl.constexpr):
 
 
 def stability(values: Tensor, tops: Tensor, width: Tensor) -> Tensor:
-    """gamma of every row, (n,) float64."""
-    n_rows, n_classes = values.shape
-    out = torch.empty(n_rows, dtype=torch.float64, device=values.device)
+    """gamma of every row, (*width.shape, n) float64."""
+    (n_rows, n_classes), n_widths = values.shape, width.numel()
+    out = torch.empty(*width.shape, n_rows, dtype=torch.float64, device=values.device)
     if n_classes <= _SHORT_UP_TO:
-        _short_kernel[(triton.cdiv(n_rows, 32),)](
+        _short_kernel[(triton.cdiv(n_rows, 32), n_widths)](
             values, out, width, *_unit_rules(values.device), n_rows, *values.stride(), n_classes,
             32, num_warps=1,
         )  # fmt: skip
@@ -185,9 +191,9 @@ def stability(values: Tensor, tops: Tensor, width: Tensor) -> Tensor:
     block, part, warps, programs = _SIZES[n_classes >= _LONG_FROM]
     kind = torch.float64 if values.dtype == torch.float64 else torch.float32
     room = n_classes + _AT_ONCE.value + _CELLS.value + 1
-    programs = min(n_rows, programs * _processors(values.device))
-    scratch = torch.empty(programs, room, dtype=kind, device=values.device)
-    _long_kernel[(programs,)](
+    programs = min(n_rows, triton.cdiv(programs * _processors(values.device), n_widths))
+    scratch = torch.empty(programs * n_widths, room, dtype=kind, device=values.device)
+    _long_kernel[(programs, n_widths)](
         values, tops.contiguous(), out, width, scratch, *values.shape, *values.stride(), room,
         min(block, triton.next_power_of_2(n_classes)), part, num_warps=warps,
     )  # fmt: skip
