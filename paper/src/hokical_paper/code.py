@@ -15,7 +15,7 @@ import ast
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
@@ -38,16 +38,6 @@ class CodeNotFoundError(ImportError):
         )
 
 
-class _Module(NamedTuple):
-    """A module's name, source and syntax tree; `exports` is the `__all__` of a mere facade."""
-
-    name: str
-    is_package: bool
-    source: str
-    tree: ast.Module
-    exports: frozenset[str] | None
-
-
 class _Import(NamedTuple):
     """`from module import name as bound`, or `import module` where both names are empty."""
 
@@ -56,7 +46,17 @@ class _Import(NamedTuple):
     bound: str = ""
 
 
-@lru_cache
+class _Module(NamedTuple):
+    """A module's name, source and imports; `exports` is the `__all__` of a mere facade."""
+
+    name: str
+    is_package: bool
+    source: str
+    imports: tuple[_Import, ...]
+    exports: frozenset[str] | None
+
+
+@cache
 def code_digest(*entries: str) -> str:
     """SHA-256 of the names and sources of all modules that these modules lead to."""
     digest = hashlib.sha256()
@@ -74,7 +74,7 @@ def executed_sources(*entries: str) -> dict[str, str]:
         if name not in found:
             module = _read(name)
             found[name] = module.source
-            waiting += (_home(item) for item in _imports(module) if _is_followed(item.module))
+            waiting += (_home(item) for item in module.imports if _is_followed(item.module))
             for parent in _parents(name):
                 if parent.exports is None:
                     waiting.append(parent.name)
@@ -97,7 +97,7 @@ def _home(item: _Import) -> str:
     if _find(submodule) is not None:
         return submodule
     if module.exports is not None:
-        for source in _imports(module):
+        for source in module.imports:
             if item.name == source.bound:
                 return _home(source)
     else:  # such as `hokical`, which loads its names when they are used
@@ -110,12 +110,12 @@ def _home(item: _Import) -> str:
 
 def _effects(facade: _Module) -> Iterator[str]:
     """The modules that a facade imports without exporting a name of them."""
-    for item in _imports(facade):
+    for item in facade.imports:
         if item.bound not in (facade.exports or ()) and _is_followed(item.module):
             yield _home(item)
 
 
-@lru_cache
+@cache
 def _read(name: str) -> _Module:
     spec = _find(name)
     source = None
@@ -126,7 +126,8 @@ def _read(name: str) -> _Module:
         raise CodeNotFoundError(name)
     is_package = spec.submodule_search_locations is not None
     tree = ast.parse(source)
-    return _Module(name, is_package, source, tree, _facade_exports(tree) if is_package else None)
+    imports = tuple(_imports(tree, name if is_package else name.rpartition(".")[0]))
+    return _Module(name, is_package, source, imports, _facade_exports(tree) if is_package else None)
 
 
 def _find(name: str) -> ModuleSpec | None:
@@ -156,10 +157,9 @@ def _parents(name: str) -> Iterator[_Module]:
         yield _read(name)
 
 
-def _imports(module: _Module) -> Iterator[_Import]:
-    """All imports of a module, except those for type checkers only."""
-    package = module.name if module.is_package else module.name.rpartition(".")[0]
-    waiting: list[ast.AST] = [module.tree]
+def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:
+    """All imports of a module in a package, except those for type checkers only."""
+    waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
@@ -170,5 +170,5 @@ def _imports(module: _Module) -> Iterator[_Import]:
             source = resolve_name("." * node.level + (node.module or ""), package)
             for alias in node.names:
                 yield _Import(source, alias.name, alias.asname or alias.name)
-        else:
+        elif not isinstance(node, ast.expr):
             waiting += ast.iter_child_nodes(node)
