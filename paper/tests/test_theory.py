@@ -10,6 +10,7 @@ import pytest
 from hokical import Hoki
 from hokical.metrics import ece
 from hokical_paper.results import Results
+from hokical_paper.sufficiency import sufficiency_gap
 from hokical_paper.suite import open_suite
 from hokical_paper.theory import BOUNDS, simulate_bounds, sufficiency_facts
 
@@ -25,6 +26,23 @@ def test_the_recursion_closes_the_gap_of_theorem_1(suite_folder: Path) -> None:
     assert facts["test"][-1]["error"] == pytest.approx(measured, rel=1e-9)
     gap = np.subtract(last["implied"], last["confidence"]) @ last["weight"]
     assert gap == pytest.approx(0.0, abs=1e-9 * sum(last["weight"]))
+
+
+def test_the_gap_is_that_of_bins_for_arrays_weights_and_tensors(suite_folder: Path) -> None:
+    data = open_suite(suite_folder).pairs[1].load()
+    hoki = Hoki(unseen="as_printed").fit(data.val_logits, data.val_labels)
+    gap = sufficiency_gap(hoki, data.test_logits, data.test_labels)
+    measured = ece(hoki.predict_confidence(data.test_logits), data.test_correct)
+    assert gap.calibration_error == pytest.approx(measured, rel=1e-9)
+    twice = np.full(data.test_labels.size, 2)
+    with pytest.warns(FutureWarning, match=r"from hokical_paper\.sufficiency import"):
+        weighted = hoki.sufficiency_gap(data.test_logits, data.test_labels, twice)
+    np.testing.assert_array_equal(weighted.weight, 2 * gap.weight)
+    np.testing.assert_allclose(weighted.gap, gap.gap, atol=1e-12)
+    torch = pytest.importorskip("torch")
+    tensors = torch.from_numpy(data.test_logits), torch.from_numpy(data.test_labels)
+    found = sufficiency_gap(hoki, *tensors)
+    assert found.calibration_error == pytest.approx(gap.calibration_error, abs=1e-12)
 
 
 def test_bounds_hold_as_often_as_they_say_and_shrink() -> None:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from hokical import Hoki
-from hokical._fitting.sufficiency import SufficiencyGap, measure_sufficiency
 from hokical.guarantees._bounds import Method, calibration_bound
 from hokical.metrics import brier, ece
 from hokical.rules._hoki import Curve, Steps
 from hokical_paper.pair_data import PairData
+from hokical_paper.sufficiency import SufficiencyGap, measure_sufficiency
 
 #: After which steps of the recursion Theorem 1 is measured, besides the last.
 STEPS = (1, 2, 3, 5, 10)

@@ -9,7 +9,8 @@ import numpy as np
 
 from hokical._core.arrays import Array, float64_scope, to_input_library
 from hokical._core.bins import check_count
-from hokical._core.blocks import by_blocks, per_row
+from hokical._core.blocks import by_blocks
+from hokical._core.optional import import_moved
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.example_stats import FitNotes
 from hokical._fitting.noise_search import choose_noise
@@ -17,7 +18,6 @@ from hokical._fitting.partitions import Partition
 from hokical._fitting.recording import RecordingPartition
 from hokical._fitting.recursion import Schedule, learn_schedule
 from hokical._fitting.stability_counts import count_stability, find_neighbours
-from hokical._fitting.sufficiency import SufficiencyGap, measure_sufficiency
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._hoki import Curve, HokiRule, Steps
 from hokical.stability._api import check_draw_count, check_noise, draw_seed
@@ -185,20 +185,10 @@ class Hoki(BaseCalibrator):
             level = by_blocks(self.rule_.on_device_of(data).level, data)
             return to_input_library(level / float(self.rule_.levels), logits)
 
-    def sufficiency_gap(
-        self, logits: Any, labels: Any, sample_weight: Any = None
-    ) -> SufficiencyGap:
-        """Both sides of Theorem 1 per bin, on given data."""
-        with float64_scope(logits):
-            block = self._check_block(self._check_logits(logits), labels, sample_weight)
-            level = per_row(self.rule_.on_device_of(block.logits).level, block.logits)
-        return measure_sufficiency(
-            self._output_on_host("confidence", block.logits),
-            level / self.rule_.levels,
-            block.correct,
-            n_bins=self.n_bins_,
-            weights=block.weights,
-        )
+    def sufficiency_gap(self, logits: Any, labels: Any, sample_weight: Any = None) -> Any:
+        """Both sides of the paper's Theorem 1 per bin; `hokical_paper.sufficiency` has it now."""
+        measure = import_moved("sufficiency_gap", "hokical_paper.sufficiency", "hokical-paper")
+        return measure(self, logits, labels, sample_weight)
 
     def _check_parameters(self) -> None:
         check_count(self.n_bins)

@@ -1,4 +1,4 @@
-"""`hokical compare` and `hokical demo`: methods side by side; tables of methods and classes."""
+"""`hokical compare` and `hokical demo`: methods side by side."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from hokical.cli.show import (
     check_options,
     interval,
     new_table,
+    refuse,
     say,
     show_json,
     show_table,
@@ -32,6 +33,7 @@ from hokical.cli.show import (
     stdout,
     warn,
 )
+from hokical.cli.tables import show_classes, show_groups, show_sets
 from hokical.demo import DEMO_CLASSES, demo_logits
 
 #: How the result is printed.
@@ -39,9 +41,6 @@ Format = StrEnum("Format", ["table", "csv", "markdown", "latex", "json"])
 #: The width from which intervals, differences and times are shown, what the numbers
 #: need in narrower tables, and in this one.
 _ROOMY, _NARROW_NUMBERS, _NUMBERS = 116, 60, 98
-#: Classes that are all shown; of more, only the worst.
-_MOST_CLASSES = 10
-_MOST_GROUPS = 20
 _SIGNS = {"better": "<", "worse": ">", "no clear difference": "=", "unknown": "?"}
 
 
@@ -87,54 +86,40 @@ def compare(
     With --confidence and --right, or --multilabel, the one method for such
     data is compared with none.
     """
-    printed = "json" if as_json else form.value
-    if beyond := kind_of(given):
-        refused: dict[str, Any] = {"metric": metric, "subject": subject, "coverage": coverage}
-        refused |= {"val-labels": val_labels, "test-labels": test_labels, "each": each or more}
-        refused["methods"] = None if methods == "all" else methods
-        for name, value in refused.items():
-            if value:
-                raise bad_option(f"--{name}", f"does not go with {beyond.options}.")
-        if report is not None:
-            hokical.io.check_output(report)
-        options = {"n_resamples": resamples, "random_state": seed, "title": title}
-        judged = _judge_beyond(beyond, val, test, given, settings or [], options)
-        show_comparison(judged, title or (test or val).name, report, printed)
-        return
+    form = Format.json if as_json else form
+    sampling: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
     files = [val, *([] if test is None else [test]), *(more or [])]
     over_data_sets = each or len(files) > 2
-    one_only = {"report": report, "coverage": coverage, "subject": subject, "groups": given.groups}
-    one_only |= {"title": title, "format": form if form in (Format.csv, Format.latex) else None}
-    for name, value in one_only.items() if over_data_sets else [("metric", metric)]:
-        if value is not None:
-            kind = "one data set" if over_data_sets else "several data sets"
-            raise bad_option(f"--{name}", f"is for {kind}.")
+    beyond = kind_of(given)
+    if beyond:
+        refuse(
+            f"does not go with {beyond.options}.", metric=metric, subject=subject,
+            coverage=coverage, val_labels=val_labels, test_labels=test_labels, each=each or more,
+            methods=None if methods == "all" else methods,
+        )  # fmt: skip
+    elif over_data_sets:
+        refuse(
+            "is for one data set.", report=report, coverage=coverage, subject=subject,
+            groups=given.groups, title=title,
+            format=form if form in (Format.csv, Format.latex) else None,
+        )  # fmt: skip
+    else:
+        refuse("is for several data sets.", metric=metric)
     if coverage is not None:
         with check_options("--coverage"):
             hokical.guarantees.plan_coverage(coverage)
-    subject = None if subject is None else check_method(subject)
-    names = None  # all that the data allow
-    if methods != "all":
-        asked = [check_method(name.strip()) for name in methods.split(",") if name.strip()]
-        if not asked:
-            raise bad_option("--methods", "name at least one method, or `all`.")
-        names = list(dict.fromkeys(["uncalibrated", *asked, *([subject] if subject else [])]))
     if report is not None:
         hokical.io.check_output(report)
-    entrants = _with_settings(names, settings or [], seed)
+    heading = title or (test or val).name
+    if beyond:
+        options = sampling | {"title": title}
+        found = _judge_beyond(beyond, val, test, given, settings or [], options)
+        show_comparison(found, heading, report, form)
+        return
+    subject = None if subject is None else check_method(subject)
+    entrants = _choose_entrants(methods, subject, settings or [], seed)
     if over_data_sets:
-        pairs = {_short(file, files): _open_pair(file, None, given) for file in files}
-        data = {name: (first.pair, last.pair) for name, (first, last) in pairs.items()}
-        partly = any(isinstance(last.logits, hokical.TopK) for _, last in pairs.values())
-        metric = metric or ("log_loss" if partly else "log_loss_full")
-        with check_options("--metric"):
-            standings = hokical.compare_many(
-                data, entrants, metric=metric, n_resamples=resamples, random_state=seed
-            )
-        if as_json or form is Format.json:
-            show_json(standings.to_dict())
-        else:
-            typer.echo(standings.to_markdown())
+        _show_standings(files, given, entrants, metric, sampling, form)
         return
     fitted_on, tested_on = _open_pair(val, test, given, (val_labels, test_labels))
     found = hokical.compare(
@@ -147,13 +132,52 @@ def compare(
         class_names=tested_on.classes,
         coverage=coverage,
         groups=(fitted_on.groups, tested_on.groups),
-        n_resamples=resamples,
-        random_state=seed,
+        **sampling,
     )
     if found.provenance.tested_on_validation:
         warn("VAL and TEST hold the same examples, so all results look too good.")
-    heading = title or f"{(test or val).name}: {tested_on.logits.n_rows:,} examples"
-    show_comparison(found, heading, report, printed)
+    heading = title or f"{heading}: {tested_on.logits.n_rows:,} examples"
+    show_comparison(found, heading, report, form)
+
+
+def _choose_entrants(methods: str, subject: str | None, settings: list[str], seed: int) -> Any:
+    """The methods by name, those with options as calibrators; None for all that the data allow."""
+    names = None
+    if methods != "all":
+        asked = [check_method(name.strip()) for name in methods.split(",") if name.strip()]
+        if not asked:
+            raise bad_option("--methods", "name at least one method, or `all`.")
+        names = list(dict.fromkeys(["uncalibrated", *asked, *([subject] if subject else [])]))
+    chosen: dict[str, list[str]] = {}
+    for setting in settings:
+        name, _, option = setting.partition(".")
+        chosen.setdefault(check_method(name), []).append(option)
+    if not chosen:
+        return names
+    made = {name: make_method(name, seed, options) for name, options in chosen.items()}
+    known = names or hokical.calibrators.methods_from_logits()
+    return {name: made.get(name, name) for name in dict.fromkeys([*known, *made])}
+
+
+def _show_standings(
+    files: list[Path],
+    given: opt.Input,
+    entrants: Any,
+    metric: str | None,
+    sampling: dict[str, Any],
+    form: Format,
+) -> None:
+    """Rank methods over data sets, of which each file is one."""
+    pairs = {_short(file, files): _open_pair(file, None, given) for file in files}
+    data = {name: (first.pair, last.pair) for name, (first, last) in pairs.items()}
+    partly = any(isinstance(last.logits, hokical.TopK) for _, last in pairs.values())
+    metric = metric or ("log_loss" if partly else "log_loss_full")
+    with check_options("--metric"):
+        standings = hokical.compare_many(data, entrants, metric=metric, **sampling)
+    if form is Format.json:
+        show_json(standings.to_dict())
+    else:
+        typer.echo(standings.to_markdown())
 
 
 def _judge_beyond(
@@ -202,51 +226,6 @@ def _short(file: Path, files: list[Path]) -> str:
     return file.stem if [each.stem for each in files].count(file.stem) == 1 else str(file)
 
 
-def _with_settings(names: list[str] | None, settings: list[str], seed: int) -> Any:
-    """The methods by name, those with options as calibrators."""
-    chosen: dict[str, list[str]] = {}
-    for setting in settings:
-        name, _, option = setting.partition(".")
-        chosen.setdefault(check_method(name), []).append(option)
-    if not chosen:
-        return names
-    made = {name: make_method(name, seed, options) for name, options in chosen.items()}
-    known = names or hokical.calibrators.methods_from_logits()
-    return {name: made.get(name, name) for name in dict.fromkeys([*known, *made])}
-
-
-def show_sets(found: dict[str, hokical.metrics.SetSummary]) -> None:
-    """A table of prediction sets, by method."""
-    some = next(iter(found.values()))
-    table = new_table(("method", "covered", "interval", "mean size", "worst class", "worst size"))
-    for name, sets in found.items():
-        worst = [min(r.coverage for r in rows) for rows in (sets.by_class, sets.by_size)]
-        ends = interval(sets.overall.low, sets.overall.high)
-        cells = (f"{sets.overall.coverage:.1%}", ends, f"{sets.overall.mean_size:.2f}")
-        table.add_row(name, *cells, *(f"{share:.1%}" for share in worst))
-    show_table(f"Prediction sets at {some.goal:.4g}, on {some.overall.n:,} examples", table)
-
-
-def show_groups(found: dict[str, hokical.metrics.GroupTable], what: str = "group") -> None:
-    """Whom each method is wrong about, and the groups of the last one, the worst first."""
-    if not found:
-        return
-    *_, (name, last) = found.items()
-    before = found.get("uncalibrated", last)
-    heads = ("rows", "said", "says") if before is not last else ("rows", "says")
-    table = new_table((what, *heads, "right", "interval", "p-value", ""))
-    for row in last.worst(_MOST_GROUPS):
-        said = [before[row.name].says] if before is not last else []
-        shares = [f"{share:.1%}" for share in (*said, row.says, row.right)]
-        cells = (f"{row.n:,}", *shares, interval(row.low, row.high), f"{row.p_value:.2g}")
-        table.add_row(escape(row.name), *cells, "off" if row.flagged else "")
-    rest = len(last.rows) - _MOST_GROUPS
-    lines = [f"{name}: {escape(each.verdict)}." for name, each in found.items()]
-    lines += [f"{rest:,} more groups are not shown."] if rest > 0 else []
-    typer.echo()
-    show_table(f"Who is {name} wrong about?", table, *lines)
-
-
 def demo(
     report: Annotated[Path, opt.text("Where to write the HTML report.")] = Path("report.html"),
     no_report: Annotated[bool, opt.text("Write no report.", "--no-report")] = False,
@@ -258,29 +237,27 @@ def demo(
         hokical.io.check_output(wanted)
     title = "ResNet-110 on CIFAR-10, 10,000 test images"
     comparison = hokical.compare(*demo_logits(), title=title, class_names=DEMO_CLASSES)
-    show_comparison(comparison, title, wanted, "json" if as_json else "table")
+    show_comparison(comparison, title, wanted, Format.json if as_json else Format.table)
 
 
 def show_comparison(
-    comparison: hokical.report._comparison.Comparison, title: str, report: Path | None, form: str
+    comparison: hokical.report._comparison.Comparison, title: str, report: Path | None, form: Format
 ) -> None:
     """Write the report, and show table, classes and headline, or the numbers in a format."""
     if report is not None:
         with spinner("Writing the report"):
             hokical.report.write_report(comparison, report)
     subject = comparison[comparison.subject]
-    if form == "json":
+    if form is Format.json:
         show_json(comparison.to_dict() | {"report": None if report is None else str(report)})
-    elif form != "table":
+    elif form is not Format.table:
         typer.echo(getattr(comparison, f"to_{form}")(), nl=False)
     else:
         table = results_table(comparison, stdout().width)
         show_table(title, table, _caption(comparison), "", comparison.headline())
         plain = {r.name: r.summary for r in comparison.results if r.name == "uncalibrated"}
         show_classes(plain | {subject.name: subject.summary}, comparison.class_names)
-        sets = {r.name: r.sets for r in comparison.results if r.sets is not None}
-        if sets:
-            show_sets(sets)
+        show_sets({r.name: r.sets for r in comparison.results if r.sets is not None})
         show_groups({r.name: r.groups for r in comparison.results if r.groups is not None})
     for reason in dict.fromkeys(comparison.skipped.values()):
         names = [name for name, why in comparison.skipped.items() if why == reason]
@@ -332,27 +309,3 @@ def _caption(comparison: hokical.report._comparison.Comparison) -> str:
         "with --json."
     )
     return f"ECE: 15 bins. Brier, log loss: of {judged}. Lower is better{bold}. {more}"
-
-
-def show_classes(
-    summaries: dict[str, hokical.metrics.Summary], names: tuple[str, ...] = ()
-) -> None:
-    """For rows of each label: how many, what they say, how often they are right; before, after."""
-    tables = {name: found.classes for name, found in summaries.items() if found.classes is not None}
-    if not tables:
-        return
-    last = list(tables.values())[-1]
-    few = len(last.rows) <= _MOST_CLASSES
-    labels = [row.label for row in (last.rows if few else last.worst(_MOST_CLASSES))]
-    found = [{row.label: row for row in table.rows} for table in tables.values()]
-    shown = new_table(("label", *("rows", "says", "right") * len(found)))
-    for label in labels:
-        cells: list[str] = []
-        for row in (rows.get(label) for rows in found):
-            numbers = () if row is None else (f"{row.n:,}", f"{row.says:.1%}", f"{row.right:.1%}")
-            cells += numbers or ("0", "", "")
-        shown.add_row(escape(names[label]) if names else str(label), *cells)
-    rest = len(last.rows) - len(labels)
-    more = [] if few else [f"The worst {len(labels)} labels; {rest:,} more are not shown."]
-    typer.echo()
-    show_table(f"Rows by the label they got: {', then '.join(tables)}", shown, *more)

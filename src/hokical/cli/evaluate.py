@@ -11,8 +11,7 @@ from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.beyond import Beyond, Tags
 from hokical.cli.beyond import make as make_beyond
-from hokical.cli.compare import show_classes, show_groups, show_sets
-from hokical.cli.inputs import Maps, Rows, open_data
+from hokical.cli.inputs import Maps, Rows, Stream, open_data
 from hokical.cli.show import (
     bad_option,
     check_options,
@@ -25,6 +24,7 @@ from hokical.cli.show import (
     spinner,
     warn,
 )
+from hokical.cli.tables import show_classes, show_groups, show_sets
 
 _FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: of the surest 80 %."
 
@@ -54,54 +54,64 @@ def evaluate(
     """
     fitted = None if calibrator is None else data.read_calibrator(calibrator)
     found = open_data(logits, given, fitted=fitted)
-    logit_rows = found.rows if isinstance(found, Rows) else None
     if fitted is not None:
-        data.warn_of_own_examples(fitted, logits, found.part, logit_rows)
+        rows = found.rows if isinstance(found, Rows) else None
+        data.warn_of_own_examples(fitted, logits, found.part, rows)
     if report is not None:
         hokical.io.check_output(report)
     options: dict[str, Any] = {"n_resamples": resamples, "random_state": seed, "n_bins": bins}
-    summaries: dict[str, hokical.metrics.Summary] = {}
-    groups, sets, comparison = {}, {}, None
-    if isinstance(found, (Rows, Beyond)):
-        cal = fitted
-        if isinstance(found, Beyond) and cal is None:
-            cal = make_beyond(type(found), settings or [])
-        with spinner("Measuring"):
-            comparison = found.compare(cal, full=full, **options)
-        summaries = {each.name: each.summary for each in comparison.results}
-        groups = {each.name: each.groups for each in comparison.results if each.groups}
-    else:
-        for judged in (found.without_calibration(), *([] if fitted is None else [fitted])):
-            with spinner(f"Measuring {judged.name}"):
-                summaries[judged.name] = found.measure(judged, full=full, **options)
-    if coverage is not None:
-        if fitted is None or not isinstance(found, Rows):
-            raise bad_option("--coverage", "needs --calibrator, and rows of one file.")
-        with check_options("--coverage"):
-            members = fitted.predict_set(found.rows, coverage=coverage).members
-        labels = found.examples.labels
-        sets = {fitted.name: hokical.metrics.set_summary(members, labels, goal=coverage)}
+    summaries, comparison = _measure(found, fitted, settings or [], full=full, **options)
+    results = () if comparison is None else comparison.results
+    groups = {each.name: each.groups for each in results if each.groups}
+    sets = {} if coverage is None else _measure_sets(found, fitted, coverage)
     if report is not None:
         if comparison is None or (isinstance(found, Rows) and found.examples.weights is not None):
             raise bad_option("--report", "needs rows of one file, without weights.")
         hokical.report.write_report(comparison, report)
     if isinstance(found, Maps) and any(each.bounds for each in summaries.values()):
         say("Intervals and guarantees are by item: neighbouring positions are not independent.")
-    method_title = hokical.report._results.method_title
     if as_json:
-        shown = {name: found.to_dict() for name, found in summaries.items()}
+        shown = {name: each.to_dict() for name, each in summaries.items()}
         for name, measured in sets.items():
             shown[name]["sets"] = measured.to_dict()
         for name, table in groups.items():
             shown[name]["groups"] = table.to_dict()
         show_json(shown)
-    else:
-        names = [] if fitted is None else [f"; {fitted.name}: {method_title(fitted)}"]
-        unit = found.unit if not isinstance(found, Tags) else f"labels of {found.n_rows:,} examples"
-        _show(summaries, logits, "".join([unit, *names]), found.classes)
-        if sets:
-            show_sets(sets)
-        show_groups(groups, "label" if isinstance(found, Tags) else "group")
+        return
+    unit = found.unit if not isinstance(found, Tags) else f"labels of {found.n_rows:,} examples"
+    if fitted is not None:
+        unit += f"; {fitted.name}: {hokical.report._results.method_title(fitted)}"
+    _show(summaries, logits, unit, found.classes)
+    show_sets(sets)
+    show_groups(groups, "label" if isinstance(found, Tags) else "group")
+
+
+def _measure(
+    found: Rows | Stream | Maps | Beyond, fitted: Any, settings: list[str], **options: Any
+) -> tuple[dict[str, hokical.metrics.Summary], hokical.report._comparison.Comparison | None]:
+    """Summaries before and after calibration, and the comparison that they are of, if any."""
+    if isinstance(found, (Rows, Beyond)):
+        if isinstance(found, Beyond) and fitted is None:
+            fitted = make_beyond(type(found), settings)
+        with spinner("Measuring"):
+            comparison = found.compare(fitted, **options)
+        return {each.name: each.summary for each in comparison.results}, comparison
+    summaries = {}
+    for judged in (found.without_calibration(), *([] if fitted is None else [fitted])):
+        with spinner(f"Measuring {judged.name}"):
+            summaries[judged.name] = found.measure(judged, **options)
+    return summaries, None
+
+
+def _measure_sets(
+    found: Rows | Stream | Maps | Beyond, fitted: Any, coverage: float
+) -> dict[str, hokical.metrics.SetSummary]:
+    if fitted is None or not isinstance(found, Rows):
+        raise bad_option("--coverage", "needs --calibrator, and rows of one file.")
+    with check_options("--coverage"):
+        members = fitted.predict_set(found.rows, coverage=coverage).members
+    labels = found.examples.labels
+    return {fitted.name: hokical.metrics.set_summary(members, labels, goal=coverage)}
 
 
 def _show(

@@ -10,7 +10,7 @@ import hokical
 from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.cli.data import read_calibrator
 from hokical.cli.options import CalibratorFile, Json, text
-from hokical.cli.show import bad_option, check_options, say, show_result, spinner, warn
+from hokical.cli.show import bad_option, check_options, refuse, say, show_result, spinner, warn
 
 #: What the library's words are called here.
 _OPTIONS = {
@@ -56,21 +56,15 @@ def export(
         raise bad_option("--attach", f"takes calibrators of logits; this one is {fitted.name}.")
     with spinner(f"Exporting {fitted.name}"):
         if attach is None:
-            attached = {"scores": scores, "class-axis": class_axis}
-            attached["from-probabilities"] = from_probabilities or None
-            for name, value in attached.items():
-                if value is not None:
-                    raise bad_option(f"--{name}", "only goes with --attach.")
+            attached = {"class_axis": class_axis, "from_probabilities": from_probabilities}
+            refuse("only goes with --attach.", scores=scores, **attached)
             options |= {} if opset is None else {"opset": opset}
             if getattr(fitted, "scores", None) == "probabilities":
                 say("The fit had probabilities: as `logits` the model takes their logarithms.")
             with check_options():
                 model = hokical.integrations.onnx.export(fitted, output, **options)
         else:
-            if opset is not None:
-                raise bad_option(
-                    "--opset", "does not go with --attach: the classifier has its own."
-                )
+            refuse("does not go with --attach: the classifier has its own.", opset=opset)
             kind = "probabilities" if from_probabilities else "logits"
             options |= {"output": scores, "class_axis": class_axis, "scores": kind}
             model = _attach(attach, fitted, output, options)

@@ -17,7 +17,7 @@ import hokical
 from hokical.cli.beyond import Beyond, kind_of
 from hokical.cli.data import choose_scores
 from hokical.cli.options import Input, Part
-from hokical.cli.show import bad_option, say, spinner
+from hokical.cli.show import bad_option, refuse, say, spinner
 
 _CLASS_AXIS = "the axis of the classes: 1 for (n, classes, h, w), -1 for (n, tokens, classes)"
 
@@ -254,18 +254,10 @@ def dense_options(
 ) -> dict[str, Any] | None:
     """Options of `Dense`, or None for plain logits; `others` are incompatible options."""
     if given.class_axis is None:
-        for name, value in (
-            ("ignore-label", given.ignore_label),
-            ("max-positions-per-item", per_item),
-        ):
-            if value:
-                raise bad_option(
-                    f"--{name}", f"needs --class-axis, {_CLASS_AXIS} and (n, classes)."
-                )
+        needed = {"ignore_label": given.ignore_label or None, "max_positions_per_item": per_item}
+        refuse(f"needs --class-axis, {_CLASS_AXIS} and (n, classes).", **needed)
         return None
-    for name, other in others.items():
-        if other is not None:
-            raise typer.BadParameter(f"--{name} and --class-axis cannot be combined.")
+    refuse("cannot be combined with --class-axis.", **others)
     if hokical.io.is_pattern(path) or (path.is_dir() and any(path.glob("*.parquet"))):
         raise typer.BadParameter(
             f"{path}: --class-axis works on one .npz or .npy file or Zarr store, not on several "

@@ -96,22 +96,16 @@ def monitor(
     options |= {"coverage": coverage}
     with nullcontext() if state is None else hokical.CalibrationMonitor.lock(state):
         if state is not None and state.exists():
-            with check_options("CALIBRATOR or --state"):
-                watching = hokical.CalibrationMonitor.load(state, fitted)
-            if coverage not in (None, watching.options.coverage):
-                raise bad_option(
-                    "--coverage",
-                    f"the monitor in {state} watches {watching.options.coverage or 'no sets'}. Use "
-                    "another --state.",
-                )
+            watching = _load_monitor(state, fitted, coverage)
         else:
             at_first = replace(given, split=opt.Part.val, labels=None)
             known = None if reference is None else read(reference, at_first, plain, 0)
             watching = _new_monitor(fitted, known, options)
         seed = watching.status().n_observed  # another position of each map at every run
         rows = read(logits, given, wanted, seed)
-        plain_rows = None if dense or answers else rows.logits
-        data.warn_of_own_examples(fitted, logits, rows.part, plain_rows)
+        data.warn_of_own_examples(
+            fitted, logits, rows.part, None if dense or answers else rows.logits
+        )
         if not answers:
             data.warn_of_probabilities(rows.logits, logits, wanted)
         times = None if timestamp is None else next(iter(rows.kept.values()))
@@ -122,19 +116,18 @@ def monitor(
                 f"was counted before{', labels too' if observed else ''}.",
                 "If only its labels are new, add --observed; if it is to count once more, --again.",
             )
-        with spinner(f"Watching {fitted.name}"), check_options("--timestamp, --groups or --state"):
-            if answers:
-                _count_answers(watching, fitted, rows, times, observed)
-            else:
-                watching.update_logits(*rows.pair, times, groups=rows.groups, observed=observed)
-                watching.class_names = rows.classes or watching.class_names
+        _count(watching, fitted, rows, times, observed)
         if state is not None:  # first: counts must not be lost, a status can be made again
             watching.save(state)
     if log is not None:
         watching.append_json_line(log)
     if prometheus is not None:
         watching.write_prometheus(prometheus)
-    status = watching.status()
+    _show(watching.status(), as_json)
+
+
+def _show(status: hokical.monitoring.Status, as_json: bool) -> None:
+    """What is known now; an alarm is also the exit code."""
     show_result(status.to_dict(), _facts(status), as_json)
     for parts, rows_of in ((status.classes, "rows labelled"), (status.groups, "rows of")):
         if parts and not as_json:
@@ -198,35 +191,49 @@ def _read_rows(
         return hokical.io.LabelledRows(as_logits(rows, fitted_by=fitted), truth, part)
 
 
-def _count_answers(
+def _count(
     watching: hokical.CalibrationMonitor,
-    fitted: hokical.ConfidenceCalibrator,
+    fitted: Any,
     rows: hokical.io.LabelledRows,
     times: Any,
     observed: bool,
 ) -> None:
-    """Those of which it is known whether they are right, and the others as inputs."""
-    assert rows.labels is not None
-    said, known = fitted.predict(rows.logits.values[:, 1], rows.groups), rows.labels >= 0
-    moments = (None, None) if times is None else (times[known], times[~known])
-    own = None if rows.groups is None else take_rows(rows.groups, np.flatnonzero(known))
-    right = rows.labels[known] == 1
-    watching.update(said[known], right, moments[0], groups=own, observed=observed)
-    if not observed and not known.all():
-        watching.observe(said[~known], moments[1])
+    """Count rows; of answers, those that are right or wrong, and the others as inputs."""
+    with spinner(f"Watching {fitted.name}"), check_options("--timestamp, --groups or --state"):
+        if not isinstance(fitted, hokical.ConfidenceCalibrator):
+            watching.update_logits(*rows.pair, times, groups=rows.groups, observed=observed)
+            watching.class_names = rows.classes or watching.class_names
+            return
+        assert rows.labels is not None
+        said, known = fitted.predict(rows.logits.values[:, 1], rows.groups), rows.labels >= 0
+        moments = (None, None) if times is None else (times[known], times[~known])
+        own = None if rows.groups is None else take_rows(rows.groups, np.flatnonzero(known))
+        right = rows.labels[known] == 1
+        watching.update(said[known], right, moments[0], groups=own, observed=observed)
+        if not observed and not known.all():
+            watching.observe(said[~known], moments[1])
+
+
+def _load_monitor(
+    state: Path, fitted: hokical.Calibrator, coverage: float | None
+) -> hokical.CalibrationMonitor:
+    with check_options("CALIBRATOR or --state"):
+        watching = hokical.CalibrationMonitor.load(state, fitted)
+    if coverage not in (None, watching.options.coverage):
+        raise bad_option(
+            "--coverage",
+            f"the monitor in {state} watches {watching.options.coverage or 'no sets'}. Use another "
+            "--state.",
+        )
+    return watching
 
 
 def _new_monitor(
     fitted: hokical.Calibrator, known: hokical.io.LabelledRows | None, options: dict[str, Any]
 ) -> hokical.CalibrationMonitor:
     answers = isinstance(fitted, hokical.ConfidenceCalibrator)
-    if (
-        known is None
-        and not answers
-        and (
-            not isinstance(fitted.rule_, hokical.rules._hoki.HokiRule) or fitted.fit_scores_ is None
-        )
-    ):
+    hoki = isinstance(fitted.rule_, hokical.rules._hoki.HokiRule)
+    if known is None and not answers and not (hoki and fitted.fit_scores_ is not None):
         raise typer.BadParameter(
             f"the first run with {fitted.name!r} needs the examples of its fit: --reference FILE."
         )

@@ -158,6 +158,13 @@ def bad_option(option: str | None, text: str) -> Exception:
     return typer.BadParameter(text, param_hint=option)
 
 
+def refuse(why: str, **options: Any) -> None:
+    """Raise for the first of some options that was given; those with None or False were not."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise bad_option(f"--{name.replace('_', '-')}", why)
+
+
 @contextmanager
 def check_options(option: str | None = None) -> Iterator[None]:
     """Report errors of the library as errors of the command line."""

@@ -185,37 +185,20 @@ def estimate_shift(
     `around` has the balance of more rows, `n_tests` is how many such estimates there are.
     """
     found = Balance(rows, known, None if around is None else around.balance)
-    value, variance = found.accuracy()
-    if calibrator is not None and calibrator.rule_.preserves_labels:
-        gap = (value[0] - found.accuracy_by_recall(known)) ** 2
-        variance[0] += gap if gap > 9.0 * variance[0] else 0.0  # two ways that should agree
-    plain, doubt = found.mean_confidence(known)
     unsure, lost = found.unsureness(known)
     # Three tests, by Bonferroni: labels that are surer than they should be have a ninth.
     fits = min(1.0, 2.25 * min(found.fit_p_value(known), unsure, 4.0 * (1.0 - unsure)))
     change = found.change_p_value()
     verdict = _judge(found, known, fits * n_tests, change * n_tests)
     holds = verdict in (SAME, MOVED)
-    reach = NormalDist().inv_cdf(1.0 - delta / 2.0)
-
-    def interval(middle: FloatArray, spread: FloatArray, *, step: Any = 0.0) -> Any:
-        if not holds:
-            return np.broadcast_to([0.0, 1.0], (middle.size, 2)).copy()
-        far = reach * np.sqrt(np.maximum(spread, 0.0)) + step
-        return np.clip(np.stack([middle - far, middle + far], axis=1), 0.0, 1.0)
-
-    labelled = np.append(1.0, sum_by(rows.labels, rows.weights, known.n_classes))
-    # One row more or less, which few rows that are nearly certain would not allow for.
-    step = 1.0 / np.maximum(rows.effective * labelled, 1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ends, others = interval(value, variance, step=step), interval(plain, doubt, step=step)
-        ends[:, 0] = np.maximum(np.minimum(ends[:, 0] - lost / labelled, others[:, 0]), 0.0)
-        ends[:, 1] = np.maximum(ends[:, 1], others[:, 1])
-    value = plain + found.evidence * (value - plain)
+    reach = NormalDist().inv_cdf(1.0 - delta / 2.0) if holds else None
+    keeps = calibrator is not None and calibrator.rule_.preserves_labels
+    value, ends = _accuracies(found, rows, known, lost, reach, by_recall=keeps)
     confusion = np.zeros((known.n_classes, known.n_classes))
     np.add.at(confusion.T, rows.labels, found.posterior * rows.weights[:, None])
     logs = np.log(np.maximum(rows.proba, 1e-300))
-    shares, unseen = interval(found.share, found.variance()), np.flatnonzero(known.count == 0.0)
+    unseen = np.flatnonzero(known.count == 0.0)
+    shares = _interval(found.share, found.variance(), reach)
     shares[unseen] = 0.0, 1.0
     return ShiftEstimate(
         n=rows.count,
@@ -241,6 +224,45 @@ def estimate_shift(
         class_names=getattr(calibrator, "class_names", ()),
         _calibrator=calibrator,
     )
+
+
+def _accuracies(
+    found: Balance,
+    rows: NewRows,
+    known: ClassScores,
+    lost: Any,
+    reach: float | None,
+    *,
+    by_recall: bool,
+) -> tuple[FloatArray, FloatArray]:
+    """The accuracy of all rows, then of those with each label, (1 + classes,), and intervals.
+
+    Found from the new balance and from what scores meant; `lost` is what rows of a new kind can
+    take away.
+    """
+    value, variance = found.accuracy()
+    if by_recall:
+        gap = (value[0] - found.accuracy_by_recall(known)) ** 2
+        variance[0] += gap if gap > 9.0 * variance[0] else 0.0  # two ways that should agree
+    plain, doubt = found.mean_confidence(known)
+    labelled = np.append(1.0, sum_by(rows.labels, rows.weights, known.n_classes))
+    # One row more or less, which few rows that are nearly certain would not allow for.
+    step = 1.0 / np.maximum(rows.effective * labelled, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends, others = _interval(value, variance, reach, step), _interval(plain, doubt, reach, step)
+        ends[:, 0] = np.maximum(np.minimum(ends[:, 0] - lost / labelled, others[:, 0]), 0.0)
+        ends[:, 1] = np.maximum(ends[:, 1], others[:, 1])
+    return plain + found.evidence * (value - plain), ends
+
+
+def _interval(
+    middle: FloatArray, variance: FloatArray, reach: float | None, step: Any = 0.0
+) -> FloatArray:
+    """Intervals (k, 2) of so many standard errors and a step; of no reach, anything in [0, 1]."""
+    if reach is None:
+        return np.broadcast_to([0.0, 1.0], (middle.size, 2)).copy()
+    far = reach * np.sqrt(np.maximum(variance, 0.0)) + step
+    return np.asarray(np.clip(np.stack([middle - far, middle + far], axis=1), 0.0, 1.0))
 
 
 def _judge(found: Balance, known: ClassScores, fits: float, change: float) -> str:

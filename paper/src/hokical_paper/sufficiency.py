@@ -1,11 +1,16 @@
 """Theorem 1 on data: in every bin, does the mean confidence equal what survival implies?"""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical import Hoki
+from hokical._core.arrays import to_host
 from hokical._core.bins import bin_index, sum_by
+from hokical._core.labels import as_labels, as_weights
+from hokical._core.logits import as_logits
 from hokical._core.types import FloatArray
 from hokical._fitting.recursion import survival_rates
 
@@ -39,6 +44,28 @@ class SufficiencyGap:
         occupied = self.weight > 0
         share = self.weight[occupied] / self.weight.sum()
         return float((share * np.abs(self.gap[occupied])).sum())
+
+
+def sufficiency_gap(
+    hoki: Hoki, logits: Any, labels: Any, sample_weight: Any = None
+) -> SufficiencyGap:
+    """Both sides per bin of a fitted Hoki, on logits (n, classes) and labels (n,).
+
+    >>> from hokical.demo import demo_logits
+    >>> (logits, labels), _ = demo_logits()
+    >>> hoki = Hoki(unseen="as_printed").fit(logits, labels)
+    >>> round(sufficiency_gap(hoki, logits, labels).calibration_error, 6)
+    0.0
+    """
+    rows = as_logits(logits, fitted_by=hoki)  # whose answers are of double precision
+    truth = as_labels(labels, rows.n_rows, rows.n_classes)
+    return measure_sufficiency(
+        to_host(hoki.predict_confidence(rows)),
+        to_host(hoki.stability(rows)),
+        to_host(hoki.predict(rows)) == truth,
+        n_bins=hoki.n_bins_,
+        weights=None if sample_weight is None else as_weights(sample_weight, rows.n_rows),
+    )
 
 
 def measure_sufficiency(
