@@ -112,7 +112,7 @@ class Logits:
 
     @cached_property
     def margins(self) -> Array:
-        """Distance of every logit below its row's top, (n, columns) float64, 0 to FARTHEST.
+        """Distance of every logit below its row's top, (n, columns) float64, 0 to MAX_MARGIN.
 
         Cached, so compute it on blocks of rows.
         """
@@ -213,7 +213,7 @@ class Logits:
         return self
 
     def with_every_class(self, caller: str, remedy: str) -> Logits:
-        """Itself, or an error if some class has no column, which `who` needs."""
+        """Itself, or an error if some class has no column, which `caller` needs."""
         return self
 
 

@@ -138,7 +138,7 @@ class MixturePart:
 
         a = softmax(beta z), q = softmax(z).
         """
-        weights, true_margins, plain_sum = self._beside
+        weights, true_margins, plain_sum = self._on_device
 
         def work(rows: slice, block: Logits) -> Array:
             xp = block.xp
@@ -150,11 +150,11 @@ class MixturePart:
         return np.concatenate([self.examples.sum_over_blocks(work), self._constants])
 
     @cached_property
-    def _beside(self) -> tuple[Array, Array, Array]:
+    def _on_device(self) -> tuple[Array, Array, Array]:
         """Weights, true margins and sums of exp(-d), (n,), in the library of the logits."""
         move = self.examples.logits.from_host
         true_margins, plain_sum = move(self.examples.true_margins), move(self._plain_sums[0])
-        return self.examples.weights_beside, true_margins, plain_sum
+        return self.examples.weights_on_device, true_margins, plain_sum
 
     @cached_property
     def _constants(self) -> FloatArray:

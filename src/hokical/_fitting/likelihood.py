@@ -77,13 +77,13 @@ class WeightedExamples(ExampleSet):
 
     @cached_property
     def true_margins(self) -> FloatArray:
-        """How far the true class lies below the row's top, (n,), 0 to FARTHEST."""
+        """How far the true class lies below the row's top, (n,), 0 to MAX_MARGIN."""
         with np.errstate(over="ignore"):
             margins = self.logits.to_host(self.logits.top) - self.logits.of_class(self.labels)
         return np.asarray(np.minimum(margins, MAX_MARGIN))
 
     @cached_property
-    def weights_beside(self) -> Array:
+    def weights_on_device(self) -> Array:
         """The weights (n,) in the library and on the device of the logits."""
         return self.logits.from_host(self.weights)
 
@@ -237,7 +237,7 @@ def _mean_moments(examples: WeightedExamples, beta: float) -> FloatArray:
             xp = np
         mean = first / zeroth
         three = xp.stack([xp.log(zeroth), mean, second / zeroth - mean * mean], axis=0)
-        weights = examples.weights if to_host else examples.weights_beside
+        weights = examples.weights if to_host else examples.weights_on_device
         return xp.sum(three * weights[rows], axis=1)
 
     return examples.sum_over_blocks(work)

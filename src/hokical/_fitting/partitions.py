@@ -99,13 +99,13 @@ class Partition(ABC):
 
     @abstractmethod
     def gather(self, caller: str) -> Block:
-        """All examples in memory, for a method `who` that needs them there."""
+        """All examples in memory, for a method `caller` that needs them there."""
 
     @abstractmethod
     def collect(self, work: Work, row_bytes: int, caller: str) -> State:
         """`work` of every block, (rows, ...) arrays, joined: a few numbers per row.
 
-        `row_bytes` is what a row will take in the fit of `who`, to see whether memory is enough.
+        `row_bytes` is what a row will take in the fit of `caller`, to see whether memory is enough.
         """
 
     def require_passes(self, caller: str) -> None:  # noqa: B027  (most can be gone through again)

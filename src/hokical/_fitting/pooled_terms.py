@@ -53,8 +53,8 @@ class BinaryTerms(_Rows):
     def evaluate(self, coef: FloatArray, starts: IntArray) -> tuple[float, FloatArray, Any]:
         eta = self.offset + (self.features * np.repeat(coef, np.diff(starts), axis=0)).sum(axis=1)
         loss = float(self.weights @ binary_losses(eta, self.hits))
-        pull = self.weights * (expit(eta, np) - self.hits)
-        return loss, np.add.reduceat(self.features * pull[:, None], starts[:-1]), eta
+        residual = self.weights * (expit(eta, np) - self.hits)
+        return loss, np.add.reduceat(self.features * residual[:, None], starts[:-1]), eta
 
     def curvature(self, state: Any, starts: IntArray) -> FloatArray:
         rows = slice(starts[0], starts[-1])
@@ -123,12 +123,12 @@ class SoftmaxTerms(_Rows):
             scores[rows] = self.log_proba[rows] * coef[cell, 0] + coef[cell, 1:]
         scores += self.offset
         proba, losses = _softmax_loss(scores, self.labels)
-        pull = proba.copy()
-        pull[np.arange(self.labels.size), self.labels] -= 1.0
-        pull *= self.weights[:, None]
-        scale = (pull * self.log_proba).sum(axis=1)
+        residual = proba.copy()
+        residual[np.arange(self.labels.size), self.labels] -= 1.0
+        residual *= self.weights[:, None]
+        scale = (residual * self.log_proba).sum(axis=1)
         parts = [
-            np.append(scale[rows].sum(), pull[rows].sum(axis=0)) for _, rows in _ranges(starts)
+            np.append(scale[rows].sum(), residual[rows].sum(axis=0)) for _, rows in _ranges(starts)
         ]
         return float(self.weights @ losses), np.stack(parts), (scores, proba)
 
@@ -156,13 +156,13 @@ class SoftmaxTerms(_Rows):
 
     def _change(self, proba: FloatArray, rows: slice, covariance: FloatArray) -> FloatArray:
         """How scores (rows, K) move without their own example."""
-        logs, pull = self.log_proba[rows], proba.copy()
-        pull[np.arange(len(pull)), self.labels[rows]] -= 1.0
+        logs, residual = self.log_proba[rows], proba.copy()
+        residual[np.arange(len(residual)), self.labels[rows]] -= 1.0
         tilt = 0.5 * covariance[0, 0] * logs + covariance[0, 1:]
         own = logs[:, :, None] * tilt[:, None, :]
         own = (own + np.swapaxes(own, 1, 2) + covariance[1:, 1:]) * self.weights[rows, None, None]
         lever = np.eye(proba.shape[1]) - proba[:, :, None] * (own - proba[:, None, :] @ own)
-        return np.asarray((own @ np.linalg.solve(lever, pull[:, :, None]))[:, :, 0])
+        return np.asarray((own @ np.linalg.solve(lever, residual[:, :, None]))[:, :, 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,10 +180,10 @@ class ScaleTerms(_Rows):
         scores = self.offset + np.repeat(coef[:, 0], np.diff(starts))[:, None] * self.log_proba
         proba, losses = _softmax_loss(scores, self.labels)
         mean = (proba * self.log_proba).sum(axis=1)
-        pull = self.weights * (mean - self.log_proba[np.arange(self.labels.size), self.labels])
+        residual = self.weights * (mean - self.log_proba[np.arange(self.labels.size), self.labels])
         spread = (proba * (self.log_proba - mean[:, None]) ** 2).sum(axis=1) * self.weights
-        gradient = np.add.reduceat(pull, starts[:-1])[:, None]
-        return float(self.weights @ losses), gradient, (scores, pull, spread)
+        gradient = np.add.reduceat(residual, starts[:-1])[:, None]
+        return float(self.weights @ losses), gradient, (scores, residual, spread)
 
     def curvature(self, state: Any, starts: IntArray) -> FloatArray:
         rows = slice(starts[0], starts[-1])

@@ -23,7 +23,7 @@ _LEFT = 63 - 2 * _DIGIT
 
 
 def count_examples(examples: Partition, caller: str) -> ExampleSet:
-    """The examples that a log-loss fit of `who` can learn from, with a warning about the others."""
+    """The examples that a log-loss fit of `caller` learns from; a warning about the others."""
     if examples.in_memory:
         return likelihood.count_block(examples.gather(caller))
     return StreamedExamples(examples)

@@ -62,7 +62,7 @@ class VectorPart:
 
         def work(rows: slice, block: Logits) -> Array:
             features, proba, loss = self._score(theta, rows, block)
-            weights = self.examples.weights_beside[rows]
+            weights = self.examples.weights_on_device[rows]
             parts = [xp.sum(weights * loss)[None], weights @ (proba * features), weights @ proba]
             return xp.concat(parts)
 
@@ -74,7 +74,7 @@ class VectorPart:
 
         def work(rows: slice, block: Logits) -> Array:
             xp, (_, proba, loss) = block.xp, self._score(theta, rows, block)
-            weights = self.examples.weights_beside[rows]
+            weights = self.examples.weights_on_device[rows]
             is_true = block.columns[None, :] == self._labels[rows][:, None]
             against = -xp.log1p(-xp.clip(proba, None, _ALMOST_ONE))
             each = weights @ xp.where(is_true, loss[:, None], against)
@@ -105,7 +105,7 @@ class VectorPart:
         self, theta: FloatArray, rows: slice, block: Logits, room: FloatArray | None
     ) -> tuple[Array, Array]:
         """Sums (1 + 3 classes,) and products, which are in the `room`, if there is one."""
-        xp, weights = block.xp, self.examples.weights_beside[rows]
+        xp, weights = block.xp, self.examples.weights_on_device[rows]
         features, proba, loss = self._score(theta, rows, block)
         joined = xp.concat([proba * features, proba], axis=1)
         squares = weights @ (joined[:, : self.examples.n_classes] * features)

@@ -160,7 +160,7 @@ class CertifiedPredictions(Predictions):
             found = accuracy_intervals(self.neighbours_, wanted, delta)
         else:
             wanted = _levels(source, data, confidence)
-            # One level of doubt, as examples were counted (`doubtful_levels`).
+            # One level of doubt, as examples were counted (`conservative_levels`).
             found = accuracy_intervals(table, wanted, delta, doubt=1)
         ends = [np.minimum(found[:, 0], confidence), np.maximum(found[:, 1], confidence)]
         return to_input_library(np.stack(ends, axis=1), logits)

@@ -48,7 +48,7 @@ def _share_on_host(
 def distribute_remainder_portably(
     logits: Logits, confidence: Array, shares: Array, width: Array
 ) -> Array:
-    """`share_rest` for arrays of any library."""
+    """`distribute_remainder` for arrays of any library."""
     xp, is_label = logits.xp, logits.is_label
     alone = logits.single_choice[:, None]
     own = xp.where(alone, 1.0, confidence[:, None])
