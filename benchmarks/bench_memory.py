@@ -5,7 +5,7 @@
 
 Each size is fitted in a process of its own: how far the process grows, in inputs of float32, and
 seconds of CPU time. A stream is read from a memory-mapped file, from Parquet, or from a Dask array,
-while the process may, but for Parquet, take less memory of its own than its logits have.
+while the process may take less memory of its own than its logits have.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 
 SIZES = ((100_000, 10), (1_000_000, 10), (200_000, 100), (25_000, 1000), (100_000, 1000))
-#: Kinds, rows and classes of streams, and bytes that the process may take for them; 0 for any
-#: number, as pyarrow reserves more address space than it uses.
+#: Kinds, rows and classes of streams, and bytes that the process may take for them.
 STREAMS = (
     ("memory-mapped", 10_000_000, 10, 350 << 20),
     ("memory-mapped", 1_000_000, 1000, 900 << 20),
-    ("parquet", 3_000_000, 100, 0),
+    ("parquet", 3_000_000, 100, 900 << 20),
     ("dask", 300_000, 1000, 900 << 20),
 )
 _ROWS = 20_000

@@ -14,7 +14,7 @@ from hokical import Hoki
 from hokical.calibrators import make
 from hokical.io import DataFileError
 from hokical.io._chunks import Chunk, block_rows, reblock, skip_rows
-from hokical.io._datasets import TableSource
+from hokical.io._datasets import TableSource, _row_length
 from hokical.io._sources import IteratorSource
 from hokical.stability._noise import Gaussian
 from hokical.streams import ChunkSource, fit, from_arrays, from_chunks, open_source
@@ -305,6 +305,25 @@ def test_partitions_are_no_classes(examples, tmp_path, days, others) -> None:
         check_rows(source, examples)
         assert source.classes == names
         assert {w for chunk in source for w in chunk.weights} == {1000, 3000}
+
+
+def test_how_long_rows_are_is_not_read_from_batches_of_one(examples, tmp_path) -> None:
+    """A group of rows cut into batches of one row each took seconds, and half a gigabyte."""
+    pa, dataset = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.dataset")
+    logits, _ = examples
+    columns = {f"logit_{k}": logits[:, k] for k in range(5)}
+    names, frugal = [*columns], {"batch_readahead": 1}
+    assert _row_length(None, names, frugal) == 5  # nothing is read
+    lists = dataset.dataset(pa.table({"logits": [row.tolist() for row in logits]}))
+    sizes = []
+
+    class Watched:
+        def head(self, count, *, batch_size, **options):
+            sizes.append(batch_size)
+            return lists.head(count, batch_size=batch_size, **options)
+
+    assert _row_length(Watched(), ["logits"], frugal) == 5
+    assert min(sizes) > 100
 
 
 def test_lists_are_read_a_block_at_a_time(examples, tmp_path) -> None:

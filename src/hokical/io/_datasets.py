@@ -20,6 +20,7 @@ from hokical.io._sources import ChunkSource
 
 #: How a dataset is called in errors.
 _DATASET = Path("pyarrow dataset")
+_HEAD_ROWS = 1024
 
 
 class TableSource(ChunkSource):
@@ -130,9 +131,8 @@ class TableSource(ChunkSource):
         logits = [self.column_names[index] for index in self._layout.logits]
         with report_damage(path, KIND):
             frugal = _frugal(dataset)
-            head = dataset.head(1, columns=logits, batch_size=1, **frugal)
-            size = _batch_rows(head)
-            for batch in dataset.to_batches(columns=self._columns, batch_size=size, **frugal):
+            rows = block_rows(_row_length(dataset, logits, frugal))
+            for batch in dataset.to_batches(columns=self._columns, batch_size=rows, **frugal):
                 yield self._chunk(path, table.from_batches([batch]))
 
     def _chunk(self, path: Path, table: Any) -> Chunk:
@@ -175,9 +175,11 @@ def _frugal(dataset: Any) -> dict[str, Any]:
     return options
 
 
-def _batch_rows(head: Any) -> int:
-    """As many rows as make a block; of lists, the first row tells how long they are."""
-    if head.num_columns > 1 or not head.num_rows:
-        return block_rows(max(head.num_columns, 1))
-    first = head.column(0)[0].as_py()
-    return block_rows(len(first) if isinstance(first, list) and first else 1)
+def _row_length(dataset: Any, logits: list[str], frugal: dict[str, Any]) -> int:
+    """Logits of a row; of a column of lists, the first row tells how long they are."""
+    if len(logits) > 1:
+        return len(logits)
+    # Rows of a batch are cut out one batch after the other, so a batch of one row takes seconds.
+    head = dataset.head(1, columns=logits, batch_size=_HEAD_ROWS, **frugal)
+    first = head.column(0)[0].as_py() if head.num_rows else None
+    return len(first) if isinstance(first, list) and first else 1
