@@ -5,7 +5,7 @@ Where scikit-learn is loaded, its classes are raised in place of those of the sa
 
 import sys
 import warnings
-from pathlib import Path
+from types import FrameType
 from typing import Any
 
 
@@ -21,16 +21,21 @@ class NotFittedError(ValueError, AttributeError):
     """A calibrator was asked for answers before it was fitted."""
 
 
-_PACKAGE = str(Path(__file__).parents[1])
+#: Distributions of this project, whose own lines are not the user's.
+_PACKAGES = ("hokical", "hokical_paper")
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn with the first caller outside this package as the location."""
+    """Warn with the first caller outside these packages as the location."""
     category = sklearn_class(category)
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and _package_of(frame) in _PACKAGES:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def sklearn_class(own: Any) -> Any:
