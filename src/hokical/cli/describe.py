@@ -160,4 +160,7 @@ def methods(as_json: Json = False) -> None:
     show_table("Calibration methods", shown)
     binary = [info.name for info in known if info.binary_only]
     say(f"For two classes only: {', '.join(binary)}.")
+    missing = hokical.calibrators._catalog.MOVED.keys() - {info.name for info in known}
+    if missing:
+        say(f"With `pip install hokical-paper` also: {', '.join(sorted(missing))}.")
     say("Without `--method`, fit takes auto: uncalibrated, temps and structured, averaged.")
