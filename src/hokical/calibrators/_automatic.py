@@ -3,13 +3,11 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, combinations
 from typing import Any, Self
 
 import numpy as np
 
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._core.groups import GroupCoding
 from hokical._core.labels import as_labels
 from hokical._core.logits import as_logits
 from hokical._core.topk import TopK
@@ -19,17 +17,16 @@ from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.example_stats import has_zeros
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.floor import choose_floor
-from hokical._fitting.group_effects import SaidRows, learn_groups
 from hokical._fitting.likelihood import WeightedExamples, effective_size, mean_and_error
 from hokical._fitting.part_of_examples import SampledExamples, sample_examples
 from hokical._fitting.partitions import Block, InMemory, Partition
 from hokical._fitting.structured_passes import fit_structured_base
 from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._group_learning import add_groups
 from hokical.calibrators._profile import StabilityProfile
-from hokical.rules._auto import PARTS, AutoRule, as_log_proba
+from hokical.rules._auto import PARTS, AutoRule
 from hokical.rules._base import Rule
 from hokical.rules._floored import FlooredRule
-from hokical.rules._grouped import GroupedRule
 from hokical.rules._predicting import predict_blocks
 from hokical.rules._profile import ProfileRule
 from hokical.rules._softmax import UncalibratedRule
@@ -181,44 +178,9 @@ class AutoCalibrator(BaseCalibrator):
             return self._fit_best_classes(examples.gather(name).without_weightless())
         known = sample_examples(examples, name)
         found, held = self._fit_common(known)
-        if not isinstance(known.part.logits, GroupedLogits):
-            return found
-        said = None if held is None else _said(found.rule, known, held)
-        found = self._add_groups(found, said, known.part.logits.coding)
-        if said is not None and said.labels.size < known.n_rows:
-            told = (
-                f" Groups were learned from {said.labels.size:,} random rows of {known.n_rows:,}."
-            )
-            found.report["reason"] += told
+        if isinstance(known.part.logits, GroupedLogits):
+            return add_groups(found, known, held, self.interactions, bool(self.keep_labels))
         return found
-
-    def _add_groups(self, found: Fit, said: SaidRows | None, coding: GroupCoding | None) -> Fit:
-        """The fit with the corrections of those groups that help, and the reason."""
-        assert coding is not None
-        told = "nothing can be learned from the examples"
-        rule, used, pairs = found.rule, list[int](), self._find_pairs(coding.columns)
-        if said is not None:
-            effects = learn_groups(said, coding, pairs)
-            told, used = effects.told, list(dict.fromkeys(chain(*effects.terms)))
-            if used:
-                terms = tuple(tuple(used.index(k) for k in term) for term in effects.terms)
-                parts = (effects.scale, effects.bias, bool(self.keep_labels), terms)
-                rule = GroupedRule(rule, coding.take(used), *parts)
-        names = [coding.columns[k] for k in used]
-        reason = f"{found.report['reason']} Groups: {told}."
-        return replace(found, rule=rule, report=found.report | {"reason": reason, "groups": names})
-
-    def _find_pairs(self, columns: tuple[str, ...]) -> list[tuple[int, int]]:
-        """The pairs of columns that are asked for."""
-        if isinstance(self.interactions, (bool, np.bool_)):
-            return [*combinations(range(len(columns)), 2)] if self.interactions else []
-        for pair in self.interactions:
-            if len(set(pair)) != 2 or not set(pair) <= set(columns):
-                raise ValueError(
-                    "`interactions` must be True, False or pairs of columns of `groups`, "
-                    f'{", ".join(columns)}; got {pair!r}. Write [("sex", "site")], say.'
-                )
-        return [(columns.index(a), columns.index(b)) for a, b in self.interactions]
 
     def _fit_common(self, known: SampledExamples) -> tuple[Fit, HeldOut | None]:
         """The fit without groups, and examples with what candidates say who have not seen them."""
@@ -355,27 +317,6 @@ def _keep_own(
         rule = FlooredRule(floor, rule) if floor > 0.0 else rule
     reason = f"the classifier's own probabilities were kept: {why}."
     return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
-
-
-def _said(rule: Rule, known: SampledExamples, held: HeldOut) -> SaidRows:
-    """What the rule says of the examples: held out if that was asked of all, which are few then.
-
-    Of examples that are not in memory, the part speaks for all.
-    """
-    counted = known.whole if isinstance(known.whole, WeightedExamples) else known.part
-    n_examples = known.n_examples * (counted.labels.size / known.n_rows)
-    logits, labels, weights = counted.logits, counted.labels, counted.weights
-    if isinstance(rule, AutoRule) and held.logits.n_rows == logits.n_rows:
-        average = held.average(rule.weights)
-        proba = rule.on_device_of(logits).with_profile(logits.xp.exp(average.values), logits)
-    else:
-        proba = predict_blocks(rule, "proba", logits)
-    log_proba = logits.to_host(as_log_proba(proba, logits).values)
-    possible = logits.to_host(logits.possible)
-    assert isinstance(logits, GroupedLogits)
-    return SaidRows(
-        np.where(possible, log_proba, 0.0), possible, labels, weights * n_examples, logits.codes
-    )
 
 
 def _tell_average(rule: AutoRule, losses: dict[str, float], converged: bool) -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""What the default learns from groups, on top of its fit without them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, combinations
+
+import numpy as np
+
+from hokical._core.grouped_logits import GroupedLogits
+from hokical._fitting.averaging import HeldOut
+from hokical._fitting.group_effects import SaidRows, learn_groups
+from hokical._fitting.likelihood import WeightedExamples
+from hokical._fitting.part_of_examples import SampledExamples
+from hokical.calibrators._base import Fit
+from hokical.rules._auto import AutoRule, as_log_proba
+from hokical.rules._base import Rule
+from hokical.rules._grouped import GroupedRule
+from hokical.rules._predicting import predict_blocks
+
+#: Whether to learn of pairs of columns, or which.
+Interactions = bool | Sequence[tuple[str, str]]
+
+
+def add_groups(
+    found: Fit,
+    known: SampledExamples,
+    held: HeldOut | None,
+    interactions: Interactions,
+    keep_labels: bool,
+) -> Fit:
+    """The fit with the corrections of those groups that help, and the reason.
+
+    `held` is None where nothing can be learned from the examples.
+    """
+    assert isinstance(known.part.logits, GroupedLogits)
+    coding = known.part.logits.coding
+    assert coding is not None
+    pairs = _find_pairs(interactions, coding.columns)
+    told, rule, used, some = "nothing can be learned from the examples", found.rule, [], ""
+    if held is not None:
+        said = _said(found.rule, known, held)
+        effects = learn_groups(said, coding, pairs)
+        told, used = effects.told, list(dict.fromkeys(chain(*effects.terms)))
+        if used:
+            terms = tuple(tuple(used.index(k) for k in term) for term in effects.terms)
+            parts = (effects.scale, effects.bias, keep_labels, terms)
+            rule = GroupedRule(rule, coding.take(used), *parts)
+        if said.labels.size < known.n_rows:
+            some = (
+                f" Groups were learned from {said.labels.size:,} random rows of {known.n_rows:,}."
+            )
+    names = [coding.columns[k] for k in used]
+    reason = f"{found.report['reason']} Groups: {told}.{some}"
+    return replace(found, rule=rule, report=found.report | {"reason": reason, "groups": names})
+
+
+def _find_pairs(interactions: Interactions, columns: tuple[str, ...]) -> list[tuple[int, int]]:
+    """The pairs of columns that are asked for."""
+    if isinstance(interactions, (bool, np.bool_)):
+        return [*combinations(range(len(columns)), 2)] if interactions else []
+    for pair in interactions:
+        if len(set(pair)) != 2 or not set(pair) <= set(columns):
+            raise ValueError(
+                "`interactions` must be True, False or pairs of columns of `groups`, "
+                f'{", ".join(columns)}; got {pair!r}. Write [("sex", "site")], say.'
+            )
+    return [(columns.index(a), columns.index(b)) for a, b in interactions]
+
+
+def _said(rule: Rule, known: SampledExamples, held: HeldOut) -> SaidRows:
+    """What the rule says of the examples: held out if that was asked of all, which are few then.
+
+    Of examples that are not in memory, the part speaks for all.
+    """
+    counted = known.whole if isinstance(known.whole, WeightedExamples) else known.part
+    n_examples = known.n_examples * (counted.labels.size / known.n_rows)
+    logits, labels, weights = counted.logits, counted.labels, counted.weights
+    if isinstance(rule, AutoRule) and held.logits.n_rows == logits.n_rows:
+        average = held.average(rule.weights)
+        proba = rule.on_device_of(logits).with_profile(logits.xp.exp(average.values), logits)
+    else:
+        proba = predict_blocks(rule, "proba", logits)
+    log_proba = logits.to_host(as_log_proba(proba, logits).values)
+    possible = logits.to_host(logits.possible)
+    assert isinstance(logits, GroupedLogits)
+    return SaidRows(
+        np.where(possible, log_proba, 0.0), possible, labels, weights * n_examples, logits.codes
+    )
