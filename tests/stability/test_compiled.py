@@ -145,6 +145,15 @@ def test_profiles(c: int, spread: float, seed: int, dtype: str) -> None:
         np.testing.assert_allclose(np.exp(found[1]), np.exp(profiles), rtol=2e-8, atol=1e-12)
 
 
+@pytest.mark.parametrize("spread", [0.3, 4.0, 30.0])
+def test_widths_in_any_order(spread: float) -> None:
+    """Moments at one width serve the next where they reach every class."""
+    logits = rows(40, spread, 0)
+    found = compiled._rows_profile(logits, 0.7, SCALES)[1]
+    turned = compiled._rows_profile(logits, 0.7, SCALES[[2, 0, 1]])[1]
+    np.testing.assert_array_equal(turned, found[:, [4, 5, 0, 1, 2, 3]])
+
+
 @pytest.mark.parametrize("n", [1, 3, 9, 200])
 def test_few_rows_and_many_have_one_profile(n: int) -> None:
     """Few pairs beyond the quadrature are counted one by one in Python."""

@@ -68,4 +68,4 @@ def floor_rows(block: Block, top: FloatArray, floor: float, out: FloatArray) -> 
     """out[n, i] = log(p + floor), p the softmax of a row; -inf where a class is impossible."""
     for n in range(block.shape[0]):
         total = odds_row(block[n], top[n], 1.0, out[n])
-        floor_row(block[n], out[n], 1.0 / total, floor, out[n])
+        floor_row(block[n], 1.0 / total, floor, out[n])

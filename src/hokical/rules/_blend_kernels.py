@@ -17,13 +17,12 @@ from hokical.rules._profile import LARGEST_LOG_ODDS, LEAST_LOG
 from hokical.rules._row_kernels import (
     LEAST_ODDS,
     floor_row,
-    highest_of,
     odds_row,
     shape_row,
 )
 from hokical.rules._sharing import LEAST_SHARE
 from hokical.stability import _compiled_profile_kernels as profiles
-from hokical.stability._compiled_profile_kernels import profile_row, room_for_profile, runner_up
+from hokical.stability._compiled_profile_kernels import profile_row, room_for_profile, top_two
 
 Block = NDArray[Any]  # (rows, classes) float32 or float64, or one of them
 #: The floor, 1 / three temperatures, the share of the uniform distribution; the weights (3,); then
@@ -52,10 +51,10 @@ def _add_scaled(
     if count < row.shape[0]:
         for i in range(row.shape[0]):
             scores[i] = scores[i] if row[i] > -np.inf else -np.inf
-    total = odds_row(scores, highest_of(scores), 1.0, scores)
+    total = odds_row(scores, top_two(scores)[0], 1.0, z)
     share, least = weight * (1.0 - even) / total, weight * even / count
     for i in range(row.shape[0]):
-        average[i] += share * scores[i] + least
+        average[i] += share * z[i] + least
 
 
 @kernel
@@ -87,11 +86,11 @@ def _average_row(
         count += 1 if row[i] > -np.inf else 0
         average[i] = 0.0
     if floor > 0.0 or weights[0] > 0.0:
-        share = 1.0 / odds_row(row, highest, 1.0, p)
+        share = 1.0 / odds_row(row, highest, 1.0, logs)
         for i in range(row.shape[0]):
-            average[i] = weights[0] * share * p[i]
+            average[i] = weights[0] * share * logs[i]
     if floor > 0.0:
-        floor_row(row, p, share, floor, logs)
+        floor_row(row, share, floor, logs)
         start = log_of(share + floor)
     else:
         for i in range(row.shape[0]):
@@ -152,7 +151,7 @@ def _correct_row(
     for i in range(average.shape[0]):
         value = log_of(max(average[i], LEAST))
         logs[i] = value if row[i] > -np.inf else -np.inf
-    highest, label = highest_of(logs), 0
+    label, (highest, second) = 0, top_two(logs)
     while logs[label] < highest:
         label += 1
     odds_row(logs, highest, beta, odds)
@@ -162,9 +161,16 @@ def _correct_row(
         rest += odds[i]
     if rest < LEAST_SHARE * average.shape[0]:
         return False
-    gap = runner_up(logs, highest)
     features[0] = -math.log(rest)
-    profile_row(logs, highest, gap, profile[8], profile[9], own_room, features[1:].reshape(-1, 2))
+    profile_row(
+        logs,
+        highest,
+        highest - second,
+        profile[8],
+        profile[9],
+        own_room,
+        features[1:].reshape(-1, 2),
+    )
     own = max(_confidence(features, profile), 1.0 / max(count, 2))
     factor, kept = mixed * (1.0 - own) / rest, 1.0 - mixed
     at_label = mixed * own + kept * average[label]
@@ -192,7 +198,10 @@ def blend_rows(
     """
     n_columns = block.shape[1]
     room, average, most = np.empty((5, n_columns)), np.empty(n_columns), np.empty(1, out.dtype)
-    own_room, features = room_for_profile(average, profile[9]), np.empty(profile[4].size)
+    own_room, features = (
+        room_for_profile(average, profile[9]),
+        np.empty(profile[4].size),
+    )
     for n in range(block.shape[0]):
         row, into = block[n], out[n]
         count = _average_row(row, top[n], labels[n], blend, room, average)
@@ -202,7 +211,7 @@ def blend_rows(
         for i in range(n_columns):
             into[i] = max(average[i], least) if row[i] > -np.inf else 0.0
         if out.itemsize == 4:
-            most[0], count = highest_of(average), 0
+            most[0], count = top_two(average)[0], 0
             for i in range(n_columns):
                 count += 1 if into[i] >= most[0] else 0
             left[n] = left[n] or count > 1

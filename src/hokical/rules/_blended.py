@@ -59,9 +59,9 @@ def numbers_of_profile(rule: ProfileRule | None, n_classes: int, share: float) -
     """As the pass takes them: contiguous arrays of its own. None is one whose share is 0."""
     none = np.zeros(0)
     if rule is None:
-        tables = profile_tables(n_classes, none)
+        tables = profile_tables(n_classes, ())
         return 0.0, 1.0, 0.0, 0.0, none, none, none, np.zeros((0, 0)), *tables
-    seen, tables = rule.familiar, profile_tables(n_classes, rule.widths)
+    seen, tables = rule.familiar, profile_tables(n_classes, tuple(rule.widths.tolist()))
     floats = share, 1.0 / rule.temperature, rule.intercept, seen.reach
     arrays = rule.coef, rule.range, seen.centre, seen.precision
     return *floats, *(np.array(array, order="C") for array in arrays), *tables  # type: ignore[return-value]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.fast_exp import exp_minus, log_of
-from hokical._core.jit import kernel, max_kernel
+from hokical._core.jit import kernel
 from hokical._core.types import AnyArray, FloatArray
 
 Row = NDArray[Any]  # (classes,) float32 or float64
@@ -22,7 +22,10 @@ LEAST_ODDS = 1e-304
 
 @kernel
 def odds_row(row: Row, highest: float, beta: float, out: AnyArray) -> float:
-    """out[i] = exp(-beta (highest - row[i])), nearly 0 where impossible; their sum."""
+    """out[i] = exp(-beta (highest - row[i])), nearly 0 where impossible; their sum.
+
+    `out` is not `row`: the compiler could not tell, and would take one number at a time.
+    """
     total = 0.0
     for i in range(row.shape[0]):
         odds = exp_minus(min(max((highest - row[i]) * beta, 0.0), MAX_LOG_RATIO))
@@ -32,10 +35,10 @@ def odds_row(row: Row, highest: float, beta: float, out: AnyArray) -> float:
 
 
 @kernel
-def floor_row(row: Row, odds: FloatArray, share: float, floor: float, out: FloatArray) -> None:
-    """out[i] = log(p + floor) for p = odds times share; -inf where a class is impossible."""
+def floor_row(row: Row, share: float, floor: float, out: FloatArray) -> None:
+    """Odds in `out` become log(p + floor) for p = odds times share; -inf where impossible."""
     for i in range(row.shape[0]):
-        value = log_of(odds[i] * share + floor)
+        value = log_of(out[i] * share + floor)
         out[i] = value if row[i] > -np.inf else -np.inf
 
 
@@ -69,12 +72,3 @@ def shape_row(
         softer[i] = log_of(max(1.0 - softer[i] * soft_share, LEAST_REST))
     miss[label] = log(max(rest, LEAST_REST)) - norm
     softer[label] = log(max(soft_rest, LEAST_REST)) - log1p(soft_rest)
-
-
-@max_kernel
-def highest_of(row: Row) -> float:
-    """The maximum."""
-    highest = -np.inf
-    for i in range(row.shape[0]):
-        highest = max(highest, row[i])
-    return highest

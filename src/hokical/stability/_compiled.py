@@ -1,5 +1,6 @@
 """Compiled forms for NumPy arrays; the portable functions are their reference implementations."""
 
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,12 +27,14 @@ from hokical.stability._compiled_profile_kernels import (
     softmax_of_top,
 )
 from hokical.stability._sampled import Draws, below_top
-from hokical.stability._tables import REACH, Quadrature, tail_quadrature
+from hokical.stability._tables import DEGREE, REACH, Quadrature, carry_series, tail_quadrature
 
 #: Noisy logits from which counting survivals is compiled. Both ways count the same.
 _MANY_COMPARISONS = 30_000_000
 #: Rows at a time: few enough to stay in cache while a tile of noise is used on all of them.
 _SAMPLED_ROWS = 128
+#: Loops over nodes take so many at a time, and those left over take long.
+_NODES_AT_A_TIME = 8
 
 
 def _every_class_has_a_column(logits: Logits, *_: Any) -> bool:
@@ -150,13 +153,20 @@ def _rows_profile(
     logits: Logits, temperature: float, scales: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     log_odds, out = np.empty(logits.n_rows), np.empty((logits.n_rows, scales.size, 2))
-    steps, tables = profile_tables(logits.n_classes, scales)
+    steps, tables = profile_tables(logits.n_classes, tuple(scales.tolist()))
     profile_rows(logits.block(), logits.top, temperature, steps, tables, log_odds, out)
     return log_odds, out.reshape(-1, 2 * scales.size)
 
 
-def profile_tables(n_classes: int, scales: FloatArray) -> tuple[Steps, Rule]:
-    """What `profile_row` needs of the widths, and its quadrature."""
+@lru_cache(maxsize=16)
+def profile_tables(n_classes: int, scales: tuple[float, ...]) -> tuple[Steps, Rule]:
+    """What `profile_row` needs of the widths, and its quadrature, with idle nodes at the end."""
     rule = tail_quadrature(n_classes)
-    tables = (rule.nodes, rule.weights, rule.series, rule.own, rule.outside)
-    return (2.0 / (REACH * scales), 1.0 / scales), tables
+    idle = np.zeros((DEGREE + 4, -rule.nodes.size % _NODES_AT_A_TIME))
+    numbers = np.vstack([rule.nodes, rule.weights, rule.own, rule.series])
+    nodes, weights, own, *rows = np.hstack([numbers, idle])
+    nodes[rule.nodes.size :], series = rule.nodes[-1], np.array(rows)
+    widths, order = np.sort(scales), np.argsort(scales)
+    carried = carry_series(np.append(np.ones(min(order.size, 1)), widths[:-1] / widths[1:]))
+    steps = 2.0 / (REACH * widths), 1.0 / widths, order, np.matmul(carried, series)
+    return steps, (nodes, weights, series, own, rule.outside)

@@ -16,64 +16,51 @@ from hokical._core.types import FloatArray, IntArray
 from hokical.stability._uniform import unit_rule
 
 Block = NDArray[Any]  # rows (n, classes) or one of them, float32 or float64
-#: Classes that the moments take at a time: their polynomials stay in the first cache.
-CHUNK = 256
 
 
 @kernel
-def chebyshev_moments(
-    row: Block, top: float, step: float, moments: FloatArray, room: FloatArray
-) -> None:
-    """moments[r] = sum_i T_r(min(step (top - row_i), 2) - 1) for r = 0 .. 24; room (3, CHUNK).
+def chebyshev_moments(row: Block, top: float, step: float, moments: FloatArray) -> None:
+    """moments[r] = sum_i T_r(min(step (top - row_i), 2) - 1) for r = 0 .. 24.
 
-    Degrees above 12 come from the products T_r T_r = (T_2r + 1)/2 and T_r T_(r+1) =
-    (T_(2r+1) + T_1)/2: one multiply-add each, where the recurrence would take two operations. Each
-    walk takes two degrees, of which T_2, T_3, T_6, T_7, ... have the opposite sign: the recurrence
-    is then one multiply-add too, without a change of sign.
+    All in one walk: degrees above 4 come from products, T_a T_b = (T_(a+b) + T_(b-a)) / 2 with
+    a = 1 .. 4 and b = 4, 8, ... 20, one multiply-add each.
     """
-    twice, before, last = room[0], room[1], room[2]
-    moments[:] = 0.0
-    for start in range(0, row.size, CHUNK):
-        part = row[start : start + CHUNK]
-        total = squares = odd = even = 0.0
-        for i in range(part.size):
-            t = min((top - part[i]) * step, 2.0) - 1.0
-            second = 1.0 - (t + t) * t
-            twice[i], before[i], last[i] = t + t, t, second
-            total += t
-            squares += t * t
-            odd += t * second
-            even += second * second
-        moments[0] += part.size
-        moments[1] += total
-        moments[2] += 2.0 * squares - part.size
-        moments[3] -= 2.0 * odd + total
-        moments[4] += 2.0 * even - part.size
-        for r in range(5, 25, 4):
-            first_odd = first_even = odd = even = 0.0
-            for i in range(part.size):
-                first = before[i] + twice[i] * last[i]
-                second = last[i] - twice[i] * first
-                first_odd += first * last[i]
-                first_even += first * first
-                odd += first * second
-                even += second * second
-                before[i], last[i] = first, second
-            moments[r] += 2.0 * first_odd - total
-            moments[r + 1] += 2.0 * first_even - part.size
-            moments[r + 2] -= 2.0 * odd + total
-            moments[r + 3] += 2.0 * even - part.size
+    a1 = a2 = a3 = a4 = b1 = b2 = b3 = b4 = c1 = c2 = c3 = c4 = 0.0
+    d1 = d2 = d3 = d4 = e1 = e2 = e3 = e4 = f1 = f2 = f3 = f4 = 0.0
+    for i in range(row.size):
+        t1 = min((top - row[i]) * step, 2.0) - 1.0
+        t2 = (t1 + t1) * t1 - 1.0
+        t3 = (t1 + t1) * t2 - t1
+        t4 = (t2 + t2) * t2 - 1.0
+        twice = t4 + t4
+        t8 = twice * t4 - 1.0
+        t12 = twice * t8 - t4
+        t16 = twice * t12 - t8
+        t20 = twice * t16 - t12
+        a1, a2, a3, a4 = a1 + t1, a2 + t2, a3 + t3, a4 + t4
+        b1, b2, b3, b4 = b1 + t1 * t4, b2 + t2 * t4, b3 + t3 * t4, b4 + t4 * t4
+        c1, c2, c3, c4 = c1 + t1 * t8, c2 + t2 * t8, c3 + t3 * t8, c4 + t4 * t8
+        d1, d2, d3, d4 = d1 + t1 * t12, d2 + t2 * t12, d3 + t3 * t12, d4 + t4 * t12
+        e1, e2, e3, e4 = e1 + t1 * t16, e2 + t2 * t16, e3 + t3 * t16, e4 + t4 * t16
+        f1, f2, f3, f4 = f1 + t1 * t20, f2 + t2 * t20, f3 + t3 * t20, f4 + t4 * t20
+    m, size = moments, float(row.size)
+    m[0], m[1], m[2], m[3], m[4] = size, a1, a2, a3, a4
+    m[5], m[6], m[7], m[8] = b1 + b1 - a3, b2 + b2 - a2, b3 + b3 - a1, b4 + b4 - size
+    m[9], m[10], m[11], m[12] = c1 + c1 - m[7], c2 + c2 - m[6], c3 + c3 - m[5], c4 + c4 - a4
+    m[13], m[14], m[15], m[16] = d1 + d1 - m[11], d2 + d2 - m[10], d3 + d3 - m[9], d4 + d4 - m[8]
+    m[17], m[18], m[19], m[20] = e1 + e1 - m[15], e2 + e2 - m[14], e3 + e3 - m[13], e4 + e4 - m[12]
+    m[21], m[22], m[23], m[24] = f1 + f1 - m[19], f2 + f2 - m[18], f3 + f3 - m[17], f4 + f4 - m[16]
 
 
 @kernel
-def sum_series(moments: FloatArray, series: FloatArray, end: int, out: FloatArray) -> None:
-    """out[k] = sum_r moments_r series[r, k] up to node `end`: the log product at node k."""
-    for k in range(end):
+def sum_series(moments: FloatArray, series: FloatArray, out: FloatArray) -> None:
+    """out[k] = sum_r moments_r series[r, k]: the log product at node k."""
+    for k in range(out.size):
         out[k] = 0.0
     for r in range(0, moments.size, 5):  # five at once: every sum is read and written less
         a, b, c, d, e = moments[r], moments[r + 1], moments[r + 2], moments[r + 3], moments[r + 4]
         s0, s1, s2, s3, s4 = series[r], series[r + 1], series[r + 2], series[r + 3], series[r + 4]
-        for k in range(end):
+        for k in range(out.size):
             out[k] += a * s0[k] + b * s1[k] + c * s2[k] + d * s3[k] + e * s4[k]
 
 
@@ -82,10 +69,10 @@ def gaussian_log_products(
     block: Block, top: FloatArray, step: float, series: FloatArray, out: FloatArray
 ) -> None:
     """The log products of every row at every node."""
-    moments, room = np.empty(series.shape[0]), np.empty((3, CHUNK))
+    moments = np.empty(series.shape[0])
     for n in range(block.shape[0]):
-        chebyshev_moments(block[n], top[n], step, moments, room)
-        sum_series(moments, series, series.shape[1], out[n])
+        chebyshev_moments(block[n], top[n], step, moments)
+        sum_series(moments, series, out[n])
 
 
 @kernel

@@ -104,6 +104,13 @@ def series_to_powers() -> FloatArray:
     return found
 
 
+def carry_series(ratios: FloatArray) -> FloatArray:
+    """T_r(ratio (t + 1) - 1) as a series in T_j(t), [j, r], (W, R + 1, R + 1) for ratios (W,)."""
+    t, matrix = chebyshev_points(DEGREE)
+    values = chebyshev_polynomials(ratios[:, None] * (t + 1.0) - 1.0, DEGREE)
+    return np.asarray(np.einsum("rwp,jp->wjr", values, matrix))
+
+
 def chebyshev_points(degree: int) -> tuple[FloatArray, FloatArray]:
     """Chebyshev points of the first kind, and the matrix from values there to coefficients."""
     count = degree + 1
