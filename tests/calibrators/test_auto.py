@@ -10,6 +10,7 @@ import pytest
 
 import hokical
 from hokical._core.logits import as_logits
+from hokical._fitting import part_of_examples
 from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.floor import choose_base, with_floor
 from hokical._fitting.leave_one_out import scores_left_out
@@ -19,6 +20,7 @@ from hokical._fitting.structured import fit_structured
 from hokical._fitting.structured_passes import fit_structured_base
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import AutoCalibrator, TemperatureScaling, load, make
+from hokical.guarantees._row_sketch import row_draws
 from hokical.rules._auto import AutoRule
 from hokical.rules._structured import StructuredRule
 
@@ -411,6 +413,14 @@ def test_passes_reach_the_minimum_of_all_examples(monkeypatch, classes, n, held)
     expected = fit_structured(*given, tol=1e-13, **options)
     np.testing.assert_allclose(found.minimum.x, expected.minimum.x, atol=1e-6)
     assert found.log_loss == pytest.approx(expected.log_loss, abs=2.0 / n)
+
+
+def test_the_rows_of_the_part_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
+    whole = part_of_examples._draw_rows(5, 1000, 0.3)
+    np.testing.assert_array_equal(whole, np.flatnonzero(row_draws(5, 1000) < 0.3))
+    monkeypatch.setattr(part_of_examples, "DRAWN_AT_ONCE", 77)
+    np.testing.assert_array_equal(part_of_examples._draw_rows(5, 1000, 0.3), whole)
+    assert part_of_examples._draw_rows(5, 0, 0.3).size == 0
 
 
 @pytest.mark.sample(2)

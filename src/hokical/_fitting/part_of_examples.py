@@ -13,6 +13,7 @@ import numpy as np
 
 from hokical._core.grouped_logits import code_groups
 from hokical._core.logits import Logits
+from hokical._core.parallel import cut_rows
 from hokical._core.types import IntArray
 from hokical._fitting.likelihood import (
     ExampleSet,
@@ -31,6 +32,8 @@ from hokical.guarantees._row_sketch import row_draws
 WHOLE_SIZE, WHOLE_SIZE_ON_DEVICE = 1 << 22, 1 << 27
 #: The part has about as many logits as this, and as many rows for every class.
 PART_SIZE, ROWS_PER_CLASS = 1 << 21, 8
+#: Numbers of rows that are drawn at once, as there can be more rows than memory.
+DRAWN_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +107,11 @@ def _share(n_rows: int, n_classes: int) -> float:
 
 def _draw_rows(first_row: int, n_rows: int, share: float) -> IntArray:
     """Which rows are in the part: by a number of their own, wherever blocks begin."""
-    return np.flatnonzero(row_draws(first_row, n_rows) < share)
+    found = [np.empty(0, np.int64)]
+    for rows in cut_rows(n_rows, DRAWN_AT_ONCE):
+        draws = row_draws(first_row + rows.start, rows.stop - rows.start)
+        found.append(rows.start + np.flatnonzero(draws < share))
+    return np.concatenate(found)
 
 
 def _take_drawn(block: Block, share: float) -> State:
