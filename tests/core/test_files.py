@@ -13,10 +13,12 @@ from threading import Thread
 
 import pytest
 
+from hokical._core import files
 from hokical._core.files import (
     append_line,
     lock_file,
     printable,
+    remove_leftovers,
     replace_file,
     write_text_atomically,
 )
@@ -76,6 +78,22 @@ def test_many_writers_leave_one_whole_file(tmp_path: Path) -> None:
         thread.join()
     assert path.read_text() in texts
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_was_begun_anew_is_no_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opened as a leftover, removed by another and written again before it is locked."""
+    path = tmp_path / ".a.json.0123456789ab"
+    path.touch()
+
+    def begin_anew(stream: object, *, wait: bool) -> None:
+        path.rename(tmp_path / "removed")
+        path.write_text("new")
+
+    monkeypatch.setattr(files, "_lock", begin_anew)
+    remove_leftovers(tmp_path, "a.json")
+    assert path.read_text() == "new"
 
 
 def test_a_lock_is_held_by_one_and_ends_with_its_process(tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ def remove_leftovers(folder: Path, pattern: str) -> None:
     for path in folder.glob(f".{pattern}.{'[0-9a-f]' * _SUFFIX_LENGTH}"):
         with suppress(OSError), path.open("r+b") as stream:
             _lock(stream, wait=False)
-            path.unlink()
+            if _is_at(stream, path):  # another may have removed it, and its writer begun again
+                path.unlink()
 
 
 @contextmanager
@@ -115,10 +116,17 @@ def _open_locked(path: Path, mode: str, wait: bool = True) -> IO[bytes]:
             raise
         except OSError:  # a file system without locks
             return stream
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(stream.fileno()), os.stat(path)):
-                return stream
+        if _is_at(stream, path):
+            return stream
         stream.close()
+
+
+def _is_at(stream: IO[bytes], path: Path) -> bool:
+    """Whether an open file is still the one of that path."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(stream: IO[bytes], *, wait: bool) -> None:
