@@ -22,7 +22,8 @@ from hokical._core.storage import (
 
 @pytest.fixture(scope="module")
 def hoki(overconfident: tuple[np.ndarray, np.ndarray]) -> Hoki:
-    return Hoki(noise=Gaussian(2.0)).fit(*overconfident)
+    logits, labels = overconfident
+    return Hoki(noise=Gaussian(2.0)).fit(logits[:500], labels[:500])
 
 
 @pytest.fixture

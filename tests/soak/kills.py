@@ -33,7 +33,10 @@ def _start(work: Callable[..., Any], *args: Any) -> Any:
 
 
 def _kill_after(rng: Generator, most: float, work: Callable[..., Any], folder: Path) -> int | None:
-    """The exit code of a victim that is killed within so many seconds, or ends before."""
+    """The exit code of a victim that is killed within so many seconds, or ends before.
+
+    Callers give one more time after every kill, or a busy machine would never let it begin.
+    """
     child = _start(work, folder)
     child.join(float(rng.uniform(0.0, most)))
     child.kill()
@@ -65,7 +68,7 @@ def _whole_fit() -> str:
 
 def killed_fits(rng: Generator, folder: Path) -> str:
     kills = 0
-    while _kill_after(rng, 1.5, victims.fit_in_parts, folder) != 0:
+    while _kill_after(rng, 1.5 + 0.1 * kills, victims.fit_in_parts, folder) != 0:
         kills += 1
         assert kills < 30, "no progress between kills"
     again = _start(_check_fit, folder)
@@ -80,7 +83,7 @@ def _check_fit(folder: Path) -> None:
 
 def killed_predictions(rng: Generator, folder: Path) -> str:
     kills = 0
-    while _kill_after(rng, 0.5, victims.predict_in_parts, folder) != 0:
+    while _kill_after(rng, 0.5 + 0.1 * kills, victims.predict_in_parts, folder) != 0:
         kills += 1
         assert kills < 60, "no progress between kills"
     expected = make("uncalibrated").fit(victims.LOGITS, victims.LABELS)
@@ -94,7 +97,7 @@ def killed_predictions(rng: Generator, folder: Path) -> str:
 def killed_parts(rng: Generator, folder: Path) -> str:
     _write_parts(folder / "in")
     kills = 0
-    while _kill_after(rng, 0.6, victims.apply_to_parts, folder) != 0:
+    while _kill_after(rng, 0.6 + 0.1 * kills, victims.apply_to_parts, folder) != 0:
         kills += 1
         assert kills < 60, "no progress between kills"
     from pyarrow import parquet

@@ -78,7 +78,7 @@ def cases() -> Iterator[object]:
             yield pytest.param(instance, check, id=f"{calibrator.name}-{name}")
 
 
-@pytest.mark.sample(200)
+@pytest.mark.sample(150)
 @pytest.mark.parametrize(("estimator", "check"), list(cases()))
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_check(estimator: BaseCalibrator, check: object) -> None:

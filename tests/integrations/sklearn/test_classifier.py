@@ -75,7 +75,7 @@ def check_cases() -> Iterator[object]:
             yield pytest.param(instance, check, id=f"{type(model.estimator).__name__}-{name}")
 
 
-@pytest.mark.sample(60)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize(("estimator", "check"), list(check_cases()))
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_check(estimator: CalibratedClassifier, check: object) -> None:
