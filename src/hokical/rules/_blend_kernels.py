@@ -141,10 +141,11 @@ def _correct_row(
     room: FloatArray,
     own_room: profiles.Room,
     features: FloatArray,
+    pairs: FloatArray,
 ) -> bool:
     """A share of the profile's answer in place of as much of `average`; False if digits are lost.
 
-    Of a row with two possible classes or more.
+    Of a row with two possible classes or more. `pairs` (W, 2) are the features but the first.
     """
     mixed, beta = profile[0], profile[1]
     logs, odds = room[0], room[1]
@@ -162,15 +163,8 @@ def _correct_row(
     if rest < LEAST_SHARE * average.shape[0]:
         return False
     features[0] = -math.log(rest)
-    profile_row(
-        logs,
-        highest,
-        highest - second,
-        profile[8],
-        profile[9],
-        own_room,
-        features[1:].reshape(-1, 2),
-    )
+    steps, rule = profile[8], profile[9]
+    profile_row(logs, highest, highest - second, steps, rule, own_room, pairs)
     own = max(_confidence(features, profile), 1.0 / max(count, 2))
     factor, kept = mixed * (1.0 - own) / rest, 1.0 - mixed
     at_label = mixed * own + kept * average[label]
@@ -198,16 +192,16 @@ def blend_rows(
     """
     n_columns = block.shape[1]
     room, average, most = np.empty((5, n_columns)), np.empty(n_columns), np.empty(1, out.dtype)
-    own_room, features = (
-        room_for_profile(average, profile[9]),
-        np.empty(profile[4].size),
-    )
+    own_room, features = room_for_profile(average, profile[9]), np.empty(profile[4].size)
+    pairs = features[1:].reshape(profile[8][0].size, 2)
     for n in range(block.shape[0]):
         row, into = block[n], out[n]
         count = _average_row(row, top[n], labels[n], blend, room, average)
         left[n] = False
         if profile[0] > 0.0 and count > 1:
-            left[n] = not _correct_row(row, average, count, profile, room, own_room, features)
+            left[n] = not _correct_row(
+                row, average, count, profile, room, own_room, features, pairs
+            )
         for i in range(n_columns):
             into[i] = max(average[i], least) if row[i] > -np.inf else 0.0
         if out.itemsize == 4:
