@@ -128,6 +128,7 @@ def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
         (["apply", saved, table, "-o", "out.csv", "--proba"], "takes rows of one file"),
         (["apply", saved, table, "-o", "out.csv", "--recall", "0.8"], "not for one answer per row"),
         (["fit", table, "-o", saved, *columns, "--method", "temps"], "does not go with"),
+        (["evaluate", table, "--calibrator", saved, "--set", "scale=100"], "--set: is for"),
     ):
         found = CliRunner().invoke(app, [*map(str, command)])
         assert found.exit_code != 0

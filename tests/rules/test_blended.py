@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -55,3 +56,13 @@ def test_a_floor_too_small_for_the_pass() -> None:
     logits = as_logits(1e3 * np.random.default_rng(0).normal(size=(9, 20)))
     tiny = replace(rule, floor=1e-290)
     np.testing.assert_array_equal(tiny.proba(logits), tiny.portable_proba(logits))
+
+
+@pytest.mark.parametrize("name", ["auto", "structured"])
+def test_pickles_do_not_depend_on_what_was_asked(name: str) -> None:
+    rule = make_rule(name, 0, 20)
+    logits = as_logits(np.random.default_rng(0).normal(size=(3, 20)))
+    fresh = pickle.dumps(rule)
+    found = rule.proba(logits)
+    assert pickle.dumps(rule) == fresh
+    np.testing.assert_array_equal(pickle.loads(fresh).proba(logits), found)

@@ -18,6 +18,7 @@ from hokical.cli.show import (
     interval,
     new_table,
     number,
+    refuse,
     say,
     show_json,
     show_table,
@@ -54,6 +55,8 @@ def evaluate(
     """
     fitted = None if calibrator is None else data.read_calibrator(calibrator)
     found = open_data(logits, given, fitted=fitted)
+    if fitted is not None or not isinstance(found, Beyond):
+        refuse("is for --confidence or --multilabel, without --calibrator.", set=settings or None)
     if fitted is not None:
         rows = found.rows if isinstance(found, Rows) else None
         data.warn_of_own_examples(fitted, logits, found.part, rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hokical._core.arrays import Array
@@ -26,6 +28,10 @@ class BlendedRule(Rule):
     def _pass(self) -> tuple[Blend, Profile]:
         """What the pass computes with."""
         raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles, which must not depend on what was asked before, nor on the kernels' form."""
+        return {name: value for name, value in vars(self).items() if name != "_pass"}
 
     def portable_proba(self, logits: Logits) -> Array:
         """`proba` for arrays of any library, the reference of the pass."""
