@@ -138,6 +138,8 @@ def _correct_row(
     average: FloatArray,
     count: int,
     profile: Profile,
+    steps: profiles.Steps,
+    rule: profiles.Rule,
     room: FloatArray,
     own_room: profiles.Room,
     features: FloatArray,
@@ -163,7 +165,6 @@ def _correct_row(
     if rest < LEAST_SHARE * average.shape[0]:
         return False
     features[0] = -math.log(rest)
-    steps, rule = profile[8], profile[9]
     profile_row(logs, highest, highest - second, steps, rule, own_room, pairs)
     own = max(_confidence(features, profile), 1.0 / max(count, 2))
     factor, kept = mixed * (1.0 - own) / rest, 1.0 - mixed
@@ -192,15 +193,15 @@ def blend_rows(
     """
     n_columns = block.shape[1]
     room, average, most = np.empty((5, n_columns)), np.empty(n_columns), np.empty(1, out.dtype)
-    own_room, features = room_for_profile(average, profile[9]), np.empty(profile[4].size)
-    pairs = features[1:].reshape(profile[8][0].size, 2)
+    steps, rule, features = profile[8], profile[9], np.empty(profile[4].size)
+    own_room, pairs = room_for_profile(average, rule), features[1:].reshape(steps[0].size, 2)
     for n in range(block.shape[0]):
         row, into = block[n], out[n]
         count = _average_row(row, top[n], labels[n], blend, room, average)
         left[n] = False
         if profile[0] > 0.0 and count > 1:
             left[n] = not _correct_row(
-                row, average, count, profile, room, own_room, features, pairs
+                row, average, count, profile, steps, rule, room, own_room, features, pairs
             )
         for i in range(n_columns):
             into[i] = max(average[i], least) if row[i] > -np.inf else 0.0

@@ -130,14 +130,12 @@ def _lowest_of(row: Block) -> float:
 
 @kernel
 def _near_loss(
-    moments: FloatArray, series: FloatArray, gap: float, rule: Rule, products: FloatArray
+    products: FloatArray, gap: float, nodes: FloatArray, weights: FloatArray, own: FloatArray
 ) -> float:
-    """integral of phi (1 - survival) as far right as it is known."""
-    nodes, weights, _, own, _ = rule
+    """integral of phi (1 - survival) as far right as it is known, from the log products."""
     end = nodes.size
     while gap > profile.CUT_FROM and nodes[end - 1] > profile.BUMP - 0.5 * gap:
         end -= 1
-    sum_series(moments, series, products)
     lost = 0.0
     for k in range(end):
         fall = min(max(own[k] - products[k], 0.0), _FAR)
@@ -185,25 +183,29 @@ def profile_row(
     row: Block, highest: float, gap: float, steps: Steps, rule: Rule, room: Room, out: FloatArray
 ) -> None:
     """out[w] = log gamma and log(1 - gamma) at every scale."""
-    near, moments, products = room
+    near, moments, products = room  # once a row: numba counts who refers to an array
+    to_series, to_scales, order, carried = steps
+    nodes, weights, series, own, outside = rule
     most, spread, known = 1.0 - 1.0 / row.shape[0], highest - _lowest_of(row), False
     for w in range(out.shape[0]):
-        units, into = min(gap * steps[1][w], profile.NO_CHANCE), out[steps[2][w]]
+        units, step = min(gap * to_scales[w], profile.NO_CHANCE), to_series[w]
         if units > profile.FAR_FROM:
-            lost, known = far_loss(row, highest, units, steps[1][w]), False
-        elif known:
-            lost, known = _near_loss(moments, steps[3][w], units, rule, products), False
+            lost, known = far_loss(row, highest, units, to_scales[w]), False
         else:
-            known = spread * steps[0][w] < 2.0
             if known:
-                chebyshev_moments(row, highest, steps[0][w], moments)
+                sum_series(moments, carried[w], products)
+            elif spread * step < 2.0:
+                chebyshev_moments(row, highest, step, moments)
             else:
-                count = _keep_near(row, highest, steps[0][w], near)
-                chebyshev_moments(near[:count], highest, steps[0][w], moments)
-            lost = _near_loss(moments, rule[2], units, rule, products)
-        missing = lost + (rule[4] if lost >= 0.5 and units <= profile.CUT_FROM else 0.0)
-        into[0] = math.log1p(-min(missing, most))
-        into[1] = math.log(lost) if lost > 0.0 else -np.inf
+                count = _keep_near(row, highest, step, near)
+                chebyshev_moments(near[:count], highest, step, moments)
+            if not known:
+                sum_series(moments, series, products)
+            known = not known and spread * step < 2.0
+            lost = _near_loss(products, units, nodes, weights, own)
+        missing = lost + (outside if lost >= 0.5 and units <= profile.CUT_FROM else 0.0)
+        out[order[w], 0] = math.log1p(-min(missing, most))
+        out[order[w], 1] = math.log(lost) if lost > 0.0 else -np.inf
 
 
 @kernel
