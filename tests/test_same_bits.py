@@ -181,6 +181,7 @@ OF_CONFIDENCE = ("ece", "mce", "debiased_ece", "brier", "log_loss", "smooth_ece"
 OF_CLASSES = ("brier_full", "log_loss_full", "classwise_ece")
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("n_classes", CLASSES)
 @pytest.mark.parametrize("name", [*OF_CONFIDENCE, *OF_CLASSES])
 def test_metrics(name: str, n_classes: int) -> None:

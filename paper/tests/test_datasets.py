@@ -57,6 +57,7 @@ def test_npz_gives_the_pictures_back(small: DataSet, tmp_path: Path) -> None:
     assert_same(datasets.load_images("cifar10", tmp_path / "new"), small)
 
 
+@pytest.mark.slow
 def test_sheets_give_the_pictures_back(small: DataSet, tmp_path: Path) -> None:
     images = np.concatenate([small.train.images, small.test.images])
     assert sheets._unpack(sheets._pack(images[:50])).tolist() == images[:50].tolist()

@@ -52,6 +52,7 @@ def test_whole_grid_is_what_select_noise_walks() -> None:
         np.testing.assert_allclose(*values, atol=1e-12)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_settings_left_out_cannot_win(seed: int) -> None:
     logits, labels = synthetic_logits(60, 4, seed=seed)
@@ -105,6 +106,7 @@ def test_hoki_exact_is_the_library_default(pair: Pair) -> None:
     assert result.facts["sigma_hat"] == plain.selection_.sigma_hat
 
 
+@pytest.mark.slow
 def test_hoki_sampled_is_the_paper_s(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "N_DRAWS", 8)
     data = pair.load()

@@ -288,6 +288,7 @@ def test_tiny_and_huge_logits_are_fine(method):
         assert np.isfinite(fitted.predict_proba(logits * size)).all()
 
 
+@pytest.mark.sample(1)
 @both
 def test_hardly_any_penalty_is_logistic_regression(method):
     logits, labels = noisy(600, 4)
@@ -338,6 +339,7 @@ def test_any_temperature_of_the_logits_is_undone(method, temperature):
 # What every calibrator must be ----------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @both
 @given(seed=st.integers(0, 1000))
 @max_examples(5)

@@ -31,6 +31,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("case", list(CASES))
 @pytest.mark.parametrize("name", [*methods_from_logits(), "auto"])
 def test_bad_examples_give_no_nan(name: str, case: str) -> None:

@@ -206,6 +206,7 @@ def test_a_constant_per_row_changes_nothing(subject: Subject, data: Data) -> Non
     np.testing.assert_allclose(moved.answer("predict_proba", shifted), expected, atol=1e-6)
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_every_precision(subject: Subject, data: Data, dtype: type) -> None:
     logits, labels = data[0].astype(dtype), data[1]
@@ -243,6 +244,7 @@ def test_weights_are_repetitions(subject: Subject, data: Data) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize(
     "case",
     [
@@ -282,6 +284,7 @@ def test_awkward_data_is_answered(subject: Subject, case: str) -> None:
         assert np.all(subject.answer("predict_proba", logits)[np.isneginf(logits)] == 0.0)
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_near_ties_keep_their_label(subject: Subject, dtype: type) -> None:
     logits, labels = subject.examples(200, 4, seed=3)

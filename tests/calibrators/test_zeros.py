@@ -44,6 +44,7 @@ def log_loss(proba: np.ndarray, labels: np.ndarray) -> float:
     return float(-np.log(proba[np.arange(labels.size), labels]).mean())
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "n_classes"), CASES)
 def test_no_method_takes_a_zero_for_certain(name: str, n_classes: int, tmp_path: Path) -> None:
     proba, labels = votes(n_classes)

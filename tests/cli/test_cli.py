@@ -301,6 +301,7 @@ def test_version_and_help_load_nothing_heavy() -> None:
     assert found.out.splitlines() == [f"hokical {hokical.__version__}", "[]"]
 
 
+@pytest.mark.slow
 def test_shell_completion_knows_the_commands() -> None:
     asked = {"_HOKICAL_COMPLETE": "complete_bash", "COMP_WORDS": "hokical e", "COMP_CWORD": "1"}
     assert process(env=os.environ | asked).out.split() == ["evaluate", "export"]

@@ -78,6 +78,7 @@ def test_what_a_narrow_table_leaves_out_is_said(data: Path) -> None:
     assert max(map(len, found.out.splitlines())) <= 80
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["evaluate", "compare"])
 def test_a_class_that_is_off_is_shown_and_said(data: Path, command: str) -> None:
     found = hokical_command(command, data, *FAST, *(["--methods=temps"] * (command == "compare")))

@@ -43,6 +43,7 @@ def test_every_path_of_every_command_is_known() -> None:
     assert {"val", "output"} <= paths
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "words",
     [

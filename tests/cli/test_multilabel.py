@@ -193,6 +193,7 @@ def test_a_risk_of_answers_is_refused(saved: Path, tmp_path: Path) -> None:
     assert "see --recall" in " ".join(found.output.split())
 
 
+@pytest.mark.slow
 def test_classes_of_an_archive_are_put_in_the_order_of_the_fit(tmp_path: Path) -> None:
     """As columns of tables are, whether labels are numbers, names or marks."""
     rng = np.random.default_rng(0)

@@ -184,6 +184,7 @@ class Loader:
         return iter(self.batches)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wrap", [list, Loader, lambda batches: lambda: iter(batches)])
 def test_batches_are_the_same_as_one_array(wrap) -> None:
     """Sums over all rows, that is: a search for noise looks at some rows, by their order."""

@@ -242,6 +242,7 @@ def test_a_promise_holds_when_certified_and_is_not_given_by_the_fit(tmp_path) ->
     assert broken["certified"] <= 10 < broken["positions"]
 
 
+@pytest.mark.slow
 def test_neither_the_calibrator_nor_its_file_take_positions_for_examples(tmp_path) -> None:
     data = correct_together(30, np.random.default_rng(1), 0.95)
     given_calibrator = make("temps").fit(data[0].reshape(-1, 2), data[1].ravel())

@@ -25,6 +25,7 @@ def unit(cell: str) -> float:
     return 10.0 ** -len(cell.rstrip("%").partition(".")[2]) / (100 if percent else 1)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", sorted(printed()))
 def test_a_row_is_true(name: str) -> None:
     (logits, labels), (test_logits, truth) = demo_logits()

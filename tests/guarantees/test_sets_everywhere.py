@@ -117,6 +117,7 @@ def test_a_stream_certifies_as_an_array_does(cal) -> None:
         twin.certify_parts([])
 
 
+@pytest.mark.slow
 def test_classifiers_name_their_sets() -> None:
     from sklearn.datasets import load_iris
     from sklearn.linear_model import LogisticRegression

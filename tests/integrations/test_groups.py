@@ -63,6 +63,7 @@ def test_a_module_takes_the_codes(fitted: hokical.AutoCalibrator) -> None:
     torch.testing.assert_close(exported(given, codes), module(given, codes))
 
 
+@pytest.mark.slow
 def test_a_graph_takes_the_codes(fitted: hokical.AutoCalibrator) -> None:
     pytest.importorskip("ndonnx")
     runtime = pytest.importorskip("onnxruntime")

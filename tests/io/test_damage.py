@@ -105,6 +105,7 @@ def zarr_store(path: Path) -> Path:
     return path
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "change",
     [

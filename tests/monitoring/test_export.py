@@ -127,6 +127,7 @@ def history(timed: bool) -> list[Any]:
     return found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("timed", [False, True])
 def test_picture_of_a_history(tmp_path: Path, timed: bool) -> None:
     matplotlib = pytest.importorskip("matplotlib")

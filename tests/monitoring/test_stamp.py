@@ -22,6 +22,7 @@ def hoki(width: float = 4.0, rows: int = 600) -> Hoki:
     return Hoki(noise=Gaussian(width)).fit(LOGITS[:rows], LABELS[:rows])
 
 
+@pytest.mark.sample(5)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", methods_from_logits())
 def test_saving_keeps_the_stamp_of_every_method(name: str, tmp_path: Path) -> None:

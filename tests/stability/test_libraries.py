@@ -67,6 +67,7 @@ def assert_log_chances(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("solver", [*SOLVERS, "profile"])
 @given(

@@ -158,6 +158,7 @@ def in_iterator(examples):
     return from_chunks(iter([examples]))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("give", [in_function, in_list, in_iterator, lambda e: from_arrays(*e)])
 def test_rows_that_changed_late_are_refused(examples, tmp_path: Path, give) -> None:
     cal = Hoki(noise=Gaussian(4.0))

@@ -83,6 +83,7 @@ def test_a_random_part_of_many_examples_tells_about_groups(in_memory: AutoCalibr
     assert loss < best + 0.02  # a row's code of another row would cost .1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_at_a_time")
 def test_the_part_is_the_same_in_dask_and_in_chunks() -> None:
     dask = pytest.importorskip("dask.array")

@@ -207,6 +207,7 @@ def test_labels_stay_the_maximum_at_a_large_temperature(dtype):
     assert found["probabilities"].argmax() == 2
 
 
+@pytest.mark.slow
 def test_probabilities_by_default_where_they_are_cheap():
     for method in ("temps", "irova_ts", "hoki_gumbel", "hoki_gaussian", "hoki_sampled"):
         names = [output.name for output in export(fitted(method, 2)).graph.output]

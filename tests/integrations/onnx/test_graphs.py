@@ -108,6 +108,7 @@ def test_an_output_that_is_an_input_or_a_constant_has_a_node():
         np.testing.assert_array_equal(evaluate(graph, np.ones((1, 3))), np.ones((1, 3)))
 
 
+@pytest.mark.slow
 def test_branches_of_other_rules_are_kept():
     """ndonnx's own `max` and `@` branch; their inner tensors are renamed with the others."""
     matrix = np.arange(6.0).reshape(3, 2)

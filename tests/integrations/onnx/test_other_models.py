@@ -52,6 +52,7 @@ def branching(inner: str, *, depth: int = 1):
     return model_of([yes, *nodes, helper.make_node("Identity", [f"o{depth - 1}"], ["scores"])])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("inner", ["labels", "confidence", "hokical/0"])
 def test_names_within_subgraphs_are_taken(inner, depth):
