@@ -163,6 +163,11 @@ def far_loss(row: Block, top: float, gap: float, inverse_scale: float) -> float:
     """
     low, high = 0.5 * gap, math.sqrt(gap * gap + _NEGLIGIBLE)
     total = 0.0
+    if 0.25 * gap * gap > _FAR:  # the last numbers above 0, and then none
+        for i in range(row.shape[0]):
+            d = (top - row[i]) * inverse_scale
+            total += 0.5 * math.erfc(0.5 * d) if low < d < high else 0.0
+        return total
     for i in range(row.shape[0]):
         d = (top - row[i]) * inverse_scale
         chance = _overtakes(min(max(d, gap), high))
