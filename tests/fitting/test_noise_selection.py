@@ -156,6 +156,13 @@ def test_a_bad_start_is_walked_out_of() -> None:
     assert found.sigma_hat == pytest.approx(best, rel=1e-3)
 
 
+def test_of_equal_widths_the_start_is_kept() -> None:
+    """Where every label is right, no noise tells more than another."""
+    logits = np.random.default_rng(0).normal(size=(100, 4))
+    evaluate = Evaluator(Block(as_logits(logits), logits.argmax(axis=1), None))
+    assert climb(evaluate, Gaussian(0.5), 0.2).noise == Gaussian(0.5)
+
+
 def test_the_paper_grid_is_the_papers() -> None:
     gaussian, uniform = list(paper_grid(Gaussian)), list(paper_grid(Uniform))
     assert len(gaussian) == len(uniform) == 820

@@ -159,7 +159,7 @@ def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
     below, at, above = scores_around(best)
     curvature = below - 2.0 * at + above
     shift = 0.5 * (below - above) / curvature if curvature < 0.0 else 0.0
-    trials = list(seen.values())
+    trials = [seen[best], *seen.values()]  # of equals, the one that the walk ended at
     if -0.5 * curvature * shift * shift > _WORTH_A_PASS * at:
         trials.append(evaluate(_tidy(kind, math.exp(centre + (best + shift) * step))))
     return max(trials, key=lambda trial: trial.sigma_hat)
