@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hokical._core.fast_exp import log_of
 from hokical._core.jit import kernel
-from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.rules._probabilities import LEAST
 from hokical.rules._profile import LARGEST_LOG_ODDS, LEAST_LOG
 from hokical.rules._row_kernels import (
@@ -177,26 +177,24 @@ def _correct_row(
 
 @kernel
 def blend_rows(
-    block: Block,
+    block: FloatArray,
     top: FloatArray,
     labels: IntArray,
     blend: Blend,
     profile: Profile,
     least: float,
-    out: AnyArray,
     left: BoolArray,
 ) -> None:
-    """out[n] = the answer to row n, at least `least` for a possible class.
+    """The answers to the rows of a block, in their place, at least `least` for a possible class.
 
-    left[n] says that it must be had in another way: digits were lost, or float32 cannot tell the
-    largest from another. A profile whose share is 0 is not asked.
+    left[n] says that digits were lost. A profile whose share is 0 is not asked.
     """
     n_columns = block.shape[1]
-    room, average, most = np.empty((5, n_columns)), np.empty(n_columns), np.empty(1, out.dtype)
+    room, average = np.empty((5, n_columns)), np.empty(n_columns)
     steps, rule, features = profile[8], profile[9], np.empty(profile[4].size)
     own_room, pairs = room_for_profile(average, rule), features[1:].reshape(steps[0].size, 2)
     for n in range(block.shape[0]):
-        row, into = block[n], out[n]
+        row = block[n]
         count = _average_row(row, top[n], labels[n], blend, room, average)
         left[n] = False
         if profile[0] > 0.0 and count > 1:
@@ -204,9 +202,4 @@ def blend_rows(
                 row, average, count, profile, steps, rule, room, own_room, features, pairs
             )
         for i in range(n_columns):
-            into[i] = max(average[i], least) if row[i] > -np.inf else 0.0
-        if out.itemsize == 4:
-            most[0], count = top_two(average)[0], 0
-            for i in range(n_columns):
-                count += 1 if into[i] >= most[0] else 0
-            left[n] = left[n] or count > 1
+            row[i] = max(average[i], least) if row[i] > -np.inf else 0.0

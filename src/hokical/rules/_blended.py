@@ -9,16 +9,21 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
+from hokical._core.parallel import cut_rows
 from hokical._core.properties import cached_property
 from hokical._core.types import AnyArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._blend_kernels import Blend, Profile, blend_rows
+from hokical.rules._predicting import to_float32
 from hokical.rules._probabilities import least_probability
 from hokical.rules._profile import ProfileRule
 from hokical.stability._compiled import profile_tables
 
 #: Floors below this, if not 0, are left to the portable form: the pass takes exp(-700) for 0.
 LEAST_FLOOR = 1e-250
+#: Logits that are copied to float64 and answered in place at a time: it takes seconds to compile
+#: the pass for one type of array, and copies that stay in the cache cost little.
+COPIED_AT_ONCE = 1 << 15
 
 
 class BlendedRule(Rule):
@@ -55,9 +60,15 @@ class BlendedRule(Rule):
         return has_kernels(logits) and not 0.0 < self._pass[0][0] < LEAST_FLOOR
 
     def _fill(self, logits: Logits, least: float, out: AnyArray) -> IntArray:
-        left = np.empty(logits.n_rows, np.bool_)
-        rows = logits.block(), logits.top, logits.labels
-        blend_rows(*rows, *self._pass, least, out, left)
+        """Write the answers into `out`; the rows that must be had in another way."""
+        block, left = logits.block(), np.empty(logits.n_rows, np.bool_)
+        narrow = out.dtype == np.float32
+        for rows in cut_rows(logits.n_rows, max(1, COPIED_AT_ONCE // logits.n_columns)):
+            part = np.empty(block[rows].shape) if narrow else out[rows]
+            part[...] = block[rows]
+            blend_rows(part, logits.top[rows], logits.labels[rows], *self._pass, least, left[rows])
+            if narrow:
+                out[rows] = to_float32(part)
         return np.flatnonzero(left)
 
 
