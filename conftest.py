@@ -25,6 +25,18 @@ collect_ignore_glob = [
 ]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Forget compiled kernels older than any kernel: numba looks at the caller's source alone."""
+    if hasattr(config, "workerinput"):
+        return
+    source = config.rootpath / "src"
+    kernels = [path for path in source.rglob("*.py") if b"_core.jit import" in path.read_bytes()]
+    newest = max((path.stat().st_mtime for path in kernels), default=0.0)
+    for stored in source.rglob("__pycache__/*.nbi"):
+        if stored.stat().st_mtime < newest:
+            stored.unlink(missing_ok=True)
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of tests marked `sample(n)`, all cases but n are slow: the first, the last, some between."""

@@ -15,7 +15,12 @@ from hokical._core.logits import Logits
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.example_stats import ZEROS_BELOW
 from hokical._fitting.kernels import floor_rows
-from hokical._fitting.likelihood import WeightedExamples, count_block, typical_spread
+from hokical._fitting.likelihood import (
+    WeightedExamples,
+    count_block,
+    effective_size,
+    typical_spread,
+)
 from hokical._fitting.partitions import Block, Partition, State
 from hokical._fitting.solution import Solution, StopReason
 from hokical._fitting.temperature import best_temperature
@@ -28,6 +33,8 @@ _LEAST_FLOORS = (1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
 ZERO_FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, *_LEAST_FLOORS)
 #: Where labels can be wrong as well: a share s of them at random is a floor of s / (1 - s) / k.
 FLOORS = (0.3, 0.1, 3e-2, *ZERO_FLOORS)
+#: How much likelier, in log-likelihood, such a floor must make all labels: few agree by chance.
+NOISE_EVIDENCE = 2.0
 #: The largest floor within this of the least log loss is taken, as zeros may still turn up.
 LOSS_TOLERANCE = 1e-9
 #: A floor that changes the log loss by no more than this is as good as any below it.
@@ -129,7 +136,7 @@ def _choose_floor(
 
     0 and every other floor are tried, as long as they change something, and those beside the best.
     """
-    logits = some.logits
+    logits, n_examples = some.logits, effective_size(some.weights)
     xp, possible = logits.xp, logits.possible
     log_p = log_probabilities(logits)
     p = xp.exp(log_p)
@@ -141,7 +148,8 @@ def _choose_floor(
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
         found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
-        losses[place], start = found.value, found.x
+        doubt = NOISE_EVIDENCE / n_examples if floor > ZERO_FLOORS[0] else 0.0
+        losses[place], start = found.value + doubt, found.x
         temperatures[place] = start
 
     def find_best() -> int:
