@@ -32,7 +32,7 @@ class BlendedRule(Rule):
     @cached_property
     def _pass(self) -> tuple[Blend, Profile]:
         """What the pass computes with."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not say how to predict.")
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles, which must not depend on what was asked before, nor on the kernels' form."""
@@ -40,7 +40,7 @@ class BlendedRule(Rule):
 
     def portable_proba(self, logits: Logits) -> Array:
         """`proba` for arrays of any library, the reference of the pass."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not say how to predict.")
 
     def proba(self, logits: Logits) -> Array:
         if not self._answers(logits):

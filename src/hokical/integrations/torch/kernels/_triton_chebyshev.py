@@ -163,18 +163,9 @@ def _short_kernel(
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     sums = _row_sums(
-        values,
-        tops,
-        step + tl.program_id(1),
-        rows,
-        inside,
-        n_classes,
-        row_stride,
-        column_stride,
-        KIND,
-        ROWS,
-        1,
-    )
+        values, tops, step + tl.program_id(1), rows, inside, n_classes, row_stride, column_stride,
+        KIND, ROWS, 1,
+    )  # fmt: skip
     gamma = tl.zeros([ROWS], tl.float64)
     for node in tl.static_range(_SHORT_NODES):
         logs = sums[0] * _SHORT_RULE[node][2] + _SHORT_RULE[node][1]
@@ -200,18 +191,9 @@ def _stability_kernel(
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     sums = _row_sums(
-        values,
-        tops,
-        step + tl.program_id(1),
-        rows,
-        inside,
-        n_classes,
-        row_stride,
-        column_stride,
-        KIND,
-        ROWS,
-        BLOCK,
-    )
+        values, tops, step + tl.program_id(1), rows, inside, n_classes, row_stride, column_stride,
+        KIND, ROWS, BLOCK,
+    )  # fmt: skip
     gamma = tl.zeros([ROWS], tl.float64)
     for first in range(0, NODES, AT_ONCE):
         node = table + first + tl.arange(0, AT_ONCE)
