@@ -312,6 +312,14 @@ def test_best_classes_alone_give_a_profile():
     assert cal.predict_confidence(some).shape == (2000,)
 
 
+def test_a_profile_is_used_where_it_finds_something():
+    logits, labels = softmax_world(1500, classes=25)
+    factors = np.random.default_rng(1).lognormal(0.0, 0.5, (1500, 1))
+    for rows, found in ((logits, False), (logits * factors, True)):
+        cal = hokical.auto(rows, labels)
+        assert (cal.profile_ is not None, "profile" in cal.reason_) == (found, found)
+
+
 def test_saved_and_loaded(tmp_path):
     logits, labels = softmax_world(500)
     cal = hokical.auto(logits, labels)

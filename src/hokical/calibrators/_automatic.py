@@ -58,8 +58,8 @@ class AutoCalibrator(BaseCalibrator):
     The candidates are the classifier's own probabilities, temperature scaling and structured
     scaling (with cross terms up to 30 classes). Each is asked about every example as if it had been
     fitted without it, and the weights of least log loss are taken. With more than 20 classes a
-    stability profile is fitted on those averages; half of its correction is used. If the average is
-    not clearly better than the classifier's own probabilities, these are kept.
+    stability profile is fitted on those averages; half of its correction, if it finds any, is used.
+    If the average is not clearly better than the classifier's own probabilities, these are kept.
 
     `hokical.auto(logits, labels)` creates one and fits it.
 
@@ -347,10 +347,10 @@ def _report(
 
 
 def _profile_on(held: HeldOut, weights: FloatArray) -> ProfileRule | None:
-    """The stability profile of held-out averages, if its fit converges."""
+    """The stability profile of held-out averages, if its fit converges and finds something."""
     counts = held.weights * held.n_examples
     rule, converged = _fit_profile(Block(held.average(weights), held.labels, counts))
-    return rule if converged else None
+    return rule if converged and rule.coef.any() else None
 
 
 def _fit_profile(block: Block) -> tuple[ProfileRule, bool]:
