@@ -8,8 +8,8 @@ from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.properties import cached_property
 from hokical._core.types import FloatArray
-from hokical.rules._blend_kernels import Blend, Profile
-from hokical.rules._blended import BlendedRule, numbers_of_profile
+from hokical.rules._blend_kernels import Blend
+from hokical.rules._blended import BlendedRule, Correction, correction_by
 from hokical.rules._checks import check_array
 from hokical.rules._probabilities import LEAST, softmax
 from hokical.rules._profile import ProfileRule
@@ -55,9 +55,9 @@ class AutoRule(BlendedRule):
         return self.structured.n_classes
 
     @cached_property
-    def _pass(self) -> tuple[Blend, Profile]:
-        profile = numbers_of_profile(self.profile, self.structured.n_classes, PROFILE_SHARE)
-        return self.structured.blend(self.weights), profile
+    def _pass(self) -> tuple[Blend, Correction | None]:
+        correction = None if self.profile is None else correction_by(self.profile, PROFILE_SHARE)
+        return self.structured.blend(self.weights), correction
 
     def portable_proba(self, logits: Logits) -> Array:
         return self.with_profile(self.average(logits), logits)

@@ -1,6 +1,6 @@
-"""Compiled answers of structured scaling and of the default: a row is read and written once.
+"""Compiled answers of structured scaling and of the default, for blocks of a few rows.
 
-They trust their caller. What a row's answer needs stays in a few rows of memory.
+They trust their caller.
 """
 
 import math
@@ -21,19 +21,15 @@ from hokical.rules._row_kernels import (
     shape_row,
 )
 from hokical.rules._sharing import LEAST_SHARE
-from hokical.stability import _compiled_profile_kernels as profiles
-from hokical.stability._compiled_profile_kernels import profile_row, room_for_profile, top_two
+from hokical.stability._compiled_profile_kernels import top_two
 
 Block = NDArray[Any]  # (rows, classes) float32 or float64, or one of them
 #: The floor, 1 / three temperatures, the share of the uniform distribution; the weights (3,); then
 #: shape (3,), scale and bias (classes,), and the transposed cross terms.
 Blend = tuple[float, float, float, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
-#: The share of the profile's answer, 1 / its temperature, intercept and reach; coefficients, range,
-#: centre and precision; and its tables.
-Profile = tuple[
-    float, float, float, float, FloatArray, FloatArray, FloatArray, FloatArray,
-    profiles.Steps, profiles.Rule,
-]  # fmt: skip
+#: Of the profile: the share of its answer, 1 / its temperature, intercept and reach; coefficients,
+#: range, centre and precision.
+Link = tuple[float, float, float, float, FloatArray, FloatArray, FloatArray, FloatArray]
 
 
 @kernel
@@ -112,9 +108,45 @@ def _average_row(
 
 
 @kernel
-def _confidence(features: FloatArray, profile: Profile) -> float:
+def average_rows(
+    block: FloatArray,
+    top: FloatArray,
+    labels: IntArray,
+    blend: Blend,
+    average: FloatArray,
+    counts: IntArray,
+) -> None:
+    """The average of every row's candidates, and how many classes are possible."""
+    room = np.empty((5, block.shape[1]))
+    for n in range(block.shape[0]):
+        counts[n] = _average_row(block[n], top[n], labels[n], blend, room, average[n])
+
+
+@kernel
+def log_rows(
+    block: FloatArray, average: FloatArray, logs: FloatArray, top: FloatArray, gaps: FloatArray
+) -> None:
+    """Log-probabilities, -inf where impossible; their largest, and how far the next is below it."""
+    for n in range(block.shape[0]):
+        row, given, into = block[n], average[n], logs[n]
+        for i in range(row.shape[0]):
+            value = log_of(max(given[i], LEAST))
+            into[i] = value if row[i] > -np.inf else -np.inf
+        top[n], second = top_two(into)
+        gaps[n] = top[n] - second
+
+
+@kernel
+def _confidence(
+    features: FloatArray,
+    intercept: float,
+    reach: float,
+    coef: FloatArray,
+    limits: FloatArray,
+    centre: FloatArray,
+    precision: FloatArray,
+) -> float:
     """`ProfileRule.confidence_from` of one row's features, before they are cut."""
-    intercept, reach, coef, limits, centre, precision = profile[2:8]
     features[0] = min(max(features[0], -LARGEST_LOG_ODDS), LARGEST_LOG_ODDS)
     linear, squared = intercept, 0.0
     for j in range(features.size):
@@ -133,73 +165,47 @@ def _confidence(features: FloatArray, profile: Profile) -> float:
 
 
 @kernel
-def _correct_row(
-    row: Block,
+def correct_rows(
+    logs: FloatArray,
+    top: FloatArray,
+    counts: IntArray,
+    profile: FloatArray,
+    link: Link,
     average: FloatArray,
-    count: int,
-    profile: Profile,
-    steps: profiles.Steps,
-    rule: profiles.Rule,
-    room: FloatArray,
-    own_room: profiles.Room,
-    features: FloatArray,
-    pairs: FloatArray,
-) -> bool:
-    """A share of the profile's answer in place of as much of `average`; False if digits are lost.
+    left: BoolArray,
+) -> None:
+    """A share of the profile's answer in place of as much of the average of every row.
 
-    Of a row with two possible classes or more. `pairs` (W, 2) are the features but the first.
+    `logs` and `top` are those of the average, `profile` (rows, 2 W) is its features but the first.
+    left[n] says that digits were lost.
     """
-    mixed, beta = profile[0], profile[1]
-    logs, odds = room[0], room[1]
-    for i in range(average.shape[0]):
-        value = log_of(max(average[i], LEAST))
-        logs[i] = value if row[i] > -np.inf else -np.inf
-    label, (highest, second) = 0, top_two(logs)
-    while logs[label] < highest:
-        label += 1
-    odds_row(logs, highest, beta, odds)
-    odds[label] = rest = 0.0
-    for i in range(average.shape[0]):
-        odds[i] = odds[i] if odds[i] > LEAST_ODDS else 0.0
-        rest += odds[i]
-    if rest < LEAST_SHARE * average.shape[0]:
-        return False
-    features[0] = -math.log(rest)
-    profile_row(logs, highest, highest - second, steps, rule, own_room, pairs)
-    own = max(_confidence(features, profile), 1.0 / max(count, 2))
-    factor, kept = mixed * (1.0 - own) / rest, 1.0 - mixed
-    at_label = mixed * own + kept * average[label]
-    for i in range(average.shape[0]):
-        average[i] = factor * odds[i] + kept * average[i]
-    average[label] = at_label
-    return True
+    mixed, beta, intercept, reach, coef, limits, centre, precision = link
+    odds, features, kept = np.empty(logs.shape[1]), np.empty(coef.size), 1.0 - mixed
+    for n in range(logs.shape[0]):
+        row, into, label = logs[n], average[n], 0
+        while row[label] < top[n]:
+            label += 1
+        odds_row(row, top[n], beta, odds)
+        odds[label] = rest = 0.0
+        for i in range(odds.shape[0]):
+            odds[i] = odds[i] if odds[i] > LEAST_ODDS else 0.0
+            rest += odds[i]
+        left[n] = counts[n] > 1 and rest < LEAST_SHARE * odds.shape[0]
+        if counts[n] < 2 or left[n]:
+            continue
+        features[0], features[1:] = -math.log(rest), profile[n]
+        own = _confidence(features, intercept, reach, coef, limits, centre, precision)
+        own = max(own, 1.0 / counts[n])
+        factor, at_label = mixed * (1.0 - own) / rest, mixed * own + kept * into[label]
+        for i in range(odds.shape[0]):
+            into[i] = factor * odds[i] + kept * into[i]
+        into[label] = at_label
 
 
 @kernel
-def blend_rows(
-    block: FloatArray,
-    top: FloatArray,
-    labels: IntArray,
-    blend: Blend,
-    profile: Profile,
-    least: float,
-    left: BoolArray,
-) -> None:
-    """The answers to the rows of a block, in their place, at least `least` for a possible class.
-
-    left[n] says that digits were lost. A profile whose share is 0 is not asked.
-    """
-    n_columns = block.shape[1]
-    room, average = np.empty((5, n_columns)), np.empty(n_columns)
-    steps, rule, features = profile[8], profile[9], np.empty(profile[4].size)
-    own_room, pairs = room_for_profile(average, rule), features[1:].reshape(steps[0].size, 2)
+def write_rows(average: FloatArray, least: float, block: FloatArray) -> None:
+    """The answers in place of the logits, at least `least` for a possible class."""
     for n in range(block.shape[0]):
-        row = block[n]
-        count = _average_row(row, top[n], labels[n], blend, room, average)
-        left[n] = False
-        if profile[0] > 0.0 and count > 1:
-            left[n] = not _correct_row(
-                row, average, count, profile, steps, rule, room, own_room, features, pairs
-            )
-        for i in range(n_columns):
-            row[i] = max(average[i], least) if row[i] > -np.inf else 0.0
+        row, given = block[n], average[n]
+        for i in range(row.shape[0]):
+            row[i] = max(given[i], least) if row[i] > -np.inf else 0.0

@@ -19,8 +19,8 @@ from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.properties import cached_property
 from hokical._core.types import FloatArray
-from hokical.rules._blend_kernels import Blend, Profile
-from hokical.rules._blended import BlendedRule, numbers_of_profile
+from hokical.rules._blend_kernels import Blend
+from hokical.rules._blended import BlendedRule, Correction
 from hokical.rules._checks import check_array, store_float, store_temperature
 from hokical.rules._probabilities import log_probabilities, smooth, softmax
 from hokical.rules._row_kernels import LEAST_REST, MAX_LOG_RATIO
@@ -64,8 +64,8 @@ class StructuredRule(BlendedRule):
         return int(self.scale.shape[0])
 
     @cached_property
-    def _pass(self) -> tuple[Blend, Profile]:
-        return self.blend(np.eye(3)[2]), numbers_of_profile(None, self.n_classes, 0.0)
+    def _pass(self) -> tuple[Blend, Correction | None]:
+        return self.blend(np.eye(3)[2]), None
 
     def blend(self, weights: FloatArray) -> Blend:
         """Its numbers, and the weights of three candidates, as the compiled pass takes them."""

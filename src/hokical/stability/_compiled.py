@@ -22,6 +22,7 @@ from hokical.stability import _uniform as uniform
 from hokical.stability._compiled_profile_kernels import (
     Rule,
     Steps,
+    log_odds_rows,
     profile_rows,
     softmax_of_rows,
     softmax_of_top,
@@ -152,15 +153,23 @@ profile.rows_profile.register(lambda logits, *_: logits.is_numpy)(profile_host.r
 def _rows_profile(
     logits: Logits, temperature: float, scales: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    log_odds, out = np.empty(logits.n_rows), np.empty((logits.n_rows, scales.size, 2))
-    steps, tables = profile_tables(logits.n_classes, tuple(scales.tolist()))
-    profile_rows(logits.block(), logits.top, temperature, steps, tables, log_odds, out)
-    return log_odds, out.reshape(-1, 2 * scales.size)
+    gaps, log_odds = np.empty((2, logits.n_rows))
+    log_odds_rows(logits.block(), logits.top, temperature, gaps, log_odds)
+    return log_odds, compiled_profile(logits.block(), logits.top, gaps, scales)
+
+
+def compiled_profile(
+    block: NDArray[Any], top: FloatArray, gaps: FloatArray, scales: FloatArray
+) -> FloatArray:
+    """The profile (n, 2 W) of rows whose largest is `top`, and the next `gaps` below it."""
+    out = np.empty((len(block), scales.size, 2))
+    profile_rows(block, top, gaps, *_profile_tables(block.shape[1], tuple(scales.tolist())), out)
+    return out.reshape(-1, 2 * scales.size)
 
 
 @lru_cache(maxsize=16)
-def profile_tables(n_classes: int, scales: tuple[float, ...]) -> tuple[Steps, Rule]:
-    """What `profile_row` needs of the widths, and its quadrature, with idle nodes at the end."""
+def _profile_tables(n_classes: int, scales: tuple[float, ...]) -> tuple[Steps, Rule]:
+    """What `profile_rows` needs of the widths, and its quadrature, with idle nodes at the end."""
     rule = tail_quadrature(n_classes)
     idle = np.zeros((DEGREE + 4, -rule.nodes.size % _NODES_AT_A_TIME))
     numbers = np.vstack([rule.nodes, rule.weights, rule.own, rule.series])

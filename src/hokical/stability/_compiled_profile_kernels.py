@@ -22,8 +22,6 @@ Rule = tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]
 #: which width that is (W,); and the series (W, R + 1, K) from moments at the width before, with
 #: which those at one width serve two where they reach every class.
 Steps = tuple[FloatArray, FloatArray, IntArray, FloatArray]
-#: Classes within reach, moments (R + 1,) and log products (K,).
-Room = tuple[Block, FloatArray, FloatArray]
 
 #: exp(-FAR) is nothing beside 1, so larger numbers are cut here.
 _FAR = 700.0
@@ -117,6 +115,18 @@ def _keep_near(row: Block, top: float, step: float, near: Block) -> int:
 
 
 @kernel
+def _near_moments(
+    row: Block, top: float, step: float, whole: bool, near: Block, moments: FloatArray
+) -> None:
+    """Moments of the classes within the series' reach, which may be the `whole` row."""
+    if whole:
+        chebyshev_moments(row, top, step, moments)
+    else:
+        count = _keep_near(row, top, step, near)
+        chebyshev_moments(near[:count], top, step, moments)
+
+
+@kernel
 def _lowest_of(row: Block) -> float:
     """The least of a row, four lanes at a time."""
     a = b = c = d = row[0]
@@ -184,58 +194,46 @@ def far_loss(row: Block, top: float, gap: float, inverse_scale: float) -> float:
 
 
 @kernel
-def profile_row(
-    row: Block, highest: float, gap: float, steps: Steps, rule: Rule, room: Room, out: FloatArray
+def log_odds_rows(
+    block: Block, top: FloatArray, temperature: float, gaps: FloatArray, log_odds: FloatArray
 ) -> None:
-    """out[w] = log gamma and log(1 - gamma) at every scale."""
-    near, moments, products = room  # once a row: numba counts who refers to an array
-    to_series, to_scales, order, carried = steps
-    nodes, weights, series, own, outside = rule
-    most, spread, known = 1.0 - 1.0 / row.shape[0], highest - _lowest_of(row), False
-    for w in range(out.shape[0]):
-        units, step = min(gap * to_scales[w], profile.NO_CHANCE), to_series[w]
-        if units > profile.FAR_FROM:
-            lost, known = far_loss(row, highest, units, to_scales[w]), False
-        else:
-            if known:
-                sum_series(moments, carried[w], products)
-            elif spread * step < 2.0:
-                chebyshev_moments(row, highest, step, moments)
-            else:
-                count = _keep_near(row, highest, step, near)
-                chebyshev_moments(near[:count], highest, step, moments)
-            if not known:
-                sum_series(moments, series, products)
-            known = not known and spread * step < 2.0
-            lost = _near_loss(products, units, nodes, weights, own)
-        missing = lost + (outside if lost >= 0.5 and units <= profile.CUT_FROM else 0.0)
-        out[order[w], 0] = math.log1p(-min(missing, most))
-        out[order[w], 1] = math.log(lost) if lost > 0.0 else -np.inf
-
-
-@kernel
-def room_for_profile(row: Block, rule: Rule) -> Room:
-    """What `profile_row` writes to."""
-    return np.empty_like(row), np.empty(rule[2].shape[0]), np.empty(rule[0].size)
+    """gaps[n] from a row's largest, `top`, to the next; log_odds[n] of the softmax's largest."""
+    for n in range(block.shape[0]):
+        gap = gaps[n] = top[n] - top_two(block[n])[1]
+        log_odds[n] = np.inf
+        if gap < MAX_MARGIN:
+            total = _rest_sum(block[n], top[n] - gap, 1.0 / temperature)
+            log_odds[n] = gap / temperature - math.log(total)
 
 
 @kernel
 def profile_rows(
-    block: Block,
-    top: FloatArray,
-    temperature: float,
-    steps: Steps,
-    rule: Rule,
-    log_odds: FloatArray,
-    out: FloatArray,
+    block: Block, top: FloatArray, gaps: FloatArray, steps: Steps, rule: Rule, out: FloatArray
 ) -> None:
-    """log_odds[n] of the softmax; out[n, w]: log gamma and log(1 - gamma) at every scale."""
-    room = room_for_profile(block[0], rule)
+    """out[n, w] = log gamma and log(1 - gamma) at every scale."""
+    # Taken out here and not in a row: numba counts who refers to an array.
+    to_series, to_scales, order, carried = steps
+    nodes, weights, series, own, outside = rule
+    near, moments = np.empty_like(block[0]), np.empty(series.shape[0])
+    products, most = np.empty(nodes.size), 1.0 - 1.0 / block.shape[1]
     for n in range(block.shape[0]):
-        row, highest = block[n], top[n]
-        gap = highest - top_two(row)[1]
-        log_odds[n] = np.inf
-        if gap < MAX_MARGIN:
-            total = _rest_sum(row, highest - gap, 1.0 / temperature)
-            log_odds[n] = gap / temperature - math.log(total)
-        profile_row(row, highest, gap, steps, rule, room, out[n])
+        row, highest, into, known = block[n], top[n], out[n], False
+        spread = highest - _lowest_of(row)
+        for w in range(into.shape[0]):
+            units, whole = (
+                min(gaps[n] * to_scales[w], profile.NO_CHANCE),
+                spread * to_series[w] < 2.0,
+            )
+            if units > profile.FAR_FROM:
+                lost, known = far_loss(row, highest, units, to_scales[w]), False
+            else:
+                if known:
+                    sum_series(moments, carried[w], products)
+                else:
+                    _near_moments(row, highest, to_series[w], whole, near, moments)
+                    sum_series(moments, series, products)
+                known = not known and whole
+                lost = _near_loss(products, units, nodes, weights, own)
+            missing = lost + (outside if lost >= 0.5 and units <= profile.CUT_FROM else 0.0)
+            into[order[w], 0] = math.log1p(-min(missing, most))
+            into[order[w], 1] = math.log(lost) if lost > 0.0 else -np.inf
