@@ -6,13 +6,15 @@ step without the example changes its own scores by
 
     w S (I - w W S)^-1 r,    S = A H^-1 A'.
 
-With cross terms this is done as it stands. Without them H is taken class by class: each class has a
-scale and a bias, and what ties classes together fades as they become many.
+With cross terms this is done as it stands, and long steps of few examples are repeated. Without
+them H is taken class by class: each class has a scale and a bias, and what ties classes together
+fades as they become many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -21,11 +23,14 @@ from hokical._core.parallel import cut_rows
 from hokical._core.types import FloatArray
 from hokical._fitting.likelihood import row_dots
 from hokical._fitting.linear_problem import LinearPoint
+from hokical._fitting.repeated_steps import FewExamples
 from hokical._fitting.structured import StructuredProblem
 from hokical._fitting.structured_blocks import StructuredBlock
 
 #: Numbers of the (classes, classes) matrices that are held at a time.
 _HELD_SIZE = 1 << 18
+#: Long steps are repeated with at most so many logits: beyond, no example counts for much.
+FEW_LOGITS = 1 << 14
 #: An example that is as sure as this of the truth has no effect on its own scores to speak of.
 _SURE = 1e-4
 #: The change (rows, classes) of a block's scores, from its probabilities and weights (rows, 1).
@@ -39,7 +44,11 @@ def scores_left_out(
 
     `point` is that of `coef` (p,). If its rows are only some of those fitted, they are a `share`.
     """
-    change = (_by_hessian if problem.cross_terms else _by_class)(problem, point)
+    few = share == 1.0 and problem.examples.labels.size * problem.examples.n_classes <= FEW_LOGITS
+    if problem.cross_terms:
+        change = _by_hessian(problem, point, coef if few else None)
+    else:
+        change = _by_class(problem, point)
 
     def work(block: StructuredBlock, proba: Array) -> Array:
         own = block.scores(block.backend.from_host(coef, block.inputs))
@@ -79,10 +88,10 @@ def _by_class(problem: StructuredProblem, point: LinearPoint) -> _Change:
     return change
 
 
-def _by_hessian(problem: StructuredProblem, point: LinearPoint) -> _Change:
-    """With all of H; there are cross terms."""
+def _by_hessian(problem: StructuredProblem, point: LinearPoint, coef: FloatArray | None) -> _Change:
+    """With all of H; there are cross terms. Given the fit's `coef`, long steps are repeated."""
     size = problem.examples.n_classes
-    inverse = np.linalg.inv(problem.hessian(point))
+    inverse = np.asarray(np.linalg.inv(problem.hessian(point)), np.float64)
     left, right = np.triu_indices(size + 1)
     pairs = inverse[3:, 3:].reshape(size, size + 1, size, size + 1)
     pairs = pairs[:, left, :, right] + pairs[:, right, :, left]
@@ -97,7 +106,7 @@ def _by_hessian(problem: StructuredProblem, point: LinearPoint) -> _Change:
         np.eye(size),
     )
 
-    def spread(inputs: Array, shapes: Array, here: list[Array], xp: Namespace) -> Array:
+    def spread(inputs: Array, shapes: Array, here: Sequence[Array], xp: Namespace) -> Array:
         """S (rows, classes, classes) of inputs (rows, classes + 1), shapes (rows, classes, 3)."""
         squares = xp.take(inputs, here[0], axis=1) * xp.take(inputs, here[1], axis=1)
         found = xp.reshape(squares @ here[2], (-1, size, size))
@@ -121,6 +130,11 @@ def _by_hessian(problem: StructuredProblem, point: LinearPoint) -> _Change:
             parts.append((own @ xp.linalg.solve(lever, r[:, :, None]))[:, :, 0])
         place = np.zeros(proba.shape[0], np.int64)
         place[moved] = np.arange(1, moved.size + 1)
-        return xp.take(xp.concat(parts, axis=0), block.backend.from_host(place, proba), axis=0)
+        found = xp.take(xp.concat(parts, axis=0), block.backend.from_host(place, proba), axis=0)
+        if coef is None:
+            return found
+        few = FewExamples.of(block, coef, problem.penalty, inverse)
+        once, own = block.backend.to_host(found), partial(spread, here=tables, xp=np)
+        return block.backend.from_host(few.repeat_long_steps(once, own), proba)
 
     return change

@@ -38,7 +38,7 @@ from hokical.rules._softmax import UncalibratedRule
 MIN_GAIN_SE, FEW_OF_TWO, FEW_OF_MORE = 0.7, 50.0, 80.0
 #: The weights begin with examples that speak for structured scaling of two classes; or, of more,
 #: for temperature scaling, by the class beyond two, and at most.
-FOR_STRUCTURED, FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 2.0, 1.0 / 3.0, 6.0
+FOR_STRUCTURED, FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 2.0, 0.25, 6.0
 #: Cross terms are fitted up to this many classes, and a stability profile above that many: it
 #: costs most of an answer.
 MAX_CROSS_CLASSES, PROFILED_ABOVE = 30, 20
