@@ -11,6 +11,8 @@ from hokical.report._standings import draw_rows, interval, ranks_of
 from hokical_paper.study import SCORES, Outcome
 
 BASE = "uncalibrated"
+#: Scores that agree to so many digits are equal: they differ by where a solver stopped.
+EQUAL_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def _group(
     methods = [method for method, whole in everywhere.items() if whole]
     table = np.array(
         [[getattr(cells[name, method], score) for method in methods] for name in experiments]
-    )
+    ).round(EQUAL_DIGITS)
     data_sets = np.array([cells[name, methods[0]].data_set for name in experiments])
     draws = draw_rows(data_sets, resamples)
     ranks = ranks_of(table)
