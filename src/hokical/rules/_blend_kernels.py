@@ -33,37 +33,33 @@ Link = tuple[float, float, float, float, FloatArray, FloatArray, FloatArray, Flo
 
 
 @kernel
-def _add_scaled(
-    row: Block, count: int, blend: Blend, room: FloatArray, average: FloatArray
-) -> None:
-    """Add the third candidate of a row from its features, the first four rows of `room`."""
-    even, weight = blend[2], blend[3][2]
-    (a, b, c), scale, bias, cross = blend[4], blend[5], blend[6], blend[7]
-    z, miss, p, softer, scores = room[0], room[1], room[2], room[3], room[4]
-    for i in range(row.shape[0]):
-        scores[i] = z[i] * scale[i] + bias[i] + a * miss[i] + b * p[i] + c * softer[i]
-    if cross.shape[0] > 0:
-        _add_cross(row, count, cross, z, scores)
-    if count < row.shape[0]:
+def _start_row(
+    row: Block, highest: float, floor: float, weight: float, logs: FloatArray, average: FloatArray
+) -> float:
+    """The first candidate's part of `average`, and floored log-probabilities; their largest."""
+    if floor == 0.0 and weight == 0.0:
+        share = 0.0
+        average[:] = 0.0
+    else:
+        share = 1.0 / odds_row(row, highest, 1.0, logs)
         for i in range(row.shape[0]):
-            scores[i] = scores[i] if row[i] > -np.inf else -np.inf
-    total = odds_row(scores, top_two(scores)[0], 1.0, z)
-    share, least = weight * (1.0 - even) / total, weight * even / count
+            average[i] = weight * share * logs[i]
+    if floor > 0.0:
+        floor_row(row, share, floor, logs)
+        return log_of(share + floor)  # type: ignore[no-any-return]
     for i in range(row.shape[0]):
-        average[i] += share * z[i] + least
+        logs[i] = row[i] - highest
+    return 0.0
 
 
 @kernel
-def _add_cross(
-    row: Block, count: int, cross: FloatArray, z: FloatArray, scores: FloatArray
-) -> None:
+def _add_cross(row: Block, cross: FloatArray, z: FloatArray, scores: FloatArray) -> None:
     """Add the cross terms; an impossible class counts as the least likely of the possible ones."""
-    if count < row.shape[0]:
-        least = np.inf
-        for i in range(row.shape[0]):
-            least = min(least, z[i] if row[i] > -np.inf else np.inf)
-        for i in range(row.shape[0]):
-            z[i] = z[i] if row[i] > -np.inf else least
+    least = np.inf
+    for i in range(row.shape[0]):
+        least = min(least, z[i] if row[i] > -np.inf else np.inf)
+    for i in range(row.shape[0]):
+        z[i] = z[i] if row[i] > -np.inf else least
     for j in range(row.shape[0]):
         given, terms = z[j], cross[j]
         for i in range(row.shape[0]):
@@ -71,40 +67,17 @@ def _add_cross(
 
 
 @kernel
-def _average_row(
-    row: Block, highest: float, label: int, blend: Blend, room: FloatArray, average: FloatArray
-) -> int:
-    """The average of a row's candidates into `average`; how many classes are possible."""
-    floor, step, weights = blend[0], blend[1], blend[3]
-    z, miss, p, softer, logs = room[0], room[1], room[2], room[3], room[4]
-    count, start = 0, 0.0
-    for i in range(row.shape[0]):
-        count += 1 if row[i] > -np.inf else 0
-        average[i] = 0.0
-    if floor > 0.0 or weights[0] > 0.0:
-        share = 1.0 / odds_row(row, highest, 1.0, logs)
-        for i in range(row.shape[0]):
-            average[i] = weights[0] * share * logs[i]
-    if floor > 0.0:
-        floor_row(row, share, floor, logs)
-        start = log_of(share + floor)
-    else:
-        for i in range(row.shape[0]):
-            logs[i] = row[i] - highest
-    if weights[2] > 0.0:
-        shape_row(logs, start, label, step, z, miss, p, softer)
-        _add_scaled(row, count, blend, room, average)
-        share = weights[1]
-    else:
-        share = weights[1] / odds_row(logs, start, 3.0 * step, p)
+def _finish_row(
+    row: Block, weight: float, odds: FloatArray, even: float, average: FloatArray
+) -> None:
+    """Add `odds` times `weight` and `even` to the average, whose sum becomes 1."""
     total = 0.0
     for i in range(row.shape[0]):
-        value = average[i] + share * p[i]
+        value = average[i] + weight * odds[i] + even
         average[i] = value if row[i] > -np.inf else 0.0
         total += average[i]
     for i in range(row.shape[0]):
         average[i] /= total
-    return count
 
 
 @kernel
@@ -117,9 +90,29 @@ def average_rows(
     counts: IntArray,
 ) -> None:
     """The average of every row's candidates, and how many classes are possible."""
+    # Taken out here and not in a row: numba counts who refers to an array.
+    floor, step, even, (own, tempered, scaled), (a, b, c), scale, bias, cross = blend
     room = np.empty((5, block.shape[1]))
+    z, miss, p, softer, scores = room[0], room[1], room[2], room[3], room[4]
     for n in range(block.shape[0]):
-        counts[n] = _average_row(block[n], top[n], labels[n], blend, room, average[n])
+        row, into, count = block[n], average[n], 0
+        for i in range(row.shape[0]):
+            count += 1 if row[i] > -np.inf else 0
+        counts[n], start = count, _start_row(row, top[n], floor, own, scores, into)
+        if scaled == 0.0:
+            _finish_row(row, tempered / odds_row(scores, start, 3.0 * step, p), p, 0.0, into)
+            continue
+        shape_row(scores, start, labels[n], step, z, miss, p, softer)
+        for i in range(row.shape[0]):
+            scores[i] = z[i] * scale[i] + bias[i] + a * miss[i] + b * p[i] + c * softer[i]
+            into[i] += tempered * p[i]
+        if cross.shape[0] > 0:
+            _add_cross(row, cross, z, scores)
+        if count < row.shape[0]:
+            for i in range(row.shape[0]):
+                scores[i] = scores[i] if row[i] > -np.inf else -np.inf
+        total = odds_row(scores, top_two(scores)[0], 1.0, z)
+        _finish_row(row, scaled * (1.0 - even) / total, z, scaled * even / count, into)
 
 
 @kernel
