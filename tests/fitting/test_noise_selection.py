@@ -84,6 +84,23 @@ def test_several_widths_at_once_are_each_by_itself(overconfident: Data, family: 
     assert together.together([]) == []
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("start", [0.02, 1.0, 40.0])
+def test_a_walk_that_looks_ahead_is_the_plain_walk(seed: int, start: float) -> None:
+    """On a device one pass makes settings that may come next; on the host it does not."""
+    strict = pytest.importorskip("array_api_strict")
+    logits, labels = synthetic_logits(200, 5, seed=seed)
+    passes = []
+    for array in (logits, strict.asarray(logits)):
+        evaluate = Evaluator(Block(as_logits(array), labels, None))
+        best = climb(evaluate, Gaussian(start), 0.3)
+        passes.append((best.noise, [trial.noise for trial in evaluate.trials], evaluate))
+    (plain, walked, host), (found, looked, device) = passes
+    assert found == plain
+    assert looked == walked
+    assert len(device._made) > len(device.trials) == len(host._made)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_family_finds_the_same_alone_and_after_another(seed: int) -> None:
     logits, labels = synthetic_logits(1500, 8, seed=seed)

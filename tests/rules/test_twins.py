@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from hokical._core.logits import as_logits
 from hokical.rules import HokiRule, VectorRule
@@ -101,18 +102,18 @@ def test_profile(seed: int, n_classes: int) -> None:
         np.testing.assert_allclose(proba[i], twins.proba_of(rule, row), atol=1e-2)
 
 
-@given(seed=seeds)
-def test_a_curve_is_the_replay_of_its_steps(seed: int) -> None:
+@given(seed=seeds, levels=st.sampled_from([2, 50, 3000]))
+def test_a_curve_is_the_replay_of_its_steps(seed: int, levels: int) -> None:
     """`Curve.from_steps` gives what the recursion gives for rows that start in one place."""
     rng = np.random.default_rng(seed)
     alpha, beta = rng.random((2, 4, 7))
     empty = rng.random(alpha.shape) < 0.3
     steps = Steps(np.where(empty, np.nan, alpha), np.where(empty, np.nan, beta))
     start = float(rng.random())
-    table = Curve.from_steps(steps, 50, start).table(50)
-    stability = np.arange(51) / 50
-    logits = as_logits(np.eye(2)[np.zeros(51, int)])
-    replayed = steps.replay(stability, np.full(51, start), logits)
+    table = Curve.from_steps(steps, levels, start).table(levels)
+    stability = np.arange(levels + 1) / levels
+    logits = as_logits(np.eye(2)[np.zeros(levels + 1, int)])
+    replayed = steps.replay(stability, np.full(levels + 1, start), logits)
     np.testing.assert_allclose(table, replayed, atol=1e-12)
 
 

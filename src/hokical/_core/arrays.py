@@ -67,6 +67,10 @@ class Backend:
         """Whether values are unknown because a graph is being recorded."""
         return False
 
+    def queues_work(self, array: Array) -> bool:
+        """Whether a look at a value waits for all work on it, as on a GPU."""
+        return False
+
     def without_gradient(self, array: Array) -> Array:
         return array
 

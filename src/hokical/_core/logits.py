@@ -217,13 +217,16 @@ class Logits:
         return self
 
 
-def as_logits(logits: Any, *, name: str = "logits", fitted_by: Any = None) -> Logits:
+def as_logits(
+    logits: Any, *, name: str = "logits", fitted_by: Any = None, late: bool = False
+) -> Logits:
     """Check logits (n, classes) and return them with their row maxima.
 
     They are an array of any library that follows the array API standard (NumPy in any order,
     memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or `__dlpack__`, and stay
     on their device; or a `TopK`. -inf marks an impossible class. Errors call them `name`; columns
     must match the `n_classes_` of the calibrator `fitted_by`, and those of a frame their order.
+    With `late`, who asks calls `check_rows` when the work on them is under way.
     """
     if isinstance(logits, Logits):
         _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
@@ -233,6 +236,8 @@ def as_logits(logits: Any, *, name: str = "logits", fitted_by: Any = None) -> Lo
         check_column_order(logits, name, known)
     values, backend = as_float_matrix(logits, name)
     _check_column_count(tuple(values.shape), name, fitted_by)
+    if late and backend.queues_work(values):
+        return Logits(values, _row_maxima(values, backend), backend)
     return Logits(values, find_row_maxima(values, backend, name), backend)
 
 
@@ -264,25 +269,36 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
 
 
 def find_row_maxima(values: Array, backend: Backend, name: str) -> Array:
-    """Row maxima (n,) float64; raises an error that names the first row without a finite one.
+    """Row maxima (n,) float64; raises an error that names the first row without a finite one."""
+    top = _row_maxima(values, backend)
+    check_rows(Logits(values, top, backend), name)
+    return top
+
+
+def _row_maxima(values: Array, backend: Backend) -> Array:
+    xp = backend.namespace(values)
+    if backend is NUMPY:
+        return np.maximum.reduce(values, axis=1).astype(np.float64, copy=False)
+    with ignore_overflow(xp):
+        return to_float64(xp.max(values, axis=1), xp)
+
+
+def check_rows(logits: Logits, name: str = "logits") -> None:
+    """Raise an error that names the first row without a finite maximum.
 
     While a graph is traced the values are unknown, and nothing is checked.
     """
-    xp = backend.namespace(values)
-    if backend is NUMPY:
-        top = np.maximum.reduce(values, axis=1).astype(np.float64, copy=False)
-        if np.isfinite(top).all():
-            return top
+    xp, top, backend = logits.xp, logits.top, logits.backend
+    if logits.is_numpy and np.isfinite(top).all():
+        return
     with ignore_overflow(xp):
-        top = to_float64(xp.max(values, axis=1), xp)
         # On a GPU a sum is the quickest look at all of them. It can overflow, so it only clears.
-        if backend.is_traced(values) or isfinite(float(xp.sum(backend.without_gradient(top)))):
-            return top
+        if logits.is_traced or isfinite(float(xp.sum(backend.without_gradient(top)))):
+            return
     sound = xp.isfinite(top)
     if not bool(xp.all(sound)):
         row = int(np.argmin(backend.to_host(sound)))
-        raise_bad_row(backend.to_host(to_float64(values[row, ...], xp)), row, name)
-    return top
+        raise_bad_row(backend.to_host(to_float64(logits.values[row, ...], xp)), row, name)
 
 
 def raise_bad_row(row_values: AnyArray, row: int, name: str) -> None:

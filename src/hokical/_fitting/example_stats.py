@@ -17,7 +17,7 @@ from hokical._core.types import BoolArray, FloatArray
 from hokical._fitting.partitions import Block, State, add_states
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._row_sketch import RowSketch, row_draws
+from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
 from hokical.guarantees._scores import conservative_levels, label_log_odds
 from hokical.guarantees._support import Support, support_minima
@@ -119,16 +119,16 @@ def block_stats(block: Block, keeps_labels: bool) -> State:
     sums = [not counted, block.n_rows, has_zeros(block.logits), counting.sum(), right, weighted]
     minima = support_minima(log_odds[counting], top[counting])
     likeness = float(look_like_probabilities(block.logits, top))
-    whole = block.logits if counting.all() else block.logits.take(counting)
-    sketch = RowSketch.from_rows(whole) if counting.any() else _sketch(np.empty((0, 2)))
+    hashes = row_hashes(block.logits)
+    sketch = RowSketch.from_hashes(hashes[counting])
     looks = row_looks(block.logits, log_odds)
     truth = (block.labels, block.correct, block.counts)
     classes = ClassScores.from_rows(looks, *truth, block.logits.n_classes)
-    notes = (_draw_sample(block, counting), _sketch_array(sketch), *classes)
+    notes = (_draw_sample(block, counting, hashes), _sketch_array(sketch), *classes)
     return np.array(sums, np.int64), *counts, np.append(minima, likeness), *notes
 
 
-def _draw_sample(block: Block, counting: BoolArray) -> FloatArray:
+def _draw_sample(block: Block, counting: BoolArray, hashes: FloatArray) -> FloatArray:
     """Key and `Conformity` (k, 6) of examples, chosen by their numbers, whatever the blocks."""
     key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
     size = min(_SAMPLE, int(counting.sum()))
@@ -137,7 +137,8 @@ def _draw_sample(block: Block, counting: BoolArray) -> FloatArray:
     rows = np.argpartition(key, size - 1)[:size]
     rows = rows[np.argsort(key[rows])]
     truth = block.labels[rows]
-    found = Conformity.from_rows(UncalibratedRule(), [block.logits.take(rows)], truth)
+    some = block.logits.take(rows)
+    found = Conformity.from_rows(UncalibratedRule(), [some], truth, hashes[rows])
     columns = (key[rows], truth, found.proba, found.above, found.rank, found.draw)
     return np.stack(columns, axis=1).astype(np.float64)
 

@@ -5,7 +5,7 @@ sigma_hat is a smooth function of the width.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -33,6 +33,8 @@ _GRID_POINTS = 12
 _MATCHED_POINTS = 5
 #: Steps of the logarithm of the width, on the scout rows and on all.
 _SCOUT_STEP, _LAST_STEP = math.log(1.5), math.log(1.2)
+#: Steps up and down that a device makes at once, of which the walk may take some.
+_LOOK_AHEAD = 3
 _WORTH_A_PASS = 1e-3
 _LONGEST_WALK = 20
 _USUAL_TRIALS = 17  # per family, for the progress bar
@@ -143,12 +145,16 @@ def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
     kind, centre = type(noise), math.log(noise.width)
     seen: dict[int, Trial] = {}
 
-    def scores_around(place: int) -> tuple[float, ...]:
-        around = place - 1, place, place + 1
+    def settings(places: Iterable[int]) -> Iterator[Noise]:
+        return (_tidy(kind, math.exp(centre + place * step)) for place in places)
+
+    def scores_around(place: int) -> list[float]:
+        around = range(place - 1, place + 2)
         new = [each for each in around if each not in seen]
-        settings = [_tidy(kind, math.exp(centre + each * step)) for each in new]
-        seen.update(zip(new, evaluate.together(settings), strict=True))
-        return tuple(seen[each].sigma_hat for each in around)
+        ahead = range(place - _LOOK_AHEAD, place + _LOOK_AHEAD + 1)
+        found = evaluate.together([*settings(new)], settings(ahead))
+        seen.update(zip(new, found, strict=True))
+        return [seen[each].sigma_hat for each in around]
 
     best = 0
     for _ in range(_LONGEST_WALK):

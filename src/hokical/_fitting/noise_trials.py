@@ -7,7 +7,7 @@ over the examples are all that is needed; they are made where the logits are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,7 +73,8 @@ class Evaluator:
     def __init__(self, block: Block, after_each: Callable[[], None] = lambda: None) -> None:
         self.block, self.after_each = block, after_each
         self.trials: list[Trial] = []
-        self._known: dict[str, dict[float, Trial]] = {}
+        self._made: dict[tuple[str, float], Trial] = {}
+        self._asked: set[tuple[str, float]] = set()
 
     def __call__(self, noise: Noise, draws: Draws | None = None) -> Trial:
         """The trial of one setting, with exact stability unless there are draws."""
@@ -81,30 +82,35 @@ class Evaluator:
             return self.together([noise])[0]
         logits, xp = self.block.logits, self.block.logits.xp
         stability = xp.astype(survivals(logits, draws), xp.float64) / float(draws.n_draws)
-        return self._try([noise], stability[None, :])[0]
+        return self._note(*self._try([noise], stability[None, :]))
 
-    def together(self, noises: Sequence[Noise]) -> list[Trial]:
+    def together(self, noises: Sequence[Noise], ahead: Iterable[Noise] = ()) -> list[Trial]:
         """The trials of settings of one family, by one pass over the examples for all new ones.
 
-        Settings that differ in their mean alone share one trial, as it moves no label.
+        Settings that differ in their mean alone share one trial, as it moves no label. Another
+        device than the host takes longer to be asked than to answer: settings `ahead`, which may
+        be asked for next, are then part of the pass, and trials once they are asked for.
         """
-        new = {noise.width: noise for noise in noises if noise.width not in self._known_of(noise)}
-        if new:
+        keys = [(noise.family, noise.width) for noise in noises]
+        if not self._made.keys() >= set(keys):
+            given = noises if self.block.logits.is_numpy else (*noises, *ahead)
+            new = {n.width: n for n in given if (n.family, n.width) not in self._made}
             stability = type(noises[0]).stabilities(self.block.logits, np.array([*new]))
             for trial in self._try([*new.values()], stability):
-                self._known_of(trial.noise)[trial.noise.width] = trial
-        return [replace(self._known_of(noise)[noise.width], noise=noise) for noise in noises]
-
-    def _known_of(self, noise: Noise) -> dict[float, Trial]:
-        """Exact trials of the noise's family, by width."""
-        return self._known.setdefault(noise.family, {})
+                self._made[trial.noise.family, trial.noise.width] = trial
+        for key in keys:
+            if key not in self._asked:
+                self._asked.add(key)
+                self._note(self._made[key])
+        return [replace(self._made[key], noise=n) for key, n in zip(keys, noises, strict=True)]
 
     def _try(self, noises: Sequence[Noise], stability: Array) -> list[Trial]:
-        found = _trials(noises, _sums_of_block(self.block, stability), self.block.n_rows)
-        self.trials += found
-        for _ in found:
-            self.after_each()
-        return found
+        return _trials(noises, _sums_of_block(self.block, stability), self.block.n_rows)
+
+    def _note(self, trial: Trial) -> Trial:
+        self.trials.append(trial)
+        self.after_each()
+        return trial
 
 
 def one_bin_trial(noise: Noise, stability: FloatArray, correct: NDArray[np.bool_]) -> Trial:
@@ -117,8 +123,8 @@ def one_bin_trial(noise: Noise, stability: FloatArray, correct: NDArray[np.bool_
 def _sums_of_block(block: Block, stability: Array) -> FloatArray:
     logits = block.logits
     if block.n_rows <= SUMMED_ON_HOST:
-        hits = block.counts * block.correct
-        return np.asarray(_one_bin_sums(logits.to_host(stability), block.counts, hits, np))
+        sums = _one_bin_sums(logits.to_host(stability), block.counts, block.hits, np)
+        return np.asarray(sums)
     there = _one_bin_sums(stability, block.counts_beside, block.hits_beside, logits.xp)
     return np.asarray(logits.to_host(there))
 
@@ -128,12 +134,12 @@ def _one_bin_sums(stability: Array, weight: Array, right: Array, xp: Namespace) 
     is switched, of both for the correct ones alone, and of the squared deviations of stability.
     """
     switched = 1.0 - stability
-    parts = [weight * stability, weight * switched, right * stability, right * switched]
-    sums = xp.sum(xp.stack(parts), axis=2)
-    total = xp.zeros_like(sums[:1, :]) + xp.sum(weight)
-    mean = sums[0, :] / total[0, :]
+    pairs = ((weight, stability), (weight, switched), (right, stability), (right, switched))
+    sums = [xp.sum(one * other, axis=1) for one, other in pairs]
+    total = xp.zeros_like(sums[0]) + xp.sum(weight)
+    mean = sums[0] / total
     squares = xp.sum(weight * (stability - mean[:, None]) ** 2, axis=1)
-    return xp.concat([total, sums, squares[None, :]])
+    return xp.stack([total, *sums, squares])
 
 
 def _trials(noises: Sequence[Noise], sums: FloatArray, n_examples: int) -> list[Trial]:

@@ -61,14 +61,22 @@ class Block:
         return self.logits.from_host(self.counts)
 
     @cached_property
+    def hits(self) -> FloatArray:
+        """`counts` (n,), 0 where the label is wrong."""
+        return self.counts * self.correct
+
+    @cached_property
     def hits_beside(self) -> Array:
-        """The same, 0 where the label is wrong, (n,)."""
-        return self.logits.from_host(self.counts * self.correct)
+        """`hits` (n,) in the library and on the device of the logits."""
+        return self.logits.from_host(self.hits)
 
     def take(self, rows: NDArray[Any]) -> Block:
         """Some of the rows, by number or by a mask."""
         weights = None if self.weights is None else self.weights[rows]
-        return Block(self.logits.take(rows), self.labels[rows], weights)
+        some = Block(self.logits.take(rows), self.labels[rows], weights)
+        if "correct" in self.__dict__:  # found once, on a device by a pass and a wait
+            some.__dict__["correct"] = self.correct[rows]
+        return some
 
     def without_weightless(self) -> Block:
         """The same without rows of weight 0, which must leave no trace."""

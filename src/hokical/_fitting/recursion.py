@@ -89,17 +89,18 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedul
     amount = cells.weight if can_be_counts(cells.weight) else np.ones_like(cells.weight)
     steps: list[_Step] = []
     seen: dict[bytes, int] = {}
+    mark = _fingerprint(bins)
     while len(steps) < max_iter:
-        seen[_fingerprint(bins)] = len(steps)
+        seen[mark] = len(steps)
         alpha, beta = survival_rates(*(sum_by(bins, part, n_bins) for part in parts))
         count = sum_by(bins, amount, n_bins)
         confidence = _step(alpha, beta, stability, confidence, bins)
         bins = bin_index(confidence, n_bins)
         gaps = sum_by(bins, cells.weight * confidence - cells.correct, n_bins)
         steps.append(_Step(alpha, beta, count, float(np.abs(gaps).sum() / cells.weight.sum())))
-        first_seen = seen.get(_fingerprint(bins))
-        if first_seen is not None:
-            return _end_of_cycle(steps, first_seen)
+        mark = _fingerprint(bins)
+        if mark in seen:
+            return _end_of_cycle(steps, seen[mark])
     return _schedule(steps, "limit")
 
 

@@ -10,7 +10,7 @@ from hokical._core.conversion import as_two_columns
 from hokical._core.grouped_logits import GroupedLogits, with_groups
 from hokical._core.groups import count_rows
 from hokical._core.labels import as_labels, as_weights
-from hokical._core.logits import Logits, as_logits
+from hokical._core.logits import Logits, as_logits, check_rows
 from hokical._core.topk import TopK
 from hokical._core.types import IntArray
 from hokical.guarantees._support import Support
@@ -147,10 +147,14 @@ class Predictions:
             return lazy
         given = logits.given if isinstance(logits, Logits) else logits
         with float64_scope(given):
-            data = self._check_logits(logits)
+            data = self._check_logits(logits, late=True)
             if what == "support":
-                return to_input_library(self.known_support.holds(data), given)
-            return to_input_library(predict_blocks(self.rule_, what, data), given)
+                found = self.known_support.holds(data)
+            else:
+                found = predict_blocks(self.rule_, what, data)
+            if not isinstance(logits, Logits) and data.backend.queues_work(data.values):
+                check_rows(data)
+            return to_input_library(found, given)
 
     @property
     def known_support(self) -> Support:
@@ -172,10 +176,10 @@ class Predictions:
         """Labels (n,) of rows, which may be names where those of the classes are known."""
         return as_labels(labels, data.n_rows, data.n_classes, classes=self.class_names)
 
-    def _check_logits(self, logits: Any) -> Logits:
+    def _check_logits(self, logits: Any, *, late: bool = False) -> Logits:
         self.check_fitted()
         given = as_two_columns(logits) if self.rule_.binary_only else logits
-        return acceptable(self.rule_, as_logits(given, fitted_by=self))
+        return acceptable(self.rule_, as_logits(given, fitted_by=self, late=late))
 
 
 def acceptable(method: Any, logits: Logits) -> Logits:

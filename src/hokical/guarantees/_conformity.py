@@ -70,9 +70,18 @@ class Conformity:
             raise ValueError("`conformity` must hold groups, and a name for each.")
 
     @classmethod
-    def from_rows(cls, rule: Rule, forms: Sequence[Logits], labels: IntArray) -> Self:
-        """Of labelled rows in one or more `forms` of the same numbers, the worst of each."""
-        draw = row_draws(forms[0])
+    def from_rows(
+        cls,
+        rule: Rule,
+        forms: Sequence[Logits],
+        labels: IntArray,
+        hashes: FloatArray | None = None,
+    ) -> Self:
+        """Of labelled rows in one or more `forms` of the same numbers, the worst of each.
+
+        Their `row_hashes` (n,) may be known.
+        """
+        draw = row_draws(forms[0], hashes)
         found = [_place_truth(rule, form, labels) for form in forms]
         proba, above, rank, run = (np.stack(parts) for parts in zip(*found, strict=True))
         worst = proba.min(axis=0), above.max(axis=0), rank.max(axis=0).astype(np.int64)
@@ -161,9 +170,10 @@ class Conformity:
         return cls(**stored | {name: a.astype(wide[a.dtype.kind]) for name, a in arrays.items()})
 
 
-def row_draws(logits: Logits) -> FloatArray:
-    """A number in [0, 1) for each row (n,), of 24 bits."""
-    return np.asarray(np.floor(row_hashes(logits) * 2.0**24) * 2.0**-24)
+def row_draws(logits: Logits, hashes: FloatArray | None = None) -> FloatArray:
+    """A number in [0, 1) for each row (n,), of 24 bits; from its `row_hashes` if known."""
+    hashes = row_hashes(logits) if hashes is None else hashes
+    return np.asarray(np.floor(hashes * 2.0**24) * 2.0**-24)
 
 
 def shift_draw(draw: FloatArray, seed: int) -> FloatArray:
@@ -180,22 +190,22 @@ def _place_truth(rule: Rule, logits: Logits, labels: IntArray) -> list[AnyArray]
         logits.from_host(np.arange(logits.n_classes))[None, :],
     )
 
-    def work(rows: slice) -> tuple[AnyArray, ...]:
+    def work(rows: slice) -> AnyArray:
         block, xp = logits.take(rows), logits.xp
         proba, truth = set_probabilities(here, block), logits.from_host(labels[rows])[:, None]
         own = xp.take_along_axis(proba, truth, axis=1)
         above = (proba > own) | ((proba == own) & (columns < truth))
         sums = xp.sum(xp.where(above, proba, 0.0), axis=1)
-        ranks = xp.sum(xp.astype(above, xp.int64), axis=1) + 1
+        ranks = xp.sum(xp.astype(above, xp.float64), axis=1) + 1.0
         best = xp.argmax(proba, axis=1)[:, None]
         between = (columns >= xp.minimum(best, truth)) & (columns <= xp.maximum(best, truth))
         run = xp.min(xp.where(between, proba, xp.ones_like(proba)), axis=1)
-        return tuple(logits.to_host(found) for found in (own[:, 0], sums, ranks, run))
+        return logits.to_host(xp.stack([own[:, 0], sums, ranks, run]))
 
     with logits.backend.in_float64():
         step = rows_per_block(logits.n_classes, logits.backend.block_size)
         parts = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
-    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return [*np.concatenate(parts, axis=1)]
 
 
 def _place_among_best(seen: TopK, temperature: float, truth: IntArray) -> list[AnyArray]:

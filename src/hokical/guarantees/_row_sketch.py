@@ -5,14 +5,11 @@ be joined in any order, and the share of given rows that is among those of the f
 """
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.arrays import to_float64
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows
 from hokical._core.storage import pack_array, storable
@@ -46,15 +43,16 @@ def row_hashes(logits: Logits) -> FloatArray:
     """
     last = max(logits.n_columns - 2, 0)  # not all of them, which would move a device's logits
     places = np.unique(np.linspace(0, last, _COLUMNS).astype(np.int64))
-    few = logits.xp.take(logits.values, logits.from_host(places), axis=1)
-    columns = [*logits.to_host(to_float64(few, logits.xp)).T, logits.to_host(logits.top)]
-    words = [number_words(column) for column in columns]
-    if isinstance(logits, TopK):
-        words += [*logits.indices[:, places].T.astype(np.uint64)]
-    total = np.zeros(logits.n_rows, np.uint64)
-    for factor, word in zip(odd_powers(len(words)), words, strict=True):
-        total += factor * word
-    return scatter(total)
+    few = logits.to_host(logits.xp.take(logits.values, logits.from_host(places), axis=1))
+    top, odd = logits.to_host(logits.top), odd_powers(2 * places.size + 1)
+    parts = []
+    for rows in cut_rows(logits.n_rows, _AT_A_TIME):
+        total = number_words(few[rows]) @ odd[: places.size]
+        total += number_words(top[rows]) * odd[places.size]
+        if isinstance(logits, TopK):
+            total += logits.indices[rows][:, places].astype(np.uint64) @ odd[places.size + 1 :]
+        parts.append(scatter(total))
+    return np.concatenate(parts)
 
 
 def odd_powers(n: int) -> NDArray[np.uint64]:
@@ -99,12 +97,6 @@ class RowSketch:
         own, place = np.unique(hashes, return_inverse=True)
         total = np.bincount(place, counts, own.size).astype(np.int64)
         return cls(own[:_KEPT], total[:_KEPT])
-
-    @classmethod
-    def from_rows(cls, logits: Logits) -> Self:
-        step = _AT_A_TIME if logits.is_numpy else logits.n_rows
-        cuts = cut_rows(logits.n_rows, step)
-        return reduce(or_, (cls.from_hashes(row_hashes(logits.take(rows))) for rows in cuts))
 
     @classmethod
     def from_hashes(cls, hashes: FloatArray) -> Self:

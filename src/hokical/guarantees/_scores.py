@@ -6,6 +6,7 @@ are valid, and their tables can be added.
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,10 @@ def conservative_levels(
     counted above it, nor fewer right ones. `log_odds` are forms (n,) of the score, which can be
     off by a share of it and of the `top` logit (n,).
     """
-    least, most = (join.reduce(np.stack(log_odds)) for join in (np.minimum, np.maximum))
-    slack = _SLACK * (1.0 + np.abs(top))
-    low = least - slack - _SLACK * np.abs(np.where(np.isfinite(least), least, 0.0))
-    high = most + slack + _SLACK * np.abs(np.where(np.isfinite(most), most, 0.0))
-    return score_levels(np.where(wrong, high, low))
+    least, most = (reduce(join, log_odds) for join in (np.minimum, np.maximum))
+    score, away = np.where(wrong, most, least), np.where(wrong, _SLACK, -_SLACK)
+    size = np.abs(np.where(np.isfinite(score), score, 0.0))
+    return score_levels(score + away * (1.0 + np.abs(top)) + away * size)
 
 
 def level_log_odds(level: int) -> float:

@@ -111,25 +111,22 @@ class Curve:
     @classmethod
     def from_steps(cls, steps: Steps, levels: int, start: float) -> Curve:
         """Replay the steps at every level, and keep what was set last, in runs."""
-        stability = np.arange(levels + 1) / levels
-        slope, base = np.zeros(levels + 1), np.full(levels + 1, start)
-        confidence = base
+        curve = cls(np.zeros(1), np.zeros(1), np.full(1, start))
         for alphas, betas in zip(steps.alpha, steps.beta, strict=True):
-            bins = bin_index(confidence, steps.alpha.shape[1])
-            slopes, bases = (alphas - betas)[bins], betas[bins]
+            level, bins = curve._cut_by_bins(steps.alpha.shape[1], levels)
+            slope, base = (alphas - betas)[bins], betas[bins]
             if np.isnan(alphas).any():  # a bin without examples leaves them as they are
-                unset = np.isnan(slopes)
-                slopes[unset], bases[unset] = slope[unset], base[unset]
-            slope, base = slopes, bases
-            confidence = np.clip(slope * stability + base, 0.0, 1.0)
-        return cls.from_lines(slope, base)
+                unset, run = np.isnan(slope), curve._runs(level)
+                slope[unset], base[unset] = curve.slope[run[unset]], curve.base[run[unset]]
+            curve = cls.from_lines(level, slope, base)
+        return curve
 
     @classmethod
-    def from_lines(cls, slope: FloatArray, base: FloatArray) -> Curve:
-        """From the line of every level, (levels + 1,) each."""
+    def from_lines(cls, level: IntArray, slope: FloatArray, base: FloatArray) -> Curve:
+        """From the line (k,) that holds from each of some levels on, rising from 0."""
         changes = (np.diff(slope) != 0.0) | (np.diff(base) != 0.0)
         first = np.append(0, 1 + np.flatnonzero(changes))
-        return cls(first.astype(np.float64), slope[first], base[first])
+        return cls(level[first].astype(np.float64), slope[first], base[first])
 
     def held_by(self, seen: IntArray, levels: int, chance: float) -> Curve:
         """The same at the levels that were `seen` (k,), and between them where they leave a gap.
@@ -139,35 +136,55 @@ class Curve:
         have that stability; or, if confidence is below stability there already, it stays until
         stability is below it, and follows that.
         """
-        level, table = np.arange(levels + 1), self.table(levels)
-        run = self._runs(levels)
-        gap = np.cumsum(np.bincount(seen, minlength=levels + 1))
-        ends = np.concatenate([table[seen[:1]], table[seen], table[seen[-1:]]])
-        low, high = (join(ends[:-1], ends[1:])[gap] for join in (np.minimum, np.maximum))
-        astray = (table < low - _ROUNDING) | (table > high + _ROUNDING)
+        # Along one line nothing leaves the range of the ends: look where another one begins.
+        bends = np.unique(np.append(np.searchsorted(seen, self.first), seen.size))[1:]
+        gaps = [np.arange(seen[bend - 1], seen[bend] + 1) for bend in bends[:-1]]
+        gaps.append(np.arange(seen[-1], levels + 1))
+        level = np.unique(np.concatenate([seen[:1], self.first[self.first > seen[0]], *gaps]))
+        run, found = self._runs(level), self.at(level, levels)
+        gap = np.searchsorted(seen, level, side="right")
+        ends = self.at(seen[gap - 1], levels), self.at(seen[np.minimum(gap, seen.size - 1)], levels)
+        low, high = np.minimum(*ends), np.maximum(*ends)
+        astray = (found < low - _ROUNDING) | (found > high + _ROUNDING)
         slope = np.where(astray, 0.0, self.slope[run])
-        base = np.where(astray, np.clip(table, low, high), self.base[run])
-        below = slice(0, int(seen[0]))
-        slope[below], base[below] = _lines_below(
-            seen[0] / levels, ends[0], chance, level[below] / levels
-        )
-        return self.from_lines(slope, base)
+        base = np.where(astray, np.clip(found, low, high), self.base[run])
+        below = np.arange(seen[0])
+        lines = _lines_below(seen[0] / levels, found[0], chance, below / levels)
+        parts = zip((below, *lines), (level, slope, base), strict=True)
+        return self.from_lines(*(np.concatenate(pair) for pair in parts))
 
     def confidence(self, stability: Array, level: Array, logits: Logits) -> Array:
         """Confidence (n,) at stability (n,), which lies on the level (n,)."""
         xp = logits.xp
-        run = xp.searchsorted(self.first, level, side="right") - 1
+        run = xp.searchsorted(self.first[1:], level, side="right")
         return xp.clip(xp.take(self.slope, run) * stability + xp.take(self.base, run), 0.0, 1.0)
+
+    def at(self, level: IntArray, levels: int) -> FloatArray:
+        """Confidence (n,) on the host at levels (n,)."""
+        run = self._runs(level)
+        return np.asarray(np.clip(self.slope[run] * (level / levels) + self.base[run], 0.0, 1.0))
 
     def table(self, levels: int) -> FloatArray:
         """Confidence at every level, (levels + 1,)."""
-        run, stability = self._runs(levels), np.arange(levels + 1) / levels
-        return np.asarray(np.clip(self.slope[run] * stability + self.base[run], 0.0, 1.0))
+        return self.at(np.arange(levels + 1), levels)
 
-    def _runs(self, levels: int) -> IntArray:
-        """The run of every level, (levels + 1,)."""
-        lengths = np.diff(self.first, append=levels + 1).astype(np.int64)
-        return np.repeat(np.arange(lengths.size), lengths)
+    def _runs(self, level: IntArray) -> IntArray:
+        """The run of each level (n,)."""
+        return np.searchsorted(self.first, level, side="right") - 1
+
+    def _cut_by_bins(self, n_bins: int, levels: int) -> tuple[IntArray, IntArray]:
+        """Levels (k,), among them the first of each bin in each run, and the bins (k,).
+
+        A line rises or falls all along, rounded too, so the first of a bin is found by halves.
+        """
+        last = np.append(self.first[1:] - 1.0, levels)
+        level = np.union1d(self.first, last).astype(np.int64)
+        while True:
+            bins = bin_index(self.at(level, levels), n_bins)
+            wide = np.flatnonzero((np.diff(bins) != 0) & (np.diff(level) > 1))
+            if not wide.size:
+                return level, bins
+            level = np.sort(np.append(level, (level[wide] + level[wide + 1]) // 2))
 
 
 def _lines_below(
@@ -234,7 +251,7 @@ class HokiRule(Rule):
     def confidence_at(self, level: NDArray[np.int64], start: FloatArray) -> FloatArray:
         """Confidence (n,) on the host at levels (n,), from starts (n,) where these matter."""
         if isinstance(self.link, Curve):
-            return self.link.table(self.levels)[level]
+            return self.link.at(level, self.levels)
         no_rows = Logits(np.zeros((1, 2)), np.zeros(1))
         return np.asarray(self.link.replay(level / self.levels, start, no_rows))
 

@@ -107,8 +107,9 @@ class StabilityTable:
 
     def occupied_cells(self) -> Cells:
         """The cells that hold weight, as flat arrays."""
-        start, level = (index.astype(np.int64) for index in np.nonzero(self.weight))
-        return Cells(start, level, self.weight[start, level], self.correct[start, level])
+        place = np.flatnonzero(self.weight.ravel() > 0.0)
+        start, level = np.divmod(place, self.levels + 1)
+        return Cells(start, level, self.weight.ravel()[place], self.correct.ravel()[place])
 
     def to_stored(self) -> dict[str, Any]:
         """Shape and occupied cells."""

@@ -151,6 +151,9 @@ class TorchBackend(Backend):
     def is_traced(self, array: Tensor) -> bool:
         return is_in_graph(array) or is_batched(array)
 
+    def queues_work(self, array: Tensor) -> bool:
+        return array.is_cuda
+
     def without_gradient(self, array: Tensor) -> Tensor:
         return array.detach() if array.requires_grad else array
 
