@@ -130,6 +130,8 @@ def test_compare_ranks_over_several_data_sets(data: Path, tmp_path: Path) -> Non
     table = hokical_command("compare", *files[:2], "--each", "--methods=temps", "--metric=brier")
     assert "2 data sets" in table.out
     assert "critical difference" in table.out
+    repeated = hokical_command("compare", *files[:2], files[0], "--methods=temps", *FAST)
+    assert "is given twice" in one_line(repeated)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,8 @@ def _show_standings(
     form: Format,
 ) -> None:
     """Rank methods over data sets, of which each file is one."""
+    if len(set(files)) < len(files):
+        raise bad_option("MORE", f"{max(files, key=files.count)} is given twice; leave one out.")
     pairs = {_short(file, files): _open_pair(file, None, given) for file in files}
     data = {name: (first.pair, last.pair) for name, (first, last) in pairs.items()}
     partly = any(isinstance(last.logits, hokical.TopK) for _, last in pairs.values())
