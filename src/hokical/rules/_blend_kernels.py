@@ -186,7 +186,9 @@ def correct_rows(
         left[n] = counts[n] > 1 and rest < LEAST_SHARE * odds.shape[0]
         if counts[n] < 2 or left[n]:
             continue
-        features[0], features[1:] = -math.log(rest), profile[n]
+        features[0] = -math.log(rest)
+        for j in range(profile.shape[1]):  # an assignment of arrays takes seconds to compile
+            features[1 + j] = profile[n, j]
         own = _confidence(features, intercept, reach, coef, limits, centre, precision)
         own = max(own, 1.0 / counts[n])
         factor, at_label = mixed * (1.0 - own) / rest, mixed * own + kept * into[label]
