@@ -156,7 +156,7 @@ class Curve:
     def confidence(self, stability: Array, level: Array, logits: Logits) -> Array:
         """Confidence (n,) at stability (n,), which lies on the level (n,)."""
         xp = logits.xp
-        run = xp.searchsorted(self.first[1:], level, side="right")
+        run = xp.searchsorted(self.first, level, side="right") - 1
         return xp.clip(xp.take(self.slope, run) * stability + xp.take(self.base, run), 0.0, 1.0)
 
     def at(self, level: IntArray, levels: int) -> FloatArray:
