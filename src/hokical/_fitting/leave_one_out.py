@@ -133,8 +133,10 @@ def _by_hessian(problem: StructuredProblem, point: LinearPoint, coef: FloatArray
         found = xp.take(xp.concat(parts, axis=0), block.backend.from_host(place, proba), axis=0)
         if coef is None:
             return found
-        few = FewExamples.of(block, coef, problem.penalty, inverse)
-        once, own = block.backend.to_host(found), partial(spread, here=tables, xp=np)
-        return block.backend.from_host(few.repeat_long_steps(once, own), proba)
+        to_host, scores = block.backend.to_host, block.scores(block.backend.from_host(coef, proba))
+        held = (block.inputs, shapes, weights, block.mask(scores), proba, residual)
+        few = FewExamples(problem.penalty, inverse, *(to_host(array) for array in held))
+        repeated = few.repeat_long_steps(to_host(found), partial(spread, here=tables, xp=np))
+        return block.backend.from_host(repeated, proba)
 
     return change

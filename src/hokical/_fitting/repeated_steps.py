@@ -15,7 +15,6 @@ import numpy as np
 
 from hokical._core.parallel import cut_rows
 from hokical._core.types import FloatArray, IntArray
-from hokical._fitting.structured_blocks import StructuredBlock
 
 #: Steps are repeated so often, for examples whose scores one step changes by more than this.
 REPEATS, LONG_STEP = 4, 0.5
@@ -33,27 +32,14 @@ class FewExamples:
     `residual` (n, classes), which is proba less the truth.
     """
 
+    penalty: FloatArray
+    inverse: FloatArray
     inputs: FloatArray
     shapes: FloatArray
     weights: FloatArray
     scores: FloatArray
     proba: FloatArray
     residual: FloatArray
-    penalty: FloatArray
-    inverse: FloatArray
-
-    @classmethod
-    def of(
-        cls, block: StructuredBlock, coef: FloatArray, penalty: FloatArray, inverse: FloatArray
-    ) -> FewExamples:
-        to_host, there = block.backend.to_host, block.backend.from_host(coef, block.inputs)
-        proba = block.probabilities(there)[0]
-        tables = block.mask(block.scores(there)), proba, block.replace_true(proba, proba - 1.0)
-        scores, proba, residual = (to_host(table) for table in tables)
-        shapes = np.moveaxis(to_host(block.shapes).reshape(3, *proba.shape), 0, 2)
-        inputs, weights = to_host(block.inputs), to_host(block.weights)
-        shapes = np.ascontiguousarray(shapes)
-        return cls(inputs, shapes, weights, scores, proba, residual, penalty, inverse)
 
     def repeat_long_steps(self, once: FloatArray, spread: Spread) -> FloatArray:
         """The changes (n, classes) of scores after one step; after several where that is long."""
