@@ -152,8 +152,8 @@ class Logits:
         """Gap between the largest and the second largest logit, (n,); inf if impossible."""
         xp = self.xp
         with ignore_overflow(xp):
-            others = xp.where(self.is_label, -xp.inf, to_float64(self.values, xp))
-            return self.top - xp.max(others, axis=1)
+            others = xp.where(self.is_label, -xp.inf, self.values)
+            return self.top - to_float64(xp.max(others, axis=1), xp)
 
     def at_label(self, table: Array) -> Array:
         """The entry (n,) of each row of a table (n, columns) at its label."""

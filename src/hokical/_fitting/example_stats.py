@@ -13,7 +13,7 @@ from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
 from hokical._core.conversion import look_like_probabilities
 from hokical._core.logits import Logits
-from hokical._core.types import BoolArray, FloatArray
+from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.partitions import Block, State, add_states
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._conformity import Conformity
@@ -64,7 +64,7 @@ class FitNotes:
 
 def _share_sample(*lots: tuple[Conformity, int]) -> Conformity:
     """A sample of two lots, chosen by places in the samples, so whatever the scores."""
-    # The keys that `_draw_sample` sorted by are about evenly spaced.
+    # The keys that `_choose_sample` sorted by are about evenly spaced.
     keys = [(np.arange(sample.n) + 1.0) / (total + 1.0) for sample, total in lots]
     rows = np.argsort(np.concatenate(keys), kind="stable")[:_SAMPLE]
     return (lots[0][0] + lots[1][0]).take(rows)
@@ -110,8 +110,9 @@ def block_stats(block: Block, keeps_labels: bool) -> State:
     """Sums (6,): blocks whose scores cannot be counted, and numbers; counts; minima (5,); a sample
     of the examples (k, 6); hashes of all rows and how often each came (k, 2); `ClassScores`.
     """
-    log_odds = block.logits.to_host(label_log_odds(block.logits))
-    top, counting = block.logits.to_host(block.logits.top), block.counting
+    counting, found = block.counting, label_log_odds(block.logits)
+    key, rows = _choose_sample(block, counting)  # while a device is at the log-odds
+    log_odds, top = block.logits.to_host(found), block.logits.to_host(block.logits.top)
     counted = keeps_labels and can_be_counts(block.weights)
     counts = _count_scores(block, log_odds, top) if counted else (np.zeros(1, np.int64),) * 2
     right = (block.correct & counting).sum()
@@ -124,23 +125,27 @@ def block_stats(block: Block, keeps_labels: bool) -> State:
     looks = row_looks(block.logits, log_odds)
     truth = (block.labels, block.correct, block.counts)
     classes = ClassScores.from_rows(looks, *truth, block.logits.n_classes)
-    notes = (_draw_sample(block, counting, hashes), _sketch_array(sketch), *classes)
+    sample = _note_sample(block, rows, hashes)
+    notes = (np.column_stack([key, sample]), _sketch_array(sketch), *classes)
     return np.array(sums, np.int64), *counts, np.append(minima, likeness), *notes
 
 
-def _draw_sample(block: Block, counting: BoolArray, hashes: FloatArray) -> FloatArray:
-    """Key and `Conformity` (k, 6) of examples, chosen by their numbers, whatever the blocks."""
+def _choose_sample(block: Block, counting: BoolArray) -> tuple[FloatArray, IntArray]:
+    """Keys (k,) and rows (k,) of examples, by their numbers alone, whatever the blocks."""
     key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
     size = min(_SAMPLE, int(counting.sum()))
-    if not size:
-        return np.empty((0, 6))
-    rows = np.argpartition(key, size - 1)[:size]
+    rows = np.argpartition(key, size - 1)[:size] if size else np.empty(0, np.int64)
     rows = rows[np.argsort(key[rows])]
-    truth = block.labels[rows]
-    some = block.logits.take(rows)
+    return key[rows], rows
+
+
+def _note_sample(block: Block, rows: IntArray, hashes: FloatArray) -> FloatArray:
+    """`Conformity` (k, 5) of these rows."""
+    if not rows.size:
+        return np.empty((0, 5))
+    truth, some = block.labels[rows], block.logits.take(rows)
     found = Conformity.from_rows(UncalibratedRule(), [some], truth, hashes[rows])
-    columns = (key[rows], truth, found.proba, found.above, found.rank, found.draw)
-    return np.stack(columns, axis=1).astype(np.float64)
+    return np.column_stack([truth, found.proba, found.above, found.rank, found.draw])
 
 
 def _as_conformity(sample: FloatArray) -> Conformity:

@@ -85,15 +85,15 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedul
     confidence = np.full(cells.level.shape, table.accuracy)
     bins = cells.start if several_starts else bin_index(confidence, n_bins)
     parts = _survival_parts(table.levels, cells)
-    # Weights that are no counts are relative; there are at least as many examples as cells.
-    amount = cells.weight if can_be_counts(cells.weight) else np.ones_like(cells.weight)
     steps: list[_Step] = []
     seen: dict[bytes, int] = {}
     mark = _fingerprint(bins)
     while len(steps) < max_iter:
         seen[mark] = len(steps)
-        alpha, beta = survival_rates(*(sum_by(bins, part, n_bins) for part in parts))
-        count = sum_by(bins, amount, n_bins)
+        starts = np.flatnonzero(np.diff(bins, prepend=-1))  # neighbours mostly share their bin
+        runs = np.add.reduceat(parts, starts, axis=1)
+        *rates, count = (sum_by(bins[starts], part, n_bins) for part in runs)
+        alpha, beta = survival_rates(*rates)
         confidence = _step(alpha, beta, stability, confidence, bins)
         bins = bin_index(confidence, n_bins)
         gaps = sum_by(bins, cells.weight * confidence - cells.correct, n_bins)
@@ -106,7 +106,8 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedul
 
 def _fingerprint(bins: IntArray) -> bytes:
     """The same for the same bins; short, as there is one for every step."""
-    return hashlib.blake2b(bins.astype(np.int32).tobytes(), digest_size=16).digest()
+    narrow = bins.astype(np.min_scalar_type(int(bins.max())))
+    return hashlib.blake2b(narrow.tobytes(), digest_size=16).digest()
 
 
 class _Step(NamedTuple):
@@ -145,14 +146,16 @@ def survival_rates(
 
 
 def _survival_parts(levels: int, cells: Cells) -> FloatArray:
-    """What alpha and beta are sums of, (4, cells): kept and switched, then of the correct ones.
+    """What alpha and beta are sums of, (5, cells): kept and switched, then of the correct ones; and
+    the examples.
 
     Levels are integers, so the sums are exact (as long as weights are whole numbers).
     """
     up, down = cells.level.astype(np.float64), (levels - cells.level).astype(np.float64)
-    return np.stack(
-        [up * cells.weight, down * cells.weight, up * cells.correct, down * cells.correct]
-    )
+    # Weights that are no counts are relative; there are at least as many examples as cells.
+    amount = cells.weight if can_be_counts(cells.weight) else np.ones_like(cells.weight)
+    weight, correct = cells.weight, cells.correct
+    return np.stack([up * weight, down * weight, up * correct, down * correct, amount])
 
 
 def _step(

@@ -39,18 +39,18 @@ def row_looks(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
     if log_odds is None:
         log_odds = logits.to_host(label_log_odds(logits))
     if logits.n_classes == 2:
-        levels = score_levels(log_odds) // _COARSE
+        levels = score_levels(log_odds, _COARSE)
         return np.asarray(levels + N_LEVELS * logits.to_host(logits.labels))[:, None]
     second, mean = (logits.to_host(part) for part in by_blocks(_distances, logits))
-    looks = score_levels(np.stack([log_odds, second, mean, mean - second], axis=1)) // _COARSE
-    return looks + N_LEVELS * np.arange(looks.shape[1])
+    looks = [score_levels(each, _COARSE) for each in (log_odds, second, mean, mean - second)]
+    return np.stack([look + N_LEVELS * k for k, look in enumerate(looks)], axis=1)
 
 
 def _distances(logits: Logits) -> tuple[Array, Array]:
     """How far the second and the mean of the possible logits lie below the best, (n,) each."""
     xp, margins, second = logits.xp, logits.margins, logits.gaps
-    sums = xp.sum(xp.where(logits.possible, margins, xp.zeros_like(margins)), axis=1)
-    return xp.where(second < xp.inf, second, xp.zeros_like(second)), sums / logits.possible_counts
+    sums = xp.sum(xp.where(logits.possible, margins, 0.0), axis=1)
+    return xp.where(second < xp.inf, second, 0.0), sums / logits.possible_counts
 
 
 @storable("class-scores")

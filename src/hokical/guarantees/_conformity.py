@@ -199,7 +199,7 @@ def _place_truth(rule: Rule, logits: Logits, labels: IntArray) -> list[AnyArray]
         ranks = xp.sum(xp.astype(above, xp.float64), axis=1) + 1.0
         best = xp.argmax(proba, axis=1)[:, None]
         between = (columns >= xp.minimum(best, truth)) & (columns <= xp.maximum(best, truth))
-        run = xp.min(xp.where(between, proba, xp.ones_like(proba)), axis=1)
+        run = xp.min(xp.where(between, proba, 1.0), axis=1)
         return logits.to_host(xp.stack([own[:, 0], sums, ranks, run]))
 
     with logits.backend.in_float64():

@@ -30,10 +30,16 @@ _FAR, _LOST = 700.0, 1e-290
 LEVELS = 12 * _PER_UNIT
 
 
-def score_levels(log_odds: Any) -> IntArray:
-    """Level of each of the log-odds, 0 ... LEVELS - 1; values outside are clipped."""
-    place = np.floor(np.arcsinh(np.asarray(log_odds, np.float64)) * _PER_UNIT) - _LOWEST
-    return np.asarray(np.clip(place, 0, LEVELS - 1), np.int64)
+def score_levels(log_odds: Any, coarse: int = 1) -> IntArray:
+    """Level of each of the log-odds, 0 ... LEVELS - 1; values outside are clipped.
+
+    Or of so many times fewer levels, each of which is `coarse` of these: a power of 2.
+    """
+    place = np.asarray(np.arcsinh(np.asarray(log_odds, np.float64)))
+    place *= _PER_UNIT / coarse
+    np.floor(place, out=place)
+    place -= _LOWEST / coarse
+    return np.clip(place, 0, LEVELS // coarse - 1, out=place).astype(np.int64)
 
 
 def middle_log_odds(n_levels: int) -> FloatArray:
@@ -93,7 +99,7 @@ def rest_sums(logits: Logits) -> Array:
     if logits.is_numpy:
         terms[np.arange(logits.n_rows), logits.label_columns] = 0.0
     else:
-        terms = xp.where(logits.is_label, xp.zeros_like(terms), terms)
+        terms = xp.where(logits.is_label, 0.0, terms)
     return xp.sum(terms, axis=1)
 
 

@@ -175,10 +175,15 @@ class Curve:
     def _cut_by_bins(self, n_bins: int, levels: int) -> tuple[IntArray, IntArray]:
         """Levels (k,), among them the first of each bin in each run, and the bins (k,).
 
-        A line rises or falls all along, rounded too, so the first of a bin is found by halves.
+        A line rises or falls all along, rounded too, so the first of a bin is found by halves,
+        beginning where it is without rounding.
         """
         last = np.append(self.first[1:] - 1.0, levels)
-        level = np.union1d(self.first, last).astype(np.int64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lines = (bin_edges(n_bins)[1:-1, None] - self.base) / self.slope
+        cross = np.floor(lines * levels)
+        cross = cross[(cross >= self.first) & (cross < last)]
+        level = np.unique(np.concatenate([self.first, last, cross, cross + 1.0])).astype(np.int64)
         while True:
             bins = bin_index(self.at(level, levels), n_bins)
             wide = np.flatnonzero((np.diff(bins) != 0) & (np.diff(level) > 1))

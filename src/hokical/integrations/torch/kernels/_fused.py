@@ -101,16 +101,12 @@ def _register(function: Accelerated, module: str, argument: Callable[[Any], Any]
     Of several widths as well.
     """
 
-    @function.register(lambda logits, width: is_on_gpu(logits) and usable(logits.values, width))
+    @function.register(lambda logits, _: is_on_gpu(logits))
     def form(logits: Logits, width: Number) -> Tensor:
         gamma = launch(module, "stability", logits.values, logits.top, argument(width))
         return function.portable(logits, width) if gamma is None else gamma
 
-    @solve_widths.register(
-        lambda logits, stability, _: (
-            stability is function and is_on_gpu(logits) and usable(logits.values)
-        )
-    )
+    @solve_widths.register(lambda logits, solved, _: solved is function and is_on_gpu(logits))
     def several(logits: Logits, _: Callable[..., Tensor], widths: FloatArray) -> Tensor:
         # From pageable memory: taken over before the call returns, so nothing has to be waited for.
         numbers = torch.from_numpy(argument(widths)).to(logits.values.device, non_blocking=True)
