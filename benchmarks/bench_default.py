@@ -18,6 +18,7 @@ from functools import partial
 from itertools import product
 
 import numpy as np
+
 from bench_core import best_in_turns, large_logits, numpy_softmax
 from hokical._core.parallel import threads
 from hokical.calibrators import make
