@@ -50,6 +50,20 @@ def test_names_of_columns_are_names_of_classes(tmp_path: Path) -> None:
         assert found.labels.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_whole_numbers_beside_logits_are_no_class(tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    table = {"cat": rng.normal(size=50), "dog": rng.normal(size=50), "masked": np.full(50, -np.inf)}
+    table |= {"label": rng.integers(2, size=50), "age": rng.integers(20, 70, size=50)}
+    path = tmp_path / f"table.{kind}"
+    frame = pytest.importorskip("pandas").DataFrame(table)
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    with pytest.raises(DataFileError, match=r"`age`, whole numbers, beside others.*--classes"):
+        read_examples(path)
+    found = read_examples(path, wanted=Wanted(classes=("cat", "dog", "masked")))
+    assert found.classes == ("cat", "dog", "masked")
+
+
 def test_classes_called_by_numbers(tmp_path: Path) -> None:
     path = put(tmp_path, "logit_0,logit_1,label\n1,2,7\n3,1,3\n")
     found = read_examples(path, wanted=Wanted(classes=("3", "7")))

@@ -30,6 +30,12 @@ CLASSES, KEPT = "classes", "kept: "
 #: Scores (n, classes), and labels, weights and kept columns (n,) where there are any, by name.
 TableRows = Mapping[str, AnyArray | None]
 _WANTED = "columns logit_0, logit_1, ... and label"
+_NAME_CLASSES = (
+    "Drop that column, name the columns of the logits logit_0, logit_1, ..., or say which columns "
+    "are the classes: --classes cat,dog,..."
+)
+#: Rows that tell whether a column holds whole numbers: at least, and at most.
+_FEW_ROWS, _LOOKED_AT = 20, 1000
 KIND = "a Parquet table"
 
 
@@ -38,7 +44,8 @@ class ColumnLayout:
     """Column indices: the logits in the order of the classes, the labels, the part, weights.
 
     `classes` are the names of the logits' columns if these are not numbered; `kept` are columns to
-    read beside. Labels that do not exclude each other have a column each.
+    read beside. Labels that do not exclude each other have a column each. `left_over` says that
+    every column without another role was taken for a class.
     """
 
     logits: list[int]
@@ -47,6 +54,7 @@ class ColumnLayout:
     weights: int | None = None
     classes: tuple[str, ...] = ()
     kept: dict[str, int] = field(default_factory=dict)
+    left_over: bool = False
 
     def all(self) -> list[int]:
         labels = self.labels if isinstance(self.labels, list) else [self.labels]
@@ -103,7 +111,8 @@ def find_columns(
     classes = () if numbered or len(logits) < 2 else tuple(header[i] for i in logits)
     if any("{class}" in name for name in wanted.score_columns):
         classes = () if all(map(str.isdigit, called)) else called
-    return ColumnLayout(logits, labels, split, weights, classes, kept)
+    left_over = bool(classes) and not (wanted.classes or wanted.score_columns)
+    return ColumnLayout(logits, labels, split, weights, classes, kept, left_over)
 
 
 def _kept_columns(path: Path, index: dict[str, int], wanted: Wanted) -> list[int]:
@@ -191,8 +200,7 @@ def _logit_columns(path: Path, rest: dict[str, int], wanted: Wanted) -> list[int
         raise DataFileError(
             path,
             f"expected {_WANTED}; found `{doubtful}` beside others.",
-            "Drop that column, name the columns of the logits logit_0, logit_1, ..., or say "
-            "which columns are the classes: --classes cat,dog,...",
+            _NAME_CLASSES,
         )
     return list(rest.values())
 
@@ -270,15 +278,17 @@ def open_parquet(path: Path, wanted: Wanted = LOGITS_AND_LABELS) -> Arrays:
             if "list" not in str(only.type):
                 raise one_score_error(path, only.name)
         table = stored.read(columns=[names[index] for index in layout.all()])
-        rows = table_rows(layout, arrow_columns(path, table, names, layout), wanted.array)
+        rows = table_rows(path, layout, arrow_columns(path, table, names, layout), wanted.array)
         return split_rows(path, *rows, layout.classes)
 
 
 def table_rows(
-    layout: ColumnLayout, column: Callable[[int], AnyArray], scores: str = "logits"
+    path: Path, layout: ColumnLayout, column: Callable[[int], AnyArray], scores: str = "logits"
 ) -> tuple[TableRows, Any]:
     """The rows of a table, whose columns are known by their index, and their parts."""
     parts = [column(index) for index in layout.logits]
+    if layout.left_over:
+        _refuse_whole_numbers(path, layout.classes, parts)
     listed = len(parts) == 1 and parts[0].ndim == 2
     logits = parts[0] if listed else np.stack(parts, axis=1) if parts else np.empty((0, 0))
     labels, weights, split = (
@@ -291,6 +301,20 @@ def table_rows(
     )
     kept = {KEPT + name: column(index) for name, index in layout.kept.items()}
     return {scores: logits, "labels": labels, WEIGHT_ARRAY: weights, **kept}, split
+
+
+def _refuse_whole_numbers(path: Path, names: tuple[str, ...], columns: list[AnyArray]) -> None:
+    """Raise for ages and counts among logits: whole numbers, more than two, beside fractions."""
+    some = [np.unique(column[:_LOOKED_AT]) for column in columns if len(column) >= _FEW_ROWS]
+    whole = [one.dtype.kind in "fiu" and bool(np.all(np.floor(one) == one)) for one in some]
+    if any(whole) and not all(whole):
+        odd = next((k for k, one in enumerate(some) if whole[k] and one.size > 2), None)
+        if odd is not None:
+            raise DataFileError(
+                path,
+                f"expected {_WANTED}; found `{names[odd]}`, whole numbers, beside others.",
+                _NAME_CLASSES,
+            )
 
 
 def arrow_columns(

@@ -137,7 +137,7 @@ class TableSource(ChunkSource):
 
     def _chunk(self, path: Path, table: Any) -> Chunk:
         column = arrow_columns(path, table, self.column_names, self._layout)
-        rows, parts = table_rows(self._layout, column)
+        rows, parts = table_rows(path, self._layout, column)
         labels = None if rows["labels"] is None else spelling.tidy_labels(rows["labels"])
         chunk = Chunk(rows["logits"], labels, rows[WEIGHT_ARRAY])
         if parts is None:

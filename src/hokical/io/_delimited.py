@@ -78,7 +78,7 @@ def _read_table(text: _Text, wanted: Wanted) -> Arrays:
     given = {*layout.logits, layout.weights, *(() if isinstance(label, list) else (label,))} - words
     numbers = sorted(k for k in given if k is not None)
     columns = _read_columns(text, [f"`{name}`" for name in header], numbers, sorted(words))
-    rows_and_parts = table_rows(layout, columns.__getitem__, wanted.array)
+    rows_and_parts = table_rows(text.path, layout, columns.__getitem__, wanted.array)
     return split_rows(text.path, *rows_and_parts, layout.classes)
 
 
