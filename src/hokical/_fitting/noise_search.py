@@ -5,9 +5,9 @@ sigma_hat is a smooth function of the width.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -145,14 +145,15 @@ def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
     kind, centre = type(noise), math.log(noise.width)
     seen: dict[int, Trial] = {}
 
-    def settings(places: Iterable[int]) -> Iterator[Noise]:
-        return (_tidy(kind, math.exp(centre + place * step)) for place in places)
+    @cache
+    def setting(place: float) -> Noise:
+        return _tidy(kind, math.exp(centre + place * step))
 
     def scores_around(place: int) -> list[float]:
         around = range(place - 1, place + 2)
         new = [each for each in around if each not in seen]
         ahead = range(place - _LOOK_AHEAD, place + _LOOK_AHEAD + 1)
-        found = evaluate.together([*settings(new)], settings(ahead))
+        found = evaluate.together([*map(setting, new)], map(setting, ahead))
         seen.update(zip(new, found, strict=True))
         return [seen[each].sigma_hat for each in around]
 
@@ -167,7 +168,7 @@ def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
     shift = 0.5 * (below - above) / curvature if curvature < 0.0 else 0.0
     trials = [seen[best], *seen.values()]  # of equals, the one that the walk ended at
     if -0.5 * curvature * shift * shift > _WORTH_A_PASS * at:
-        trials.append(evaluate(_tidy(kind, math.exp(centre + (best + shift) * step))))
+        trials.append(evaluate(setting(best + shift)))
     return max(trials, key=lambda trial: trial.sigma_hat)
 
 

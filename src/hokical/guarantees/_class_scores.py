@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
 from hokical._core.bins import sum_by
 from hokical._core.blocks import by_blocks
@@ -41,12 +42,13 @@ def row_looks(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
     if logits.n_classes == 2:
         levels = score_levels(log_odds, _COARSE)
         return np.asarray(levels + N_LEVELS * logits.to_host(logits.labels))[:, None]
-    second, mean = (logits.to_host(part) for part in by_blocks(_distances, logits))
+    second, mean = (logits.to_host(part) for part in by_blocks(distances, logits))
     looks = [score_levels(each, _COARSE) for each in (log_odds, second, mean, mean - second)]
     return np.stack([look + N_LEVELS * k for k, look in enumerate(looks)], axis=1)
 
 
-def _distances(logits: Logits) -> tuple[Array, Array]:
+@accelerated
+def distances(logits: Logits) -> tuple[Array, Array]:
     """How far the second and the mean of the possible logits lie below the best, (n,) each."""
     xp, margins, second = logits.xp, logits.margins, logits.gaps
     sums = xp.sum(xp.where(logits.possible, margins, 0.0), axis=1)

@@ -63,7 +63,7 @@ def odd_powers(n: int) -> NDArray[np.uint64]:
 def number_words(numbers: AnyArray) -> NDArray[np.uint64]:
     """Numbers as words of the same shape, in single precision; 0 is the word 0."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return (numbers.astype(np.float32) + 0.0).view(np.uint32).astype(np.uint64)
+        return (numbers.astype(np.float32, copy=False) + 0.0).view(np.uint32).astype(np.uint64)
 
 
 def number_hashes(table: AnyArray) -> FloatArray:

@@ -16,6 +16,7 @@ import pytest
 from hokical import Hoki
 from hokical._core.logits import Logits, as_logits
 from hokical.calibrators import make
+from hokical.guarantees._class_scores import distances
 from hokical.guarantees._scores import label_log_odds
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
@@ -168,8 +169,25 @@ def test_the_rest(values: np.ndarray) -> None:
         assert off(log_odds, got[0]) < 1e-11
         assert off(np.maximum(chances, -700.0), got[1].clamp(min=-700.0)) < 1e-5
         assert off(label_log_odds(host), label_log_odds(there)) < 1e-5
+        for expected, found in zip(distances(host), distances(there), strict=True):
+            size = 1.0 + np.abs(expected).max()
+            assert off(expected, found) < 1e-12 * size
         assert off(gaussian.distribution(host, 2.0), gaussian.distribution(there, 2.0)) < 1e-12
         assert off(host.labels, there.labels) == 0
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_confidence", "predict_proba"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_bad_rows_are_refused(method: str, bad: float) -> None:
+    """They are looked at once the work on them is under way."""
+    values = normal(40, 30, 2.0).astype(np.float32)
+    labels = np.where(np.arange(40) % 4 == 0, 0, values.argmax(axis=1))
+    for name in ("hoki", "temps", "irm"):
+        calibrator = make(name).fit(values, labels)
+        there = torch.from_numpy(values).cuda()
+        there[7, 3] = bad
+        with pytest.raises(ValueError, match="in row 7, column 3"):
+            getattr(calibrator, method)(there)
 
 
 def test_bfloat16() -> None:

@@ -22,6 +22,8 @@ from hokical._core.accelerate import Accelerated
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 from hokical._core.warn import warn_user
+from hokical.guarantees import _class_scores as class_scores
+from hokical.guarantees import _scores as scores
 from hokical.integrations.torch.kernels._tracing import is_in_graph, is_wrapped
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
@@ -121,6 +123,18 @@ def is_on_gpu(logits: Logits) -> bool:
 _register(gaussian.stability, "triton_chebyshev", lambda scale: 2.0 / (REACH * scale))
 _register(gumbel.stability, "triton_gumbel", lambda scale: scale)
 _register(uniform.stability, "triton_uniform", lambda width: width)
+
+
+@scores.rest_sums.register(is_on_gpu)
+def _rest_sums(logits: Logits) -> Tensor:
+    found = launch("triton_gumbel", "looks", logits.values, logits.top)
+    return scores.rest_sums.portable(logits) if found is None else found[0]
+
+
+@class_scores.distances.register(is_on_gpu)
+def _distances(logits: Logits) -> tuple[Tensor, Tensor]:
+    found = launch("triton_gumbel", "looks", logits.values, logits.top)
+    return class_scores.distances.portable(logits) if found is None else (found[1], found[2])
 
 
 @sampled.survivals.register(lambda logits, _: is_on_gpu(logits))
