@@ -86,19 +86,25 @@ def test_several_widths_at_once_are_each_by_itself(overconfident: Data, family: 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("start", [0.02, 1.0, 40.0])
-def test_a_walk_that_looks_ahead_is_the_plain_walk(seed: int, start: float) -> None:
+def test_a_walk_that_looks_ahead_is_the_plain_walk(
+    seed: int, start: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a device one pass makes settings that may come next; on the host it does not."""
     strict = pytest.importorskip("array_api_strict")
     logits, labels = synthetic_logits(200, 5, seed=seed)
     passes = []
+    plain = Evaluator._try
+    monkeypatch.setattr(Evaluator, "_try", lambda *args: passes.append(args[1]) or plain(*args))
+    walks, n_passes = [], []
     for array in (logits, strict.asarray(logits)):
+        passes.clear()
         evaluate = Evaluator(Block(as_logits(array), labels, None))
         best = climb(evaluate, Gaussian(start), 0.3)
-        passes.append((best.noise, [trial.noise for trial in evaluate.trials], evaluate))
-    (plain, walked, host), (found, looked, device) = passes
-    assert found == plain
-    assert looked == walked
-    assert len(device._made) > len(device.trials) == len(host._made)
+        walks.append((best.noise, [trial.noise for trial in evaluate.trials]))
+        n_passes.append(len(passes))
+    assert walks[0] == walks[1]
+    assert n_passes[1] <= n_passes[0]
+    assert n_passes[0] < 6 or n_passes[1] < 0.5 * n_passes[0]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -33,8 +33,8 @@ _GRID_POINTS = 12
 _MATCHED_POINTS = 5
 #: Steps of the logarithm of the width, on the scout rows and on all.
 _SCOUT_STEP, _LAST_STEP = math.log(1.5), math.log(1.2)
-#: Steps up and down that a device makes at once, of which the walk may take some.
-_LOOK_AHEAD = 3
+#: Steps that a device makes at once, in the direction in which the walk goes.
+_LOOK_AHEAD = 4
 _WORTH_A_PASS = 1e-3
 _LONGEST_WALK = 20
 _USUAL_TRIALS = 17  # per family, for the progress bar
@@ -152,7 +152,8 @@ def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
     def scores_around(place: int) -> list[float]:
         around = range(place - 1, place + 2)
         new = [each for each in around if each not in seen]
-        ahead = range(place - _LOOK_AHEAD, place + _LOOK_AHEAD + 1)
+        onward = (place > 0) - (place < 0)
+        ahead = (place + onward * k for k in range(2, _LOOK_AHEAD + 1))
         found = evaluate.together([*map(setting, new)], map(setting, ahead))
         seen.update(zip(new, found, strict=True))
         return [seen[each].sigma_hat for each in around]

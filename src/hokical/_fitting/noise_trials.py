@@ -115,30 +115,34 @@ class Evaluator:
 
 def one_bin_trial(noise: Noise, stability: FloatArray, correct: NDArray[np.bool_]) -> Trial:
     """alpha, beta and sigma_hat with all examples in one bin (Equations 1 to 4 of the paper)."""
-    weight, right = np.ones_like(stability), correct.astype(np.float64)
-    sums = _one_bin_sums(stability[None, :], weight, right, np)
+    sums = _one_bin_sums(stability[None, :], None, correct.astype(np.float64), np)
     return _trials([noise], sums, stability.shape[0])[0]
 
 
 def _sums_of_block(block: Block, stability: Array) -> FloatArray:
     logits = block.logits
     if block.n_rows <= SUMMED_ON_HOST:
-        sums = _one_bin_sums(logits.to_host(stability), block.counts, block.hits, np)
+        sums = _one_bin_sums(logits.to_host(stability), block.weights, block.hits, np)
         return np.asarray(sums)
-    there = _one_bin_sums(stability, block.counts_beside, block.hits_beside, logits.xp)
+    weights = None if block.weights is None else block.counts_beside
+    there = _one_bin_sums(stability, weights, block.hits_beside, logits.xp)
     return np.asarray(logits.to_host(there))
 
 
-def _one_bin_sums(stability: Array, weight: Array, right: Array, xp: Namespace) -> Array:
+def _one_bin_sums(stability: Array, weight: Array | None, right: Array, xp: Namespace) -> Array:
     """Sums over the examples of stability (m, n), (6, m): of the weight, of what is kept and what
     is switched, of both for the correct ones alone, and of the squared deviations of stability.
     """
+
+    def add_up(part: Array, weight: Array | None = weight) -> Array:
+        return xp.sum(part if weight is None else weight * part, axis=1)
+
     switched = 1.0 - stability
-    pairs = ((weight, stability), (weight, switched), (right, stability), (right, switched))
-    sums = [xp.sum(one * other, axis=1) for one, other in pairs]
-    total = xp.zeros_like(sums[0]) + xp.sum(weight)
-    mean = sums[0] / total
-    squares = xp.sum(weight * (stability - mean[:, None]) ** 2, axis=1)
+    parts = (stability, switched)
+    sums = [*map(add_up, parts), *(add_up(part, right) for part in parts)]
+    count = stability.shape[1] if weight is None else xp.sum(weight)
+    total = xp.zeros_like(sums[0]) + count
+    squares = add_up((stability - (sums[0] / total)[:, None]) ** 2)
     return xp.stack([total, *sums, squares])
 
 

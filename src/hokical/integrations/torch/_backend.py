@@ -58,6 +58,8 @@ class _Standard:
         return array_api_compat.torch.clip(x, min, max)
 
     def take(self, x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Tensor:
+        if x.ndim == 1 and not _is_exporting():  # the same, in less time
+            return torch.gather(x, 0, indices)
         return torch.index_select(x, axis, indices)
 
     def take_along_axis(self, x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
