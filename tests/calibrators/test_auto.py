@@ -14,6 +14,7 @@ from hokical._fitting import part_of_examples
 from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.floor import choose_base, with_floor
 from hokical._fitting.leave_one_out import scores_left_out
+from hokical._fitting.likelihood import spaced_rows
 from hokical._fitting.part_of_examples import sample_examples
 from hokical._fitting.partitions import Block, InMemory
 from hokical._fitting.structured import fit_structured
@@ -227,17 +228,18 @@ def test_the_change_without_an_example_by_its_formula(monkeypatch):
 
 
 def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
-    """With every third row asked about, its own fit still has all the others."""
+    """With one row in three asked about, its own fit still has all the others."""
     logits, labels = softmax_world(600, 6)
     known, fit = fit_candidates(logits, labels, cross_terms=True)
     whole = hold_out(known, fit)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_SIZE", 1000)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_ROWS", 200)
     held = hold_out(known, fit)
-    np.testing.assert_array_equal(held.labels, labels[::3])
-    in_sample = fit.rule.proba(as_logits(logits))[np.arange(600), labels][::3]
-    gaps = np.abs(np.log(held.chances[:, 2] / whole.chances[::3, 2]))
-    assert gaps.mean() < 0.3 * np.abs(np.log(in_sample / whole.chances[::3, 2])).mean()
+    asked = spaced_rows(0, 600, 3)
+    np.testing.assert_array_equal(held.labels, labels[asked])
+    in_sample = fit.rule.proba(as_logits(logits))[asked, labels[asked]]
+    gaps = np.abs(np.log(held.chances[:, 2] / whole.chances[asked, 2]))
+    assert gaps.mean() < 0.3 * np.abs(np.log(in_sample / whole.chances[asked, 2])).mean()
 
 
 @pytest.mark.sample(2)
@@ -459,6 +461,32 @@ def test_the_rows_of_the_part_do_not_depend_on_how_many_are_drawn_at_once(monkey
     monkeypatch.setattr(part_of_examples, "DRAWN_AT_ONCE", 77)
     np.testing.assert_array_equal(part_of_examples._draw_rows(5, 1000, 0.3), whole)
     assert part_of_examples._draw_rows(5, 0, 0.3).size == 0
+
+
+@pytest.mark.parametrize(("n", "classes"), [(20_000, 2), (10_000, 10)])
+def test_classes_that_take_turns_are_all_seen(n, classes):
+    """Odd classes often have wrong labels, and every second or fifth row would show few."""
+    rng = np.random.default_rng(0)
+    names = np.arange(n) % classes
+    logits = rng.normal(size=(n, classes))
+    logits[np.arange(n), names] += 4.0
+    wrong = (names % 2 == 1) & (rng.random(n) < 0.3)
+    labels = np.where(wrong, rng.integers(0, classes, n), names)
+    order = rng.permutation(n)
+    in_turn = AutoCalibrator().fit(4.0 * logits, labels)
+    shuffled = AutoCalibrator().fit(4.0 * logits[order], labels[order])
+    found = [log_loss(cal.predict_proba(4.0 * logits), labels) for cal in (in_turn, shuffled)]
+    assert found[0] == pytest.approx(found[1], abs=0.002)
+
+
+def test_spaced_rows_are_one_of_each_run_and_keep_no_time():
+    rows = spaced_rows(0, 1003, 4)
+    np.testing.assert_array_equal(rows[:-1] // 4, np.arange(250))
+    assert (np.bincount(rows % 4, minlength=4) > 40).all()
+    parts = [start + spaced_rows(start, min(77, 1003 - start), 4) for start in range(0, 1003, 77)]
+    np.testing.assert_array_equal(np.concatenate(parts), rows)
+    np.testing.assert_array_equal(spaced_rows(5, 9, 1), np.arange(9))
+    assert spaced_rows(5, 0, 3).size == 0
 
 
 @pytest.mark.sample(2)

@@ -88,7 +88,7 @@ def hold_out(known: SampledExamples, fit: StructuredFit) -> HeldOut:
     some, point, problem = examples, fit.minimum.point, fit.minimum.point.problem
     with one_blas_thread():
         if step >= 2 or not known.is_whole:
-            some, rule = examples.every(max(step, 1)), fit.rule
+            some, rule = examples.every(step) if step >= 2 else examples, fit.rule
             data = make_blocks(some, rule.temperature, problem.cross_terms, floor=rule.floor)
             problem = replace(problem, examples=data)
             point = problem.evaluate(fit.minimum.x)

@@ -19,6 +19,7 @@ from hokical._fitting.likelihood import (
     WeightedExamples,
     count_block,
     effective_size,
+    spaced_rows,
     typical_spread,
 )
 from hokical._fitting.partitions import Block, Partition, State
@@ -188,8 +189,9 @@ def _sample_step(n_rows: int, n_classes: int) -> int:
 def _choose_rows(margins: FloatArray, step: int, first_row: int) -> tuple[IntArray, FloatArray]:
     """Which rows are sampled, and how many each stands for, by the margin (n,) of the truth."""
     costly = margins >= ZEROS_BELOW[0]
-    spaced = (first_row + np.arange(costly.size)) % step == 0
-    rows = np.flatnonzero(costly | spaced)
+    taken = costly.copy()
+    taken[spaced_rows(first_row, costly.size, step)] = True
+    rows = np.flatnonzero(taken)
     return rows, np.where(costly[rows], 1.0, float(step))
 
 

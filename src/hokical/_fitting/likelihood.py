@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 from weakref import proxy
@@ -27,6 +27,7 @@ from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.impossible import find_impossible, report_left_out
 from hokical._fitting.kernels import margin_moments
 from hokical._fitting.partitions import SUMMED_ON_HOST, Block
+from hokical.guarantees._row_sketch import row_draws
 
 #: exp(-FAR) is nothing beside 1: where scaled margins may be cut.
 FAR = 700.0
@@ -123,15 +124,9 @@ class WeightedExamples(ExampleSet):
         return float(found[rows[middle]])
 
     def every(self, step: int) -> WeightedExamples:
-        """Every `step`-th example, with weights that sum to 1 again (or 0 if none counts)."""
-        rows = slice(None, None, step)
-        weights = self.weights[rows]
-        total = weights.sum()
-        return WeightedExamples(
-            self.logits.take(slice(None, None, step)),
-            self.labels[rows],
-            weights / (total if total else 1.0),
-        )
+        """One of `step` examples each, with weights that sum to 1 again (or 0 if none counts)."""
+        some = self.take(spaced_rows(0, self.labels.size, step))
+        return replace(some, weights=some.weights / (some.weights.sum() or 1.0))
 
     def take(self, rows: slice | IntArray) -> WeightedExamples:
         """Some of the examples, with their weights as they are."""
@@ -181,6 +176,17 @@ def scale_weights(block: Block, weights: FloatArray, total: float) -> WeightedEx
         own = block.logits.to_host(block.logits.labels)
         labels = np.where(weights > 0.0, labels, own)
     return WeightedExamples(block.logits, labels, weights / total)
+
+
+def spaced_rows(first_row: int, n_rows: int, step: int) -> IntArray:
+    """One row of every `step`, the same wherever blocks begin.
+
+    Which one looks random, as rows may take turns.
+    """
+    first, last = first_row // step, -(-(first_row + n_rows) // step)
+    within = (row_draws(first, last - first) * step).astype(np.int64)
+    places = np.arange(first, last) * step + within - first_row
+    return places[(places >= 0) & (places < n_rows)]
 
 
 def absent_classes(labels: IntArray, n_classes: int) -> BoolArray:

@@ -20,7 +20,7 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.types import FloatArray
 from hokical._fitting.blas import one_blas_thread
-from hokical._fitting.likelihood import WeightedExamples
+from hokical._fitting.likelihood import WeightedExamples, spaced_rows
 from hokical._fitting.linear_examples import LinearExamples
 from hokical._fitting.linear_problem import LinearPoint, LinearProblem
 from hokical._fitting.newton_cg import OuterProducts, Product, minimize_newton_cg
@@ -96,8 +96,9 @@ class StructuredProblem(LinearProblem):
     def hessian(self, point: LinearPoint) -> FloatArray:
         """The Hessian (p, p) by a part of the rows, with cross terms."""
         step = max(1, self.examples.labels.size // _DENSE_ROWS)
-        rows = [slice(-own.start % step, None, step) for own in self.examples.rows]
-        found = np.sum(self.examples.map(StructuredBlock.hessian, point.proba, rows), axis=0)
+        rows = [spaced_rows(own.start, own.stop - own.start, step) for own in self.examples.rows]
+        parts = self.examples.map(StructuredBlock.hessian, point.proba, rows)
+        found = step * np.sum(parts, axis=0)
         found.flat[:: self.penalty.size + 1] += self.penalty
         return np.asarray(found)
 

@@ -11,8 +11,8 @@ from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
 from hokical._core.jit import Kernel, has_kernels
 from hokical._core.logits import Logits
-from hokical._core.parallel import map_slices
-from hokical._core.types import AnyArray, FloatArray
+from hokical._core.parallel import cut_rows, map_slices
+from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._fitting import structured_kernels as kernels
 from hokical._fitting.floor import with_floor
 from hokical._fitting.likelihood import WeightedExamples, row_dots
@@ -82,25 +82,21 @@ class StructuredBlock(LinearBlock):
         variance = row_dots(p * z, z, xp) - mean * mean
         return xp.stack([top - mean, top - self.at_true(z), variance], axis=0)
 
-    def hessian(self, proba: Array, rows: slice) -> FloatArray:
-        """The Hessian (p, p) by evenly spaced rows, with cross terms, on the host."""
-        n_rows, reach = self.inputs.shape[0], _HESSIAN_ROWS * rows.step
-        if rows.start >= n_rows:  # a short block between two of these rows
-            size = 3 + proba.shape[1] * self.inputs.shape[1]
-            return np.zeros((size, size))
-        cuts = [
-            slice(start, min(start + reach, n_rows), rows.step)
-            for start in range(rows.start, n_rows, reach)
-        ]
-        return np.asarray(np.sum([self._hessian(proba, cut) for cut in cuts], axis=0))
+    def hessian(self, proba: Array, rows: IntArray) -> FloatArray:
+        """The sum (p, p) over some rows of what each adds to the Hessian; there are cross terms."""
+        size = 3 + proba.shape[1] * self.inputs.shape[1]
+        found = np.zeros((size, size))
+        for part in cut_rows(rows.size, _HESSIAN_ROWS):
+            found += self._hessian(proba, self.backend.from_host(rows[part], proba))
+        return found
 
-    def _hessian(self, proba: Array, rows: slice) -> FloatArray:
+    def _hessian(self, proba: Array, rows: Array) -> FloatArray:
         """The mean outer product of what multiplies the coefficients, less that of its mean."""
         xp, to_host = self.xp, self.backend.to_host
-        inputs, proba = self.inputs[rows, :], proba[rows, :]
-        weights = rows.step * self.weights[rows, :]
+        given = (self.inputs, proba, self.weights)
+        inputs, proba, weights = (xp.take(array, rows, axis=0) for array in given)
         (n_rows, size), width = proba.shape, inputs.shape[1]
-        shapes = xp.reshape(self.shapes, (3, -1, size))[:, rows, :]
+        shapes = xp.take(xp.reshape(self.shapes, (3, -1, size)), rows, axis=1)
         heavy = proba * weights
         drawn = shapes * heavy
         inner = xp.matmul(xp.reshape(shapes, (3, -1)), xp.reshape(drawn, (3, -1)).T)
