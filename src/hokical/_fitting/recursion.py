@@ -94,7 +94,8 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedul
         runs = np.add.reduceat(parts, starts, axis=1)
         *rates, count = (sum_by(bins[starts], part, n_bins) for part in runs)
         alpha, beta = survival_rates(*rates)
-        confidence = _step(alpha, beta, stability, confidence, bins)
+        a, b = alpha[bins], beta[bins]  # none is NaN: a cell's own examples are in its bin
+        confidence = np.clip((a - b) * stability + b, 0.0, 1.0)
         bins = bin_index(confidence, n_bins)
         gaps = sum_by(bins, cells.weight * confidence - cells.correct, n_bins)
         steps.append(_Step(alpha, beta, count, float(np.abs(gaps).sum() / cells.weight.sum())))
@@ -156,16 +157,3 @@ def _survival_parts(levels: int, cells: Cells) -> FloatArray:
     amount = cells.weight if can_be_counts(cells.weight) else np.ones_like(cells.weight)
     weight, correct = cells.weight, cells.correct
     return np.stack([up * weight, down * weight, up * correct, down * correct, amount])
-
-
-def _step(
-    alpha: FloatArray,
-    beta: FloatArray,
-    stability: FloatArray,
-    confidence: FloatArray,
-    bins: IntArray,
-) -> FloatArray:
-    """One update; a confidence in a bin without validation examples stays as it is."""
-    a, b = alpha[bins], beta[bins]
-    updated = np.clip((a - b) * stability + b, 0.0, 1.0)
-    return np.where(np.isnan(a), confidence, updated)
