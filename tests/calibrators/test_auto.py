@@ -232,8 +232,10 @@ def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     logits, labels = softmax_world(600, 6)
     known, fit = fit_candidates(logits, labels, cross_terms=True)
     whole = hold_out(known, fit)
+    assert "(held-out log loss: " in AutoCalibrator().fit(logits, labels).reason_
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_SIZE", 1000)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_ROWS", 200)
+    assert "loss of 200 of 600 examples: " in AutoCalibrator().fit(logits, labels).reason_
     held = hold_out(known, fit)
     asked = spaced_rows(0, 600, 3)
     np.testing.assert_array_equal(held.labels, labels[asked])

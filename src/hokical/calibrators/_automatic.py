@@ -201,18 +201,20 @@ class AutoCalibrator(BaseCalibrator):
         losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
         losses["average"] = float(-held.weights @ np.log(mixed))
         gain, error = mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
+        asked, n_rows = held.labels.size, known.n_rows
+        some = "" if asked == n_rows else f" of {asked:,} of {n_rows:,} examples"
         if gain <= _caution(counted.n_classes, fit.minimum.x.size, n_examples) * error:
             kept = _keep_own(
                 counted,
                 f"an average of calibrated ones was not clearly better on held-out examples (log "
-                f"loss {losses['average']:.4f}, the classifier's own "
+                f"loss{some} {losses['average']:.4f}, the classifier's own "
                 f"{losses['uncalibrated']:.4f}, standard error {error:.4f})",
                 losses,
             )
             return kept, held
         profile = _profile_on(held, weights) if counted.n_classes > PROFILED_ABOVE else None
         rule = AutoRule(weights, fit.rule, profile, bool(self.keep_labels))
-        return Fit(rule, _tell_average(rule, losses, fit.minimum.converged)), held
+        return Fit(rule, _tell_average(rule, losses, some, fit.minimum.converged)), held
 
     def _fit_best_classes(self, block: Block) -> Fit:
         """A profile, or the classifier's own confidence where that is not clearly worse."""
@@ -319,12 +321,15 @@ def _keep_own(
     return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
 
 
-def _tell_average(rule: AutoRule, losses: dict[str, float], converged: bool) -> dict[str, Any]:
+def _tell_average(
+    rule: AutoRule, losses: dict[str, float], some: str, converged: bool
+) -> dict[str, Any]:
+    """The report; `some` says of which examples the losses are, if not of all."""
     shares = {PARTS[i]: float(weight) for i, weight in enumerate(rule.weights) if weight > 0.0}
     named = ", ".join(f"{weight:.0%} {_TITLES[name]}" for name, weight in shares.items())
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
     profile = "" if rule.profile is None else ", then half of a stability profile's correction"
-    reason = f"an average was fitted: {named}{profile} (held-out log loss: {scores})."
+    reason = f"an average was fitted: {named}{profile} (held-out log loss{some}: {scores})."
     return _report("average", reason, shares, losses, converged)
 
 
