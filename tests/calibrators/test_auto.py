@@ -481,6 +481,14 @@ def test_classes_that_take_turns_are_all_seen(n, classes):
     assert found[0] == pytest.approx(found[1], abs=0.002)
 
 
+def test_what_only_a_part_says_is_told_as_such(monkeypatch):
+    logits, _ = softmax_world(4000, 5)
+    in_passes(monkeypatch, 200)
+    reason = AutoCalibrator().fit(logits, logits.argmax(axis=1)).reason_
+    assert "without a mistake" in reason
+    assert reason.endswith(" of 4,000 examples.")
+
+
 def test_spaced_rows_are_one_of_each_run_and_keep_no_time():
     rows = spaced_rows(0, 1003, 4)
     np.testing.assert_array_equal(rows[:-1] // 4, np.arange(250))

@@ -188,6 +188,7 @@ class AutoCalibrator(BaseCalibrator):
         own = counted.logits.to_host(counted.logits.labels)
         hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
         if hopeless:
+            hopeless += _tell_part(", judging by", counted.labels.size, known.n_rows)
             return _keep_own(counted, hopeless), None
         _, fit = fit_structured_base(
             known,
@@ -201,8 +202,7 @@ class AutoCalibrator(BaseCalibrator):
         losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
         losses["average"] = float(-held.weights @ np.log(mixed))
         gain, error = mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
-        asked, n_rows = held.labels.size, known.n_rows
-        some = "" if asked == n_rows else f" of {asked:,} of {n_rows:,} examples"
+        some = _tell_part(" of", held.labels.size, known.n_rows)
         if gain <= _caution(counted.n_classes, fit.minimum.x.size, n_examples) * error:
             kept = _keep_own(
                 counted,
@@ -319,6 +319,11 @@ def _keep_own(
         rule = FlooredRule(floor, rule) if floor > 0.0 else rule
     reason = f"the classifier's own probabilities were kept: {why}."
     return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
+
+
+def _tell_part(word: str, asked: int, n_rows: int) -> str:
+    """After which word how many examples were looked at; "" if all were."""
+    return "" if asked == n_rows else f"{word} {asked:,} of {n_rows:,} examples"
 
 
 def _tell_average(
