@@ -18,6 +18,7 @@ import numpy as np
 from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import by_blocks, per_row
+from hokical._core.fast_exp import FAR
 from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
@@ -173,7 +174,7 @@ def product_sums(logits: Logits, beta: float) -> tuple[Moments, ...]:
     sums, tail = column_products(logits, beta), logits.tail
     if tail is None:
         return sums  # type: ignore[no-any-return]
-    x = logits.xp.clip(tail.margin * beta, None, likelihood.FAR)
+    x = logits.xp.clip(tail.margin * beta, None, FAR)
     term = logits.xp.exp(-x)
     counted = tail.count * term
     factors = (counted, counted * term, counted * logits.xp.exp(-tail.margin))
@@ -207,7 +208,7 @@ def column_products(logits: Logits, beta: float) -> tuple[Moments, ...]:
 @column_products.register(has_kernels)
 def _compiled_products(logits: Logits, beta: float) -> FloatArray:
     out = np.empty((3, 3, logits.n_rows))
-    margin_products(logits.block(), logits.top, beta, likelihood.FAR, out)
+    margin_products(logits.block(), logits.top, beta, FAR, out)
     return out
 
 
@@ -241,7 +242,7 @@ def _softmax_products(sums: tuple[Moments, ...], plain_sum: Array) -> tuple[Arra
 def _true_class(margins: Array, beta: float, moments: Moments, xp: Namespace) -> Moments:
     """softmax(beta z) of the true class at these margins, with two derivatives by s, (n,) each."""
     zeroth, first, second = moments
-    x = xp.clip(margins * beta, None, likelihood.FAR)
+    x = xp.clip(margins * beta, None, FAR)
     mean = first / zeroth
     variance = second / zeroth - mean * mean
     value, relative = xp.exp(-x) / zeroth, mean - x

@@ -21,6 +21,7 @@ import numpy as np
 from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import per_row, sum_over_blocks
+from hokical._core.fast_exp import FAR
 from hokical._core.jit import has_kernels
 from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.types import BoolArray, FloatArray, IntArray
@@ -29,8 +30,6 @@ from hokical._fitting.kernels import margin_moments
 from hokical._fitting.partitions import SUMMED_ON_HOST, Block
 from hokical.guarantees._row_sketch import row_draws
 
-#: exp(-FAR) is nothing beside 1: where scaled margins may be cut.
-FAR = 700.0
 #: A median is where this share is reached: the same one, whatever the rounding.
 BARELY_HALF = 0.5 - 1e-9
 #: Margins of fewer logits than this are kept between passes.

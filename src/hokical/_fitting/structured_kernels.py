@@ -9,10 +9,10 @@ from math import log
 
 import numpy as np
 
-from hokical._core.fast_exp import exp_minus
+from hokical._core.fast_exp import FAR, exp_minus
 from hokical._core.jit import kernel, max_kernel
 from hokical._core.types import AnyArray, FloatArray, IntArray
-from hokical.rules._row_kernels import MAX_LOG_RATIO, shape_row
+from hokical.rules._row_kernels import shape_row
 
 Data = tuple[AnyArray, AnyArray, IntArray, FloatArray]
 Coef = tuple[FloatArray, FloatArray]
@@ -58,7 +58,7 @@ def probability_rows(data: Data, coef: Coef, out: AnyArray) -> float:
         below = highest - row[data[2][n]]
         total = 0.0
         for i in range(row.shape[0]):
-            row[i] = exp_minus(min(highest - row[i], MAX_LOG_RATIO))
+            row[i] = exp_minus(min(highest - row[i], FAR))
             total += row[i]
         share = 1.0 / total
         for i in range(row.shape[0]):

@@ -14,7 +14,7 @@ import numpy as np
 from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
 from hokical._core.blocks import by_blocks
-from hokical._core.fast_exp import exp_minus
+from hokical._core.fast_exp import FAR, exp_minus
 from hokical._core.jit import has_kernels, kernel
 from hokical._core.logits import Logits
 from hokical._core.special import safe_log
@@ -24,8 +24,8 @@ _PER_UNIT = 256
 _LOWEST = -4 * _PER_UNIT
 #: Share of a logit by which float32, and sums in float32, change a score: a few ulps.
 _SLACK = 2.0**-20
-#: Terms beyond this margin are left out; sums for which they may matter are recomputed.
-_FAR, _LOST = 700.0, 1e-290
+#: Terms beyond FAR are left out; sums below this, for which they may matter, are recomputed.
+_LOST = 1e-290
 #: Number of levels: log-odds from -27 to 1490, beyond the range of a softmax in float64.
 LEVELS = 12 * _PER_UNIT
 
@@ -121,7 +121,7 @@ def sum_rest(block: AnyArray, top: FloatArray, far: float, out: FloatArray) -> N
 @rest_sums.register(has_kernels)
 def _rest_sums(logits: Logits) -> FloatArray:
     out = np.empty(logits.n_rows)
-    sum_rest(logits.block(), logits.top, _FAR, out)
+    sum_rest(logits.block(), logits.top, FAR, out)
     lost = np.flatnonzero(out < _LOST)
     if lost.size:
         out[lost] = rest_sums.portable(logits.take(lost))

@@ -9,17 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.fast_exp import log_of
+from hokical._core.fast_exp import LEAST_ODDS, log_of
 from hokical._core.jit import kernel
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.rules._probabilities import LEAST
 from hokical.rules._profile import LARGEST_LOG_ODDS, LEAST_LOG
-from hokical.rules._row_kernels import (
-    LEAST_ODDS,
-    floor_row,
-    odds_row,
-    shape_row,
-)
+from hokical.rules._row_kernels import floor_row, odds_row, shape_row
 from hokical.rules._sharing import LEAST_SHARE
 from hokical.stability._compiled_profile_kernels import top_two
 

@@ -6,18 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.fast_exp import exp_minus, log_of
+from hokical._core.fast_exp import FAR, exp_minus, log_of
 from hokical._core.jit import kernel
 from hokical._core.types import AnyArray, FloatArray
 
 Row = NDArray[Any]  # (classes,) float32 or float64
 
-#: Log-probabilities end about here below the label's: exp(-MAX_LOG_RATIO) is still above 0.
-MAX_LOG_RATIO = 700.0
 #: Least probability of another class that the shape terms can tell from 0.
 LEAST_REST = 1e-12
-#: What was cut at MAX_LOG_RATIO is below this.
-LEAST_ODDS = 1e-304
 
 
 @kernel
@@ -28,7 +24,7 @@ def odds_row(row: Row, highest: float, beta: float, out: AnyArray) -> float:
     """
     total = 0.0
     for i in range(row.shape[0]):
-        odds = exp_minus(min(max((highest - row[i]) * beta, 0.0), MAX_LOG_RATIO))
+        odds = exp_minus(min(max((highest - row[i]) * beta, 0.0), FAR))
         out[i] = odds
         total += odds
     return total
@@ -52,8 +48,8 @@ def shape_row(
     """
     for i in range(row.shape[0]):
         below = (highest - row[i]) * step
-        odds = exp_minus(min(below, MAX_LOG_RATIO / 3.0))
-        z[i] = min(3.0 * below, MAX_LOG_RATIO)
+        odds = exp_minus(min(below, FAR / 3.0))
+        z[i] = min(3.0 * below, FAR)
         softer[i] = odds
         p[i] = odds * odds * odds
     softer[label] = p[label] = 0.0

@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array
+from hokical._core.fast_exp import FAR
 from hokical._core.logits import Logits
 from hokical._core.properties import cached_property
 from hokical._core.types import FloatArray
@@ -23,7 +24,7 @@ from hokical.rules._blend_kernels import Blend
 from hokical.rules._blended import BlendedRule, Correction
 from hokical.rules._checks import check_array, store_float, store_temperature
 from hokical.rules._probabilities import log_probabilities, smooth, softmax
-from hokical.rules._row_kernels import LEAST_REST, MAX_LOG_RATIO
+from hokical.rules._row_kernels import LEAST_REST
 from hokical.stability._gaussian import contract
 
 #: The third shape term is taken at this many temperatures.
@@ -115,8 +116,8 @@ def shape_features(
     xp, possible = logits.xp, logits.possible
     below = xp.where(possible, below, xp.zeros_like(below))
     below = xp.where(possible, below, xp.max(below, axis=1, keepdims=True))
-    margins = xp.clip(below / temperature, None, MAX_LOG_RATIO)
-    softer = xp.clip(below / (SOFTER * temperature), None, MAX_LOG_RATIO)
+    margins = xp.clip(below / temperature, None, FAR)
+    softer = xp.clip(below / (SOFTER * temperature), None, FAR)
     rivals = xp.astype(possible & ~logits.is_label, xp.float64)
     p, norm, miss = _softmax_parts(margins, rivals, logits)
     return -(margins + norm), miss, p, _softmax_parts(softer, rivals, logits)[2]

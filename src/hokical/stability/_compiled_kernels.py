@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.fast_exp import exp_minus
+from hokical._core.fast_exp import FAR, exp_minus
 from hokical._core.jit import kernel, max_kernel
 from hokical._core.types import FloatArray, IntArray
 from hokical.stability._uniform import unit_rule
@@ -102,7 +102,7 @@ def chances_of_powers(
             p2 = c[13] + w * c[14] + w2 * (c[15] + w * c[16] + w2 * (c[17] + w * c[18]))
             p3 = c[19] + w * c[20] + w2 * (c[21] + w * c[22] + w2 * (c[23] + w * c[24]))
             log_pi = p0 + second * p2 + t * (p1 + (2.0 * second - 1.0) * p3)
-            into[i] = min(max(-log_pi, -0.25), 700.0)
+            into[i] = min(max(-log_pi, -0.25), FAR)
         for i in range(row.size):
             into[i] = exp_minus(into[i])
         if n_far > 0:

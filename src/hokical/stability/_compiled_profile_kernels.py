@@ -7,7 +7,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
-from hokical._core.fast_exp import exp_minus
+from hokical._core.fast_exp import FAR, LEAST_ODDS, exp_minus
 from hokical._core.jit import kernel
 from hokical._core.logits import MAX_MARGIN
 from hokical._core.special import erfcx
@@ -23,9 +23,6 @@ Rule = tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]
 #: which those at one width serve two where they reach every class.
 Steps = tuple[FloatArray, FloatArray, IntArray, FloatArray]
 
-#: exp(-FAR) is nothing beside 1, so larger numbers are cut here.
-_FAR = 700.0
-_LEAST_ODDS = 1e-304
 #: Rivals whose probability is exp(-40) of the runner-up's are not looked at: d^2 > gap^2 + 4 * 40.
 _NEGLIGIBLE = 160.0
 #: d Phi(-d / sqrt 2) exp(d^2 / 4) for d > FAR_FROM, in powers of 1 / d^2: its series at the
@@ -63,7 +60,7 @@ def _rest_sum(row: Block, start: float, beta: float) -> float:
     """sum of exp(-beta (start - z_i)), each term at most 1, over all columns but the label's."""
     total = 0.0
     for i in range(row.shape[0]):
-        total += exp_minus(min(max((start - row[i]) * beta, 0.0), _FAR))
+        total += exp_minus(min(max((start - row[i]) * beta, 0.0), FAR))
     return total - 1.0
 
 
@@ -87,13 +84,13 @@ def softmax_of_rows(
     for n in range(block.shape[0]):
         row, highest, into = block[n], top[n], out[n]
         for i in range(row.shape[0]):
-            odds[i] = exp_minus(min(max((highest - row[i]) * beta, 0.0), _FAR))
+            odds[i] = exp_minus(min(max((highest - row[i]) * beta, 0.0), FAR))
         total = 0.0
         for i in range(row.shape[0]):
             total += odds[i]
         share = 1.0 / total
-        for i in range(row.shape[0]):  # what was cut at `_FAR` is 0
-            value = max(odds[i] * share if odds[i] > _LEAST_ODDS else 0.0, least)
+        for i in range(row.shape[0]):  # what was cut at `FAR` is 0
+            value = max(odds[i] * share if odds[i] > LEAST_ODDS else 0.0, least)
             into[i] = value if row[i] > -np.inf else 0.0
         most[0], count = share, 0
         for i in range(row.shape[0]):
@@ -148,7 +145,7 @@ def _near_loss(
         end -= 1
     lost = 0.0
     for k in range(end):
-        fall = min(max(own[k] - products[k], 0.0), _FAR)
+        fall = min(max(own[k] - products[k], 0.0), FAR)
         lost += weights[k] * (1.0 - exp_minus(fall))
     return lost
 
@@ -162,7 +159,7 @@ def _overtakes(d: float) -> float:
     square = q * q
     low = a + q * b + square * (c + q * e)
     high = f + q * g + square * (h + q * i + square * (j + q * k))
-    return (low + square * square * high) * inverse * exp_minus(min(0.25 * d * d, _FAR))  # type: ignore[no-any-return]
+    return (low + square * square * high) * inverse * exp_minus(min(0.25 * d * d, FAR))  # type: ignore[no-any-return]
 
 
 @kernel
@@ -173,7 +170,7 @@ def far_loss(row: Block, top: float, gap: float, inverse_scale: float) -> float:
     """
     low, high = 0.5 * gap, math.sqrt(gap * gap + _NEGLIGIBLE)
     total = 0.0
-    if 0.25 * gap * gap > _FAR:  # the last numbers above 0, and then none
+    if 0.25 * gap * gap > FAR:  # the last numbers above 0, and then none
         for i in range(row.shape[0]):
             d = (top - row[i]) * inverse_scale
             total += 0.5 * math.erfc(0.5 * d) if low < d < high else 0.0
