@@ -40,8 +40,8 @@ NOISE_EVIDENCE = 2.0
 LOSS_TOLERANCE = 1e-9
 #: A floor that changes the log loss by no more than this is as good as any below it.
 UNCHANGED = 1e-11
-#: Floors are compared on evenly spaced rows, at least this many rows and logits.
-COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 14
+#: Floors are compared on a part of the rows, at least this many rows or logits.
+COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 16
 #: Log losses need not be exact to be compared: the last step of each floor's temperature.
 ROUGH_TOLERANCE = 1e-3
 #: Temperatures are sought within these multiples of the spread of the logits, or of 1.
