@@ -109,7 +109,7 @@ def test_few_and_many_elements_of_a_special_function() -> None:
             np.testing.assert_array_equal(erfcx(y[some]), whole[some])
 
 
-METHODS = ("temps", "vecs", "ets", "structured", "irm", "irova_ts", "hoki", "profile", "auto")
+METHODS = ("temps", "vecs", "ets", "structured", "irm", "irova_ts", "hoki", "auto")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -140,7 +140,7 @@ def examples(n, n_classes):
 def found():
     kept = {}
     for n_classes, (logits, labels) in data.items():
-        for method in ("temps", "hoki", "profile", "auto"):
+        for method in ("temps", "hoki", "auto"):
             cal = make(method).fit(logits, labels)
             kept[f"{method} {n_classes}"] = cal.stamp
             kept[f"{method} {n_classes} rows"] = digest(cal.predict_proba(logits[:9]))
@@ -158,7 +158,7 @@ data = {size: examples(400, size) for size in (2, 10, 40)}
 many = [examples(*shape) for shape in ((150_000, 10), (1200, 1000))]
 before = found()
 for logits, labels in many:
-    for method in ("temps", "hoki", "profile"):
+    for method in ("temps", "hoki"):
         make(method).fit(logits, labels).predict_proba(logits)
     label_distribution(logits, Gaussian(1.0))
 after = found()

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from hokical.calibrators import ConfidenceCalibrator as ConfidenceCalibrator
     from hokical.calibrators import Hoki as Hoki
     from hokical.calibrators import MultilabelCalibrator as MultilabelCalibrator
-    from hokical.calibrators import StabilityProfile as StabilityProfile
     from hokical.calibrators import TemperatureScaling as TemperatureScaling
     from hokical.calibrators import auto as auto
     from hokical.calibrators import calibrate_confidence as calibrate_confidence
@@ -62,8 +61,8 @@ _HOMES = {
     "CalibrationMonitor": "monitoring", "Calibrator": "calibrators",
     "CalibratorFileError": "calibrators", "ConfidenceCalibrator": "calibrators",
     "Dense": "dense", "Gaussian": "stability", "Gumbel": "stability", "Hoki": "calibrators",
-    "MultilabelCalibrator": "calibrators", "StabilityProfile": "calibrators",
-    "TemperatureScaling": "calibrators", "TopK": "_core.topk", "Uniform": "stability",
+    "MultilabelCalibrator": "calibrators", "TemperatureScaling": "calibrators",
+    "TopK": "_core.topk", "Uniform": "stability",
     "FitDataWarning": "_core.warn", "auto": "calibrators", "calibrate_confidence": "calibrators",
     "calibration_bound": "guarantees",
     "compare": "report._comparison", "compare_many": "report._standings",
@@ -76,6 +75,9 @@ _HOMES = {
 }  # fmt: skip
 
 __all__ = list(_HOMES)
+
+#: Names that earlier versions had, and the modules of hokical-paper that have them now.
+_MOVED = {"StabilityProfile": "profile", "Views": "recal"}
 
 #: Packages that are loaded when an attribute of theirs is asked for.
 _PACKAGES = {
@@ -97,8 +99,8 @@ for _library, _home in {
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"hokical.{name}")
-    if name == "Views":
-        return import_moved(name, "hokical_paper.recal", "hokical-paper")
+    if name in _MOVED:
+        return import_moved(name, f"hokical_paper.{_MOVED[name]}", "hokical-paper")
     if name not in _HOMES:
         raise AttributeError(f"module 'hokical' has no attribute {name!r}")
     value = getattr(import_module(f"hokical.{_HOMES[name]}"), name)

@@ -330,20 +330,14 @@ def test_one_class_alone_teaches_nothing():
     assert "too few" in hokical.auto(few, np.arange(5)).reason_
 
 
-def test_best_classes_alone_give_a_profile():
+def test_best_classes_alone_give_a_temperature():
     logits, labels = uneven_world(2000)
     some = hokical.TopK.from_logits(logits, 5)
     cal = hokical.auto(some, labels)
-    assert cal.chosen_ == "profile"
+    assert cal.chosen_ == "temps"
+    expected = hokical.make("temps").fit(some, labels)
+    assert cal.temperature_ == pytest.approx(expected.temperature_, rel=1e-6)
     assert cal.predict_confidence(some).shape == (2000,)
-
-
-def test_a_profile_is_used_where_it_finds_something():
-    logits, labels = softmax_world(1500, classes=25)
-    factors = np.random.default_rng(1).lognormal(0.0, 0.5, (1500, 1))
-    for rows, found in ((logits, False), (logits * factors, True)):
-        cal = hokical.auto(rows, labels)
-        assert (cal.profile_ is not None, "profile" in cal.reason_) == (found, found)
 
 
 def test_saved_and_loaded(tmp_path):
@@ -365,7 +359,6 @@ def test_saved_and_loaded(tmp_path):
     [
         ({"weights": np.array([0.5, 0.3, 0.3])}, "sum to 1"),
         ({"structured": None}, "`structured` must be"),
-        ({"profile": 3}, "`profile` must be"),
         ({"keep_labels": 1}, "`keep_labels` must be"),
     ],
 )
@@ -375,7 +368,6 @@ def test_a_rule_checks_its_numbers(change, message):
         "structured": StructuredRule(
             0.0, 2.0, np.zeros(3), np.ones(4), np.zeros(4), np.zeros((0, 0)), 0.1
         ),
-        "profile": None,
         "keep_labels": True,
     }
     AutoRule(**fields)

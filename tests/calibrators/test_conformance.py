@@ -97,7 +97,6 @@ def test_the_registry_is_complete() -> None:
         "irm",
         "irova_ts",
         "hoki",
-        "profile",
         "platt",
         "beta",
         "venn_abers",

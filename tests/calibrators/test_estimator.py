@@ -74,9 +74,9 @@ def test_parameters_inside_parameters_are_set() -> None:
 
 
 def test_a_long_repr_is_cut() -> None:
-    text = repr(make("profile", widths=[0.001 * k for k in range(1000)]))
+    text = repr(make("temps", bounds=[0.001 * k for k in range(1000)]))
     assert len(text) <= 703
-    assert text.startswith("StabilityProfile(widths=[0.0, 0.001")
+    assert text.startswith("TemperatureScaling(bounds=[0.0, 0.001")
     assert text.endswith("])")
 
 

@@ -135,7 +135,7 @@ def test_the_command_line_refuses_it(data: Any, tmp_path: Path) -> None:
 def test_methods_that_moved_name_their_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("recal", "odir"):
+    for module in ("recal", "odir", "profile"):
         monkeypatch.setitem(sys.modules, f"hokical_paper.{module}", None)
     moved = [(hokical.calibrators, kind) for _, kind in catalog.MOVED.values()]
     for package, name in ((hokical, "Views"), *moved):

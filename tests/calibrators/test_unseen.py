@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical import Gaussian, Hoki, TopK, make
+from hokical import Gaussian, Hoki, make
 from hokical._core.logits import as_logits
 from hokical.calibrators import methods_from_logits
 from hokical.rules._hoki import Curve, Steps
@@ -81,19 +81,6 @@ def test_flat_rows_of_real_networks_are_guesses(name: str, init: Any) -> None:
     np.testing.assert_allclose(
         cal.predict_confidence(rows)[seen], printed.predict_confidence(rows)[seen], atol=0.05
     )
-
-
-def test_the_profile_gives_a_label_no_less_than_a_guess() -> None:
-    pair = read_pair("cifar10_resnet110")
-    cal = make("profile").fit(pair["val_logits"], pair["val_labels"])
-    flat = np.zeros((2, 10))
-    flat[1, 4:] = -np.inf
-    confidence = cal.predict_confidence(flat)
-    assert (confidence >= [0.1, 0.25]).all()
-    assert (confidence < [0.2, 0.5]).all()
-    low, high = cal.confidence_bounds(TopK.from_logits(flat, 3, keep_rest=False))
-    assert (low >= [0.1, 0.1]).all()
-    assert (high >= confidence).all()
 
 
 def fitted(name: str, seed: int, n: int, separable: bool) -> tuple[Any, np.ndarray]:

@@ -119,7 +119,7 @@ def test_streams_that_are_gathered_have_the_floor_too(name: str) -> None:
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", ["temps", "ets", "vecs", "profile"])
+@pytest.mark.parametrize("name", ["temps", "ets", "vecs"])
 def test_fits_in_passes_have_the_floor_too(name: str) -> None:
     """Chosen on the rows that a fit in memory chooses it on."""
     proba, labels = votes(4, 300)

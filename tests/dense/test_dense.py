@@ -25,7 +25,7 @@ from hokical.streams._partition import StreamedPartition
 from tests.same_fits import assert_same_fit
 
 GATHERING = ["irm", "irova_ts"]
-STREAMING = ["uncalibrated", "temps", "vecs", "ets", "profile"]
+STREAMING = ["uncalibrated", "temps", "vecs", "ets"]
 HOKIS = [
     {"noise": Gaussian(4.0)},
     {"noise": Uniform(-3, 5), "init": "confidence"},

@@ -24,7 +24,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki gumbel": ("hoki", {"noise": Gumbel(1.5)}),
     "hoki sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 50}),
     "hoki from confidence": ("hoki", {"noise": Gaussian(2.0), "init": "confidence"}),
-    "profile": ("profile", {}),
     "irm": ("irm", {}),
     "irova_ts": ("irova_ts", {}),
     "auto": ("auto", {}),
@@ -108,7 +107,7 @@ def test_scouts_are_taken_in_the_library(library: str, monkeypatch: pytest.Monke
     assert found.noise == expected.noise
 
 
-@pytest.mark.parametrize("name", ["temps", "vecs", "profile"])
+@pytest.mark.parametrize("name", ["temps", "vecs"])
 def test_rows_add_up_alike_on_the_host_and_beside_the_logits(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical import Gaussian, Hoki, StabilityProfile, select_noise
+from hokical import Gaussian, Hoki, select_noise
 from hokical._core.logits import as_logits
 from hokical._fitting.noise_search import choose_noise
 from hokical._fitting.partitions import Block, Partition, State, join_states
@@ -107,17 +107,6 @@ def test_the_noise_chosen_in_passes_is_that_in_memory(
 def test_few_examples_are_all_taken_to_choose_the_noise() -> None:
     data = examples(500, weighted=False)
     assert choose_noise(Pieces(*data, 100)).best == select_noise(*data[:2]).best
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_profile_in_pieces_is_the_profile(weighted: bool) -> None:
-    data = examples(2000, weighted)
-    whole = StabilityProfile().fit(*data)
-    pieces = StabilityProfile().fit_partition(Pieces(*data, 300))
-    np.testing.assert_allclose(pieces.temperature_, whole.temperature_, rtol=1e-6)
-    np.testing.assert_allclose(
-        pieces.predict_confidence(data[0]), whole.predict_confidence(data[0]), atol=1e-5
-    )
 
 
 @pytest.mark.parametrize("name", ["irm", "irova_ts", "auto"])

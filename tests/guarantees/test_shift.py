@@ -132,7 +132,7 @@ def test_the_new_balance_goes_everywhere(cal, tmp_path) -> None:
         cal.with_sets(coverage=0.9).with_balance(NEW)
 
 
-@pytest.mark.parametrize("method", ["auto", "hoki", "profile", "irova_ts", "ets"])
+@pytest.mark.parametrize("method", ["auto", "hoki", "irova_ts", "ets"])
 def test_every_kind_of_method_adapts(method) -> None:
     fitted = make(method).fit(*world(600, seed=15))
     logits, _ = world(500, NEW, seed=16)

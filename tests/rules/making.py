@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from hokical import rules
 from hokical.rules._hoki import Curve, Steps
-from hokical.rules._novelty import Novelty
 from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._sampled import Draws
 from hokical.stability._stability_table import EXACT_LEVELS
@@ -107,24 +106,11 @@ def _steps(rng: Generator) -> Steps:
     return Steps(np.where(empty, np.nan, alpha), np.where(empty, np.nan, beta))
 
 
-def _profile(rng: Generator, n_classes: int) -> rules.Rule:
-    temperature = _scale(rng)
-    widths = temperature * np.unique(np.exp(rng.normal(size=rng.integers(1, 4))))
-    size = 1 + 2 * widths.size
-    seen = rng.normal(size=(50, size)) * 5.0
-    limits = np.sort(rng.normal(size=2))
-    familiar = Novelty.of(seen, np.ones(50))
-    return rules.ProfileRule(
-        temperature, widths, float(rng.normal()), rng.normal(size=size), limits, familiar
-    )
-
-
 def _auto(rng: Generator, n_classes: int) -> rules.Rule:
     weights = rng.dirichlet([0.7] * 3) * (rng.random(3) < 0.7)
     weights = weights / weights.sum() if weights.sum() > 0.0 else np.eye(3)[rng.integers(3)]
-    profile = _profile(rng, n_classes) if rng.random() < 0.7 else None
     structured = _structured(rng, n_classes)
-    return rules.AutoRule(weights, structured, profile, bool(rng.random() < 0.5))
+    return rules.AutoRule(weights, structured, bool(rng.random() < 0.5))
 
 
 def _platt(rng: Generator, n_classes: int) -> rules.Rule:
@@ -167,7 +153,6 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "irm": _irm,
     "irova_ts": _irova_ts,
     "hoki": _hoki,
-    "profile": _profile,
     "auto": _auto,
     "platt": _platt,
     "beta": _beta,

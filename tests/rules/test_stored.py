@@ -148,9 +148,6 @@ def test_numbers_that_no_fit_makes_are_refused() -> None:
         ("irova_ts", {"knots": knots[::-1].copy()}),
         ("hoki", {"levels": 7}),
         ("hoki", {"link": None}),
-        ("profile", {"range": np.array([1.0, -1.0])}),
-        ("profile", {"widths": np.zeros(0)}),
-        ("profile", {"familiar": None}),
     ]
     for name, numbers in wrong:
         with pytest.raises(ValueError, match="must"):

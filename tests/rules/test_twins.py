@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,11 +33,10 @@ def ordinary_rows(seed: int, n_classes: int) -> np.ndarray:
     return rows
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("hoki", "profile")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "hoki"])
 @given(seed=seeds, n_classes=class_counts)
 def test_probabilities_and_confidence(name: str, seed: int, n_classes: int) -> None:
     rule = make_rule(name, seed, n_classes)
-    rule = replace(rule, profile=None) if name == "auto" else rule  # see `test_profile`
     rows = ordinary_rows(seed, rule.n_classes or n_classes)
     logits = as_logits(rows)
     proba, confidence = (
@@ -85,21 +82,6 @@ def test_hoki_shares_what_is_left_by_switches(seed: int, n_classes: int) -> None
     for i in np.flatnonzero(others.any(axis=1)):
         mine, theirs = proba[i, others[i]], switches[i, others[i]]
         np.testing.assert_allclose(mine * theirs.sum(), mine.sum() * theirs, rtol=1e-9, atol=1e-300)
-
-
-@given(seed=seeds, n_classes=class_counts)
-@max_examples(15)
-def test_profile(seed: int, n_classes: int) -> None:
-    """As far as the stability of the profile is precise; far logits are left to its own tests."""
-    rule = make_rule("profile", seed, n_classes)
-    rows = np.random.default_rng(seed).normal(size=(4, n_classes)) * rule.temperature
-    logits = as_logits(rows)
-    features, confidence = rule.features(logits), predict_blocks(rule, "confidence", logits)
-    proba = predict_blocks(rule, "proba", logits)
-    for i, row in enumerate(rows):
-        np.testing.assert_allclose(features[i], twins.profile_features(rule, row), atol=5e-3)
-        np.testing.assert_allclose(confidence[i], twins.profile_confidence(rule, row), atol=1e-2)
-        np.testing.assert_allclose(proba[i], twins.proba_of(rule, row), atol=1e-2)
 
 
 @given(seed=seeds, levels=st.sampled_from([2, 50, 3000]))

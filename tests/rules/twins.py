@@ -9,7 +9,7 @@ from scipy.special import expit, log_softmax, softmax
 
 from hokical import rules
 from hokical.rules._hoki import Steps
-from tests.references import gaussian_distribution, gaussian_stability, uniform_stability
+from tests.references import gaussian_stability, uniform_stability
 
 Row = np.ndarray
 
@@ -24,8 +24,6 @@ def confidence_of(rule: rules.Rule, row: Row) -> float:
     """Of the predicted label."""
     if isinstance(rule, rules.HokiRule):
         return hoki_confidence(rule, row)
-    if isinstance(rule, rules.ProfileRule):
-        return profile_confidence(rule, row)
     proba = proba_of(rule, row)
     return float(proba[row.argmax()] if rule.preserves_labels else proba.max())
 
@@ -214,34 +212,6 @@ def hoki_confidence(rule: rules.HokiRule, row: Row, stability: float | None = No
         return float(confidence)
     run = np.flatnonzero(link.first <= level)[-1]
     return float(np.clip(link.slope[run] * gamma + link.base[run], 0.0, 1.0))
-
-
-def profile_confidence(rule: rules.ProfileRule, row: Row) -> float:
-    """From the features of `profile_features` below."""
-    features = profile_features(rule, row)
-    correction = np.clip(rule.coef @ features + rule.intercept, *rule.range)
-    apart = features - rule.familiar.centre
-    distance = apart @ rule.familiar.precision @ apart
-    trust = rule.familiar.reach / distance if distance > rule.familiar.reach else 1.0
-    chance = expit(np.clip(features[0] + correction * trust, -34.0, 34.0))
-    return max(float(chance), 1.0 / max(2, np.isfinite(row).sum()))
-
-
-def profile_features(rule: rules.ProfileRule, row: Row) -> Row:
-    """Log-odds, then log gamma and log(1 - gamma) from the probabilities of all classes."""
-    label, others = row.argmax(), np.arange(row.size) != row.argmax()
-    logs = log_softmax(row / rule.temperature)
-    with np.errstate(divide="ignore"):
-        out = [np.clip(logs[label] - np.log(np.exp(logs[others]).sum()), -34.0, 34.0)]
-        for width in rule.widths:
-            chances = gaussian_distribution(row[None], width)[0]
-            out += [np.log(chances[label]), np.log(chances[others].sum())]
-    return np.maximum(out, [-34.0] + [-25.0] * (len(out) - 1))
-
-
-@proba_of.register
-def _(rule: rules.ProfileRule, row: Row) -> Row:
-    return _shared(row, profile_confidence(rule, row), softmax(row / rule.temperature))
 
 
 def _shared(row: Row, confidence: float, shares: Row) -> Row:

@@ -113,7 +113,9 @@ def fill_disk(folder: Path, limit: int) -> None:
 
 def answer_in_threads_and_forks(folder: Path) -> None:
     """The same answers from 8 threads at once and from 4 forks as from one thread."""
-    calibrators = [load(GOLDEN / f"{name}.json") for name in ("hoki", "profile", "temps", "vecs")]
+    calibrators = [
+        load(GOLDEN / f"{name}.json") for name in ("hoki", "structured", "temps", "vecs")
+    ]
     rows = LOGITS[:, :3]
     expected = [calibrator.predict_confidence(rows) for calibrator in calibrators]
     wrong: list[int] = []

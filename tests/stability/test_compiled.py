@@ -16,14 +16,11 @@ from numpy.polynomial.polynomial import polyval
 
 from hokical._core import jit
 from hokical._core.logits import Logits, as_logits
-from hokical._core.topk import TopK
 from hokical.rules._predicting import predict_blocks
 from hokical.rules._softmax import TemperatureRule
 from hokical.stability import _compiled as compiled
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
-from hokical.stability import _profile as profile
-from hokical.stability import _profile_host as profile_host
 from hokical.stability import _sampled as sampled
 from hokical.stability import _uniform as uniform
 from hokical.stability._compiled_kernels import uniform_stability
@@ -43,7 +40,6 @@ CLASSES = st.sampled_from([2, 3, 5, 17, 40, 100, 1000])
 WIDTHS = st.sampled_from([0.05, 0.3, 1.0, 2.0, 7.0, 50.0])
 SPREADS = st.sampled_from([1e-3, 0.1, 1.0, 5.0, 100.0, 1e4])
 SEEDS = st.integers(0, 10**6)
-SCALES = np.array([0.4, 1.0, 5.0])
 
 
 def rows(c: int, spread: float, seed: int, dtype: str = "float64") -> Logits:
@@ -132,62 +128,6 @@ def test_powers_are_those_of_the_series() -> None:
         for j, part in enumerate(POWER_PARTS)
     )
     np.testing.assert_allclose(found, chebval(t, series), atol=1e-12)
-
-
-@given(CLASSES, st.sampled_from([0.3, 4.0, 12.0]), SEEDS, st.sampled_from(["float32", "float64"]))
-def test_profiles(c: int, spread: float, seed: int, dtype: str) -> None:
-    """NumPy's form and the compiled one against the portable one."""
-    logits = rows(c, spread, seed, dtype)
-    log_odds, profiles = profile.rows_profile.portable(logits, 0.7, SCALES)
-    for form in (profile_host.rows_profile, compiled._rows_profile):
-        found = form(logits, 0.7, SCALES)
-        np.testing.assert_allclose(found[0], log_odds, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(np.exp(found[1]), np.exp(profiles), rtol=2e-8, atol=1e-12)
-
-
-@pytest.mark.parametrize("spread", [0.3, 4.0, 30.0])
-def test_widths_in_any_order(spread: float) -> None:
-    """Moments at one width serve the next where they reach every class."""
-    logits = rows(40, spread, 0)
-    found = compiled._rows_profile(logits, 0.7, SCALES)[1]
-    turned = compiled._rows_profile(logits, 0.7, SCALES[[2, 0, 1]])[1]
-    np.testing.assert_array_equal(turned, found[:, [4, 5, 0, 1, 2, 3]])
-
-
-@pytest.mark.parametrize("n", [1, 3, 9, 200])
-def test_few_rows_and_many_have_one_profile(n: int) -> None:
-    """Few pairs beyond the quadrature are counted one by one in Python."""
-    logits = rows(12, 6.0, 5, "float64").take(np.arange(n) % 8)
-    whole = profile_host.rows_profile(logits, 0.7, SCALES)
-    for i in range(min(n, 8)):
-        alone = profile_host.rows_profile(logits.take(np.array([i])), 0.7, SCALES)
-        for one, batch in zip(alone, whole, strict=True):
-            np.testing.assert_allclose(one[0], batch[i], rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("c", [12, 1001])
-def test_whole_profiles_agree(c: int) -> None:
-    """Some rows by the portable form, and the same among a million logits."""
-    few = random_rows(c, 3.0, seed=c, n=40).values
-    many = as_logits(np.tile(few, (1 + 1_000_000 // few.size, 1)))
-    for one, whole in zip(
-        profile.log_odds_and_profile(as_logits(few), 0.8, SCALES),
-        profile.log_odds_and_profile(many, 0.8, SCALES),
-        strict=True,
-    ):
-        np.testing.assert_allclose(np.exp(whole[:40]), np.exp(one), rtol=1e-9, atol=1e-12)
-        np.testing.assert_array_equal(whole[:40], whole[-40:])
-
-
-def test_hidden_classes_join_the_compiled_parts() -> None:
-    few = TopK.from_logits(random_rows(60, 3.0, seed=1, n=50).values, 20)
-    many = few.take(np.tile(np.arange(50), 1100))
-    for one, whole in zip(
-        profile.log_odds_and_profile(few, 0.8, SCALES),
-        profile.log_odds_and_profile(many, 0.8, SCALES),
-        strict=True,
-    ):
-        np.testing.assert_allclose(np.exp(whole[:50]), np.exp(one), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow

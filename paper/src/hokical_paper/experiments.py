@@ -18,6 +18,7 @@ from hokical import Gaussian, Hoki, TopK, Uniform, make, select_noise
 from hokical.calibrators import make_seeded
 from hokical.metrics import ece, summary
 from hokical.plots import reliability
+from hokical.rules import Rule
 from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
 from hokical_paper.methods import EXACT, INPUT, MIXED, RECAL, SAMPLED
 from hokical_paper.noise_grid import select_on_grid
@@ -95,9 +96,10 @@ def _fit_registered(method: str, data: PairData) -> _PairAnswers:
 
 def _tail_facts(fitted: Any, data: PairData) -> dict[str, Any]:
     """What the hidden classes could change: the ECE at either end of what the confidences can be,
-    and the mean distance of the ends. Empty if no class is hidden.
+    and the mean distance of the ends. Empty if no class is hidden, or the rule has no bounds.
     """
-    if not isinstance(data.test_logits, TopK) or data.cut is not None:
+    bounded = type(fitted.rule_).confidence_bounds is not Rule.confidence_bounds
+    if not isinstance(data.test_logits, TopK) or data.cut is not None or not bounded:
         return {}
     low, high = fitted.confidence_bounds(data.test_logits)
     return {

@@ -22,7 +22,7 @@ def import_optional(name: str, extra: str) -> Any:
 
 def import_moved(name: str, module: str, distribution: str) -> Any:
     """A name that an earlier version had, from the distribution that has it now."""
-    where = f"`{name}` is in another package since hokical 0.3: `from {module} import {name}`."
+    where = f"`{name}` is in another package: `from {module} import {name}`."
     try:
         found = getattr(import_module(module), name)
     except ImportError as error:

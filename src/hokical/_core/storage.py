@@ -60,6 +60,13 @@ def is_storable(name: str) -> bool:
     return name in _records
 
 
+def record_class(name: str) -> type[Any]:
+    """The class that is stored under a name."""
+    if name not in _records:
+        raise ValueError(f"{name!r} is not known to this version")
+    return _records[name]
+
+
 def write_document(path: str | os.PathLike[str], body: dict[str, Any]) -> None:
     """Write `body` with format, version and checksum, atomically."""
     document = {"format": FORMAT, "format_version": FORMAT_VERSION, **_encode(body)}
@@ -201,9 +208,7 @@ def _decode_record(stored: dict[str, Any], find: Finder) -> Any:
     name = stored["$record"]
     if name not in _records and find is not None:
         find(name)
-    if name not in _records:
-        raise ValueError(f"{name!r} is not known to this version")
-    kind = _records[name]
+    kind = record_class(name)
     given = {key: _decode(item, find) for key, item in stored.items() if key != "$record"}
     return kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -85,19 +85,6 @@ class BinaryTerms(_Rows):
         hessian = self.curvature(state, starts)[0] + penalty * np.eye(coef.size)
         value = loss + 0.5 * penalty * float(coef @ coef)
         return value / total, (slope[0] + penalty * coef) / total, hessian / total
-
-    def ridge_left_out(self, coef: FloatArray, penalty: float) -> FloatArray:
-        """Log loss (n,) of each example by the fit without it, at the optimum of `ridge`.
-
-        An example that counts more than once has the others left; one that counts less is left
-        out by what it counts.
-        """
-        starts = np.array([0, self.hits.size])
-        _, _, state = self.evaluate(coef[None, :], starts)
-        hessian = self.curvature(state, starts) + penalty * np.eye(coef.size)
-        once = replace(self, weights=np.minimum(self.weights, 1.0))
-        inverse = np.asarray(np.linalg.inv(hessian), np.float64)
-        return once.losses_left_out(state, starts, inverse)
 
 
 @dataclass(frozen=True, eq=False)

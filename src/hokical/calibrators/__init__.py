@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hokical.calibrators._isotonic import IsotonicMulticlass as IsotonicMulticlass
     from hokical.calibrators._isotonic import IsotonicOneVsAllTS as IsotonicOneVsAllTS
     from hokical.calibrators._multilabel import MultilabelCalibrator as MultilabelCalibrator
-    from hokical.calibrators._profile import StabilityProfile as StabilityProfile
     from hokical.calibrators._registry import make as make
     from hokical.calibrators._registry import make_seeded as make_seeded
     from hokical.calibrators._registry import table as table

@@ -21,7 +21,6 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "irm": ("isotonic", "IsotonicMulticlass"),
     "irova_ts": ("isotonic", "IsotonicOneVsAllTS"),
     "hoki": ("hoki", "Hoki"),
-    "profile": ("profile", "StabilityProfile"),
     "platt": ("binary", "PlattScaling"),
     "beta": ("binary", "BetaCalibration"),
     "venn_abers": ("binary", "VennAbers"),
@@ -47,7 +46,10 @@ MOVED = {
     "recal": ("recal", "ReCal"),
     "ms_odir": ("odir", "MatrixScalingODIR"),
     "dir_odir": ("odir", "DirichletODIR"),
+    "profile": ("profile", "StabilityProfile"),
 }
+#: Rules with a stability profile: the method's, and that of the default in files up to 0.3.
+PROFILED = ("profile", "auto-profiled")
 #: What is meant by the names of scikit-learn's `CalibratedClassifierCV`.
 OF_SKLEARN = {
     "sigmoid": "scikit-learn's sigmoid is `platt`, for two classes; for more use `vecs`.",
@@ -175,7 +177,14 @@ def find_rule(record: str) -> None:
     method = record.removeprefix("rule:")
     if method in BEYOND_LOGITS:
         load_class_beyond_logits(method)
-    if not is_storable(record) and method in MOVED:
+    if is_storable(record):
+        return
+    if method in PROFILED:
+        raise ValueError(
+            "it holds a stability profile, which is in another package: `pip install "
+            "hokical-paper`, or fit again"
+        )
+    if method in MOVED:
         raise ValueError(f"its method {method!r} is not part of hokical.{suggest(method)}")
 
 

@@ -76,8 +76,7 @@ def _said(rule: Rule, known: SampledExamples, held: HeldOut) -> SaidRows:
     n_examples = known.n_examples * (counted.labels.size / known.n_rows)
     logits, labels, weights = counted.logits, counted.labels, counted.weights
     if isinstance(rule, AutoRule) and held.logits.n_rows == logits.n_rows:
-        average = held.average(rule.weights)
-        proba = rule.on_device_of(logits).with_profile(logits.xp.exp(average.values), logits)
+        proba = logits.xp.exp(held.average(rule.weights).values)
     else:
         proba = predict_blocks(rule, "proba", logits)
     log_proba = logits.to_host(as_log_proba(proba, logits).values)

@@ -4,8 +4,7 @@
 are given Dask arrays. Every task is a pure function of its blocks, so a scheduler may run it again
 on another worker when one dies: nothing is lost or counted twice. Hoki's table of unweighted rows
 is a sum of whole numbers, and therefore the same to the bit however the blocks are cut. Other sums
-(fractional weights, the losses of `temps`, `vecs`, `ets`, `profile`) follow the blocks, and agree
-to rounding.
+(fractional weights, the losses of `temps`, `vecs`, `ets`) follow the blocks, and agree to rounding.
 """
 
 from collections.abc import Callable, Iterator, Sequence

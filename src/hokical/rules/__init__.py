@@ -14,7 +14,6 @@ from hokical.rules._grouped import GroupedRule
 from hokical.rules._hoki import HokiRule
 from hokical.rules._isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
 from hokical.rules._odir import DirichletRule, MatrixRule
-from hokical.rules._profile import ProfileRule
 from hokical.rules._softmax import TemperatureRule, UncalibratedRule
 from hokical.rules._structured import StructuredRule
 from hokical.rules._vector import VectorRule
@@ -22,6 +21,6 @@ from hokical.rules._vector import VectorRule
 __all__ = [
     "AutoRule", "BalancedRule", "BetaRule", "ClasswiseIsotonicRule", "DirichletRule",
     "EnsembleRule", "FlooredRule", "GroupedRule", "HokiRule", "Logits", "MatrixRule", "PlattRule",
-    "PooledIsotonicRule", "ProfileRule", "Rule", "StructuredRule", "TemperatureRule",
-    "UncalibratedRule", "VectorRule", "VennAbersRule",
+    "PooledIsotonicRule", "Rule", "StructuredRule", "TemperatureRule", "UncalibratedRule",
+    "VectorRule", "VennAbersRule",
 ]  # fmt: skip

@@ -1,29 +1,28 @@
-"""The default's rule: an average of candidates, half of it corrected by the stability profile."""
+"""The default's rule: an average of candidates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.properties import cached_property
+from hokical._core.storage import record_class
 from hokical._core.types import FloatArray
+from hokical.rules._base import Rule
 from hokical.rules._blend_kernels import Blend
-from hokical.rules._blended import BlendedRule, Correction, correction_by
+from hokical.rules._blended import BlendedRule
 from hokical.rules._checks import check_array
 from hokical.rules._probabilities import LEAST, softmax
-from hokical.rules._profile import ProfileRule
 from hokical.rules._structured import StructuredRule, structured_features
 
 #: The candidates whose probabilities are averaged, in the order of the weights.
 PARTS = ("uncalibrated", "temps", "structured")
-#: The share of the profile's answer, where there is one: half of its correction proved safest.
-PROFILE_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class AutoRule(BlendedRule):
-    """Probabilities averaged with `weights` (3,) over `PARTS`, then half of the `profile` of those.
+    """Probabilities averaged with `weights` (3,) over `PARTS`.
 
     The last two candidates share the floor and the temperature of `structured`.
     """
@@ -32,7 +31,6 @@ class AutoRule(BlendedRule):
 
     weights: FloatArray
     structured: StructuredRule
-    profile: ProfileRule | None
     keep_labels: bool
 
     def __post_init__(self) -> None:
@@ -41,10 +39,18 @@ class AutoRule(BlendedRule):
             raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
         if not isinstance(self.structured, StructuredRule):
             raise ValueError(f"`structured` must be a StructuredRule; got {self.structured!r}.")
-        if not isinstance(self.profile, ProfileRule | None):
-            raise ValueError(f"`profile` must be a ProfileRule or None; got {self.profile!r}.")
         if not isinstance(self.keep_labels, bool):
             raise ValueError(f"`keep_labels` must be True or False; got {self.keep_labels!r}.")
+
+    @classmethod
+    def from_stored(cls, given: dict[str, Any]) -> Rule:
+        """The rule of a file's record; one of 0.2 or 0.3 with a profile is hokical-paper's."""
+        profile = given.pop("profile", None)
+        average = cls(**given)
+        if profile is None:
+            return average
+        corrected: Rule = record_class("rule:auto-profiled")(average, profile)
+        return corrected
 
     @property
     def preserves_labels(self) -> bool:  # type: ignore[override]
@@ -55,19 +61,11 @@ class AutoRule(BlendedRule):
         return self.structured.n_classes
 
     @cached_property
-    def _pass(self) -> tuple[Blend, Correction | None]:
-        correction = None if self.profile is None else correction_by(self.profile, PROFILE_SHARE)
-        return self.structured.blend(self.weights), correction
+    def _pass(self) -> Blend:
+        return self.structured.blend(self.weights)
 
     def portable_proba(self, logits: Logits) -> Array:
-        return self.with_profile(self.average(logits), logits)
-
-    def with_profile(self, average: Array, logits: Logits) -> Array:
-        """The averages (n, classes), half of them corrected by the profile."""
-        if self.profile is None:
-            return average
-        corrected = self.profile.proba(as_log_proba(average, logits))
-        return PROFILE_SHARE * corrected + (1.0 - PROFILE_SHARE) * average
+        return self.average(logits)
 
     def average(self, logits: Logits) -> Array:
         """The candidates' probabilities, averaged, (n, classes)."""

@@ -11,23 +11,11 @@ from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows
 from hokical._core.properties import cached_property
-from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.types import AnyArray, IntArray
 from hokical.rules._base import Rule
-from hokical.rules._blend_kernels import (
-    Blend,
-    Link,
-    average_rows,
-    correct_rows,
-    log_rows,
-    write_rows,
-)
+from hokical.rules._blend_kernels import Blend, average_rows, write_rows
 from hokical.rules._predicting import to_float32
 from hokical.rules._probabilities import least_probability
-from hokical.rules._profile import ProfileRule
-from hokical.stability._compiled import compiled_profile
-
-#: What corrects an average: the widths (W,) of a stability profile, and its numbers.
-Correction = tuple[FloatArray, Link]
 
 #: Floors below this, if not 0, are left to the portable form: the pass takes exp(-700) for 0.
 LEAST_FLOOR = 1e-250
@@ -37,11 +25,11 @@ COPIED_AT_ONCE = 1 << 15
 
 
 class BlendedRule(Rule):
-    """An average of the softmax, temperature and structured scaling, and a profile of it."""
+    """An average of the softmax, temperature and structured scaling."""
 
     @cached_property
-    def _pass(self) -> tuple[Blend, Correction | None]:
-        """What the pass computes the average with, and what corrects it, if anything does."""
+    def _pass(self) -> Blend:
+        """What the pass computes the average with."""
         raise TypeError(f"{type(self).__name__} does not say how to predict.")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -56,9 +44,7 @@ class BlendedRule(Rule):
         if not self._answers(logits):
             return self.portable_proba(logits)
         out = np.empty((logits.n_rows, logits.n_columns))
-        left = self._fill(logits, 0.0, out)
-        if left.size:
-            out[left] = self.portable_proba(logits.take(left))
+        self._fill(logits, 0.0, out)
         return out
 
     def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
@@ -67,48 +53,19 @@ class BlendedRule(Rule):
         return self._fill(logits, least_probability(logits), out)
 
     def _answers(self, logits: Logits) -> bool:
-        return has_kernels(logits) and not 0.0 < self._pass[0][0] < LEAST_FLOOR
+        return has_kernels(logits) and not 0.0 < self._pass[0] < LEAST_FLOOR
 
     def _fill(self, logits: Logits, least: float, out: AnyArray) -> IntArray:
-        """Write the answers into `out`; the rows that must be had in another way."""
-        block, left = logits.block(), np.zeros(logits.n_rows, np.bool_)
-        blend, correction = self._pass
+        """Write the answers into `out`; the rows that must be had in another way, none."""
+        block, blend = logits.block(), self._pass
         at_once = max(1, COPIED_AT_ONCE // logits.n_columns)
-        room = np.empty((3, min(at_once, logits.n_rows), logits.n_columns))  # new memory is dear
+        room = np.empty((2, min(at_once, logits.n_rows), logits.n_columns))  # new memory is dear
         for rows in cut_rows(logits.n_rows, at_once):
-            copied, average, logs = room[:, : rows.stop - rows.start]
+            copied, average = room[:, : rows.stop - rows.start]
             part = copied if out.dtype == np.float32 else out[rows]
             part[...], counts = block[rows], np.empty(len(part), np.int64)
             average_rows(part, logits.top[rows], logits.labels[rows], blend, average, counts)
-            if correction is not None:
-                _correct(part, average, counts, correction, logs, left[rows])
             write_rows(average, least, part)
             if part is copied:
                 out[rows] = to_float32(part)
-        return np.flatnonzero(left)
-
-
-def _correct(
-    block: FloatArray,
-    average: FloatArray,
-    counts: IntArray,
-    correction: Correction,
-    logs: FloatArray,
-    left: BoolArray,
-) -> None:
-    """Correct the averages of a block in place; `left` becomes True where digits were lost.
-
-    `logs` is room for as many numbers.
-    """
-    (widths, link), (top, gaps) = correction, np.empty((2, len(block)))
-    log_rows(block, average, logs, top, gaps)
-    profile = compiled_profile(logs, top, gaps, widths)
-    correct_rows(logs, top, counts, profile, link, average, left)
-
-
-def correction_by(rule: ProfileRule, share: float) -> Correction:
-    """A profile's numbers as the pass takes them: contiguous arrays of its own."""
-    seen = rule.familiar
-    floats = share, 1.0 / rule.temperature, rule.intercept, seen.reach
-    arrays = rule.coef, rule.range, seen.centre, seen.precision
-    return rule.widths, (*floats, *(np.array(array, order="C") for array in arrays))  # type: ignore[return-value]
+        return np.empty(0, np.int64)

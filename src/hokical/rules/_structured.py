@@ -21,7 +21,7 @@ from hokical._core.logits import Logits
 from hokical._core.properties import cached_property
 from hokical._core.types import FloatArray
 from hokical.rules._blend_kernels import Blend
-from hokical.rules._blended import BlendedRule, Correction
+from hokical.rules._blended import BlendedRule
 from hokical.rules._checks import check_array, store_float, store_temperature
 from hokical.rules._probabilities import log_probabilities, smooth, softmax
 from hokical.rules._row_kernels import LEAST_REST
@@ -65,8 +65,8 @@ class StructuredRule(BlendedRule):
         return int(self.scale.shape[0])
 
     @cached_property
-    def _pass(self) -> tuple[Blend, Correction | None]:
-        return self.blend(np.eye(3)[2]), None
+    def _pass(self) -> Blend:
+        return self.blend(np.eye(3)[2])
 
     def blend(self, weights: FloatArray) -> Blend:
         """Its numbers, and the weights of three candidates, as the compiled pass takes them."""

@@ -1,6 +1,5 @@
 """Compiled forms for NumPy arrays; the portable functions are their reference implementations."""
 
-from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,27 +14,16 @@ from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.stability import _compiled_kernels as kernels
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
-from hokical.stability import _profile as profile
-from hokical.stability import _profile_host as profile_host
 from hokical.stability import _sampled as sampled
 from hokical.stability import _uniform as uniform
-from hokical.stability._compiled_profile_kernels import (
-    Rule,
-    Steps,
-    log_odds_rows,
-    profile_rows,
-    softmax_of_rows,
-    softmax_of_top,
-)
 from hokical.stability._sampled import Draws, below_top
-from hokical.stability._tables import DEGREE, REACH, Quadrature, carry_series, tail_quadrature
+from hokical.stability._softmax_kernels import softmax_of_rows, softmax_of_top
+from hokical.stability._tables import REACH, Quadrature
 
 #: Noisy logits from which counting survivals is compiled. Both ways count the same.
 _MANY_COMPARISONS = 30_000_000
 #: Rows at a time: few enough to stay in cache while a tile of noise is used on all of them.
 _SAMPLED_ROWS = 128
-#: Loops over nodes take so many at a time, and those left over take long.
-_NODES_AT_A_TIME = 8
 
 
 def _every_class_has_a_column(logits: Logits, *_: Any) -> bool:
@@ -144,38 +132,3 @@ def _noise_tiles(draws: Draws, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]
         extremes = np.stack([noise.max(axis=0), noise.min(axis=0)])
         known[dtype.name] = (np.ascontiguousarray(tiles), extremes)
     return known[dtype.name]
-
-
-profile.rows_profile.register(lambda logits, *_: logits.is_numpy)(profile_host.rows_profile)
-
-
-@profile.rows_profile.register(_every_class_has_a_column)
-def _rows_profile(
-    logits: Logits, temperature: float, scales: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    gaps, log_odds = np.empty((2, logits.n_rows))
-    log_odds_rows(logits.block(), logits.top, temperature, gaps, log_odds)
-    return log_odds, compiled_profile(logits.block(), logits.top, gaps, scales)
-
-
-def compiled_profile(
-    block: NDArray[Any], top: FloatArray, gaps: FloatArray, scales: FloatArray
-) -> FloatArray:
-    """The profile (n, 2 W) of rows whose largest is `top`, and the next `gaps` below it."""
-    out = np.empty((len(block), scales.size, 2))
-    profile_rows(block, top, gaps, *_profile_tables(block.shape[1], tuple(scales.tolist())), out)
-    return out.reshape(-1, 2 * scales.size)
-
-
-@lru_cache(maxsize=16)
-def _profile_tables(n_classes: int, scales: tuple[float, ...]) -> tuple[Steps, Rule]:
-    """What `profile_rows` needs of the widths, and its quadrature, with idle nodes at the end."""
-    rule = tail_quadrature(n_classes)
-    idle = np.zeros((DEGREE + 4, -rule.nodes.size % _NODES_AT_A_TIME))
-    numbers = np.vstack([rule.nodes, rule.weights, rule.own, rule.series])
-    nodes, weights, own, *rows = np.hstack([numbers, idle])
-    nodes[rule.nodes.size :], series = rule.nodes[-1], np.array(rows)
-    widths, order = np.sort(scales), np.argsort(scales)
-    carried = carry_series(np.append(np.ones(min(order.size, 1)), widths[:-1] / widths[1:]))
-    steps = 2.0 / (REACH * widths), 1.0 / widths, order, np.matmul(carried, series)
-    return steps, (nodes, weights, series, own, rule.outside)

@@ -22,7 +22,6 @@ TAIL_LIMIT = 8.1  # where the label loses to a far class, its own noise is far d
 #: peak of the integrand. Each leaves an error of less than 4e-8.
 _STEPS = ((20, 0.4), (200, 0.25))
 _SHORTEST_STEP = 0.2
-_TAIL_STEP = 0.3
 _FIT_POINTS = 256
 
 
@@ -34,18 +33,11 @@ class Quadrature:
     weights: FloatArray
     series: FloatArray
     own: FloatArray  # log Phi(u) as the series has it: the top's own factor, to be left out
-    outside: float  # how much of the normal mass the nodes miss
 
 
 def node_step(n_classes: int) -> float:
     """The distance of the nodes that suits so many classes."""
     return next((step for most, step in _STEPS if n_classes <= most), _SHORTEST_STEP)
-
-
-@memoize
-def tail_quadrature(n_classes: int) -> Quadrature:
-    """The tables down to where far classes overtake, close enough for log(1 - gamma)."""
-    return gaussian_quadrature(-TAIL_LIMIT, min(node_step(n_classes), _TAIL_STEP))
 
 
 @memoize
@@ -55,7 +47,7 @@ def gaussian_quadrature(lowest: float = -NODE_LIMIT, step: float = _SHORTEST_STE
     series = np.ascontiguousarray(_log_phi_series(nodes).T)
     signs = (-1.0) ** np.arange(DEGREE + 1)
     weights = step * normal_density(nodes)
-    return Quadrature(nodes, weights, series, signs @ series, 1.0 - float(weights.sum()))
+    return Quadrature(nodes, weights, series, signs @ series)
 
 
 def _log_phi_series(nodes: FloatArray) -> FloatArray:
@@ -102,13 +94,6 @@ def series_to_powers() -> FloatArray:
         if j and k:
             found[r] -= found[4 * k - j]
     return found
-
-
-def carry_series(ratios: FloatArray) -> FloatArray:
-    """T_r(ratio (t + 1) - 1) as a series in T_j(t), [j, r], (W, R + 1, R + 1) for ratios (W,)."""
-    t, matrix = chebyshev_points(DEGREE)
-    values = chebyshev_polynomials(ratios[:, None] * (t + 1.0) - 1.0, DEGREE)
-    return np.asarray(np.einsum("rwp,jp->wjr", values, matrix))
 
 
 def chebyshev_points(degree: int) -> tuple[FloatArray, FloatArray]:

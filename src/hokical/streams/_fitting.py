@@ -49,7 +49,7 @@ def fit(
         which they are read once more. One process can use it at a time. Delete it in the end.
     every : float
         Seconds between two writes of the checkpoint. 0 writes after every block of about 30 MB, so
-        at most one block is lost (a pass for `profile`, all for methods that gather).
+        at most one block is lost (all for methods that gather).
     spool : bool
         Keep the chunks of an iterator in a temporary file, for methods that need several passes.
         Needs as much disk as the chunks have bytes.

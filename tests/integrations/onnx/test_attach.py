@@ -60,7 +60,7 @@ def inputs(n: int = 50, dtype: type = np.float32) -> np.ndarray:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("method", ["temps", "vecs", "irova_ts", "hoki_uniform", "profile_wide"])
+@pytest.mark.parametrize("method", ["temps", "vecs", "irova_ts", "hoki_uniform", "structured"])
 def test_one_file_gives_old_outputs_labels_and_confidence(method):
     calibrator = fitted(method, 4)
     model = attach(network(), calibrator)
@@ -84,7 +84,7 @@ def test_the_network_keeps_its_opset_unless_it_is_too_old(opset):
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "dtype"), [(FLOAT16, np.float16), (DOUBLE, np.float64)])
 def test_other_floats(kind, dtype):
-    calibrator = fitted("profile_wide", 4)
+    calibrator = fitted("structured", 4)
     found = run(attach(network(kind=kind), calibrator), x=inputs(dtype=dtype))
     assert found["scores"].dtype == dtype
     assert found["confidence"].dtype == (np.float64 if dtype == np.float64 else np.float32)

@@ -23,7 +23,7 @@ SUITE = Path(__file__).resolve().parents[3] / "suite"
 MAKERS: dict[str, Callable[[], BaseCalibrator]] = {
     **{
         name: (lambda name=name: make(name))
-        for name in ("uncalibrated", "temps", "vecs", "ets", "irm", "irova_ts", "profile", "auto")
+        for name in ("uncalibrated", "temps", "vecs", "ets", "irm", "irova_ts", "auto")
     },
     "structured": lambda: make("structured"),
     "irm not normalised": lambda: make("irm", normalize=False),

@@ -22,7 +22,6 @@ from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
 from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability._profile import log_odds_and_profile
 from hokical.stability._sampled import Draws, survivals
 from tests.integrations.torch.examples import as_on_device, extreme_rows, off
 
@@ -163,11 +162,7 @@ def test_sampled_ties(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_rest(values: np.ndarray) -> None:
     host = as_logits(values)
-    log_odds, chances = log_odds_and_profile(host, 1.5, [0.5, 3.0])
     for there in on_gpu(values):
-        got = log_odds_and_profile(there, 1.5, [0.5, 3.0])
-        assert off(log_odds, got[0]) < 1e-11
-        assert off(np.maximum(chances, -700.0), got[1].clamp(min=-700.0)) < 1e-5
         assert off(label_log_odds(host), label_log_odds(there)) < 1e-5
         for expected, found in zip(distances(host), distances(there), strict=True):
             size = 1.0 + np.abs(expected).max()
@@ -240,7 +235,7 @@ def examples(n: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
     return logits.astype(np.float32), labels
 
 
-METHODS = ("hoki", "temps", "ets", "vecs", "irm", "irova_ts", "structured", "profile")
+METHODS = ("hoki", "temps", "ets", "vecs", "irm", "irova_ts", "structured")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -25,7 +25,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "vecs": {},
     "irm": {},
     "irova_ts": {},
-    "profile": {},
     "hoki": {},
     "auto": {},
 }

@@ -163,7 +163,7 @@ def test_an_impossible_truth_is_warned_of() -> None:
 def test_a_fit_without_mistakes_ends_alike() -> None:
     array, tensor, *_ = problem("float32")
     labels = array.argmax(axis=1)
-    for name in ("temps", "ets", "profile", "vecs"):
+    for name in ("temps", "ets", "vecs"):
         assert_same(fitted(name, array, labels), fitted(name, tensor, labels))
     even = np.zeros((4, 3), np.float32)
     expected = fitted("temps", even, [0, 0, 0, 0])

@@ -15,7 +15,6 @@ from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
 from hokical.stability._noise import Gaussian, Gumbel, Uniform
-from hokical.stability._profile import log_odds_and_profile
 from hokical.stability._sampled import Draws, survivals
 from hokical.stability._tables import DEGREE, gaussian_quadrature
 from tests.conftest import random_rows
@@ -82,15 +81,6 @@ def test_moments(pair: tuple[Logits, Logits]) -> None:
     assert off(expected, gaussian.chebyshev_moments(there, 0.2)) < 1e-9
 
 
-def test_profile(pair: tuple[Logits, Logits]) -> None:
-    (log_odds, chances), (there, found) = (
-        log_odds_and_profile(logits, 1.5, [0.5, 1.0, 3.0]) for logits in pair
-    )
-    assert off(log_odds, there) < 1e-12
-    # Beyond exp(-700) float64 has no more digits, and the last nodes of a probability of 1e-9 few.
-    assert off(np.maximum(chances, -700.0), found.clamp(min=-700.0)) < 2e-6
-
-
 def test_scores(pair: tuple[Logits, Logits]) -> None:
     assert off(*(label_log_odds(logits) for logits in pair)) < 1e-6
 
@@ -136,7 +126,6 @@ def every_result(values: torch.Tensor) -> list[torch.Tensor]:
         gaussian.distribution(logits, 1.3),
         gumbel.distribution(logits, 1.3),
         survivals(logits, Draws(Gaussian(1.0), 5, 9, values.shape[1])),
-        *log_odds_and_profile(logits, 1.1, [0.5, 2.0]),
         label_log_odds(logits),
         logits.possible_counts,
     ]

@@ -56,7 +56,7 @@ def test_agrees_with_the_core_on_real_logits(name: str) -> None:
     assert_agree_on_suite(name, "cifar10_lenet5", 1500, 300)
 
 
-@pytest.mark.parametrize("name", ["hoki gaussian", "hoki uniform", "profile", "irova_ts", "vecs"])
+@pytest.mark.parametrize("name", ["hoki gaussian", "hoki uniform", "irova_ts", "vecs"])
 def test_agrees_with_the_core_on_a_hundred_classes(name: str) -> None:
     assert_agree_on_suite(name, "cifar100_lenet5", 1000, 200)
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical.calibrators import make
 from tests.integrations.torch.examples import NAMES, awkward, fitted, synthetic_logits
 
 torch = pytest.importorskip("torch")
@@ -20,8 +19,7 @@ torch = pytest.importorskip("torch")
 from hokical.integrations.torch import CalibratedModel, as_module  # noqa: E402
 from hokical.integrations.torch._backend import _bisect  # noqa: E402
 
-#: Profile is exported with one width: a graph of each costs seconds.
-EXPORTED = [name for name in NAMES if name not in ("profile", "auto")]
+EXPORTED = [name for name in NAMES if name != "auto"]  # its parts are exported by themselves
 
 
 def exported(module: Any, logits: torch.Tensor, **options: Any) -> Any:
@@ -41,13 +39,6 @@ def test_exported_module_gives_the_same(name: str, logits: torch.Tensor) -> None
     wanted, got = module(logits), exported(module, logits)(logits)
     assert torch.equal(got.labels, wanted.labels)
     torch.testing.assert_close(got.confidence, wanted.confidence, rtol=0, atol=1e-12)
-
-
-def test_exported_profile_gives_the_same(logits: torch.Tensor) -> None:
-    calibrator = make("profile", widths=(1.0,)).fit(*synthetic_logits(800, 5, seed=0))
-    module = as_module(calibrator)
-    got = exported(module, logits)(logits).confidence
-    torch.testing.assert_close(got, module(logits).confidence, rtol=0, atol=1e-12)
 
 
 def test_exported_network_can_be_saved_and_loaded() -> None:
@@ -98,22 +89,6 @@ def test_compiled_as_one_graph(backend: str, name: str, logits: torch.Tensor) ->
     assert torch.equal(got.labels, wanted.labels)
     torch.testing.assert_close(got.confidence, wanted.confidence, rtol=0, atol=1e-12)
     torch.testing.assert_close(compiled(logits[:4]).confidence, wanted.confidence[:4])
-
-
-@pytest.mark.usefixtures("fresh_compiler")
-def test_a_profile_is_left_out_of_compilation(logits: torch.Tensor) -> None:
-    """Its graph alone would take minutes; the network around it is compiled."""
-    module = as_module(fitted("profile"))
-    recorded: list[int] = []
-
-    def record(graph: Any, inputs: Any) -> Any:
-        recorded.append(len(graph.graph.nodes))
-        return graph.forward
-
-    compiled = torch.compile(lambda rows: module(2.0 * rows).confidence + 1.0, backend=record)
-    torch.testing.assert_close(compiled(logits), module(2.0 * logits).confidence + 1.0)
-    assert 1 <= len(recorded) <= 2
-    assert sum(recorded) < 20
 
 
 @pytest.mark.parametrize("name", ["hoki uniform", "irm", "structured"])

@@ -107,9 +107,7 @@ class CalibratorModule(FixedPrecision):
         numbers = [self._buffers[name] for name in (*self._spec.numbers.values(), "support_edges")]
         if torch.compiler.is_dynamo_compiling():
             given = (logits,) if groups is None else (logits, groups)  # not None, for the compiler
-            by_itself = self._spec.has_profile
-            work = _answers.uncompiled_answers if by_itself else _answers.compiled_answers
-            return work(self._spec, wanted, numbers, *given)
+            return _answers.compiled_answers(self._spec, wanted, numbers, *given)
         return answers(self._spec, wanted, numbers, logits, groups)  # type: ignore[arg-type]
 
     def _load_from_state_dict(

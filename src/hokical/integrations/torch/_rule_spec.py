@@ -1,8 +1,7 @@
 """What a module says of logits: a rule whose numbers are tensors, and rows that nobody checked.
 
 `compiled_answers` is `answers` for `torch.compile`, which cannot follow the Python of the rules and
-records the tensor operations alone, as `torch.export` does. `uncompiled_answers` is left as it is
-between two compiled graphs.
+records the tensor operations alone, as `torch.export` does.
 """
 
 import dataclasses
@@ -25,7 +24,6 @@ from hokical.integrations.torch._backend import BACKEND
 from hokical.integrations.torch.kernels._tracing import is_wrapped
 from hokical.rules._base import Rule
 from hokical.rules._predicting import OF_CLASSES, Output, predict_unchecked, to_float32
-from hokical.rules._profile import ProfileRule
 
 Answers = Callable[..., tuple[Tensor, ...]]
 Wanted = Output | Literal["support"]
@@ -43,8 +41,6 @@ class RuleSpec:
         self.rule, self.n_classes = rule, n_classes
         #: The buffers that hold the numbers to compute with, by what the rule calls them.
         self.numbers = {name: _legal(name) for name in rule.numbers()}
-        #: Whether a stability profile is in the rule: its graph takes minutes to compile.
-        self.has_profile = _has_profile(rule)
         self._kind = ", ".join([rule.name, f"{n_classes} classes", *_structure(rule)])
 
     def __eq__(self, other: object) -> bool:
@@ -176,22 +172,13 @@ def _as_host(
 
 def __getattr__(name: str) -> Answers:
     """Importing the compiler takes seconds: it is left to those who use it."""
-    if name not in ("compiled_answers", "uncompiled_answers"):
+    if name != "compiled_answers":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     compiler = import_module("torch._dynamo")
     # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
     trace = getattr(compiler, "nonstrict_trace", lambda function: function)
-    wrap = trace if name == "compiled_answers" else compiler.disable
-    found: Answers = globals().setdefault(name, wrap(answers))
+    found: Answers = globals().setdefault(name, trace(answers))
     return found
-
-
-def _has_profile(record: Any) -> bool:
-    """Whether a record is a stability profile, or holds one."""
-    if isinstance(record, ProfileRule):
-        return True
-    inner = (getattr(record, field.name) for field in dataclasses.fields(record))
-    return any(_has_profile(value) for value in inner if dataclasses.is_dataclass(value))
 
 
 def _as_logits(spec: RuleSpec, logits: Tensor) -> Logits:

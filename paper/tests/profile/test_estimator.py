@@ -12,21 +12,22 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.exceptions import ConvergenceWarning
+from tests.conftest import read_pair, synthetic_logits
 
 from hokical import Gaussian, load
 from hokical._core.logits import as_logits
 from hokical._core.parallel import threads
 from hokical._core.topk import TopK
 from hokical._fitting.pooled_terms import binary_losses
-from hokical._fitting.profile_link import (
+from hokical.calibrators import Hoki, make
+from hokical.metrics import brier, log_loss
+from hokical_paper.profile import StabilityProfile
+from hokical_paper.profile.link import (
     PENALTIES,
     error_price,
     fit_link,
     weigh_candidates,
 )
-from hokical.calibrators import Hoki, StabilityProfile, make
-from hokical.metrics import brier, log_loss
-from tests.conftest import read_pair, synthetic_logits
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -47,6 +48,11 @@ def softmax_labels(n: int, seed: int) -> Data:
 
 def loss_of(cal: Any, data: Data) -> float:
     return log_loss(cal.predict_confidence(data[0]), cal.predict(data[0]) == data[1])
+
+
+@pytest.fixture(scope="module")
+def overconfident() -> Data:
+    return synthetic_logits(1500, 6, seed=7)
 
 
 @pytest.fixture(scope="module")
@@ -232,9 +238,10 @@ def test_attributes(overconfident: Data) -> None:
     assert cal.message_.startswith(f"temperature {cal.temperature_:.4g}; ")
 
 
-def test_the_message_says_whether_there_is_a_correction(resnet110: dict[str, np.ndarray]) -> None:
+def test_the_message_says_whether_there_is_a_correction() -> None:
     """Here no correction counts most of all penalties, and yet less than the others together."""
-    logits, labels = resnet110["val_logits"], resnet110["val_labels"]
+    pair = read_pair("cifar10_resnet110")
+    logits, labels = pair["val_logits"], pair["val_labels"]
     cal = StabilityProfile().fit(logits, labels)
     assert cal.penalty_ == np.inf
     assert cal.coef_.any()
@@ -314,7 +321,7 @@ def test_labels_surer_than_any_seen_follow_the_softmax() -> None:
 
 def test_the_correction_stays_within_what_was_seen(overconfident: Data) -> None:
     logits, labels = overconfident
-    cal = StabilityProfile().fit(logits[:1500], labels[:1500])
+    cal = StabilityProfile().fit(logits[:800], labels[:800])
     for values in (logits, 10.0 * logits, np.where(logits < 0.0, -np.inf, logits + 1e-3)):
         rows = values[np.isfinite(values).any(axis=1)]
         features = cal.rule_.features(as_logits(rows))
@@ -364,10 +371,10 @@ def test_features_can_be_gathered_in_parts(overconfident: Data) -> None:
     logits, labels = overconfident
     cal = StabilityProfile().fit(logits, labels)
     data = as_logits(logits)
-    parts = [cal.rule_.features(data.take(slice(i, i + 700))) for i in range(0, 3000, 700)]
+    parts = [cal.rule_.features(data.take(slice(i, i + 700))) for i in range(0, 1500, 700)]
     gathered = np.concatenate(parts)
     np.testing.assert_array_equal(gathered, cal.rule_.features(data))
-    assert gathered.shape == (3000, 7)
+    assert gathered.shape == (1500, 7)
     assert np.isfinite(gathered).all()
     np.testing.assert_array_equal(
         cal.rule_.confidence_from(gathered, np), cal.predict_confidence(logits)
@@ -382,8 +389,6 @@ def test_hidden_classes() -> None:
         cut = TopK.from_logits(test[0], k)
         confidence = cal.predict_confidence(cut)
         np.testing.assert_allclose(confidence, full, atol=near)
-        low, high = cal.confidence_bounds(cut)
-        assert ((low <= confidence + 1e-12) & (confidence <= high + 1e-12)).all()
     again = StabilityProfile().fit(TopK.from_logits(val[0], 10), val[1])
     assert np.abs(again.predict_confidence(cut) - full).mean() < 0.02
 

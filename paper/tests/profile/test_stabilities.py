@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr, logsumexp
+from tests.conftest import random_rows
 
 from hokical import label_stability
 from hokical._core.logits import Logits, as_logits
 from hokical._core.parallel import threads
 from hokical._core.topk import TopK
-from hokical.stability import _profile as profile
 from hokical.stability._noise import Gaussian
-from tests.conftest import random_rows
+from hokical_paper.profile import stabilities as profile
 
 
 def slow_log_chances(margins: np.ndarray) -> tuple[float, float]:

@@ -15,7 +15,7 @@ than chance is left out whole. So with few examples the offset is what is left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -117,9 +117,23 @@ def _candidates(
             evaluate = partial(terms.ridge, penalty=penalty)
             best = minimize_dense(evaluate, coef, max_iter, tol=_TOLERANCE)
             coef = best.x
-            losses = terms.ridge_left_out(coef, penalty)
+            losses = _losses_left_out(terms, coef, penalty)
             found.append(LinkCandidate(penalty, coef, losses, best.converged, best.n_iter))
     return found
+
+
+def _losses_left_out(terms: BinaryTerms, coef: FloatArray, penalty: float) -> FloatArray:
+    """Log loss (n,) of each example by the fit without it, at the optimum of `terms.ridge`.
+
+    An example that counts more than once has the others left; one that counts less is left out by
+    what it counts.
+    """
+    starts = np.array([0, terms.hits.size])
+    _, _, state = terms.evaluate(coef[None, :], starts)
+    hessian = terms.curvature(state, starts) + penalty * np.eye(coef.size)
+    once = replace(terms, weights=np.minimum(terms.weights, 1.0))
+    inverse = np.asarray(np.linalg.inv(hessian), np.float64)
+    return once.losses_left_out(state, starts, inverse)
 
 
 def error_price(correct: BoolArray, counts: FloatArray) -> float:

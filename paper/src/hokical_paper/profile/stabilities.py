@@ -13,9 +13,6 @@ off by at most 4e-4 where 1 - gamma > 1e-3; and below that by 0.01 with ten clas
 and 0.3 with 20,000, where many rivals lie just behind the first.
 
 Under Gumbel noise both probabilities have closed forms, and their ratio is exact.
-
-Written here for arrays of any library; `profile_host` does the same for NumPy in fewer and quicker
-calls, and `compiled_profile_kernels` in a compiled loop.
 """
 
 import math
@@ -23,13 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import by_blocks
-from hokical._core.logits import MAX_MARGIN, Logits
+from hokical._core.logits import MAX_MARGIN, Logits, Tail
 from hokical._core.special import clip, constant, log_ndtr, ndtr, safe_log
 from hokical.stability._gaussian import contract, log_products, moments_of
-from hokical.stability._tables import REACH, Quadrature, tail_quadrature
+from hokical.stability._tables import (
+    REACH,
+    TAIL_LIMIT,
+    Quadrature,
+    gaussian_quadrature,
+    node_step,
+)
 
 #: Gaps, in scales, from which nodes are left out, and from which rivals are counted one by one.
 CUT_FROM, FAR_FROM = 4.0, 7.5
@@ -44,7 +46,14 @@ CROWDED = 1.001
 #: A class so many scales below has no chance in float64.
 NO_CHANCE = 1e3
 ROOT_HALF = math.sqrt(0.5)
+#: Largest distance of the quadrature's nodes.
+_LONGEST_STEP = 0.3
 _TINY = 1e-30
+
+
+def _quadrature(n_classes: int) -> Quadrature:
+    """The tables down to where far classes overtake, close enough for log(1 - gamma)."""
+    return gaussian_quadrature(-TAIL_LIMIT, min(node_step(n_classes), _LONGEST_STEP))
 
 
 def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tuple[Array, Array]:
@@ -57,26 +66,28 @@ def log_odds_and_profile(logits: Logits, temperature: Array, scales: Any) -> tup
     """
     given = hasattr(scales, "shape") and not isinstance(scales, np.ndarray)
     widths = scales if given else logits.from_host(np.asarray(scales, np.float64))
-    nodes = tail_quadrature(logits.n_classes).nodes.size
+    nodes = _quadrature(logits.n_classes).nodes.size
+    per_row = widths.shape[0] * max(logits.n_columns, nodes)
     found: tuple[Array, Array] = by_blocks(
-        lambda block: rows_profile(block, temperature, widths), logits, max(logits.n_columns, nodes)
+        lambda block: _rows_profile(block, temperature, widths), logits, per_row
     )
     return found
 
 
-@accelerated
-def rows_profile(logits: Logits, temperature: Array, scales: Array) -> tuple[Array, Array]:
+def _rows_profile(logits: Logits, temperature: Array, scales: Array) -> tuple[Array, Array]:
     """The two results of `log_odds_and_profile` for a block of rows and scales (W,)."""
     xp = logits.xp
     gaps = xp.clip(logits.gaps, None, MAX_MARGIN)
+    if logits.tail is not None:
+        gaps = np.minimum(gaps, logits.tail.margin)
     gap = xp.clip(gaps[:, None] / scales, None, NO_CHANCE)
-    sums = _sum_rival_chances(xp, logits.margins[:, None, :], scales[None, :], gap)
+    sums = _sum_rival_chances(logits, scales, gap)
     far, near = _overtaken_by_any(sums, gap, xp), _near_losses(logits, gap, scales)
     lost = xp.where(gap > FAR_FROM, far, near)
-    return as_logs(logits, temperature, gaps, gap, lost)
+    return _as_logs(logits, temperature, gaps, gap, lost)
 
 
-def as_logs(
+def _as_logs(
     logits: Logits, temperature: Array, gaps: Array, gap: Array, lost: Array
 ) -> tuple[Array, Array]:
     """The two results from gaps (n,), and gaps in scales and 1 - gamma, (n, W) each.
@@ -85,8 +96,8 @@ def as_logs(
     keeps at least 1 / k.
     """
     xp, k = logits.xp, logits.n_classes
-    outside = (lost >= 0.5) & (gap <= CUT_FROM)
-    missing = xp.where(outside, lost + tail_quadrature(k).outside, lost)
+    outside = 1.0 - float(_quadrature(k).weights.sum())
+    missing = xp.where((lost >= 0.5) & (gap <= CUT_FROM), lost + outside, lost)
     kept = xp.log1p(-clip(missing, 0.0, 1.0 - 1.0 / k, xp))
     pairs = xp.concat([kept[:, :, None], safe_log(lost, xp)[:, :, None]], axis=2)
     profile = xp.reshape(pairs, (-1, 2 * gap.shape[1]))
@@ -114,11 +125,14 @@ def _near_losses(logits: Logits, gap: Array, scales: Array) -> Array:
     Beyond FAR_FROM it may be anything.
     """
     xp = logits.xp
-    rule = tail_quadrature(logits.n_classes)
+    rule = _quadrature(logits.n_classes)
     own, nodes, weights = (
         constant(table, logits.values) for table in (rule.own, rule.nodes, rule.weights)
     )
     logs = _log_products(logits, scales, rule) - own
+    if logits.tail is not None:
+        margin = _tail_margins(logits.tail, scales)[:, :, None]
+        logs = logs + logits.tail.count[:, None, None] * log_ndtr(nodes + margin, np)
     lost = (1.0 - xp.exp(xp.clip(logs, None, 0.0))) * weights
     left_out = (gap[:, :, None] > CUT_FROM) & (nodes + 0.5 * gap[:, :, None] > BUMP)
     return xp.sum(xp.where(left_out, xp.zeros_like(lost), lost), axis=2)
@@ -136,12 +150,25 @@ def _log_products(logits: Logits, scales: Array, rule: Quadrature) -> Array:
     return xp.stack(each, axis=1)
 
 
-def _sum_rival_chances(xp: Namespace, margins: Array, scale: Array, gap: Array) -> Array:
-    """sum of Phi(-d_i / sqrt 2) over all classes but the label, (n, W); half the gap tells it."""
-    units = xp.clip(margins / scale[..., None], None, NO_CHANCE)
+def _sum_rival_chances(logits: Logits, scales: Array, gap: Array) -> Array:
+    """sum of Phi(-d_i / sqrt 2) over all classes but the label, (n, W).
+
+    The label is the class that lies less than half of the gap below the top.
+    """
+    xp = logits.xp
+    units = xp.clip(logits.margins[:, None, :] / scales[None, :, None], None, NO_CHANCE)
     chance = ndtr(units * -ROOT_HALF, xp)
     rivals = units > 0.5 * gap[..., None]
-    return xp.sum(xp.where(rivals, chance, xp.zeros_like(chance)), axis=-1)
+    total = xp.sum(xp.where(rivals, chance, xp.zeros_like(chance)), axis=-1)
+    if logits.tail is None:
+        return total
+    hidden = ndtr(_tail_margins(logits.tail, scales) * -ROOT_HALF, np)
+    return total + logits.tail.count[:, None] * hidden
+
+
+def _tail_margins(tail: Tail, scales: Array) -> Array:
+    """How far the classes without a column lie below the label, in scales, (n, W)."""
+    return np.minimum(tail.margin[:, None] / scales, NO_CHANCE)
 
 
 def _overtaken_by_any(sums: Array, gap: Array, xp: Namespace) -> Array:
@@ -153,10 +180,10 @@ def _overtaken_by_any(sums: Array, gap: Array, xp: Namespace) -> Array:
     """
     one = ndtr(gap * -ROOT_HALF, xp)
     crowded = (sums > CROWDED * one) & (gap < CROWDED_UP_TO)
-    return xp.where(crowded, overtaken_together(sums, one, gap, xp), sums)
+    return xp.where(crowded, _overtaken_together(sums, one, gap, xp), sums)
 
 
-def overtaken_together(sums: Array, one: Array, gap: Array, xp: Namespace) -> Array:
+def _overtaken_together(sums: Array, one: Array, gap: Array, xp: Namespace) -> Array:
     """1 - gamma (...,) from the sum of the rivals' probabilities, one of them, and the gap."""
     count = (sums / xp.clip(one, _TINY, None))[..., None]
     nodes = gap[..., None] * -0.5 + constant(BUMP_NODES, gap)

@@ -11,14 +11,14 @@ from hokical._core.blocks import per_row
 from hokical._core.special import expit
 from hokical._core.types import FloatArray
 from hokical._fitting.partitions import Block, Partition, State
-from hokical._fitting.profile_link import PENALTIES, LinkFit, fit_link
 from hokical._fitting.solution import Solution
 from hokical._fitting.streamed_examples import count_examples
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._checks import LARGEST_TEMPERATURE
-from hokical.rules._novelty import Novelty
-from hokical.rules._profile import ProfileRule, profile_features
+from hokical_paper.profile.link import PENALTIES, LinkFit, fit_link
+from hokical_paper.profile.novelty import Novelty
+from hokical_paper.profile.rule import ProfileRule, profile_features
 
 #: Noise widths, as multiples of the temperature.
 WIDTHS = (1.0, 3.0, 10.0)
@@ -60,7 +60,7 @@ class StabilityProfile(BaseCalibrator):
     intercept_, coef_ : of the correction; `coef_` (1 + 2 W,) is of the scaled softmax's log-odds,
         then of log gamma and log(1 - gamma) at each width
     range_ : (2,), the smallest and largest correction on the validation set; others are clipped
-    familiar_ : Familiar, the distribution of the features on the validation set: for features
+    familiar_ : Novelty, the distribution of the features on the validation set: for features
         farther out, the correction fades towards the scaled softmax
     penalties_, shares_, loo_log_loss_ : (K,), the penalties tried, inf first; their weights in the
         average; and their mean leave-one-out log loss (nats) of the confidence
@@ -69,7 +69,7 @@ class StabilityProfile(BaseCalibrator):
 
     Examples
     --------
-    >>> from hokical import StabilityProfile
+    >>> from hokical_paper.profile import StabilityProfile
     >>> from hokical.demo import demo_logits
     >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
     >>> cal = StabilityProfile().fit(val_logits, val_labels)

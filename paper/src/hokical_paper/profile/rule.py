@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from hokical._core.arrays import Array, Namespace
-from hokical._core.logits import Logits, Tail
+from hokical._core.logits import Logits
 from hokical._core.special import clip
-from hokical._core.topk import TopK
 from hokical._core.types import FloatArray
 from hokical.rules import _checks as checks
 from hokical.rules._base import Rule
-from hokical.rules._novelty import Novelty
 from hokical.rules._sharing import distribute_remainder
 from hokical.stability import _gumbel as gumbel
-from hokical.stability._hidden_classes import gaussian_bounds, gumbel_bounds
-from hokical.stability._profile import log_odds_and_profile
+from hokical_paper.profile.novelty import Novelty
+from hokical_paper.profile.stabilities import log_odds_and_profile
 
 #: log(1 - gamma) is cut here: nobody has the 10^11 examples that could tell more.
 LEAST_LOG = -25.0
@@ -27,9 +24,6 @@ LEAST_LOG = -25.0
 LARGEST_LOG_ODDS = 34.0
 #: Every width is a pass over the logits.
 MOST_WIDTHS = 1000
-#: What the probabilities behind the bounds may be off by.
-_ERROR = 1e-6
-Ranges = tuple[FloatArray, FloatArray]
 
 
 def profile_features(logits: Logits, temperature: Array, widths: Array) -> Array:
@@ -97,17 +91,6 @@ class ProfileRule(Rule):
         shares = gumbel.distribution(logits, self.temperature)
         return distribute_remainder(logits, self.confidence(logits), shares, self.temperature)
 
-    def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
-        """With every feature at that end of its range which lowers or raises the correction."""
-        low, high = feature_ranges(logits, self.features, self.temperature, self.widths)
-        rises = self.coef > 0.0
-        ends = (np.where(rises, low, high), np.where(rises, high, low))
-        least, most = (self._correction(end, np) for end in ends)
-        # What is trusted less lies between nothing and the whole correction.
-        log_odds = (low[:, 0] + np.minimum(least, 0.0), high[:, 0] + np.maximum(most, 0.0))
-        least, most = (np.maximum(_chance(end, np), _guess(logits)) for end in log_odds)
-        return least, most
-
     def _correction(self, features: Array, xp: Namespace) -> Array:
         """The correction (n,) of the log-odds, before it is trusted."""
         linear = xp.sum(features * self.coef[None, :], axis=1) + self.intercept
@@ -122,38 +105,3 @@ def _guess(logits: Logits) -> Array:
 def _chance(log_odds: Array, xp: Namespace) -> Array:
     """Confidence from log-odds, never 0 or 1."""
     return 1.0 / (1.0 + xp.exp(-clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, xp)))
-
-
-def feature_ranges(
-    logits: TopK, features: Callable[[Logits], FloatArray], temperature: float, scales: FloatArray
-) -> Ranges:
-    """Least and greatest of every feature, (n, 1 + 2 W) each, when classes are hidden.
-
-    Every feature rises or falls with each hidden logit, so it lies between its values with all
-    hidden classes at the ceiling and with none. Where the rest is known in sum, the bounds on the
-    stability itself narrow that further.
-    """
-    gap, count = logits.ceiling_margin, logits.tail.count
-    ends = [features(logits.with_tail(Tail(gap, share * count))) for share in (1.0, 0.0)]
-    low, high = np.minimum(*ends), np.maximum(*ends)
-    if logits.rest is None:
-        return low, high
-    tight_low, tight_high = _ranges_by_rest(logits, temperature, scales)
-    return np.clip(tight_low, low, high), np.clip(tight_high, low, high)
-
-
-def _ranges_by_rest(logits: TopK, temperature: float, scales: FloatArray) -> Ranges:
-    lower, upper = gumbel_bounds(logits, temperature)
-    low = [_log(lower - _ERROR) - _log(1.0 - lower + _ERROR)]
-    high = [_log(upper + _ERROR) - _log(1.0 - upper - _ERROR)]
-    for scale in scales.tolist():
-        lower, upper = gaussian_bounds(logits, scale)
-        low += [_log(lower - _ERROR), _log(1.0 - upper - _ERROR)]
-        high += [_log(upper + _ERROR), _log(1.0 - lower + _ERROR)]
-    return np.column_stack(low), np.column_stack(high)
-
-
-def _log(chance: FloatArray) -> FloatArray:
-    """log, -inf for what rounding has made negative."""
-    with np.errstate(divide="ignore"):
-        return np.log(np.maximum(chance, 0.0))

@@ -1,0 +1,174 @@
+"""The rules with a stability profile: against their definition, in every library, exported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from scipy.special import expit, log_softmax, softmax
+from tests.conftest import max_examples, synthetic_logits
+from tests.libraries import NAMES, get_library
+from tests.references import gaussian_distribution
+from tests.rules.making import assert_chances, class_counts, make_rows, seeds
+
+import hokical
+from hokical._core.arrays import to_host
+from hokical._core.logits import as_logits
+from hokical.rules import AutoRule, Rule
+from hokical.rules._predicting import Output, predict_blocks
+from hokical_paper.profile import ProfiledAverageRule, ProfileRule, StabilityProfile
+from hokical_paper.profile.novelty import Novelty
+
+Row = np.ndarray
+ANSWERS: tuple[Output, ...] = ("labels", "confidence", "proba")
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def make_profile(seed: int) -> ProfileRule:
+    """One with random valid numbers."""
+    rng = np.random.default_rng(seed)
+    temperature = float(np.exp(rng.normal()))
+    widths = temperature * np.unique(np.exp(rng.normal(size=rng.integers(1, 4))))
+    size = 1 + 2 * widths.size
+    familiar = Novelty.of(rng.normal(size=(50, size)) * 5.0, np.ones(50))
+    limits = np.sort(rng.normal(size=2))
+    return ProfileRule(
+        temperature, widths, float(rng.normal()), rng.normal(size=size), limits, familiar
+    )
+
+
+def old_default() -> ProfiledAverageRule:
+    """The default of a file of 0.3, for 40 classes."""
+    rule = hokical.load(GOLDEN / "auto_profile.json").rule_
+    assert isinstance(rule, ProfiledAverageRule)
+    return rule
+
+
+def features_by_hand(rule: ProfileRule, row: Row) -> Row:
+    """Log-odds, then log gamma and log(1 - gamma) from the probabilities of all classes."""
+    label, others = row.argmax(), np.arange(row.size) != row.argmax()
+    logs = log_softmax(row / rule.temperature)
+    with np.errstate(divide="ignore"):
+        out = [np.clip(logs[label] - np.log(np.exp(logs[others]).sum()), -34.0, 34.0)]
+        for width in rule.widths:
+            chances = gaussian_distribution(row[None], width)[0]
+            out += [np.log(chances[label]), np.log(chances[others].sum())]
+    return np.maximum(out, [-34.0] + [-25.0] * (len(out) - 1))
+
+
+def confidence_by_hand(rule: ProfileRule, row: Row) -> float:
+    features = features_by_hand(rule, row)
+    correction = np.clip(rule.coef @ features + rule.intercept, *rule.range)
+    apart = features - rule.familiar.centre
+    distance = apart @ rule.familiar.precision @ apart
+    trust = min(1.0, rule.familiar.reach / distance)
+    chance = expit(np.clip(features[0] + correction * trust, -34.0, 34.0))
+    return max(float(chance), 1.0 / max(2, np.isfinite(row).sum()))
+
+
+def answers(rule: Rule, rows: object) -> list[np.ndarray]:
+    return [to_host(predict_blocks(rule, what, as_logits(rows))) for what in ANSWERS]
+
+
+@given(seed=seeds, n_classes=class_counts)
+@max_examples(15)
+def test_features_confidence_and_probabilities(seed: int, n_classes: int) -> None:
+    """As far as the stability is precise; far logits are left to its own tests."""
+    rule = make_profile(seed)
+    rows = np.random.default_rng(seed).normal(size=(4, n_classes)) * rule.temperature
+    features = rule.features(as_logits(rows))
+    labels, confidence, proba = answers(rule, rows)
+    for i, row in enumerate(rows):
+        np.testing.assert_allclose(features[i], features_by_hand(rule, row), atol=5e-3)
+        expected = confidence_by_hand(rule, row)
+        np.testing.assert_allclose(confidence[i], expected, atol=1e-2)
+        others = np.where(np.arange(n_classes) == labels[i], 0.0, softmax(row / rule.temperature))
+        shared = others * (1.0 - expected) / others.sum()
+        shared[labels[i]] = expected
+        np.testing.assert_allclose(proba[i], shared, atol=1e-2)
+
+
+def test_half_of_the_profile_is_added_to_the_average() -> None:
+    rule, rows = old_default(), synthetic_logits(20, 40, seed=1)[0]
+    average = predict_blocks(rule.average, "proba", as_logits(rows))
+    profile = predict_blocks(rule.profile, "proba", as_logits(np.log(average)))
+    _, _, proba = answers(rule, rows)
+    np.testing.assert_allclose(proba, 0.5 * (average + profile), atol=1e-12)
+
+
+@given(seed=seeds, n_classes=class_counts)
+def test_rows_by_themselves(seed: int, n_classes: int) -> None:
+    rule, rows = make_profile(seed), make_rows(seed, n_classes, 70)
+    whole = labels, confidence, proba = answers(rule, rows)
+    assert_chances(proba)
+    assert_chances(confidence)
+    assert (proba[rows == -np.inf] == 0.0).all()
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_array_equal(labels, rows.argmax(axis=1))
+    for i in (0, 3, 9, 69):
+        for one, batch in zip(answers(rule, rows[i : i + 1]), whole, strict=True):
+            np.testing.assert_array_equal(one[0], batch[i])
+
+
+@pytest.mark.parametrize("library", NAMES)
+def test_every_library_answers_alike(library: str) -> None:
+    kind = get_library(library)
+    for rule, rows in ((make_profile(3), make_rows(3, 6)), (old_default(), make_rows(4, 40))):
+        expected = answers(rule, rows)
+        with kind.scope(), np.errstate(all="ignore"):
+            found = answers(rule, kind.make(rows))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-8)
+
+
+def test_modules_and_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    from hokical.integrations.torch import as_module
+
+    cal = StabilityProfile(widths=(1.0,)).fit(*synthetic_logits(800, 5, seed=0))
+    rows = torch.tensor(synthetic_logits(4, 5, seed=9)[0])
+    module = as_module(cal)
+    expected = cal.predict_confidence(rows.numpy())
+    np.testing.assert_allclose(module(rows).confidence, expected, atol=1e-9)
+    confident = lambda z: module(z).confidence  # noqa: E731
+    assert torch.autograd.gradcheck(confident, (rows.requires_grad_(),), atol=1e-7)
+    rows = synthetic_logits(4, 40, seed=9)[0]
+    old = hokical.load(GOLDEN / "auto_profile.json")
+    found = as_module(old).proba(torch.tensor(rows)).numpy()
+    np.testing.assert_allclose(found, old.predict_proba(rows), atol=1e-9)
+
+
+def test_onnx() -> None:
+    pytest.importorskip("ndonnx")
+    runtime = pytest.importorskip("onnxruntime")
+    from hokical.integrations.onnx import export
+
+    cal = StabilityProfile().fit(*synthetic_logits(800, 5, seed=0))
+    for fitted, n_classes in ((cal, 5), (hokical.load(GOLDEN / "auto_profile.json"), 40)):
+        rows = synthetic_logits(30, n_classes, seed=9)[0].astype(np.float32)
+        session = runtime.InferenceSession(export(fitted).SerializeToString())
+        (confidence,) = session.run(["confidence"], {"logits": rows})
+        np.testing.assert_allclose(confidence, fitted.predict_confidence(rows), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{"range": np.array([1.0, -1.0])}, {"widths": np.zeros(0)}, {"familiar": None}],
+)
+def test_numbers_that_no_fit_makes_are_refused(numbers: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        make_profile(5).with_numbers(numbers).__post_init__()
+
+
+def test_an_old_record_needs_a_profile_or_none() -> None:
+    rule = old_default()
+    stored = rule.average.own_fields()
+    assert isinstance(AutoRule.from_stored(stored | {"profile": None}), AutoRule)
+    assert isinstance(AutoRule.from_stored(dict(stored)), AutoRule)
+    with pytest.raises(ValueError, match="`profile` must be a ProfileRule or None; got 3"):
+        AutoRule.from_stored(stored | {"profile": 3})
+    with pytest.raises(ValueError, match="`average` must be an AutoRule"):
+        replace(rule, average=rule.profile)
