@@ -3,8 +3,8 @@
     python benchmarks/bench_default.py [--answers]
 
 The second leaves out the fits; `softmax` is NumPy's. Of "uneven" logits some rows are many times
-as sure as others: no temperature fits them, so the default has structured scaling and, with many
-classes, a stability profile in its answers, which takes longest.
+as sure as others: no temperature fits them, so the default has structured scaling in its answers,
+which takes longest.
 
 CPU time on one thread. What it loses on calibrated classifiers: `hokical paper study --calibrated`.
 """
@@ -25,7 +25,7 @@ from hokical.calibrators import make
 
 #: Rows, classes, rounds, and how many of temperature scaling a fit and an answer may take.
 COSTS = ((5000, 10, 7, 15, 6), (5000, 100, 3, 15, 6), (25_000, 1000, 1, 8, 4))
-METHODS = ("temps", "profile", "structured", "auto")
+METHODS = ("temps", "structured", "auto")
 #: Answers are quick, and other programs are about: the best of many.
 ANSWERS = 10
 

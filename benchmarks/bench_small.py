@@ -23,9 +23,9 @@ from bench_core import best_in_turns, large_logits
 from hokical import make
 from hokical._core.parallel import threads
 
-METHODS = ("temps", "hoki", "profile", "structured", "auto")
+METHODS = ("temps", "hoki", "structured", "auto")
 #: Most times temperature scaling's: fit, 10,000 rows, one row.
-TARGETS = {"hoki": (8, 5, 3), "profile": (6, 5, 3), "auto": (20, None, None)}
+TARGETS = {"hoki": (8, 5, 3), "auto": (20, None, None)}
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         compare_methods(title)
         if title == "NumPy alone":
             logits, labels = large_logits(110_000, 10)
-            for name in ("temps", "hoki", "profile"):
+            for name in ("temps", "hoki"):
                 make(name).fit(logits, labels).predict_proba(logits)
     start_up()
 
@@ -75,7 +75,7 @@ def start_up() -> None:
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "batch.npy", logits)
         codes = {"import numpy": "import numpy"}
-        for name in ("temps", "hoki", "profile"):
+        for name in ("temps", "hoki"):
             make(name).fit(logits, labels).save(Path(folder) / f"{name}.json")
             codes[name] = (
                 "import numpy, hokical;"

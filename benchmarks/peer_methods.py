@@ -198,7 +198,6 @@ METHODS: dict[str, dict[str, Contender]] = {
         ),
     },
     "hoki": {OURS: ours("hoki")},
-    "profile": {OURS: ours("profile")},
     "auto, the default": {OURS: ours("auto")},
 }
 BINARY: tuple[str, ...] = ("Platt scaling", "beta calibration", "Venn-Abers")

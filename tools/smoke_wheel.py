@@ -30,7 +30,7 @@ import hokical
 from hokical.demo import demo_logits
 
 (val_logits, val_labels), (test_logits, _) = demo_logits()
-for name in ("hoki", "temps", "profile"):
+for name in ("hoki", "temps", "auto"):
     cal = hokical.make(name).fit(val_logits, val_labels)
     cal.save(f"{name}.json")
 assert abs(cal.predict_proba(test_logits).sum() - len(test_logits)) < 1e-6
@@ -60,7 +60,7 @@ import sys
 import hokical
 from hokical.demo import demo_logits
 
-for name in ("hoki", "temps", "profile"):
+for name in ("hoki", "temps", "auto"):
     confidence = hokical.load(f"{name}.json").predict_confidence(demo_logits()[1][0])
     assert 0.88 < confidence.mean() < 0.95, confidence.mean()
 assert not {"sklearn", "scipy", "numba"} & set(sys.modules), "loading must stay light"
