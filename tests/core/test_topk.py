@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical._core.logits import Logits, Tail, as_logits
+from hokical._core.logits import Logits, as_logits
 from hokical._core.ranges import range_extremes
 from hokical._core.topk import TopK
 from tests.conftest import topk_rows
@@ -116,10 +116,3 @@ def test_the_best_of_checked_logits() -> None:
     assert np.array_equal(seen.values, TopK.from_logits(dense, 4).values)
     with pytest.raises(ValueError, match="`from_logits` needs the logit of every class"):
         TopK.from_logits(seen, 2)
-
-
-def test_another_tail_is_another_object() -> None:
-    seen = TopK([[2.0, 1.0]], [[3, 1]], 6)
-    moved = seen.with_tail(Tail(np.array([4.0]), np.array([2.0])))
-    assert moved.tail.count.tolist() == [2.0]
-    assert seen.tail.count.tolist() == [4.0]

@@ -245,12 +245,6 @@ class TopK(Logits):
             return self.ceiling_margin
         return np.asarray(self.top - self.values[:, 1].astype(np.float64))
 
-    def with_tail(self, tail: Tail) -> Self:
-        """The same rows with another `tail`."""
-        moved = self._take(slice(None))
-        vars(moved).update(tail=tail)
-        return moved
-
     def _take(self, rows: Any) -> Self:
         part = object.__new__(type(self))
         names = ("values", "top", "indices", "hidden", "ceiling")

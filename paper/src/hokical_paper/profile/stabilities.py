@@ -79,7 +79,8 @@ def _rows_profile(logits: Logits, temperature: Array, scales: Array) -> tuple[Ar
     xp = logits.xp
     gaps = xp.clip(logits.gaps, None, MAX_MARGIN)
     if logits.tail is not None:
-        gaps = np.minimum(gaps, logits.tail.margin)
+        seen = gaps if logits.n_columns > 1 else MAX_MARGIN
+        gaps = np.minimum(seen, logits.tail.margin)
     gap = xp.clip(gaps[:, None] / scales, None, NO_CHANCE)
     sums = _sum_rival_chances(logits, scales, gap)
     far, near = _overtaken_by_any(sums, gap, xp), _near_losses(logits, gap, scales)
