@@ -18,9 +18,9 @@ from hokical._fitting.example_stats import has_zeros
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.floor import choose_floor
 from hokical._fitting.likelihood import WeightedExamples, effective_size, mean_and_error
-from hokical._fitting.part_of_examples import SampledExamples, sample_examples
-from hokical._fitting.partitions import Block, InMemory, Partition
-from hokical._fitting.structured_passes import fit_structured_base
+from hokical._fitting.partitions import Block
+from hokical._fitting.row_sample import Sample
+from hokical._fitting.structured import fit_structured_base
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._group_learning import add_groups
 from hokical.calibrators._profile import StabilityProfile
@@ -167,42 +167,39 @@ class AutoCalibrator(BaseCalibrator):
         """
         return self._learn_from(self.fit_partition, logits, labels, sample_weight, groups=groups)
 
-    def _fit(self, examples: Partition) -> Fit:
-        name = type(self).__name__
-        if examples.in_memory and isinstance(examples.gather(name).logits, TopK):
-            if examples.groups is not None:
-                raise TypeError(
-                    "`logits` must be (n, classes) where there are `groups`; got a TopK. Leave the "
-                    "groups out, or pass all logits."
-                )
-            return self._fit_best_classes(examples.gather(name).without_weightless())
-        known = sample_examples(examples, name)
-        found, held = self._fit_common(known)
-        if isinstance(known.part.logits, GroupedLogits):
-            return add_groups(found, known, held, self.interactions, bool(self.keep_labels))
+    def _fit(self, sample: Sample) -> Fit:
+        if isinstance(sample.block.logits, TopK):
+            found = self._fit_best_classes(sample.block.without_weightless())
+        else:
+            found, held = self._fit_common(sample.examples)
+            if isinstance(sample.block.logits, GroupedLogits):
+                options = (self.interactions, bool(self.keep_labels))
+                found = add_groups(found, sample.examples, held, *options)
+        if not sample.is_whole:
+            reason = f"{found.report['reason']} It was {sample.description}."
+            found = replace(found, report=found.report | {"reason": reason})
         return found
 
-    def _fit_common(self, known: SampledExamples) -> tuple[Fit, HeldOut | None]:
+    def _fit_common(self, counted: WeightedExamples) -> tuple[Fit, HeldOut | None]:
         """The fit without groups, and examples with what candidates say who have not seen them."""
-        counted, n_examples = known.part, known.n_examples
+        n_examples = effective_size(counted.weights)
         own = counted.logits.to_host(counted.logits.labels)
         hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
         if hopeless:
-            hopeless += _tell_part(", judging by", counted.labels.size, known.n_rows)
             return _keep_own(counted, hopeless), None
         _, fit = fit_structured_base(
-            known,
+            counted,
             cross_terms=counted.n_classes <= MAX_CROSS_CLASSES,
             tol=lambda loss: TOLERANCE * min(max(loss / SMALL_LOSS, 0.01), 1.0),
             max_iter=MAX_ITER,
         )
-        held = hold_out(known, fit)
+        held = hold_out(counted, fit)
         weights = held.best_weights(_prior(counted.n_classes))
         mixed = held.chances @ weights
         losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
         losses["average"] = float(-held.weights @ np.log(mixed))
         gain, error = mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
-        some = _tell_part(" of", held.labels.size, known.n_rows)
+        some = _tell_part(" of", held.labels.size, counted.labels.size)
         if gain <= _caution(counted.n_classes, fit.minimum.x.size, n_examples) * error:
             kept = _keep_own(
                 counted,
@@ -366,7 +363,7 @@ def _profile_on(held: HeldOut, weights: FloatArray) -> ProfileRule | None:
 def _fit_profile(block: Block) -> tuple[ProfileRule, bool]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what does not converge is not used
-        found = StabilityProfile()._fit(InMemory(block))
+        found = StabilityProfile()._fit(Sample(block, block.n_rows))
     assert isinstance(found.rule, ProfileRule)
     return found.rule, bool(found.report["converged"])
 
