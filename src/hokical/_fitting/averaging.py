@@ -10,9 +10,8 @@ from hokical._core.logits import Logits
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.leave_one_out import scores_left_out
-from hokical._fitting.likelihood import WeightedExamples
+from hokical._fitting.likelihood import WeightedExamples, effective_size
 from hokical._fitting.linear_problem import LinearPoint
-from hokical._fitting.part_of_examples import SampledExamples
 from hokical._fitting.simplex import AverageLoss, best_weights
 from hokical._fitting.structured import StructuredFit
 from hokical._fitting.structured_blocks import StructuredBlock, make_blocks
@@ -76,26 +75,26 @@ class HeldOut:
         return as_log_proba(mixed, self.logits)
 
 
-def hold_out(known: SampledExamples, fit: StructuredFit) -> HeldOut:
+def hold_out(examples: WeightedExamples, fit: StructuredFit) -> HeldOut:
     """What candidates say of an example when fitted on all others.
 
     `fit` is the structured one on all examples. Where only some rows are asked about, their
     curvature is taken for that of all. The floor, and the temperature inside structured scaling,
     stay those of the whole.
     """
-    examples = known.part
+    n_examples = effective_size(examples.weights)
     step = min(examples.logits.size // WEIGHED_SIZE, examples.logits.n_rows // WEIGHED_ROWS)
     some, point, problem = examples, fit.minimum.point, fit.minimum.point.problem
     with one_blas_thread():
-        if step >= 2 or not known.is_whole:
-            some, rule = examples.every(step) if step >= 2 else examples, fit.rule
+        if step >= 2:
+            some, rule = examples.every(step), fit.rule
             data = make_blocks(some, rule.temperature, problem.cross_terms, floor=rule.floor)
             problem = replace(problem, examples=data)
             point = problem.evaluate(fit.minimum.x)
-        share = some.logits.n_rows / known.n_rows
+        share = some.logits.n_rows / examples.logits.n_rows
         scores = scores_left_out(problem, point, fit.minimum.x, share)
-        found = _evaluate(point, some, scores, _sharpen(point, some, share), 1.0 / known.n_examples)
-    return HeldOut(some.logits, some.labels, some.weights, known.n_examples * share, found)
+        found = _evaluate(point, some, scores, _sharpen(point, some, share), 1.0 / n_examples)
+    return HeldOut(some.logits, some.labels, some.weights, n_examples * share, found)
 
 
 def _sharpen(point: LinearPoint, some: WeightedExamples, share: float) -> FloatArray:

@@ -15,7 +15,7 @@ from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.impossible import report_left_out
 from hokical._fitting.likelihood import leave_out_impossible
 from hokical._fitting.newton import minimize_dense
-from hokical._fitting.partitions import Partition
+from hokical._fitting.partitions import Block
 from hokical._fitting.pooled_terms import BinaryTerms
 from hokical._fitting.solution import Solution
 from hokical.rules._binary import LARGEST_KEY, log_odds
@@ -45,9 +45,8 @@ class BinaryExamples:
         return np.where(self.hits, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
 
 
-def read_binary(examples: Partition, caller: str) -> BinaryExamples:
+def read_binary(block: Block) -> BinaryExamples:
     """The examples that count and for which both classes are possible."""
-    block = examples.gather(caller)
     weights, impossible = leave_out_impossible(block)
     report_left_out(int(impossible.sum()), block.n_rows, weight_left=float(weights.sum()))
     single = block.logits.to_host(block.logits.single_choice)

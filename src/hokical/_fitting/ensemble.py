@@ -24,7 +24,7 @@ from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 from hokical._fitting import likelihood
 from hokical._fitting.kernels import margin_products
-from hokical._fitting.likelihood import ExampleSet, Moments, WeightedExamples
+from hokical._fitting.likelihood import Moments, WeightedExamples
 from hokical._fitting.simplex import QuadraticModel
 
 Loss = Literal["mse", "log"]
@@ -42,16 +42,15 @@ class JointModel(QuadraticModel):
 
 
 def mixture_loss(
-    examples: ExampleSet, loss: Loss, beta: float
+    examples: WeightedExamples, loss: Loss, beta: float
 ) -> Callable[[FloatArray], JointModel]:
     """The loss at one temperature, as a function of the weights (3,).
 
-    One pass over the logits for the squared distance; for the log loss one for all weights while
-    the examples are in memory, else one for each.
+    One pass over the logits for the squared distance; for the log loss one for all weights.
     """
     if loss == "log":
         return partial(_log_model, examples, beta)
-    sums = examples.total(lambda part: part.keep(MixturePart).square_sums(beta))
+    sums = examples.keep(MixturePart).square_sums(beta)
     gram, true = np.zeros((3, 3, 3)), np.zeros((3, 3))
     gram[:, 0, 0], gram[:, 0, 1], true[:, 0] = sums[:9].reshape(3, 3)
     gram[:, 1, 0] = gram[:, 0, 1]
@@ -61,9 +60,9 @@ def mixture_loss(
     return partial(_square_model, gram, true)
 
 
-def _log_model(examples: ExampleSet, beta: float, weights: FloatArray) -> JointModel:
+def _log_model(examples: WeightedExamples, beta: float, weights: FloatArray) -> JointModel:
     """Mean log loss around the weights."""
-    sums = examples.total(lambda part: part.keep(MixturePart).log_sums(beta, weights))
+    sums = examples.keep(MixturePart).log_sums(beta, weights)
     value, slope, curvature = sums[:3].tolist()
     return JointModel(value, sums[3:6], sums[9:].reshape(3, 3), slope, curvature, sums[6:9])
 

@@ -17,7 +17,7 @@ import numpy as np
 from hokical._core.types import FloatArray
 from hokical._fitting.descent import Point, descend
 from hokical._fitting.ensemble import JointModel, Loss, mixture_loss
-from hokical._fitting.likelihood import ExampleSet, typical_spread
+from hokical._fitting.likelihood import WeightedExamples, typical_spread
 from hokical._fitting.simplex import GAIN, WEIGHT_STEPS, best_weights
 from hokical._fitting.solution import Solution
 from hokical._fitting.temperature import best_temperature
@@ -40,7 +40,7 @@ _ALONE = np.array([1.0, 0.0, 0.0])
 
 
 def fit_ensemble(
-    examples: ExampleSet, loss: Loss, bounds: tuple[float, float], max_iter: int
+    examples: WeightedExamples, loss: Loss, bounds: tuple[float, float], max_iter: int
 ) -> Solution[float]:
     """The best temperature, with the weights (3,) as its `point`.
 
@@ -70,7 +70,7 @@ def fit_ensemble(
     return replace(found, n_iter=profile.n_passes)
 
 
-def _grid(examples: ExampleSet, bounds: tuple[float, float]) -> list[float]:
+def _grid(examples: WeightedExamples, bounds: tuple[float, float]) -> list[float]:
     """Values of log(1/temperature), ascending, from softmaxes that are flat to ones that are sharp.
 
     Some lie around the plain softmax, where a mixture of both acts like a temperature in between.
@@ -109,7 +109,7 @@ class _Profile:
 
     def __init__(
         self,
-        examples: ExampleSet,
+        examples: WeightedExamples,
         loss: Loss,
         bounds: tuple[float, float],
         max_iter: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from hokical._core.blocks import per_row
 from hokical._core.conversion import look_like_probabilities
 from hokical._core.logits import Logits
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical._fitting.partitions import Block, State, add_states
+from hokical._fitting.partitions import Block, Partition, Result, State, add_states
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
@@ -25,8 +26,6 @@ from hokical.rules._softmax import UncalibratedRule
 
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)
-#: Arrays of a state of statistics.
-N_STATS = 10
 #: Examples that are kept for prediction sets: a sample, so that a fit stays small.
 _SAMPLE = 2048
 
@@ -174,6 +173,34 @@ def join_stats(left: State, right: State) -> State:
     hashes = _sketch_array(_sketch(left[5]) | _sketch(right[5]))
     sums, classes = add_states(left[:3], right[:3]), add_states(left[6:], right[6:])
     return *sums, np.minimum(left[3], right[3]), first, hashes, *classes
+
+
+def reduce_with_stats(
+    examples: Partition,
+    work: Callable[[Block], Result],
+    combine: Callable[[Result, Result], Result],
+    keeps_labels: bool,
+) -> tuple[Result, ExampleStats]:
+    """`Partition.reduce`, and the statistics of all examples, in one pass."""
+    found, stats = examples.reduce(
+        partial(_work_with_stats, work=work, keeps_labels=keeps_labels),
+        partial(_join_with_stats, combine=combine),
+    )
+    return found, ExampleStats.from_state(stats)
+
+
+def _work_with_stats(
+    block: Block, work: Callable[[Block], Result], keeps_labels: bool
+) -> tuple[Result, State]:
+    return work(block), block_stats(block, keeps_labels)
+
+
+def _join_with_stats(
+    left: tuple[Result, State],
+    right: tuple[Result, State],
+    combine: Callable[[Result, Result], Result],
+) -> tuple[Result, State]:
+    return combine(left[0], right[0]), join_stats(left[1], right[1])
 
 
 def has_zeros(logits: Logits) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -12,17 +11,16 @@ from hokical._core.arrays import Array
 from hokical._core.blocks import by_blocks
 from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import FloatArray
 from hokical._fitting.example_stats import ZEROS_BELOW
 from hokical._fitting.kernels import floor_rows
 from hokical._fitting.likelihood import (
     WeightedExamples,
-    count_block,
     effective_size,
     spaced_rows,
     typical_spread,
 )
-from hokical._fitting.partitions import Block, Partition, State
+from hokical._fitting.partitions import Block
 from hokical._fitting.solution import Solution, StopReason
 from hokical._fitting.temperature import best_temperature
 from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
@@ -53,31 +51,9 @@ def floor_block(block: Block, floor: float) -> Block:
     return replace(block, logits=floor_all(block.logits, floor)) if floor > 0.0 else block
 
 
-def choose_floor_in_passes(examples: Partition, n_rows: int) -> float:
-    """`choose_floor` for examples that are not in memory."""
-    step = max(_sample_step(n_rows, examples.n_classes), 1)
-    values, labels, counts = examples.collect(
-        partial(_sample_block, step=step), 8 * examples.n_classes // step, "A floor"
-    )
-    logits = Logits(values, values.max(axis=1))
-    return _floor_of_sample(count_block(Block(logits, labels, counts)))
-
-
-def _sample_block(block: Block, step: int) -> State:
-    """Logits (rows, classes), labels and counts of the rows that `_sample` would take."""
-    logits = block.logits
-    margins = logits.to_host(logits.top) - logits.of_class(block.labels)
-    rows, factors = _choose_rows(margins, step, block.first_row)
-    values = logits.to_host(logits.take(rows).values).astype(np.float64)
-    return values, block.labels[rows], block.counts[rows] * factors
-
-
 def choose_floor(examples: WeightedExamples) -> float:
     """The floor for zeros of least log loss; 0 if no label is below the top of its row."""
-    return _floor_of_sample(_sample(examples))
-
-
-def _floor_of_sample(some: WeightedExamples) -> float:
+    some = _sample(examples)
     if some.mean_true_margin <= 0.0:
         return 0.0
     return _choose_floor(some, _find_bounds(some)[1:], ZERO_FLOORS)[0]
@@ -174,25 +150,16 @@ def _choose_floor(
 
 def _sample(examples: WeightedExamples) -> WeightedExamples:
     """Evenly spaced rows, and all whose true class has a probability of 0: those are dear."""
-    step = _sample_step(examples.logits.n_rows, examples.n_classes)
+    n_rows = examples.logits.n_rows
+    step = min(n_rows // COMPARED_ROWS, n_rows * examples.n_classes // COMPARED_SIZE)
     if step < 2:
         return examples
-    rows, factors = _choose_rows(examples.true_margins, step, 0)
-    weights = examples.weights[rows] * factors
-    return replace(examples.take(rows), weights=weights / weights.sum())
-
-
-def _sample_step(n_rows: int, n_classes: int) -> int:
-    return min(n_rows // COMPARED_ROWS, n_rows * n_classes // COMPARED_SIZE)
-
-
-def _choose_rows(margins: FloatArray, step: int, first_row: int) -> tuple[IntArray, FloatArray]:
-    """Which rows are sampled, and how many each stands for, by the margin (n,) of the truth."""
-    costly = margins >= ZEROS_BELOW[0]
+    costly = examples.true_margins >= ZEROS_BELOW[0]
     taken = costly.copy()
-    taken[spaced_rows(first_row, costly.size, step)] = True
+    taken[spaced_rows(0, n_rows, step)] = True
     rows = np.flatnonzero(taken)
-    return rows, np.where(costly[rows], 1.0, float(step))
+    weights = examples.weights[rows] * np.where(costly[rows], 1.0, float(step))
+    return replace(examples.take(rows), weights=weights / weights.sum())
 
 
 def with_floor(examples: WeightedExamples, floor: float) -> WeightedExamples:

@@ -1,18 +1,15 @@
 """Sums over examples that log-loss fits are made of, in float64 and a block of rows at a time.
 
 Every block's sum is kept apart and the blocks are added in order, so that the number of threads
-changes no result. A fit sees an `ExampleSet`, of which it asks for sums; whether the examples are
-in memory (`WeightedExamples`), in files or on other machines is the set's business. Sums over
-classes are written once, for arrays of any library, and stay on the device of the logits; labels,
-weights and what is kept per example are on the host.
+changes no result. Sums over classes are written once, for arrays of any library, and stay on the
+device of the logits; labels, weights and what is kept per example are on the host.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar, cast
 from weakref import proxy
 
@@ -41,34 +38,8 @@ Made = TypeVar("Made")
 Moments = tuple[Array, Array, Array]
 
 
-class ExampleSet(ABC):
-    """What a log-loss fit asks of examples whose weights sum to 1, wherever they are."""
-
-    @property
-    @abstractmethod
-    def n_classes(self) -> int:
-        """Columns of the logits."""
-
-    @property
-    @abstractmethod
-    def mean_true_margin(self) -> float:
-        """How far the true class lies below the top, on average."""
-
-    @abstractmethod
-    def total(self, work: Callable[[WeightedExamples], FloatArray]) -> FloatArray:
-        """The sum of `work` over the examples' parts: one pass."""
-
-    @abstractmethod
-    def coarse(self) -> WeightedExamples | None:
-        """Evenly spaced examples for a cheap first answer, or None where they save little."""
-
-    @abstractmethod
-    def positive_median(self, values: Callable[[WeightedExamples], FloatArray]) -> float:
-        """Weighted median of the values (n,) that are above 0, or 1 if none is."""
-
-
 @dataclass(frozen=True, eq=False)
-class WeightedExamples(ExampleSet):
+class WeightedExamples:
     """Examples in memory: logits, possible true labels (n,), and weights (n,) that sum to 1."""
 
     logits: Logits
@@ -93,15 +64,13 @@ class WeightedExamples(ExampleSet):
 
     @cached_property
     def mean_true_margin(self) -> float:
+        """How far the true class lies below the top, on average."""
         return float(np.sum(self.weights * self.true_margins))
 
-    def total(self, work: Callable[[WeightedExamples], FloatArray]) -> FloatArray:
-        return work(self)
-
     def keep(self, make: Callable[..., Made], *given: Any) -> Made:
-        """`make(self, *given)`, made once for all passes (in a stream, for one).
+        """`make(self, *given)`, made once.
 
-        It sees these examples by a weak reference: a circle would outlive the fit, or the block.
+        It sees these examples by a weak reference: a circle would outlive the fit.
         """
         key = (make, *given)
         if key not in self._kept:
@@ -109,11 +78,12 @@ class WeightedExamples(ExampleSet):
         return cast(Made, self._kept[key])
 
     def coarse(self) -> WeightedExamples | None:
+        """Evenly spaced examples for a cheap first answer, or None where they save little."""
         step = min(self.labels.size // COARSE_ROWS, self.logits.size // COARSE_SIZE)
         return self.every(step) if step >= 4 else None
 
-    def positive_median(self, values: Callable[[WeightedExamples], FloatArray]) -> float:
-        found = values(self)
+    def positive_median(self, found: FloatArray) -> float:
+        """Weighted median of the values (n,) that are above 0, or 1 if none is."""
         rows = np.flatnonzero((found > 0.0) & (self.weights > 0.0))
         if rows.size == 0:
             return 1.0
@@ -204,12 +174,12 @@ def mean_and_error(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:
     return mean, float(np.sqrt(np.sum((share * (gaps - mean)) ** 2)))
 
 
-def typical_spread(examples: ExampleSet) -> float:
+def typical_spread(examples: WeightedExamples) -> float:
     """Weighted median over examples of the mean margin of the possible classes, or 1 if all are 0.
 
     A median, so that a few examples with extreme logits do not set the units for all.
     """
-    return examples.positive_median(mean_margins)
+    return examples.positive_median(mean_margins(examples))
 
 
 def mean_margins(examples: WeightedExamples) -> FloatArray:
@@ -223,17 +193,13 @@ def mean_margins(examples: WeightedExamples) -> FloatArray:
     return per_row(work, examples.logits)
 
 
-def softmax_moments(examples: ExampleSet, beta: float) -> tuple[float, float, float]:
+def softmax_moments(examples: WeightedExamples, beta: float) -> tuple[float, float, float]:
     """Weighted means of three numbers per row, for the softmax of beta z.
 
     With scaled margins x_i = beta (top - z_i): the log of sum_i exp(-x_i), and the mean and the
     variance of x under the softmax.
     """
-    log_sum, mean, variance = examples.total(partial(_mean_moments, beta=beta)).tolist()
-    return log_sum, mean, variance
 
-
-def _mean_moments(examples: WeightedExamples, beta: float) -> FloatArray:
     def work(rows: slice, block: Logits) -> Array:
         xp, to_host = block.xp, block.n_rows <= SUMMED_ON_HOST
         zeroth, first, second = moment_sums(block, beta)
@@ -245,7 +211,8 @@ def _mean_moments(examples: WeightedExamples, beta: float) -> FloatArray:
         weights = examples.weights if to_host else examples.weights_on_device
         return xp.sum(three * weights[rows], axis=1)
 
-    return examples.sum_over_blocks(work)
+    log_sum, mean, variance = examples.sum_over_blocks(work).tolist()
+    return log_sum, mean, variance
 
 
 def moment_sums(logits: Logits, beta: float) -> Moments:

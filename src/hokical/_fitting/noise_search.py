@@ -7,17 +7,16 @@ sigma_hat is a smooth function of the width.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 
 from hokical._core.blocks import per_row
-from hokical._core.logits import Logits
 from hokical._core.portable import uniform_draws
 from hokical._core.progress import progress_bar
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.noise_trials import Evaluator, NoiseSelection, Trial
-from hokical._fitting.partitions import Block, Partition, State, join_states
+from hokical._fitting.partitions import Block
 from hokical.stability._noise import NARROWEST, WIDEST, Gaussian, Noise, Uniform
 
 #: The families that are considered unless others are asked for.
@@ -43,42 +42,12 @@ _CLEARLY_BEHIND = 0.99
 
 
 def choose_noise(
-    examples: Partition,
-    kinds: Sequence[type[Noise]] = KINDS,
-    progress: bool | None = None,
+    block: Block, kinds: Sequence[type[Noise]] = KINDS, progress: bool | None = None
 ) -> NoiseSelection:
-    """Find the noise; the same for rows in memory and for a stream, by at most two passes."""
-    if examples.in_memory:
-        block = examples.gather("")
-        n_counting, total = int(np.count_nonzero(block.counts)), float(np.sum(block.counts))
-        places = sample_places(n_counting, total, block.logits.n_columns)
-        return search_widths(take_places(block, places, 0.0), kinds, progress)
-    first_rows, counting, weights = examples.reduce(_count, _join)
-    starts = np.cumsum(weights) - weights
-    before = dict(zip(first_rows.tolist(), starts.tolist(), strict=True))
-    places = sample_places(int(counting.sum()), float(weights.sum()), examples.n_classes)
-    values, top, labels, counts = examples.reduce(
-        partial(_take, places=places, before=before), _join
-    )
-    given = None if (counts == 1.0).all() else counts
-    return search_widths(Block(Logits(values, top), labels, given), kinds, progress)
-
-
-def _count(block: Block) -> State:
-    """First row, number of rows that count, and sum of their weights, of each block."""
-    numbers = (block.first_row, np.count_nonzero(block.counting), np.sum(block.counts))
-    return tuple(np.array([number]) for number in numbers)
-
-
-def _take(block: Block, places: FloatArray | None, before: dict[int, float]) -> State:
-    """The rows of a block at some places, on the host."""
-    taken = take_places(block, places, before[block.first_row])
-    logits = taken.logits
-    return logits.to_host(logits.values), logits.to_host(logits.top), taken.labels, taken.counts
-
-
-def _join(left: State, right: State) -> State:
-    return join_states([left, right])
+    """Find the noise on some rows of a block."""
+    n_counting, total = int(np.count_nonzero(block.counts)), float(np.sum(block.counts))
+    places = sample_places(n_counting, total, block.logits.n_columns)
+    return search_widths(take_places(block, places), kinds, progress)
 
 
 def search_widths(
@@ -123,16 +92,12 @@ def sample_places(n_counting: int, total: float, n_columns: int) -> FloatArray |
     return np.asarray((np.arange(most) + uniform_draws(0, (1, most))[0]) * (total / most))
 
 
-def take_places(block: Block, places: FloatArray | None, before: float) -> Block:
-    """The rows at some places, with a weight of 1 each, or all that count.
-
-    Blocks before have the weight `before`.
-    """
+def take_places(block: Block, places: FloatArray | None) -> Block:
+    """The rows at some places, with a weight of 1 each, or all that count."""
     if places is None:
         return block.without_weightless()
-    ends = before + np.cumsum(block.counts)
-    inside = places[(places >= before) & (places < ends[-1])]
-    return replace(block.take(np.searchsorted(ends, inside, side="right")), weights=None)
+    rows = np.searchsorted(np.cumsum(block.counts), places, side="right")
+    return replace(block.take(rows), weights=None)
 
 
 def _spread(n_rows: int, count: int) -> IntArray:

@@ -12,7 +12,8 @@ from hokical._core.logits import as_logits
 from hokical._core.progress import track
 from hokical._fitting.noise_search import KINDS, choose_noise
 from hokical._fitting.noise_trials import Evaluator, NoiseSelection, Trial, one_bin_trial
-from hokical._fitting.partitions import Block, InMemory
+from hokical._fitting.partitions import Block
+from hokical._fitting.row_sample import sample_block
 from hokical.stability._api import check_draw_count, draw_seed
 from hokical.stability._noise import Gaussian, Noise, Uniform, family_named
 from hokical.stability._sampled import Draws
@@ -78,7 +79,7 @@ def select_noise(
         truth = as_labels(labels, data.n_rows, data.n_classes)
         block = Block(data, truth, as_weights(sample_weight, data.n_rows))
         if search == "exact":
-            return choose_noise(InMemory(block), kinds, progress)
+            return choose_noise(sample_block(block), kinds, progress)
         return _paper_search(block, kinds, draws, random_state, progress)
 
 

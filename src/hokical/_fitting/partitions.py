@@ -1,17 +1,17 @@
 """The one thing that fits ask of their examples: reduce them, block by block.
 
 `Partition.reduce(work, combine)` calls `work` on every checked block and combines the results in
-the order of the blocks. A fit is a sequence of such reductions, so the same fit runs on arrays in
-memory, over files and over a cluster.
+the order of the blocks, so the same fit runs on arrays in memory, over files and over a cluster.
+Most methods read a sample of rows this way (`row_sample`); Hoki's counts are a sum over all rows.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,10 @@ from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray, IntArray
 
-#: What a reduction works with: arrays, which can be added, sent and stored.
+#: Arrays that can be added.
 State = tuple[NDArray[Any], ...]
+#: What a reduction makes of a block, and of two results; it must be possible to pickle it.
+Result = TypeVar("Result")
 
 #: Up to so many rows, their numbers are added up on the host: on a GPU each sum costs a launch.
 SUMMED_ON_HOST = 1 << 16
@@ -85,74 +87,33 @@ class Block:
         return self.take(np.flatnonzero(self.weights))
 
 
-#: What is made of a block, and of two results; both must be pure functions.
-Work = Callable[[Block], State]
-Combine = Callable[[State, State], State]
-
-
 class Partition(ABC):
     """Examples that can be reduced block by block."""
 
     n_classes: int
-    #: Whether all examples are in memory, so that `gather` costs nothing.
-    in_memory: bool = False
-    #: Whether they can be gone through more than once.
+    #: Whether the blocks can be read more than once.
     repeatable: bool = True
     #: Groups of all rows, in order, for methods that learn from them.
     groups: Any = None
 
     @abstractmethod
-    def reduce(self, work: Work, combine: Combine) -> State:
-        """`work` of every block, combined in order."""
-
-    @abstractmethod
-    def gather(self, caller: str) -> Block:
-        """All examples in memory, for a method `caller` that needs them there."""
-
-    @abstractmethod
-    def collect(self, work: Work, row_bytes: int, caller: str) -> State:
-        """`work` of every block, (rows, ...) arrays, joined: a few numbers per row.
-
-        `row_bytes` is what a row will take in the fit of `caller`, to see whether memory is enough.
-        """
-
-    def require_passes(self, caller: str) -> None:  # noqa: B027  (most can be gone through again)
-        """Raise if the examples cannot be gone through more than once."""
-
-    def total(self, work: Work) -> State:
-        """The sum of `work` over all blocks."""
-        return self.reduce(work, add_states)
-
-    def count_rows(self) -> int:
-        """Rows in all; a pass where nobody knows."""
-        return int(self.total(lambda block: (np.array([block.n_rows]),))[0][0])
+    def reduce(
+        self, work: Callable[[Block], Result], combine: Callable[[Result, Result], Result]
+    ) -> Result:
+        """`work` of every block, combined in order; both are pure functions."""
 
 
 class InMemory(Partition):
     """All examples in one block."""
 
-    in_memory = True
-
     def __init__(self, block: Block) -> None:
         self.block = block
         self.n_classes = block.logits.n_classes
 
-    def reduce(self, work: Work, combine: Combine) -> State:
+    def reduce(
+        self, work: Callable[[Block], Result], combine: Callable[[Result, Result], Result]
+    ) -> Result:
         return work(self.block)
-
-    def gather(self, caller: str) -> Block:
-        return self.block
-
-    def collect(self, work: Work, row_bytes: int, caller: str) -> State:
-        return work(self.block)
-
-    def count_rows(self) -> int:
-        return self.block.n_rows
-
-
-def join_states(parts: Sequence[State]) -> State:
-    """States one below the other, array by array."""
-    return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 
 def add_states(left: State, right: State) -> State:

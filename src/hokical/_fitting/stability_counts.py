@@ -6,7 +6,8 @@ import numpy as np
 
 from hokical._core.bins import bin_index
 from hokical._core.blocks import per_row
-from hokical._fitting.partitions import Block, Partition, State
+from hokical._fitting.example_stats import ExampleStats, reduce_with_stats
+from hokical._fitting.partitions import Block, Partition, State, add_states
 from hokical.guarantees._score_table import NeighbourTable, can_be_counts
 from hokical.rules._hoki import HokiRule
 from hokical.stability import _gumbel as gumbel
@@ -15,7 +16,21 @@ from hokical.stability._stability_table import StabilityTable
 
 def count_stability(examples: Partition, rule: HokiRule, n_starts: int) -> StabilityTable:
     """The examples by their level; and, if `n_starts` is above 1, by the bin of their softmax."""
-    weight, correct = examples.total(partial(_count_block, rule=rule, n_starts=n_starts))
+    state = examples.reduce(partial(_count_block, rule=rule, n_starts=n_starts), add_states)
+    return _make_table(state)
+
+
+def count_with_stats(
+    examples: Partition, rule: HokiRule, n_starts: int
+) -> tuple[StabilityTable, ExampleStats]:
+    """`count_stability`, and the statistics of the examples, in one pass."""
+    count = partial(_count_block, rule=rule, n_starts=n_starts)
+    state, stats = reduce_with_stats(examples, count, add_states, keeps_labels=True)
+    return _make_table(state), stats
+
+
+def _make_table(state: State) -> StabilityTable:
+    weight, correct = state
     if not weight.any():
         raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
     return StabilityTable(weight, correct)

@@ -12,7 +12,8 @@ each class its row of M + diag(v) (v_k alone without M) and b_k.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,8 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.types import FloatArray
 from hokical._fitting.blas import one_blas_thread
-from hokical._fitting.likelihood import WeightedExamples, spaced_rows
+from hokical._fitting.floor import choose_base
+from hokical._fitting.likelihood import WeightedExamples, effective_size, spaced_rows
 from hokical._fitting.linear_examples import LinearExamples
 from hokical._fitting.linear_problem import LinearPoint, LinearProblem
 from hokical._fitting.newton_cg import OuterProducts, Product, minimize_newton_cg
@@ -149,16 +151,9 @@ def fit_structured(
     strength: float = STRENGTH,
     tol: float,
     max_iter: int,
-    narrow: bool = False,
 ) -> StructuredFit:
-    """Minimise, from temperature scaling.
-
-    The examples have the floor in their logits, unless they are many: these are held as `narrow`
-    numbers.
-    """
-    data = make_blocks(
-        examples, temperature, cross_terms, floor=floor if narrow else 0.0, narrow=narrow
-    )
+    """Minimise, from temperature scaling; the examples have the floor in their logits."""
+    data = make_blocks(examples, temperature, cross_terms)
     problem = StructuredProblem.of(data, cross_terms=cross_terms, strength=strength / n_examples)
     with one_blas_thread():
         found = minimize_newton_cg(
@@ -170,8 +165,31 @@ def fit_structured(
         )
         even = 1.0 / (n_examples + 1.0)
         log_loss = problem.log_loss(found.point.proba, even)
-    if narrow:  # what is held is as much as there may be
-        problem = replace(problem, examples=replace(data, blocks=()))
-        found = replace(found, point=replace(found.point, problem=problem, proba=[]))
     rule = problem.rule(found.x, floor, temperature, even)
     return StructuredFit(rule, log_loss, found)
+
+
+def fit_structured_base(
+    examples: WeightedExamples,
+    *,
+    cross_terms: bool,
+    strength: float = STRENGTH,
+    tol: Callable[[float], float],
+    max_iter: int,
+) -> tuple[Solution[float], StructuredFit]:
+    """Temperature scaling, and structured scaling on top of it.
+
+    `tol` is called with the log loss of temperature scaling.
+    """
+    floor, base, floored = choose_base(examples)
+    found = fit_structured(
+        floored,
+        effective_size(floored.weights),
+        floor,
+        base.x,
+        cross_terms=cross_terms,
+        strength=strength,
+        tol=tol(base.value),
+        max_iter=max_iter,
+    )
+    return base, found

@@ -153,12 +153,8 @@ def make_blocks(
     cross_terms: bool,
     *,
     floor: float = 0.0,
-    narrow: bool = False,
 ) -> LinearExamples:
-    """Examples cut into blocks; the `floor` is one that is not in their logits yet.
-
-    Compiled blocks hold float32 if `narrow`, and still compute in float64.
-    """
+    """Examples cut into blocks; the `floor` is one that is not in their logits yet."""
     logits = examples.logits
     step = rows_at_a_time(logits, cross_terms)
     if cross_terms and logits.is_numpy:  # few blocks, as products with M like many rows
@@ -166,7 +162,7 @@ def make_blocks(
 
     def make(rows: slice) -> StructuredBlock:
         some = with_floor(examples.take(rows), floor)
-        return make_block(some, temperature, cross_terms, narrow=narrow)
+        return make_block(some, temperature, cross_terms)
 
     blocks = map_slices(make, logits.n_rows, step, threads=logits.is_numpy)
     return LinearExamples(blocks, examples.labels, examples.weights, logits.n_classes)
@@ -181,14 +177,14 @@ def rows_at_a_time(logits: Logits, cross_terms: bool) -> int:
 
 
 def make_block(
-    examples: WeightedExamples, temperature: float, cross_terms: bool, *, narrow: bool = False
+    examples: WeightedExamples, temperature: float, cross_terms: bool
 ) -> StructuredBlock:
     """Examples with the floor in their logits, as one block."""
     logits = examples.logits
     xp = logits.xp
     every = bool(xp.min(logits.values) > -xp.inf)
     quick = every and not cross_terms and has_kernels(logits)
-    z, shapes = make_features(logits, temperature, every, narrow and quick)
+    z, shapes = make_features(logits, temperature, every)
     return (CompiledBlock if quick else StructuredBlock)(
         xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if cross_terms else z,
         None if every else logits.possible,
@@ -201,24 +197,20 @@ def make_block(
 
 
 @accelerated
-def make_features(
-    logits: Logits, temperature: float, every: bool, narrow: bool = False
-) -> tuple[Array, Array]:
+def make_features(logits: Logits, temperature: float, every: bool) -> tuple[Array, Array]:
     """z (rows, classes) and the shape terms (3, rows * classes); whether `every` class is possible.
 
-    The floor is in the logits. Compiled ones are float32 if `narrow`.
+    The floor is in the logits.
     """
     xp = logits.xp
     z, *shapes = shape_features(logits.margins, logits, temperature)
     return z, xp.stack([xp.reshape(shape, (-1,)) for shape in shapes])
 
 
-@make_features.register(lambda logits, _, every, *__: every and has_kernels(logits))
-def _compiled_features(
-    logits: Logits, temperature: float, _: bool, narrow: bool = False
-) -> tuple[AnyArray, AnyArray]:
-    z = np.empty((logits.n_rows, logits.n_classes), np.float32 if narrow else np.float64)
-    shapes = np.empty((3, *z.shape), z.dtype)
+@make_features.register(lambda logits, _, every: every and has_kernels(logits))
+def _compiled_features(logits: Logits, temperature: float, _: bool) -> tuple[AnyArray, AnyArray]:
+    z = np.empty((logits.n_rows, logits.n_classes))
+    shapes = np.empty((3, *z.shape))
     step = 1.0 / (3.0 * temperature)
     kernels.shape_rows(logits.block(), logits.top, logits.labels, step, z, shapes)
     return z, shapes.reshape(3, -1)

@@ -1,7 +1,7 @@
 """Compiled loops of structured scaling without cross terms. They trust their caller.
 
 `data` are z (rows, classes), the shape terms (3, rows, classes), labels and weights (rows,);
-z, shapes and probabilities are float64 or float32, and everything is computed in float64;
+z, shapes and probabilities are float64;
 `coef` and `sums` are w (3,), then scales and biases (2, classes).
 """
 

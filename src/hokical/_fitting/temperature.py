@@ -18,7 +18,7 @@ from hokical._core.blocks import per_row
 from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.types import FloatArray
 from hokical._fitting.descent import Point, descend
-from hokical._fitting.likelihood import ExampleSet, WeightedExamples, softmax_moments
+from hokical._fitting.likelihood import WeightedExamples, softmax_moments
 from hokical._fitting.solution import Solution, StopReason
 from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 
@@ -35,7 +35,7 @@ _LONGEST_STEP = 4.0
 
 
 def best_temperature(
-    examples: ExampleSet,
+    examples: WeightedExamples,
     *,
     bounds: tuple[float, float] = BOUNDS,
     max_iter: int = MAX_ITER,
@@ -63,7 +63,9 @@ def best_temperature(
     return _search(examples, found.x, wide, max_iter, tol)
 
 
-def base_temperature(examples: ExampleSet, spread: float, reach: tuple[float, float]) -> float:
+def base_temperature(
+    examples: WeightedExamples, spread: float, reach: tuple[float, float]
+) -> float:
     """Where fits of more parameters start from and shrink to; near 1 if no temperature is best.
 
     It is sought between multiples of the `spread`, the typical difference of logits.
@@ -90,7 +92,7 @@ def check_bounds(bounds: Any) -> tuple[float, float]:
 
 
 def _search(
-    examples: ExampleSet, start: float, bounds: tuple[float, float], max_iter: int, tol: float
+    examples: WeightedExamples, start: float, bounds: tuple[float, float], max_iter: int, tol: float
 ) -> Solution[float]:
     found = descend(partial(_evaluate, examples, tol), start, bounds, max_iter)
     if not found.converged:
@@ -100,7 +102,7 @@ def _search(
     return replace(found, x=temperature, value=point.value_after_step)
 
 
-def _evaluate(examples: ExampleSet, tol: float, log_beta: float) -> Point:
+def _evaluate(examples: WeightedExamples, tol: float, log_beta: float) -> Point:
     """The log loss at log beta, and the step towards equal margins."""
     beta = math.exp(log_beta)
     log_sum, expected, variance = softmax_moments(examples, beta)
@@ -123,10 +125,12 @@ def log_step(expected: float, observed: float, variance: float) -> float:
     return min(max(ahead * (expected / variance), -_LONGEST_STEP), _LONGEST_STEP)
 
 
-def _fit_without_mistakes(examples: ExampleSet, bounds: tuple[float, float]) -> Solution[float]:
+def _fit_without_mistakes(
+    examples: WeightedExamples, bounds: tuple[float, float]
+) -> Solution[float]:
     """Every label has the top logit: no temperature above 0 is best."""
     temperature, reason = bounds[0], StopReason.NO_MISTAKES
-    if not examples.total(_differing_rows).any():
+    if not _differing_rows(examples).any():
         temperature, reason = min(max(1.0, bounds[0]), bounds[1]), StopReason.EQUAL_LOGITS
     return Solution(temperature, softmax_moments(examples, 1.0 / temperature)[0], 2, reason)
 

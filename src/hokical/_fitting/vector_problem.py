@@ -1,6 +1,5 @@
 """The penalised log loss of vector scaling, its units, and its minimum."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.blas import one_blas_thread
-from hokical._fitting.likelihood import ExampleSet, typical_spread
+from hokical._fitting.likelihood import WeightedExamples, typical_spread
 from hokical._fitting.newton import Evaluation, minimize_dense
 from hokical._fitting.solution import Solution, StopReason
 from hokical._fitting.temperature import base_temperature
@@ -31,7 +30,7 @@ class VectorProblem:
     Its features x are log-probabilities divided by the unit.
     """
 
-    examples: ExampleSet
+    examples: WeightedExamples
     ridge: float
     temperature: float
     unit: float
@@ -57,7 +56,7 @@ class VectorProblem:
     @cached_property
     def observed(self) -> FloatArray:
         """Weighted sums of the true classes' features, and of the classes, (2 classes,)."""
-        return self._total(lambda part: part.observe())
+        return self._sums.observe()
 
     @property
     def class_weights(self) -> FloatArray:
@@ -69,7 +68,7 @@ class VectorProblem:
 
         The Hessian is the mean of diag(p) - p p' with features multiplied in, plus the ridge.
         """
-        flat, size = self._total(lambda part: part.second_sums(theta)), theta.size
+        flat, size = self._sums.second_sums(theta), theta.size
         firsts, squares, products = np.split(flat, [1 + size, 1 + size + size // 2])
         scale, bias = np.arange(size // 2), np.arange(size // 2, size)
         hessian = -products.reshape(size, size)
@@ -81,11 +80,11 @@ class VectorProblem:
 
     def value_and_gradient(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """The same without the Hessian, for very many classes."""
-        return self._penalise(theta, self._total(lambda part: part.first_sums(theta)))
+        return self._penalise(theta, self._sums.first_sums(theta))
 
     def losses(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """The mean log loss, and each class's against all others, (classes,)."""
-        total = self._total(lambda part: part.class_losses(theta))
+        total = self._sums.class_losses(theta)
         return float(total[-1]), total[:-1]
 
     def separated_classes(self, theta: FloatArray, class_losses: FloatArray) -> IntArray:
@@ -98,12 +97,12 @@ class VectorProblem:
         value = float(sums[0]) + 0.5 * self.ridge * float(theta @ theta)
         return value, sums[1:] - self.observed + self.ridge * theta
 
-    def _total(self, work: Callable[[VectorPart], FloatArray]) -> FloatArray:
-        units = self.temperature, self.unit
-        return self.examples.total(lambda part: work(part.keep(VectorPart, *units)))
+    @property
+    def _sums(self) -> VectorPart:
+        return self.examples.keep(VectorPart, self.temperature, self.unit)
 
 
-def choose_units(examples: ExampleSet) -> tuple[float, float]:
+def choose_units(examples: WeightedExamples) -> tuple[float, float]:
     """The base temperature, and the unit of the scales: the smaller of it and the spread."""
     spread = min(max(typical_spread(examples), _SPREADS[0]), _SPREADS[1])
     temperature = base_temperature(examples, spread, _REACH)

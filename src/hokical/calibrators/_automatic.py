@@ -1,5 +1,6 @@
 """The default: candidates averaged by held-out log loss, unless they do not clearly help."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -16,23 +17,19 @@ from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.example_stats import has_zeros
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.floor import choose_floor
-from hokical._fitting.likelihood import (
-    WeightedExamples,
-    count_block,
-    effective_size,
-    mean_and_error,
-)
-from hokical._fitting.part_of_examples import SampledExamples, sample_examples
-from hokical._fitting.partitions import Block, Partition
-from hokical._fitting.structured_passes import fit_structured_base
-from hokical._fitting.temperature import best_temperature
+from hokical._fitting.likelihood import WeightedExamples, effective_size, mean_and_error
+from hokical._fitting.partitions import Block
+from hokical._fitting.row_sample import Sample
+from hokical._fitting.structured import fit_structured_base
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._group_learning import add_groups
+from hokical.calibrators._profile import StabilityProfile
 from hokical.rules._auto import PARTS, AutoRule
 from hokical.rules._base import Rule
 from hokical.rules._floored import FlooredRule
 from hokical.rules._predicting import predict_blocks
-from hokical.rules._softmax import TemperatureRule, UncalibratedRule
+from hokical.rules._profile import ProfileRule
+from hokical.rules._softmax import UncalibratedRule
 
 #: The classifier's own probabilities are kept unless the mean gain is this many standard errors:
 #: at least the first with more than two classes, where that saves more than it costs; and more with
@@ -42,8 +39,9 @@ MIN_GAIN_SE, FEW_OF_TWO, FEW_OF_MORE = 0.7, 50.0, 80.0
 #: The weights begin with examples that speak for structured scaling of two classes; or, of more,
 #: for temperature scaling, by the class beyond two, and at most.
 FOR_STRUCTURED, FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 2.0, 0.25, 6.0
-#: Cross terms are fitted up to this many classes.
-MAX_CROSS_CLASSES = 30
+#: Cross terms are fitted up to this many classes, and a stability profile above that many: it
+#: costs most of an answer.
+MAX_CROSS_CLASSES, PROFILED_ABOVE = 30, 20
 #: The fit ends with a Newton step that promises no more than this in mean log loss; less where that
 #: is below the second, down to 1 %. About a hundredth of it is left.
 TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
@@ -59,8 +57,9 @@ class AutoCalibrator(BaseCalibrator):
 
     The candidates are the classifier's own probabilities, temperature scaling and structured
     scaling (with cross terms up to 30 classes). Each is asked about every example as if it had been
-    fitted without it, and the weights of least log loss are taken. If the average is not clearly
-    better than the classifier's own probabilities, these are kept.
+    fitted without it, and the weights of least log loss are taken. With more than 20 classes a
+    stability profile is fitted on those averages; half of its correction, if it finds any, is used.
+    If the average is not clearly better than the classifier's own probabilities, these are kept.
 
     `hokical.auto(logits, labels)` creates one and fits it.
 
@@ -78,17 +77,17 @@ class AutoCalibrator(BaseCalibrator):
 
     Attributes
     ----------
-    chosen_ : "average", "temps" or "uncalibrated"
+    chosen_ : "average", "profile" or "uncalibrated"
     reason_ : why, in words
     shares_ : weight of every candidate by name
     held_out_log_loss_ : mean log loss on held-out examples by name, "average" among them
-    weights_, structured_ : the parts of the rule
-    converged_ : whether the fit converged
+    weights_, structured_, profile_ : the parts of the rule
+    converged_ : whether the fit of structured scaling converged
     groups_ : columns of `groups` that are used, if there were any
 
     Notes
     -----
-    Fitted on `TopK`, which does not have every class, it is temperature scaling.
+    Fitted on `TopK`, which does not have every class, it is a stability profile.
 
     Examples
     --------
@@ -112,7 +111,7 @@ class AutoCalibrator(BaseCalibrator):
         "weights by held-out log loss: Wolpert: Stacked Generalization, Neural Networks 5, 1992, "
         "doi:10.1016/S0893-6080(05)80023-1; the candidates are those of the other methods"
     )
-    cost = "a structured fit"
+    cost = "a structured fit, and a profile above 20 classes"
 
     def __init__(
         self,
@@ -168,42 +167,39 @@ class AutoCalibrator(BaseCalibrator):
         """
         return self._learn_from(self.fit_partition, logits, labels, sample_weight, groups=groups)
 
-    def _fit(self, examples: Partition) -> Fit:
-        name = type(self).__name__
-        if examples.in_memory and isinstance(examples.gather(name).logits, TopK):
-            if examples.groups is not None:
-                raise TypeError(
-                    "`logits` must be (n, classes) where there are `groups`; got a TopK. Leave the "
-                    "groups out, or pass all logits."
-                )
-            return self._fit_best_classes(examples.gather(name).without_weightless())
-        known = sample_examples(examples, name)
-        found, held = self._fit_common(known)
-        if isinstance(known.part.logits, GroupedLogits):
-            return add_groups(found, known, held, self.interactions, bool(self.keep_labels))
+    def _fit(self, sample: Sample) -> Fit:
+        if isinstance(sample.block.logits, TopK):
+            found = self._fit_best_classes(sample.block.without_weightless())
+        else:
+            found, held = self._fit_common(sample.examples)
+            if isinstance(sample.block.logits, GroupedLogits):
+                options = (self.interactions, bool(self.keep_labels))
+                found = add_groups(found, sample.examples, held, *options)
+        if not sample.is_whole:
+            reason = f"{found.report['reason']} It was {sample.description}."
+            found = replace(found, report=found.report | {"reason": reason})
         return found
 
-    def _fit_common(self, known: SampledExamples) -> tuple[Fit, HeldOut | None]:
+    def _fit_common(self, counted: WeightedExamples) -> tuple[Fit, HeldOut | None]:
         """The fit without groups, and examples with what candidates say who have not seen them."""
-        counted, n_examples = known.part, known.n_examples
+        n_examples = effective_size(counted.weights)
         own = counted.logits.to_host(counted.logits.labels)
         hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
         if hopeless:
-            hopeless += _tell_part(", judging by", counted.labels.size, known.n_rows)
             return _keep_own(counted, hopeless), None
         _, fit = fit_structured_base(
-            known,
+            counted,
             cross_terms=counted.n_classes <= MAX_CROSS_CLASSES,
             tol=lambda loss: TOLERANCE * min(max(loss / SMALL_LOSS, 0.01), 1.0),
             max_iter=MAX_ITER,
         )
-        held = hold_out(known, fit)
+        held = hold_out(counted, fit)
         weights = held.best_weights(_prior(counted.n_classes))
         mixed = held.chances @ weights
         losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
         losses["average"] = float(-held.weights @ np.log(mixed))
         gain, error = mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
-        some = _tell_part(" of", held.labels.size, known.n_rows)
+        some = _tell_part(" of", held.labels.size, counted.labels.size)
         if gain <= _caution(counted.n_classes, fit.minimum.x.size, n_examples) * error:
             kept = _keep_own(
                 counted,
@@ -213,27 +209,27 @@ class AutoCalibrator(BaseCalibrator):
                 losses,
             )
             return kept, held
-        rule = AutoRule(weights, fit.rule, bool(self.keep_labels))
+        profile = _profile_on(held, weights) if counted.n_classes > PROFILED_ABOVE else None
+        rule = AutoRule(weights, fit.rule, profile, bool(self.keep_labels))
         return Fit(rule, _tell_average(rule, losses, some, fit.minimum.converged)), held
 
     def _fit_best_classes(self, block: Block) -> Fit:
-        """Temperature scaling, or no calibration where that is not clearly worse."""
+        """A profile, or the classifier's own confidence where that is not clearly worse."""
         share = block.counts / block.counts.sum()
         n_examples = effective_size(share)
         hopeless = _find_hopeless(block.correct, block.labels, n_examples)
         if hopeless:
             return _keep_own(None, hopeless)
         block = replace(block, weights=share * n_examples)
-        temperature = best_temperature(count_block(block))
-        rule, truth = TemperatureRule(temperature.x), block.correct
+        rule, converged = _fit_profile(block)
+        truth = block.correct
         own = _chance_of(UncalibratedRule(), block, truth)
         found = _chance_of(rule, block, truth)
         gain, error = mean_and_error(np.log(found / own), share)
         if gain <= MIN_GAIN_SE * error:
-            return _keep_own(None, "temperature scaling was not clearly better")
-        reason = "temperature scaling was fitted, as not every class has a logit."
-        shares = {"temps": 1.0}
-        return Fit(rule, _report("temps", reason, shares, converged=temperature.converged))
+            return _keep_own(None, "a stability profile was not clearly better")
+        reason = "a stability profile was fitted, as not every class has a logit."
+        return Fit(rule, _report("profile", reason, {"profile": 1.0}, converged=converged))
 
 
 def auto(
@@ -334,7 +330,8 @@ def _tell_average(
     shares = {PARTS[i]: float(weight) for i, weight in enumerate(rule.weights) if weight > 0.0}
     named = ", ".join(f"{weight:.0%} {_TITLES[name]}" for name, weight in shares.items())
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
-    reason = f"an average was fitted: {named} (held-out log loss{some}: {scores})."
+    profile = "" if rule.profile is None else ", then half of a stability profile's correction"
+    reason = f"an average was fitted: {named}{profile} (held-out log loss{some}: {scores})."
     return _report("average", reason, shares, losses, converged)
 
 
@@ -354,6 +351,21 @@ def _report(
         "held_out_log_loss": losses or {},
         "converged": converged,
     }
+
+
+def _profile_on(held: HeldOut, weights: FloatArray) -> ProfileRule | None:
+    """The stability profile of held-out averages, if its fit converges and finds something."""
+    counts = held.weights * held.n_examples
+    rule, converged = _fit_profile(Block(held.average(weights), held.labels, counts))
+    return rule if converged and rule.coef.any() else None
+
+
+def _fit_profile(block: Block) -> tuple[ProfileRule, bool]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what does not converge is not used
+        found = StabilityProfile()._fit(Sample(block, block.n_rows))
+    assert isinstance(found.rule, ProfileRule)
+    return found.rule, bool(found.report["converged"])
 
 
 def _chance_of(rule: Any, block: Block, truth: Any) -> FloatArray:

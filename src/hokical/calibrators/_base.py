@@ -1,7 +1,7 @@
 """The base of all methods: a scikit-learn estimator whose `fit` makes a rule.
 
-A method implements `_fit`, which learns the rule from a partition of examples. The public interface
-is here and in `Calibrator`: validation, prediction, guarantees, saving.
+A method implements `_fit`, which learns the rule from rows in memory: all examples, or a sample of
+them. The public interface is here and in `Calibrator`: validation, prediction, guarantees, saving.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,12 @@ from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import column_names
 from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
-from hokical._fitting.example_stats import FitNotes
+from hokical._fitting.example_stats import ExampleStats, FitNotes
 from hokical._fitting.fit_warnings import warn_about_examples
+from hokical._fitting.floor import choose_floor
+from hokical._fitting.likelihood import count_block
 from hokical._fitting.partitions import Block, InMemory, Partition
-from hokical._fitting.recording import RecordingPartition
+from hokical._fitting.row_sample import Sample, read_sample
 from hokical.calibrators._calibrator import STORED, Calibrator
 from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._predictions import acceptable
@@ -63,11 +65,9 @@ class BaseCalibrator(Calibrator, Estimator):
     binary_only: ClassVar[bool] = False
     #: Parameters without effect, which earlier versions had.
     ignored_parameters: ClassVar[tuple[str, ...]] = ()
-    #: Whether `_fit` needs a single pass over the examples.
-    fits_in_one_pass: bool = True
     #: Whether a floor for probabilities of 0 is fitted first, see `hokical.from_probabilities`.
     fits_floor: ClassVar[bool] = True
-    #: Whether `_fit` makes use of the groups of a partition.
+    #: Whether `_fit` makes use of groups, see `GroupedLogits`.
     learns_groups: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # what a fit learned, see `Fit.attributes`
@@ -88,6 +88,11 @@ class BaseCalibrator(Calibrator, Estimator):
         library, which stays on its device, or a `TopK`; -inf marks an impossible class. For files,
         chunks and iterators use `hokical.streams.fit`. `sample_weight` (n,) says how often each
         example counts.
+
+        Of more than 4 million logits, a uniform sample of rows is used (`Hoki` uses all rows): at
+        most 4 million logits and 200,000 rows, chosen by their row numbers, so that the result is
+        the same in every run and for every container. All rows are checked, and counted for
+        guarantees.
         """
         return self._learn_from(self.fit_partition, logits, labels, sample_weight)
 
@@ -122,19 +127,22 @@ class BaseCalibrator(Calibrator, Estimator):
                 f"`groups` must be None for `{self.name}`; got some. Only the default learns from "
                 "groups: use `auto`, or leave them out."
             )
-        if not self.fits_in_one_pass:
-            examples.require_passes(type(self).__name__)
         self.__dict__.pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        recording = RecordingPartition(
-            examples, keeps_labels=self.preserves_labels, fits_floor=self.fits_floor
-        )
-        found = self._fit(recording)
-        if recording.floor > 0.0:
-            found = replace(found, rule=FlooredRule(recording.floor, found.rule))
-        stats = recording.stats
+        found, stats = self._fit_all(examples)
         self._keep(found, examples.n_classes, stats.notes)
         warn_about_examples(self.name, stats, found.rule)
         return self
+
+    def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
+        """Read all examples once, and fit on a sample of them, zeros raised to a floor."""
+        sample, stats = read_sample(examples, keeps_labels=self.preserves_labels)
+        if not (self.fits_floor and stats.n_with_zeros):
+            return self._fit(sample), stats
+        floor = choose_floor(count_block(sample.block))
+        found = self._fit(sample.with_floor(floor))
+        if floor > 0.0:
+            found = replace(found, rule=FlooredRule(floor, found.rule))
+        return found, stats
 
     @property
     def has_seed(self) -> bool:
@@ -145,8 +153,8 @@ class BaseCalibrator(Calibrator, Estimator):
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""
 
-    def _fit(self, examples: Partition) -> Fit:
-        """Learn the rule."""
+    def _fit(self, sample: Sample) -> Fit:
+        """Learn the rule from rows in memory."""
         raise TypeError(f"{type(self).__name__} does not implement `_fit`.")
 
     def _convergence_report(self, n_iter: int, converged: bool, message: str) -> dict[str, Any]:

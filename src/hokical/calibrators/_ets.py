@@ -4,8 +4,7 @@ from typing import Literal
 
 from hokical._core.bins import check_count
 from hokical._fitting.ensemble_search import fit_ensemble
-from hokical._fitting.partitions import Partition
-from hokical._fitting.streamed_examples import count_examples
+from hokical._fitting.row_sample import Sample
 from hokical._fitting.temperature import BOUNDS, MAX_ITER, check_bounds
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._ensemble import EnsembleRule
@@ -50,7 +49,6 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     """
 
     rule_kind = EnsembleRule
-    fits_in_one_pass = False
     title = "Ensemble temperature scaling"
     reference = MIX_N_MATCH
     cost = "about twelve softmax passes, or forty where the temperature gets no weight"
@@ -72,8 +70,8 @@ class EnsembleTemperatureScaling(BaseCalibrator):
         check_bounds(self.bounds)
         check_count(self.max_iter, name="max_iter")
 
-    def _fit(self, examples: Partition) -> Fit:
-        counted = count_examples(examples, type(self).__name__)
+    def _fit(self, sample: Sample) -> Fit:
+        counted = sample.examples
         found = fit_ensemble(counted, self.loss, check_bounds(self.bounds), self.max_iter)
         ending = self._convergence_report(found.n_iter, found.converged, found.message)
         rule = EnsembleRule(found.x, found.point)

@@ -9,8 +9,7 @@ import numpy as np
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._fitting.averaging import HeldOut
 from hokical._fitting.group_effects import SaidRows, learn_groups
-from hokical._fitting.likelihood import WeightedExamples
-from hokical._fitting.part_of_examples import SampledExamples
+from hokical._fitting.likelihood import WeightedExamples, effective_size
 from hokical.calibrators._base import Fit
 from hokical.rules._auto import AutoRule, as_log_proba
 from hokical.rules._base import Rule
@@ -23,7 +22,7 @@ Interactions = bool | Sequence[tuple[str, str]]
 
 def add_groups(
     found: Fit,
-    known: SampledExamples,
+    counted: WeightedExamples,
     held: HeldOut | None,
     interactions: Interactions,
     keep_labels: bool,
@@ -32,25 +31,21 @@ def add_groups(
 
     `held` is None where nothing can be learned from the examples.
     """
-    assert isinstance(known.part.logits, GroupedLogits)
-    coding = known.part.logits.coding
+    assert isinstance(counted.logits, GroupedLogits)
+    coding = counted.logits.coding
     assert coding is not None
     pairs = _find_pairs(interactions, coding.columns)
-    told, rule, used, some = "nothing can be learned from the examples", found.rule, [], ""
+    told, rule, used = "nothing can be learned from the examples", found.rule, []
     if held is not None:
-        said = _said(found.rule, known, held)
+        said = _said(found.rule, counted, held)
         effects = learn_groups(said, coding, pairs)
         told, used = effects.told, list(dict.fromkeys(chain(*effects.terms)))
         if used:
             terms = tuple(tuple(used.index(k) for k in term) for term in effects.terms)
             parts = (effects.scale, effects.bias, keep_labels, terms)
             rule = GroupedRule(rule, coding.take(used), *parts)
-        if said.labels.size < known.n_rows:
-            some = (
-                f" Groups were learned from {said.labels.size:,} random rows of {known.n_rows:,}."
-            )
     names = [coding.columns[k] for k in used]
-    reason = f"{found.report['reason']} Groups: {told}.{some}"
+    reason = f"{found.report['reason']} Groups: {told}."
     return replace(found, rule=rule, report=found.report | {"reason": reason, "groups": names})
 
 
@@ -67,13 +62,9 @@ def _find_pairs(interactions: Interactions, columns: tuple[str, ...]) -> list[tu
     return [(columns.index(a), columns.index(b)) for a, b in interactions]
 
 
-def _said(rule: Rule, known: SampledExamples, held: HeldOut) -> SaidRows:
-    """What the rule says of the examples: held out if that was asked of all, which are few then.
-
-    Of examples that are not in memory, the part speaks for all.
-    """
-    counted = known.whole if isinstance(known.whole, WeightedExamples) else known.part
-    n_examples = known.n_examples * (counted.labels.size / known.n_rows)
+def _said(rule: Rule, counted: WeightedExamples, held: HeldOut) -> SaidRows:
+    """What the rule says of the examples: held out if that was asked of all, which are few then."""
+    n_examples = effective_size(counted.weights)
     logits, labels, weights = counted.logits, counted.labels, counted.weights
     if isinstance(rule, AutoRule) and held.logits.n_rows == logits.n_rows:
         proba = logits.xp.exp(held.average(rule.weights).values)

@@ -12,18 +12,28 @@ from hokical._core.bins import check_count
 from hokical._core.blocks import by_blocks
 from hokical._core.optional import import_moved
 from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical._fitting.example_stats import FitNotes
+from hokical._fitting.example_stats import ExampleStats, FitNotes
 from hokical._fitting.noise_search import choose_noise
-from hokical._fitting.partitions import Partition
-from hokical._fitting.recording import RecordingPartition
+from hokical._fitting.partitions import InMemory, Partition
 from hokical._fitting.recursion import Schedule, learn_schedule
-from hokical._fitting.stability_counts import count_stability, find_neighbours
+from hokical._fitting.row_sample import read_sample
+from hokical._fitting.stability_counts import (
+    count_stability,
+    count_with_stats,
+    find_neighbours,
+)
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._hoki import Curve, HokiRule, Steps
 from hokical.stability._api import check_draw_count, check_noise, draw_seed
 from hokical.stability._noise import Noise
 from hokical.stability._sampled import Draws
 from hokical.stability._stability_table import EXACT_LEVELS, StabilityTable
+
+_ONE_PASS = (
+    '`noise` must be given for more than 4 million logits that can be read only once; got "auto", '
+    "which reads them twice: to choose the noise, and to count all rows. Pass a function that "
+    "returns a new iterator, or a noise such as `Gaussian(2.0)` (see `select_noise`)."
+)
 
 
 class Hoki(BaseCalibrator):
@@ -40,7 +50,9 @@ class Hoki(BaseCalibrator):
     Parameters
     ----------
     noise : "auto" or a Gaussian, Uniform or Gumbel
-        "auto" chooses family and width on the validation set (`select_noise`).
+        "auto" chooses family and width on the validation set (`select_noise`); of more than 4
+        million logits, on the sample of rows that other methods are fitted on. A second pass then
+        counts all rows. With a given noise, one pass is enough.
     draws : int, optional
         None computes stability exactly. A number M draws M noise vectors once, by `random_state`,
         and counts over them, as in the paper. (`noise="auto"` is always chosen exactly.)
@@ -137,11 +149,9 @@ class Hoki(BaseCalibrator):
                 f"`logits` must have one column per class, the {self.n_classes_} used in `fit`; "
                 f"got {examples.n_classes}."
             )
-        recording = RecordingPartition(examples, keeps_labels=True, fits_floor=False)
-        table = self.table_ + count_stability(recording, self.rule_, self.table_.n_starts)
-        return self._learn_again(
-            self, table, self.selection_, self._noted() + recording.stats.notes
-        )
+        table, stats = count_with_stats(examples, self.rule_, self.table_.n_starts)
+        notes = self._noted() + stats.notes
+        return self._learn_again(self, self.table_ + table, self.selection_, notes)
 
     def merge(self, *others: Self) -> Self:
         """A new calibrator from this one and others fitted on other examples with the same noise.
@@ -205,17 +215,21 @@ class Hoki(BaseCalibrator):
     def _chooses_noise(self) -> bool:
         return isinstance(self.noise, str) and self.noise == "auto"
 
-    @property
-    def fits_in_one_pass(self) -> bool:  # type: ignore[override]
-        return not self._chooses_noise()
-
-    def _fit(self, examples: Partition) -> Fit:
-        selection = choose_noise(examples) if self._chooses_noise() else None
-        noise = check_noise(self.noise) if selection is None else selection.noise
-        rule = self._unlearned_rule(noise, examples.n_classes)
-        n_bins = int(self.n_bins)
-        table = count_stability(examples, rule, n_bins if self.init == "confidence" else 1)
-        return self._learn(rule, table, self.init, n_bins, selection, examples.n_classes)
+    def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
+        """Choose the noise on the sample that other methods are fitted on; then count all rows."""
+        n_bins, n_classes = int(self.n_bins), examples.n_classes
+        n_starts = n_bins if self.init == "confidence" else 1
+        if self._chooses_noise():
+            refusal = None if examples.repeatable else _ONE_PASS
+            sample, stats = read_sample(examples, keeps_labels=True, refusal=refusal)
+            selection = choose_noise(sample.block)
+            rule = self._unlearned_rule(selection.noise, n_classes)
+            counted = InMemory(sample.block) if sample.is_whole else examples
+            table = count_stability(counted, rule, n_starts)
+        else:
+            selection, rule = None, self._unlearned_rule(check_noise(self.noise), n_classes)
+            table, stats = count_with_stats(examples, rule, n_starts)
+        return self._learn(rule, table, self.init, n_bins, selection, n_classes), stats
 
     def _unlearned_rule(self, noise: Noise, n_classes: int) -> HokiRule:
         """The rule that measures stability, with a constant link of 1/2."""

@@ -5,7 +5,7 @@ import numpy as np
 from hokical._fitting.impossible import warn_about_impossible
 from hokical._fitting.isotonic import fit_classwise, fit_pooled
 from hokical._fitting.likelihood import absent_classes, count_block
-from hokical._fitting.partitions import Partition
+from hokical._fitting.row_sample import Sample
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._ets import MIX_N_MATCH
 from hokical.calibrators._temps import TemperatureSearch
@@ -56,8 +56,8 @@ class IsotonicMulticlass(BaseCalibrator):
         if not isinstance(self.normalize, (bool, np.bool_)):
             raise ValueError(f"`normalize` must be True or False; got {self.normalize!r}.")
 
-    def _fit(self, examples: Partition) -> Fit:
-        block = examples.gather(type(self).__name__)
+    def _fit(self, sample: Sample) -> Fit:
+        block = sample.block
         warn_about_impossible(block)
         curve = fit_pooled(block)
         return Fit(PooledIsotonicRule(curve.knots, curve.values, bool(self.normalize)))
@@ -99,8 +99,8 @@ class IsotonicOneVsAllTS(TemperatureSearch):
     reference = MIX_N_MATCH
     cost = "temperature scaling, then one sort per class of its column"
 
-    def _fit(self, examples: Partition) -> Fit:
-        block = examples.gather(type(self).__name__).without_weightless()
+    def _fit(self, sample: Sample) -> Fit:
+        block = sample.block.without_weightless()
         found, ending = self._search(count_block(block))
         curves = fit_classwise(block, found.x)
         rule = ClasswiseIsotonicRule(
@@ -109,5 +109,5 @@ class IsotonicOneVsAllTS(TemperatureSearch):
             values=np.concatenate([curve.values for curve in curves]),
             offsets=np.cumsum([0] + [curve.knots.size for curve in curves], dtype=np.int64),
         )
-        absent = absent_classes(block.labels, examples.n_classes)
+        absent = absent_classes(block.labels, sample.n_classes)
         return Fit(rule, {"absent_classes": np.flatnonzero(absent), **ending})

@@ -7,11 +7,9 @@ import numpy as np
 from hokical._core.bins import check_count, check_positive
 from hokical._core.types import FloatArray
 from hokical._fitting.likelihood import WeightedExamples
-from hokical._fitting.part_of_examples import sample_examples
-from hokical._fitting.partitions import Partition
+from hokical._fitting.row_sample import Sample
 from hokical._fitting.solution import Solution
-from hokical._fitting.structured import MAX_CROSS_CLASSES, STRENGTH
-from hokical._fitting.structured_passes import fit_structured_base
+from hokical._fitting.structured import MAX_CROSS_CLASSES, STRENGTH, fit_structured_base
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._structured import StructuredRule
 
@@ -118,17 +116,16 @@ class StructuredScaling(BaseCalibrator):
         check_positive("strength", self.strength, f"The default is {STRENGTH}.")
         check_positive("tol", self.tol, "The default is 1e-8.")
 
-    def _fit(self, examples: Partition) -> Fit:
-        counted = sample_examples(examples, type(self).__name__)
-        few = examples.n_classes <= MAX_CROSS_CLASSES
+    def _fit(self, sample: Sample) -> Fit:
+        few = sample.n_classes <= MAX_CROSS_CLASSES
         base, found = fit_structured_base(
-            counted,
+            sample.examples,
             cross_terms=few if self.cross == "auto" else bool(self.cross),
             strength=float(self.strength),
             tol=lambda _: float(self.tol),
             max_iter=self.max_iter,
         )
-        message = _message(counted.part, base, found.minimum)
+        message = _message(sample.examples, base, found.minimum)
         ending = self._convergence_report(found.minimum.n_iter, message == "converged", message)
         return Fit(found.rule, {"log_loss": found.log_loss, **ending})
 

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import numpy as np
-
 from hokical._core.bins import check_count
-from hokical._fitting.likelihood import ExampleSet
-from hokical._fitting.partitions import Partition
+from hokical._fitting.likelihood import WeightedExamples
+from hokical._fitting.row_sample import Sample
 from hokical._fitting.solution import Solution
-from hokical._fitting.streamed_examples import count_examples
 from hokical._fitting.temperature import BOUNDS, MAX_ITER, best_temperature, check_bounds
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._softmax import TemperatureRule, UncalibratedRule
@@ -34,8 +31,7 @@ class Uncalibrated(BaseCalibrator):
     reference = "the classifier itself"
     cost = "nothing"
 
-    def _fit(self, examples: Partition) -> Fit:
-        examples.total(lambda block: (np.array([block.n_rows]),))  # every row is checked
+    def _fit(self, sample: Sample) -> Fit:
         return Fit(UncalibratedRule())
 
 
@@ -50,7 +46,7 @@ class TemperatureSearch(BaseCalibrator):
         check_bounds(self.bounds)
         check_count(self.max_iter, name="max_iter")
 
-    def _search(self, counted: ExampleSet) -> tuple[Solution[float], dict[str, Any]]:
+    def _search(self, counted: WeightedExamples) -> tuple[Solution[float], dict[str, Any]]:
         """The best temperature, and what to report of the search."""
         bounds = check_bounds(self.bounds)
         found = best_temperature(counted, bounds=bounds, max_iter=self.max_iter)
@@ -83,11 +79,10 @@ class TemperatureScaling(TemperatureSearch):
     """
 
     rule_kind = TemperatureRule
-    fits_in_one_pass = False
     title = "Temperature scaling"
     reference = GUO
     cost = "about four softmax passes"
 
-    def _fit(self, examples: Partition) -> Fit:
-        found, ending = self._search(count_examples(examples, type(self).__name__))
+    def _fit(self, sample: Sample) -> Fit:
+        found, ending = self._search(sample.examples)
         return Fit(TemperatureRule(found.x), {"log_loss": found.value, **ending})

@@ -2,9 +2,8 @@
 
 from hokical._core.bins import check_count, check_positive
 from hokical._core.types import FloatArray, IntArray
-from hokical._fitting.partitions import Partition
+from hokical._fitting.row_sample import Sample
 from hokical._fitting.solution import Solution, StopReason
-from hokical._fitting.streamed_examples import count_examples
 from hokical._fitting.vector_problem import VectorProblem, choose_units
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._temps import GUO
@@ -54,7 +53,6 @@ class VectorScaling(BaseCalibrator):
     """
 
     rule_kind = VectorRule
-    fits_in_one_pass = False
     title = "Vector scaling"
     reference = GUO
     cost = "about ten Newton steps of n * classes^2 operations each"
@@ -67,8 +65,8 @@ class VectorScaling(BaseCalibrator):
         check_count(self.max_iter, name="max_iter")
         check_positive("ridge", self.ridge, "Use 1e-8 for a negligible penalty.")
 
-    def _fit(self, examples: Partition) -> Fit:
-        counted = count_examples(examples, type(self).__name__)
+    def _fit(self, sample: Sample) -> Fit:
+        counted = sample.examples
         problem = VectorProblem(counted, float(self.ridge), *choose_units(counted))
         found = problem.solve(self.max_iter)
         log_loss, class_losses = problem.losses(found.x)

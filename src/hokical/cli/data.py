@@ -98,7 +98,7 @@ def _check_reach(given: Input, wanted: hokical.io.Wanted, *, in_parts: bool) -> 
     if (on_maps and given.classes) or (
         (on_maps or in_parts) and (wanted.probabilities or wanted.binary_score)
     ):
-        place = "maps (nor does --classes)" if on_maps else "folders or with --checkpoint"
+        place = "maps (nor does --classes)" if on_maps else "folders"
         raise typer.BadParameter(
             "--probabilities and --binary-score, given here or in the fit, work on one file of "
             f"scores (n, classes), not on {place}."
@@ -107,8 +107,7 @@ def _check_reach(given: Input, wanted: hokical.io.Wanted, *, in_parts: bool) -> 
         if (on_maps or in_parts) and getattr(given, name) != getattr(Input, name):
             raise bad_option(
                 f"--{name.replace('_', '-')}",
-                "works on one file of scores (n, classes), not on folders, maps or with "
-                "--checkpoint.",
+                "works on one file of scores (n, classes), not on folders or maps.",
             )
 
 

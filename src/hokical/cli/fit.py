@@ -35,17 +35,14 @@ def fit(
     monotone: Annotated[
         bool, opt.text("With --confidence: more never means a lower answer.", "--monotone")
     ] = False,
-    checkpoint: Annotated[
-        Path | None, opt.text("Folder from which a killed fit continues; data is read in parts.")
-    ] = None,
     seed: opt.Seed = 0,
     max_positions_per_item: opt.PositionsPerItem = None,
     as_json: opt.Json = False,
 ) -> None:
     """Fit a calibrator on validation logits and labels, and save it.
 
-    A folder (or 'pattern*') of Parquet files, a Zarr store, and any file with
-    --checkpoint are read in parts, so they may be larger than memory.
+    A folder (or 'pattern*') of Parquet files and a Zarr store are read in
+    parts, so they may be larger than memory.
 
     With --confidence and --right, a calibrator of confidences without logits
     is fitted, by groups if --groups names their columns. With --multilabel,
@@ -70,7 +67,7 @@ def fit(
         calibrator = make_method(name or "auto", seed, settings or [], for_hoki)
     hokical.io.check_output(output)
     dense: dict[str, Any] = {"per_item": max_positions_per_item, "random_state": seed}
-    found = open_data(val, given, checkpoint=checkpoint, **dense)
+    found = open_data(val, given, **dense)
     start = time.perf_counter()
     model, counts = found.fit(calibrator)
     seconds = time.perf_counter() - start

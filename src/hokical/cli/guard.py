@@ -26,7 +26,7 @@ EXIT_CODES = (
     "Results go to stdout, everything else to stderr."
 )
 #: Parameters of commands that name what is written; all other paths are read.
-OUTPUTS = frozenset({"output", "report", "state", "log", "prometheus", "checkpoint"})
+OUTPUTS = frozenset({"output", "report", "state", "log", "prometheus"})
 #: What a command writes to stdout if its output is `-`.
 _SUFFIXES = {"apply": ".csv", "certify": ".json", "fit": ".json", "export": ".onnx"}
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
@@ -137,9 +137,7 @@ class ProtectingCommand(TyperCommand):
                 continue
             others = [path for other, path in paths.items() if other != name]
             files = [f for path in others for f in (path, *hokical.io._opening.files_read(path))]
-            folder = paths.get("checkpoint", Path(os.devnull)).resolve()  # may not exist yet
-            within = folder in paths[name].resolve().parents
-            if within or any(_is_same(paths[name], file) for file in files):
+            if any(_is_same(paths[name], file) for file in files):
                 raise hokical.io.DataFileError(
                     paths[name],
                     f"cannot be the {name if ' ' in name else f'--{name}'}: it is an input too, or "
@@ -195,7 +193,7 @@ def _is_broken_pipe(error: BaseException | None) -> bool:
 def _report(error: Exception, hint: str) -> int:
     """Report an error in one line, and return its exit code."""
     bad = (_UsageError, hokical.io.DataFileError, hokical.CalibratorFileError)
-    code = BAD_USAGE if isinstance(error, (*bad, hokical.streams.CheckpointError)) else FAILED
+    code = BAD_USAGE if isinstance(error, bad) else FAILED
     format_message = getattr(error, "format_message", None)
     message = str(format_message() if format_message else error) or type(error).__name__
     message = message if message.endswith((".", "?", "!")) else f"{message}."

@@ -76,14 +76,12 @@ class Stream:
 
     unit, rows, about = "examples", None, dict[str, Any]()
 
-    def __init__(
-        self, path: Path, source: hokical.streams.ChunkSource, part: Any, checkpoint: Path | None
-    ) -> None:
-        self.path, self.source, self.checkpoint = path, source, checkpoint
+    def __init__(self, path: Path, source: hokical.streams.ChunkSource, part: Any) -> None:
+        self.path, self.source = path, source
         self.part, self.classes = part, source.classes
 
     def fit(self, calibrator: hokical.calibrators.BaseCalibrator) -> tuple[Any, dict[str, Any]]:
-        hokical.streams.fit(calibrator, self.source, checkpoint=self.checkpoint)
+        hokical.streams.fit(calibrator, self.source)
         table = calibrator.fit_scores_
         if table is None:
             return calibrator, {"examples": self.source.n_rows, "accuracy": None}
@@ -143,24 +141,21 @@ def open_data(
     given: Input,
     *,
     fitted: Any = None,
-    checkpoint: Path | None = None,
     **dense: Any,
 ) -> Rows | Stream | Maps | Beyond:
     """The data of a path with labels, opened as the options say; `about` is how it was read."""
     if kind := kind_of(given, fitted):
-        if checkpoint is not None or given.class_axis is not None or in_many_files(path):
-            raise typer.BadParameter(
-                f"{kind.options} works on one file, without --class-axis or --checkpoint."
-            )
+        if given.class_axis is not None or in_many_files(path):
+            raise typer.BadParameter(f"{kind.options} works on one file, without --class-axis.")
         return kind(path, given, fitted)
-    maps = dense_options(path, given, checkpoint=checkpoint, **dense)
-    in_parts = maps is None and (checkpoint is not None or in_many_files(path))
+    maps = dense_options(path, given, **dense)
+    in_parts = maps is None and in_many_files(path)
     wanted = choose_scores(given, fitted=fitted, in_parts=in_parts)
     found: Rows | Stream | Maps
     if maps is not None:
         found = Maps(path, *load_dense(path, given), maps)
     elif in_parts:
-        found = Stream(path, *_open_parts(path, given, wanted.classes), checkpoint)
+        found = Stream(path, *_open_parts(path, given, wanted.classes))
     else:
         found = Rows(path, load_examples(path, given, wanted, weighted=True, fitted_by=fitted))
     about: dict[str, Any] = {"scores": "probabilities" if wanted.probabilities else "logits"}

@@ -7,20 +7,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hokical._core.arrays import NUMPY, backend_of
-from hokical._fitting.partitions import InMemory, Partition
-from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._hoki import Hoki
 from hokical.dense._positions import MASKS, DenseBatch, DenseOptions, check_options, make_batch
-from hokical.io._chunks import Chunk, skip_rows, split_parts
+from hokical.io._chunks import Chunk, split_parts
 from hokical.io._errors import DataFileError
-from hokical.io._identities import array_identity
 from hokical.io._labelled import FileArrays, Location, is_top_k
 from hokical.io._names import LABELS, LOGITS, WEIGHTS, FileSplit, find_name
 from hokical.io._opening import map_file
 from hokical.io._sources import ChunkSource, from_chunks
-from hokical.streams._partition import StreamedPartition
 
 _WANTED = (
     "a batch must be logits, a tuple (logits, labels) or (logits, labels, sample_weight), or a "
@@ -31,8 +25,6 @@ _WANTED = (
 class DenseSource(ChunkSource):
     """The positions of dense arrays that count, a slab at a time."""
 
-    identified = True
-
     def __init__(self, batch: DenseBatch) -> None:
         self.batch = batch
         self.n_rows = batch.known_rows()
@@ -42,17 +34,11 @@ class DenseSource(ChunkSource):
     def n_classes(self) -> int:
         return self.batch.layout.n_classes
 
-    def chunks(self, start: int = 0) -> Iterator[Chunk]:
-        return skip_rows(_require_rows(self.batch.chunks()), start)
+    def chunks(self) -> Iterator[Chunk]:
+        return _require_rows(self.batch.chunks())
 
     def count_rows(self) -> int:
         return self.batch.count_rows()
-
-    def identity(self) -> dict[str, Any]:
-        batch = self.batch
-        arrays = (batch.logits, batch.labels, batch.mask, batch.weights)
-        about = [array_identity(array) for array in arrays]
-        return super().identity() | {"arrays": about, "options": repr(batch.options)}
 
 
 def from_dense(
@@ -68,11 +54,10 @@ def from_dense(
 ) -> ChunkSource:
     """A source whose rows are the positions of dense outputs that count, in order.
 
-    It goes where any source goes: `streams.fit`, with a checkpoint if need be, `streams.predict`,
-    `streams.evaluate`. Nothing is flattened as a whole: slabs of the arrays are read one after the
-    other. Arrays are those of `Dense.fit`, but labels may be missing; options are those of `Dense`.
-    Only with `max_positions_per_item=1` are rows independent examples, which give bounds and
-    guarantees.
+    It goes where any source goes: `streams.fit`, `streams.predict`, `streams.evaluate`. Nothing is
+    flattened as a whole: slabs of the arrays are read one after the other. Arrays are those of
+    `Dense.fit`, but labels may be missing; options are those of `Dense`. Only with
+    `max_positions_per_item=1` are rows independent examples, which give bounds and guarantees.
 
     >>> import numpy as np
     >>> logits = np.zeros((2, 3, 4, 4))
@@ -203,19 +188,6 @@ def without_witnesses(calibrator: Calibrator) -> Calibrator:
     own = copy.deepcopy(calibrator)
     own.forget_examples()
     return own
-
-
-def partition_for(calibrator: BaseCalibrator, source: ChunkSource) -> Partition:
-    """The rows of a source, a block at a time; those on a device in one block, as a rule.
-
-    Hoki with a given noise keeps nothing of a block but counts. Other fits keep a sample of the
-    logits, or need many passes; what they see is gathered, on the device.
-    """
-    streamed = StreamedPartition(source)
-    to_host = backend_of(source.first_chunk().logits) in (None, NUMPY)
-    if to_host or (isinstance(calibrator, Hoki) and calibrator.noise != "auto"):
-        return streamed
-    return InMemory(streamed.gather(type(calibrator).__name__))
 
 
 def open_dense(

@@ -26,6 +26,7 @@ from hokical.metrics._summaries import Summary
 from hokical.rules._predicting import Output
 from hokical.rules._sets import Kind
 from hokical.streams._evaluation import evaluate
+from hokical.streams._partition import StreamedPartition
 
 #: Positions of each item that sets are certified with.
 _PER_ITEM = 64
@@ -111,7 +112,7 @@ class Dense(Estimator):
         """
         calibrator = new_estimator(self.calibrator, argument="calibrator")
         source = self._source(logits, labels, mask, sample_weight, self.max_positions_per_item)
-        calibrator.fit_partition(batches.partition_for(calibrator, source))
+        calibrator.fit_partition(StreamedPartition(source))
         table = calibrator.fit_scores_
         self.n_positions_ = None if table is None else table.total
         self.accuracy_ = None if table is None else table.accuracy

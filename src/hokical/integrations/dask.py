@@ -3,8 +3,9 @@
 `fit(logits, labels)`, `predict...` and the metrics find their way here through `BACKEND` when they
 are given Dask arrays. Every task is a pure function of its blocks, so a scheduler may run it again
 on another worker when one dies: nothing is lost or counted twice. Hoki's table of unweighted rows
-is a sum of whole numbers, and therefore the same to the bit however the blocks are cut. Other sums
-(fractional weights, the losses of `temps`, `vecs`, `ets`) follow the blocks, and agree to rounding.
+is a sum of whole numbers, and therefore the same to the bit however the blocks are cut. Other
+methods are fitted in memory on all rows or, of more than 4 million logits, on a sample of rows that
+does not depend on the blocks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +19,13 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, NumpyBackend
 from hokical._core.logits import as_logits
-from hokical._core.memory import check_memory
 from hokical._core.optional import import_optional
 from hokical._core.parallel import threads
-from hokical._fitting.partitions import Block, Partition, State, join_states
+from hokical._fitting.partitions import Block, Partition, Result
 from hokical.calibrators._calibrator import Calibrator
 from hokical.io._chunks import Chunk
 from hokical.rules._predicting import OF_CLASSES, Output
-from hokical.streams._partition import check_block, gather_blocks
+from hokical.streams._partition import check_block
 
 #: How many results are combined in a task. Partial results never all meet in one place.
 _FAN_IN = 8
@@ -86,29 +86,12 @@ class DaskPartition(Partition):
         self.n_classes = int(logits.shape[1])
 
     def reduce(
-        self, work: Callable[[Block], State], combine: Callable[[State, State], State]
-    ) -> State:
-        return tuple(np.asarray(array) for array in _reduce_tree(self._results(work), combine))
+        self, work: Callable[[Block], Result], combine: Callable[[Result, Result], Result]
+    ) -> Result:
+        found: Result = _reduce_tree(self._results(work), combine)
+        return found
 
-    def collect(self, work: Callable[[Block], State], row_bytes: int, caller: str) -> State:
-        check_memory(sum(self.lengths) * row_bytes, caller, f"{row_bytes} bytes of every row")
-        return join_states(import_dask("dask").compute(*self._results(work)))
-
-    def count_rows(self) -> int:
-        return sum(self.lengths)
-
-    def gather(self, caller: str) -> Block:
-        n_rows = self.count_rows()
-        check_memory(n_rows * (8 * self.n_classes + 24), caller)
-        parts = import_dask("dask").compute(*self.parts)
-        blocks = (
-            check_block(Chunk(*part), first, self.n_classes)
-            for part, first in zip(parts, self.first_rows, strict=True)
-            if len(part[0])
-        )
-        return gather_blocks(blocks, n_rows, caller)
-
-    def _results(self, work: Callable[[Block], State]) -> list[Any]:
+    def _results(self, work: Callable[[Block], Any]) -> list[Any]:
         """Delayed `work` of every block that has rows."""
         task = import_dask("dask").delayed(partial(_call, _work_on), pure=True)
         blocks = zip(self.parts, self.first_rows, self.lengths, strict=True)
@@ -173,8 +156,8 @@ def _call(task: Callable[..., Any], *parts: Any) -> Any:
 
 
 def _work_on(
-    work: Callable[[Block], State], part: tuple[Any, ...], first_row: int, n_classes: int
-) -> State:
+    work: Callable[[Block], Result], part: tuple[Any, ...], first_row: int, n_classes: int
+) -> Result:
     return work(check_block(Chunk(*part), first_row, n_classes))
 
 

@@ -169,14 +169,6 @@ def join_columns(columns: list[AnyArray | None], name: str) -> AnyArray | None:
     return np.concatenate(given)
 
 
-def skip_rows(chunks: Iterable[Chunk], rows: int) -> Iterator[Chunk]:
-    """The chunks without their first `rows` rows."""
-    for chunk in chunks:
-        if rows < chunk.n_rows:
-            yield chunk.rows(slice(rows, None)) if rows else chunk
-        rows = max(0, rows - chunk.n_rows)
-
-
 def read_ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     """The same chunks; the next one is read on another thread while one is worked on."""
     with ThreadPoolExecutor(1, thread_name_prefix="hokical-reader") as reader:

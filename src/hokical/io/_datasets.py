@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,10 +12,9 @@ import numpy as np
 
 from hokical._core.types import AnyArray
 from hokical.io import _names as spelling
-from hokical.io._chunks import Chunk, block_rows, read_ahead, skip_rows
+from hokical.io._chunks import Chunk, block_rows, read_ahead
 from hokical.io._columns import KIND, arrow_columns, find_columns, parquet_library, table_rows
 from hokical.io._errors import DataFileError, report_damage
-from hokical.io._identities import file_identity
 from hokical.io._names import PARTS, WEIGHT_ARRAY, FileSplit, Wanted, normalize
 from hokical.io._sources import ChunkSource
 
@@ -36,9 +36,8 @@ class TableSource(ChunkSource):
         *,
         split: FileSplit = "val",
         classes: tuple[str, ...] = (),
-        identified: bool = False,
     ) -> None:
-        self.split, self.pieces, self.identified = split, list(pieces), identified
+        self.split, self.pieces = split, list(pieces)
         path, first = self.pieces[0]
         self.path = None if path is _DATASET else path
         self.column_names = _column_names(first)
@@ -63,7 +62,7 @@ class TableSource(ChunkSource):
                     [str(file)], format="parquet", **parts
                 )
             pieces.append((file, found))
-        return cls(pieces, identified=True, **options)
+        return cls(pieces, **options)
 
     @classmethod
     def of_dataset(cls, data: Any, **options: Any) -> Self:
@@ -77,12 +76,13 @@ class TableSource(ChunkSource):
         dataset = data if isinstance(data, sets.Dataset) else sets.dataset(data)
         return cls([(_DATASET, dataset)], **options)
 
-    def chunks(self, start: int = 0) -> Iterator[Chunk]:
-        return read_ahead(self._from_row(start))
+    def chunks(self) -> Iterator[Chunk]:
+        pieces = (self._read(path, dataset) for path, dataset in self.pieces)
+        return read_ahead(chain.from_iterable(pieces))
 
     def by_file(self) -> Iterator[tuple[Path, ChunkSource]]:
         one = partial(type(self), split=self.split, classes=self.classes)
-        return ((piece[0], one([piece])) for piece in self.pieces if self.identified)
+        return ((piece[0], one([piece])) for piece in self.pieces if self.path)
 
     def read_columns(self, names: str | Sequence[str]) -> dict[str, AnyArray]:
         wanted = (names,) if isinstance(names, str) else names
@@ -106,19 +106,6 @@ class TableSource(ChunkSource):
             tables.append(table)
         whole = import_module("pyarrow").concat_tables(tables, promote_options="permissive")
         return {name: whole[name].to_numpy() for name in wanted}
-
-    def identity(self) -> dict[str, Any]:
-        about = [file_identity(path) for path, _ in self.pieces if self.identified]
-        return super().identity() | {"files": about, "split": self.split}
-
-    def _from_row(self, start: int) -> Iterator[Chunk]:
-        for path, dataset in self.pieces:
-            if self._layout.split is None and start >= (count := _count_rows((path, dataset))):
-                start -= count
-                continue
-            for chunk in self._read(path, dataset):
-                yield from skip_rows([chunk], start)
-                start = max(0, start - chunk.n_rows)
 
     def _read(self, path: Path, dataset: Any) -> Iterator[Chunk]:
         missing = sorted(set(self._columns) - set(dataset.schema.names))

@@ -9,38 +9,16 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import Array, to_host
-from hokical.io._chunks import Chunk, block_rows
+from hokical.io._chunks import Chunk
 
 #: Bytes at either end of a file that a sketch takes in.
 _LOOKED_AT = 1 << 16
-
-
-def array_identity(array: Any) -> dict[str, Any] | None:
-    """Shape, type, and the file or folder where it is; else a hash of the whole array."""
-    if array is None:
-        return None
-    found: dict[str, Any] = {
-        "shape": [int(length) for length in array.shape],
-        "dtype": str(array.dtype),
-    }
-    path = _path_of(array)
-    if path is None:
-        step = block_rows(int(np.prod(array.shape[1:], dtype=np.int64)))
-        starts = range(0, int(array.shape[0]), step)
-        return found | {"content": hash_of(_bytes(array[k : k + step]) for k in starts)}
-    return found | (folder_identity(path) if path.is_dir() else file_identity(path))
 
 
 def file_identity(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What changes when a file does."""
     known = os.stat(path)
     return {"path": os.fspath(path), "bytes": known.st_size, "changed": known.st_mtime_ns}
-
-
-def folder_identity(path: Path) -> dict[str, Any]:
-    """What changes when a file in a folder does."""
-    about = [str(file_identity(file)) for file in sorted(path.rglob("*")) if file.is_file()]
-    return {"path": str(path), "files": len(about), "state": hash_of(a.encode() for a in about)}
 
 
 def sketch_files(files: Iterable[Path], about: str = "") -> str:
@@ -78,18 +56,3 @@ def hash_chunk(chunk: Chunk) -> str:
 def _bytes(array: Array) -> bytes:
     """The numbers, row by row."""
     return np.ascontiguousarray(to_host(array)).tobytes()
-
-
-def _path_of(array: Any) -> Path | None:
-    """Of a memory map, an HDF5 data set, or a Zarr array in a folder."""
-    name = getattr(array, "filename", None) or getattr(
-        getattr(array, "file", None), "filename", None
-    )
-    if isinstance(name, (str, os.PathLike)):
-        return Path(name)
-    store = getattr(array, "store", None)
-    root = getattr(store, "root", None) or getattr(store, "path", None)
-    if not isinstance(root, (str, os.PathLike)):
-        return None
-    folder = Path(root) / str(getattr(array, "path", ""))
-    return folder if folder.is_dir() else None

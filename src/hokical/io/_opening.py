@@ -126,8 +126,7 @@ def files_read(path: Path) -> Iterator[Path]:
     if is_pattern(path):
         yield from matching_files(path)
     elif path.is_dir():
-        whole = is_zarr(path) or (path / "about.json").exists()  # the latter in a checkpoint
-        yield from path.rglob("*") if whole else parquet_files(path)
+        yield from path.rglob("*") if is_zarr(path) else parquet_files(path)
     else:
         yield path
         if path.suffix in (".npy", ".csv"):  # others have labels in themselves

@@ -1,25 +1,21 @@
 """Where chunks come from: arrays that are sliced, chunks in a list, functions that make iterators.
 
-A `ChunkSource` can be iterated over again and again, unless it says otherwise, and starts at any
-row.
+A `ChunkSource` can be iterated over again and again, unless it says otherwise.
 """
 
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import to_host
 from hokical._core.bins import check_count
 from hokical._core.types import AnyArray
-from hokical.io._chunks import Chunk, as_chunk, as_sliceable, block_rows, read_ahead, skip_rows
+from hokical.io._chunks import Chunk, as_chunk, as_sliceable, block_rows, read_ahead
 from hokical.io._errors import report_damage
-from hokical.io._identities import array_identity
 
 _NO_ROWS = "a source must have at least one row; got none."
 
@@ -33,8 +29,6 @@ class ChunkSource(ABC):
     n_rows: int | None = None
     #: Whether rows are independent examples, and not positions of the same items.
     independent: bool = True
-    #: Whether `identity` changes whenever any row does.
-    identified: bool = False
     #: The file or folder to name in errors, if there is one.
     path: Path | None = None
     #: Names of the classes, where the source has them.
@@ -45,8 +39,8 @@ class ChunkSource(ABC):
     column_names: Sequence[str] = ()
 
     @abstractmethod
-    def chunks(self, start: int = 0) -> Iterator[Chunk]:
-        """The chunks from row `start` on, in order."""
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks, in order."""
 
     @property
     def n_classes(self) -> int:
@@ -83,18 +77,12 @@ class ChunkSource(ABC):
             words = words and set(groups) <= {*self.column_names}
         return self.read_columns(groups) if words or isinstance(groups, str) else groups
 
-    def identity(self) -> dict[str, Any]:
-        """What distinguishes this source from others, as far as is known without reading it all."""
-        return {"kind": type(self).__name__, "rows": self.n_rows}
-
     def __iter__(self) -> Iterator[Chunk]:
         return self.chunks()
 
 
 class ArraySource(ChunkSource):
     """Slices of arrays: in memory, memory-mapped, Zarr, HDF5, anything with `shape` and slices."""
-
-    identified = True
 
     def __init__(
         self,
@@ -131,22 +119,18 @@ class ArraySource(ChunkSource):
     def n_classes(self) -> int:
         return int(self.logits.shape[1])
 
-    def chunks(self, start: int = 0) -> Iterator[Chunk]:
-        parts = self._slices(start)
+    def chunks(self) -> Iterator[Chunk]:
+        parts = self._slices()
         return parts if isinstance(self.logits, np.ndarray) else read_ahead(parts)
 
-    def _slices(self, start: int) -> Iterator[Chunk]:
+    def _slices(self) -> Iterator[Chunk]:
         assert self.n_rows is not None
         arrays = (self.logits, self.labels, self.weights)
-        for first in range(start, self.n_rows, self.chunk_rows):
+        for first in range(0, self.n_rows, self.chunk_rows):
             rows = slice(first, min(first + self.chunk_rows, self.n_rows))
             with nullcontext() if self.path is None else report_damage(self.path, "numbers"):
                 parts = [None if part is None else part[rows] for part in arrays]
             yield as_chunk(tuple(parts))
-
-    def identity(self) -> dict[str, Any]:
-        about = [array_identity(array) for array in (self.logits, self.labels, self.weights)]
-        return super().identity() | {"arrays": about}
 
 
 class IterableSource(ChunkSource):
@@ -157,9 +141,9 @@ class IterableSource(ChunkSource):
         self._next_pass: Iterator[Chunk] | None = None
         self._most_rows = 0
 
-    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[Chunk]:
         started, self._next_pass = self._next_pass, None
-        return skip_rows(self._new_pass() if started is None else started, start)
+        return self._new_pass() if started is None else started
 
     def first_chunk(self) -> Chunk:
         """The first chunk; it begins the next pass, so that a function is called once for both."""
@@ -213,8 +197,8 @@ def from_chunks(chunks: Any) -> ChunkSource:
     """A source of chunks, each (logits, labels), (logits, labels, sample_weight) or logits alone.
 
     They are in a sequence, or given by a function, which is called for every pass and returns a new
-    iterator, or by an iterator, which can be used once: enough for `Hoki` with a given noise, for
-    predictions and metrics; other fits say that they need more.
+    iterator, or by an iterator, which can be used once: enough for everything but `Hoki` with
+    `noise="auto"` on more than 4 million logits.
 
     >>> import numpy as np
     >>> def batches():
@@ -260,29 +244,3 @@ def _peek(chunks: Iterator[Chunk]) -> tuple[Chunk, Iterator[Chunk]]:
         if chunk.n_rows:
             return chunk, itertools.chain([chunk], chunks)
     raise ValueError(_NO_ROWS)
-
-
-@contextmanager
-def spool_chunks(source: ChunkSource) -> Iterator[ChunkSource]:
-    """The same chunks in a nameless file, of which nothing is left even after a kill."""
-    with TemporaryFile() as file:
-
-        def write(array: Any) -> int | None:
-            place = file.tell()
-            if array is not None:
-                np.save(file, to_host(array), allow_pickle=False)
-            return None if array is None else place
-
-        def read(place: int | None) -> Any:
-            if place is None:
-                return None
-            file.seek(place)
-            return np.load(file, allow_pickle=False)
-
-        n_rows, places = 0, []
-        for chunk in source.chunks():
-            places.append([write(part) for part in (chunk.logits, chunk.labels, chunk.weights)])
-            n_rows += chunk.n_rows
-        spooled = IterableSource(lambda: (Chunk(*map(read, each)) for each in places))
-        spooled.n_rows = n_rows
-        yield spooled

@@ -1,11 +1,9 @@
 """Data that do not fit into memory: a chunk at a time, from files, iterators or functions.
 
 Arrays go to the methods of a calibrator, Dask's included. Everything else goes through here: `fit`,
-with a checkpoint from which a killed fit goes on, `predict`, `predict_to` for results that do not
-fit into memory either, and `evaluate`.
+`predict`, `predict_to` for results that do not fit into memory either, and `evaluate`.
 """
 
-from hokical.io._checkpoint import CheckpointError
 from hokical.io._opening import open_source
 from hokical.io._sources import ChunkSource, from_arrays, from_chunks
 from hokical.streams._evaluation import evaluate
@@ -15,7 +13,7 @@ from hokical.streams._predicting import predict, predict_to
 from hokical.streams._shift import estimate_shift
 
 __all__ = [
-    "CheckpointError", "ChunkSource", "PartJob", "PartResult", "PartTask", "apply_parts",
+    "ChunkSource", "PartJob", "PartResult", "PartTask", "apply_parts",
     "certify", "estimate_shift", "evaluate", "fit", "from_arrays", "from_chunks", "open_source",
     "partial_fit", "plan_parts", "predict", "predict_to",
 ]  # fmt: skip

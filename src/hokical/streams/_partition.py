@@ -1,28 +1,21 @@
-"""A source as a partition: its chunks as checked blocks, one after the other, or all in memory."""
+"""A source as a partition: its chunks as checked blocks, one after the other."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from array_api_compat import device, is_writeable_array
 
-from hokical._core.arrays import Array
 from hokical._core.labels import as_labels, as_weights
-from hokical._core.logits import Logits, as_logits
-from hokical._core.memory import check_memory
+from hokical._core.logits import as_logits
 from hokical._core.progress import progress_bar
 from hokical._core.types import AnyArray, FloatArray
-from hokical._fitting.partitions import Block, Partition, State, join_states
-from hokical.io._checkpoint import Journal
-from hokical.io._chunks import Chunk, block_rows, join_columns, join_rows, reblock
+from hokical._fitting.partitions import Block, Partition, Result
+from hokical.io._chunks import Chunk, block_rows, reblock
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._sources import ChunkSource, check_row_count
 
 _ABOUT_ROWS = "The rows of the source cannot be used."
-#: Maximum, label and weight of a row.
-_BYTES_BESIDE = 24
 
 
 def check_block(chunk: Chunk, first_row: int, n_classes: int) -> Block:
@@ -86,116 +79,27 @@ def _check_rows(source: ChunkSource, n_classes: int) -> None:
         first += chunk.n_rows
 
 
-def gather_blocks(blocks: Iterable[Block], n_rows: int | None, caller: str) -> Block:
-    """All blocks as one, if memory allows.
-
-    Where the number of rows is known, logits are there once; else twice while they are joined.
-    """
-    whole: Array = None
-    parts: list[Array] = []
-    held: list[tuple[Array, Any, Any]] = []  # without the logits, which are there once
-    rows = 0
-    for block in blocks:
-        logits, start, rows = block.logits, rows, rows + block.n_rows
-        if logits.is_numpy and (n_rows is None or not held):
-            row_bytes = logits.n_classes * logits.values.dtype.itemsize + _BYTES_BESIDE
-            joined = rows if held else 2 * rows  # what is held takes its room once more
-            check_memory((n_rows or joined) * row_bytes, caller)
-        if n_rows is None or not is_writeable_array(logits.values):
-            parts.append(logits.values)
-        elif rows <= n_rows:
-            whole = _make_room(whole, logits, n_rows)
-            whole[start:rows, ...] = logits.values
-        held.append((logits.top, block.labels, block.weights))
-    check_row_count(rows, n_rows)
-    tops, labels, weights = map(list, zip(*held, strict=True))
-    values = join_rows(parts) if parts else whole
-    gathered = Logits(values, join_rows(tops), logits.backend)
-    return Block(gathered, np.concatenate(labels), join_columns(weights, "weights"))
-
-
-def _make_room(whole: Array, logits: Logits, n_rows: int) -> Array:
-    """An array for all rows, of a type that holds all parts; files of a folder may differ."""
-    xp, part = logits.xp, logits.values
-    if whole is None:
-        return xp.empty((n_rows, logits.n_columns), dtype=part.dtype, device=device(part))
-    return whole if whole.dtype == part.dtype else xp.astype(whole, xp.result_type(whole, part))
-
-
 class StreamedPartition(Partition):
     """Blocks of a source, one after the other on this machine, with threads inside a block."""
 
-    def __init__(
-        self,
-        source: ChunkSource,
-        *,
-        journal: Journal | None = None,
-        progress: bool | None = None,
-    ) -> None:
+    def __init__(self, source: ChunkSource, *, progress: bool | None = None) -> None:
         self.source, self.n_classes, self.progress = source, source.n_classes, progress
-        self._journal, self._index = journal, 0
-        self._n_rows: int | None = source.n_rows
+        self._n_rows = source.n_rows
         self.repeatable = source.repeatable
 
-    def count_rows(self) -> int:
-        if self._n_rows is None:
-            self._n_rows = self.source.count_rows()
-        return super().count_rows() if self._n_rows is None else self._n_rows
-
-    def require_passes(self, caller: str) -> None:
-        if not self.repeatable:
-            raise ValueError(
-                f"{caller} needs several passes over the examples; an iterator can be used once. "
-                "Give a function that returns a new iterator, a list of chunks, arrays or files; "
-                "or use `hokical.streams.fit(..., spool=True)`, which keeps the chunks in a "
-                "temporary file."
-            )
-
     def reduce(
-        self, work: Callable[[Block], State], combine: Callable[[State, State], State]
-    ) -> State:
-        index, self._index = self._index, self._index + 1
-        journal = self._journal
-        state, rows, finished = (None, 0, False) if journal is None else journal.recall(index)
-        if state is not None and finished:
-            self._check_count(rows)
-            return state
-        count = 1 if self._n_rows is None else -(-self._n_rows // block_rows(self.n_classes))
-        with progress_bar(f"Pass {index + 1} over the data", count, self.progress) as advance:
-            for block in self._blocks(rows):
-                found = work(block)
+        self, work: Callable[[Block], Result], combine: Callable[[Result, Result], Result]
+    ) -> Result:
+        state: Result | None = None
+        rows, step = 0, block_rows(self.n_classes)
+        count = 1 if self._n_rows is None else -(-self._n_rows // step)
+        with progress_bar("Reading the data", count, self.progress) as advance:
+            for chunk in reblock(self.source.chunks(), step):
+                found = work(check_block(chunk, rows, self.n_classes))
                 state = found if state is None else combine(state, found)
-                rows += block.n_rows
-                if journal is not None:
-                    journal.note(index, state, rows, finished=False)
+                rows += chunk.n_rows
                 advance()
-        self._check_count(rows)
-        assert state is not None  # as there are rows
-        if journal is not None:
-            journal.note(index, state, rows, finished=True)
-        return state
-
-    def gather(self, caller: str) -> Block:
-        count = self.source.count_rows() if self._n_rows is None else self._n_rows
-        return gather_blocks(self._blocks(), count, caller)
-
-    def collect(self, work: Callable[[Block], State], row_bytes: int, caller: str) -> State:
-        parts: list[State] = []
-        for block in self._blocks():
-            needed = (self._n_rows or block.n_rows) * row_bytes if not parts else 0
-            check_memory(needed, caller, f"{row_bytes} bytes of every row")
-            parts.append(work(block))
-        return join_states(parts)
-
-    def _blocks(self, start: int = 0) -> Iterator[Block]:
-        if self._journal is None:
-            chunks = reblock(self.source.chunks(start), block_rows(self.n_classes))
-        else:
-            chunks = self._journal.blocks(start)
-        for chunk in chunks:
-            yield check_block(chunk, start, self.n_classes)
-            start += chunk.n_rows
-
-    def _check_count(self, rows: int) -> None:
         check_row_count(rows, self._n_rows)
         self._n_rows = rows
+        assert state is not None  # as there are rows
+        return state

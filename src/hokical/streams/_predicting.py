@@ -1,32 +1,24 @@
-"""Predictions for every row of a source: chunk by chunk, or into a file that survives a crash."""
+"""Predictions for every row of a source: chunk by chunk, or into a file."""
 
-import hashlib
 import io
-import math
 import os
-import shutil
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from hokical._core.arrays import to_host
-from hokical._core.files import sync
+from hokical._core.files import replace_file
 from hokical._core.grouped_logits import with_codes
 from hokical._core.types import AnyArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
-from hokical.io._checkpoint import Journal
 from hokical.io._chunks import Chunk
 from hokical.io._opening import as_source
 from hokical.io._sources import ChunkSource, check_row_count
 from hokical.io._writing import check_output
 from hokical.rules._predicting import OF_CLASSES, Output
 from hokical.streams._partition import report_files, report_rows
-
-#: The results in the folder of a journal.
-_VALUES = "values.npy"
 
 
 def predict(
@@ -66,9 +58,9 @@ def _predict_chunks(
     what: Output,
     chunks: Iterable[Chunk],
     codes: IntArray | None,
-    first_row: int = 0,
 ) -> Iterator[AnyArray]:
-    """`predict` for chunks of a source, of which the first begins with a row of this number."""
+    """`predict` for the chunks of a source."""
+    first_row = 0
     for chunk in chunks:
         if chunk.n_rows:
             rows, logits = slice(first_row, first_row + chunk.n_rows), chunk.logits
@@ -99,9 +91,7 @@ def predict_to(
     """Write predictions for all rows of a source to a `.npy` file, in order; return their number.
 
     `source`, `what` and `groups` are as in `predict`. The file appears under its name when it is
-    complete. Until then the results are beside it, in a folder `NAME.part`, with a note of how many
-    rows are done: after a crash, the same call goes on from there, and other data are refused. (An
-    iterator must be given from its beginning again; the rows that are done are skipped.)
+    complete.
 
     >>> import tempfile, pathlib
     >>> import numpy as np
@@ -115,48 +105,25 @@ def predict_to(
     _check_what(what)
     target = Path(path)
     check_output(target, suffix=".npy")
-    rows, folder = as_source(source), target.with_name(target.name + ".part")
+    rows = as_source(source)
     codes = _group_codes(calibrator, rows, groups)
-    identity = {"what": what, "calibrator": calibrator.stamp}
-    if codes is not None:
-        identity["groups"] = hashlib.sha256(np.ascontiguousarray(codes).data).hexdigest()
-    with Journal.open(folder, rows, identity, about=_VALUES) as journal:
-        done = _write(calibrator, journal, what, codes)
-        os.replace(folder / _VALUES, target)
-        shutil.rmtree(folder)
+    dtype = np.dtype({"labels": np.int64, "members": np.bool_}.get(what, np.float64))
+    columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()
+    done = 0
+    with replace_file(target) as stream:
+        stream.write(_header(dtype, columns, 0))
+        for found in _predict_chunks(calibrator, rows, what, rows.chunks(), codes):
+            stream.write(np.ascontiguousarray(found, dtype).data)
+            done += len(found)
+        check_row_count(done, rows.n_rows)
+        stream.seek(0)
+        stream.write(_header(dtype, columns, done))
     return done
 
 
 def _check_what(what: Output) -> None:
     if what not in get_args(Output):
         raise ValueError(f"`what` must be one of {list(get_args(Output))}; got {what!r}.")
-
-
-def _write(calibrator: Calibrator, journal: Journal, what: Output, codes: IntArray | None) -> int:
-    """Append to a file, whose header is completed at the end, when the rows have been counted."""
-    path, source = journal.folder / _VALUES, journal.source
-    dtype = np.dtype({"labels": np.int64, "members": np.bool_}.get(what, np.float64))
-    columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()
-    header = partial(_header, dtype, columns)
-    row_bytes, head = dtype.itemsize * math.prod(columns), len(header(0))
-    rows = journal.recall(0)[1]
-    path.touch()
-    if path.stat().st_size < head + rows * row_bytes:
-        rows = 0
-    with path.open("r+b") as stream:
-        stream.truncate(head + rows * row_bytes)
-        stream.seek(0, os.SEEK_END)
-        blocks = journal.blocks(rows)
-        for found in _predict_chunks(calibrator, source, what, blocks, codes, rows):
-            stream.write(np.ascontiguousarray(found, dtype).data)
-            rows += len(found)
-            sync(stream)  # rows count as done once they are on the disk
-            journal.note(0, (), rows, finished=False)
-        check_row_count(rows, source.n_rows)
-        stream.seek(0)
-        stream.write(header(rows))
-        sync(stream)
-    return rows
 
 
 def _header(dtype: np.dtype[Any], columns: tuple[int, ...], rows: int) -> bytes:

@@ -18,7 +18,8 @@ from hokical._core.types import IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.likelihood import WeightedExamples, count_block
-from hokical._fitting.partitions import Block, Partition
+from hokical._fitting.partitions import Block
+from hokical._fitting.row_sample import Sample
 from hokical._fitting.temperature import base_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._odir import DirichletRule, LinearRule, MatrixRule
@@ -69,8 +70,13 @@ class ODIRCalibrator(BaseCalibrator):
         check_count(self.max_iter, name="max_iter")
         check_positive("tol", self.tol, "The default is 1e-10.")
 
-    def _fit(self, examples: Partition) -> Fit:
-        block = examples.gather(type(self).__name__)
+    def _fit(self, sample: Sample) -> Fit:
+        if folds.is_list(self.cv) and not sample.is_whole:
+            raise ValueError(
+                "`cv` must be a number or a splitter for more than 4 million logits, of which a "
+                f"sample is used; got a list of {len(self.cv)} pairs. Use `cv=3`, or fewer rows."
+            )
+        block = sample.block
         counted = count_block(block)
         keep = np.flatnonzero(counted.weights)
         splits = self._own_splits(block, keep)

@@ -1,7 +1,6 @@
 """The stability profile: temperature scaling, corrected by label stability at several widths."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -10,9 +9,10 @@ from hokical._core.bins import check_count
 from hokical._core.blocks import per_row
 from hokical._core.special import expit
 from hokical._core.types import FloatArray
-from hokical._fitting.partitions import Block, Partition, State
+from hokical._fitting.likelihood import count_block
+from hokical._fitting.partitions import Block, State
+from hokical._fitting.row_sample import Sample
 from hokical._fitting.solution import Solution
-from hokical._fitting.streamed_examples import count_examples
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._checks import LARGEST_TEMPERATURE
@@ -24,8 +24,6 @@ from hokical_paper.profile.rule import ProfileRule, profile_features
 WIDTHS = (1.0, 3.0, 10.0)
 #: Tolerance of the temperature's last step: the error left is 1e-7, and a pass is saved.
 _TOLERANCE = 1e-3
-#: Memory of the regression per feature and example: the feature, standardised, and work space.
-_BYTES_PER_FEATURE = 43
 
 
 class StabilityProfile(BaseCalibrator):
@@ -80,7 +78,6 @@ class StabilityProfile(BaseCalibrator):
     """
 
     rule_kind = ProfileRule
-    fits_in_one_pass = False
     title = "Stability profile (temperature scaling and label stability at several widths)"
     reference = "hokical: label stability at several widths over temperature scaling"
     cost = "temperature scaling, then three stability passes and a regression on 7 features"
@@ -101,21 +98,14 @@ class StabilityProfile(BaseCalibrator):
         check_penalty(self.penalty)
         check_count(self.max_iter, name="max_iter")
 
-    def _fit(self, examples: Partition) -> Fit:
-        """Fit the temperature in passes, then the link on features held in memory."""
-        caller = type(self).__name__
-        found = best_temperature(count_examples(examples, caller), tol=_TOLERANCE)
-        (mistakes,) = examples.total(
-            lambda block: (np.array([np.count_nonzero(block.counting & ~block.correct)]),)
-        )
+    def _fit(self, sample: Sample) -> Fit:
+        """Fit the temperature, then the link."""
+        block = sample.block
+        found = best_temperature(count_block(block), tol=_TOLERANCE)
         # Without a mistake the temperature is not determined.
-        temperature = found.x if mistakes[0] else 1.0
+        temperature = found.x if (block.counting & ~block.correct).any() else 1.0
         widths = np.minimum(temperature * check_widths(self.widths), LARGEST_TEMPERATURE)
-        features, correct, counts = examples.collect(
-            partial(_features_of_block, temperature=temperature, widths=widths),
-            _BYTES_PER_FEATURE * (1 + 2 * widths.size),
-            caller,
-        )
+        features, correct, counts = _features_of_block(block, temperature, widths)
         link = fit_link(
             features,
             features[:, 0],

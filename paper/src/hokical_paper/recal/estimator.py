@@ -8,7 +8,7 @@ import numpy as np
 from hokical._core.bins import check_count
 from hokical._core.portable import uniform_draws
 from hokical._fitting.impossible import warn_about_impossible
-from hokical._fitting.partitions import Partition
+from hokical._fitting.row_sample import Sample
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.stability._api import draw_seed
 from hokical_paper.recal.recursion import Recursion
@@ -110,8 +110,8 @@ class ReCal(BaseCalibrator):
                 f"`tol` must be a number of at least 0; got {self.tol!r}. The paper uses 1e-6."
             )
 
-    def _fit(self, examples: Partition) -> Fit:
-        block = examples.gather(type(self).__name__)
+    def _fit(self, sample: Sample) -> Fit:
+        block = sample.block
         warn_about_impossible(block)
         views = block.logits
         if not isinstance(views, Views):  # a stream, which has logits alone

@@ -1,0 +1,214 @@
+"""The rows that a method is fitted on: all of them, or a uniform sample of a large number.
+
+One pass over the examples checks every row, notes what guarantees need (`ExampleStats`), and keeps
+the rows whose hashed row numbers are smallest. The sample depends on the row numbers alone: it is
+the same for arrays, files, iterators and Dask arrays, for any size of the chunks, without a seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hokical._core.grouped_logits import code_groups
+from hokical._core.logits import Logits
+from hokical._core.properties import cached_property
+from hokical._core.topk import TopK
+from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._fitting.example_stats import ExampleStats, reduce_with_stats
+from hokical._fitting.floor import floor_block
+from hokical._fitting.likelihood import WeightedExamples, count_block
+from hokical._fitting.partitions import Block, Partition
+from hokical.guarantees._row_sketch import row_draws
+
+#: Above this number of logits a sample is used. It has at most as many logits, and at most this
+#: many rows: with 10 classes, 200,000 rows and 1,400,000 rows gave the same log loss to 0.001.
+MOST_LOGITS, MOST_ROWS = 4_000_000, 200_000
+#: The key of rows of weight 0; those of other rows are below 1.
+_NEVER = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows in memory that a method is fitted on: a `block` of the `n_rows` that have a weight.
+
+    `rows` (n,) are their numbers in the data, or None if the block is all of the data.
+    """
+
+    block: Block
+    n_rows: int
+    rows: IntArray | None = None
+
+    @property
+    def n_classes(self) -> int:
+        return self.block.logits.n_classes
+
+    @property
+    def is_whole(self) -> bool:
+        return self.rows is None
+
+    @cached_property
+    def examples(self) -> WeightedExamples:
+        """The rows that a log-loss fit can learn from: with a weight and a possible true class."""
+        counted = count_block(self.block)
+        keep = np.flatnonzero(counted.weights)
+        return counted.take(keep) if keep.size < counted.labels.size else counted
+
+    @property
+    def description(self) -> str:
+        """How many of how many rows were used; "" if all were."""
+        return "" if self.is_whole else f"fitted on {self.block.n_rows:,} of {self.n_rows:,} rows"
+
+    def with_floor(self, floor: float) -> Sample:
+        """The same rows with log(p + floor) for logits."""
+        return replace(self, block=floor_block(self.block, floor))
+
+
+def read_sample(
+    examples: Partition, *, keeps_labels: bool, refusal: str | None = None
+) -> tuple[Sample, ExampleStats]:
+    """Read all examples once: the sample, and the statistics of all of them.
+
+    `refusal` is the message of the error for examples that are too many to use all of them.
+    """
+    kept, stats = reduce_with_stats(
+        examples,
+        partial(_keep_block, grouped=examples.groups is not None),
+        partial(_join, refusal=refusal),
+        keeps_labels,
+    )
+    if not kept.n_counting:
+        raise ValueError("`sample_weight` must not be zero everywhere. Give some example a weight.")
+    kept.refuse(refusal)
+    block, rows = kept.finish()
+    if examples.groups is not None:
+        block = _add_groups(block, examples.groups, np.concatenate(kept.counting), rows)
+    return Sample(block, kept.n_counting, rows), stats
+
+
+def sample_block(block: Block) -> Block:
+    """The rows of a block that a method would be fitted on."""
+    return _keep_block(block).finish()[0]
+
+
+def _add_groups(block: Block, groups: Any, counting: BoolArray, rows: IntArray | None) -> Block:
+    """The block with `GroupedLogits`; groups are coded by all rows that count."""
+    if isinstance(block.logits, TopK):
+        raise TypeError(
+            "`logits` must be (n, classes) where there are `groups`; got a TopK. Leave the groups "
+            "out, or pass all logits."
+        )
+    chosen = slice(None) if rows is None else rows
+    return replace(block, logits=code_groups(block.logits, groups, counting, chosen))
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Rows of a block: their hashed numbers (n,), their numbers (n,), and the rows themselves."""
+
+    keys: FloatArray
+    rows: IntArray
+    block: Block
+
+    def up_to(self, threshold: float) -> _Part:
+        chosen = np.flatnonzero(self.keys <= threshold)
+        if chosen.size == self.keys.size:
+            return self
+        return _Part(self.keys[chosen], self.rows[chosen], self.block.take(chosen))
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """What is kept of the rows read so far: those with keys up to a threshold, in order."""
+
+    n_rows: int
+    n_counting: int
+    parts: tuple[_Part, ...]
+    counting: tuple[BoolArray, ...]
+    threshold: float = np.inf
+
+    @property
+    def _whole(self) -> int:
+        """The largest number of rows that is used as a whole."""
+        return max(1, MOST_LOGITS // self.parts[0].block.logits.n_columns)
+
+    @property
+    def _wanted(self) -> int:
+        return self._whole if self.n_counting <= self._whole else min(MOST_ROWS, self._whole)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.n_rows <= self._whole
+
+    def refuse(self, refusal: str | None) -> None:
+        if refusal and not self.is_whole:
+            raise ValueError(refusal)
+
+    def pruned(self) -> _Kept:
+        """The same without rows that cannot be in the sample, once there are many of them."""
+        wanted = self._wanted
+        if self.is_whole or sum(part.keys.size for part in self.parts) <= 2 * wanted:
+            return self
+        threshold = 1.0  # all rows that have a weight
+        if self.n_counting > self._whole:
+            keys = np.concatenate([part.keys for part in self.parts])
+            threshold = float(np.partition(keys, wanted - 1)[wanted - 1])
+        parts = [part.up_to(threshold) for part in self.parts]
+        some = tuple(part for part in parts if part.keys.size) or (parts[0],)
+        return replace(self, parts=some, threshold=threshold)
+
+    def finish(self) -> tuple[Block, IntArray | None]:
+        """The sample, and the numbers (n,) of its rows; None if that is all of them."""
+        block = _join_blocks([part.block for part in self.parts])
+        if self.is_whole:
+            return block, None
+        keys, rows = (
+            np.concatenate([getattr(part, name) for part in self.parts])
+            for name in ("keys", "rows")
+        )
+        first = np.argsort(keys, kind="stable")[: min(self._wanted, self.n_counting)]
+        chosen = np.sort(first)
+        return block.take(chosen), rows[chosen]
+
+
+def _keep_block(block: Block, grouped: bool = False) -> _Kept:
+    counting = block.counting
+    keys = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
+    part = _Part(keys, block.first_row + np.arange(block.n_rows), block)
+    counts = (counting,) if grouped else ()
+    return _Kept(block.n_rows, int(counting.sum()), (part,), counts).pruned()
+
+
+def _join(left: _Kept, right: _Kept, refusal: str | None) -> _Kept:
+    new = tuple(part.up_to(left.threshold) for part in right.parts)
+    found = _Kept(
+        left.n_rows + right.n_rows,
+        left.n_counting + right.n_counting,
+        left.parts + tuple(part for part in new if part.keys.size),
+        left.counting + right.counting,
+        min(left.threshold, right.threshold),
+    )
+    found.refuse(refusal)
+    return found.pruned()
+
+
+def _join_blocks(blocks: list[Block]) -> Block:
+    """Blocks one below the other."""
+    if len(blocks) == 1:
+        return blocks[0]
+    logits = [block.logits for block in blocks]
+    xp = logits[0].xp
+    values, top = (
+        xp.concat([getattr(part, name) for part in logits]) for name in ("values", "top")
+    )
+    weights = [block.weights for block in blocks if block.weights is not None]
+    if weights and len(weights) < len(blocks):
+        raise ValueError("`weights` must be in every chunk or in none; some chunks lack them.")
+    return Block(
+        Logits(values, top, logits[0].backend),
+        np.concatenate([block.labels for block in blocks]),
+        np.concatenate(weights) if weights else None,
+    )
