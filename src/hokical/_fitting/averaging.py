@@ -1,88 +1,99 @@
-"""What the default's candidates say of examples they have not seen, and how they are weighed."""
+"""Few classes: three candidates, averaged with the weights of least held-out log loss (stacking)."""
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.logits import Logits
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import FloatArray
+from hokical._fitting.base_fit import BaseFit
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.leave_one_out import scores_left_out
 from hokical._fitting.likelihood import WeightedExamples, effective_size
 from hokical._fitting.linear_problem import LinearPoint
 from hokical._fitting.simplex import AverageLoss, best_weights
-from hokical._fitting.structured import StructuredFit
+from hokical._fitting.structured import StructuredFit, fit_structured_base
 from hokical._fitting.structured_blocks import StructuredBlock, make_blocks
-from hokical.rules._auto import PARTS, as_log_proba, average
+from hokical._fitting.temperature import steps_without_each
+from hokical.rules._auto import PARTS, Average, as_log_proba
 from hokical.rules._probabilities import LEAST, softmax
 from hokical.rules._structured import mix_evenly
 
-#: Candidates are weighed on evenly spaced rows of at most about this many logits, at least so many
-#: rows: the weights are few, and known well enough by then.
+#: Candidates are weighed on rows of at most about this many logits, at least so many rows: the
+#: weights are few, and known well enough by then.
 WEIGHED_SIZE, WEIGHED_ROWS = 1 << 17, 2500
-#: Longest step in the logarithm of the temperature without an example.
-_LONGEST_STEP = 4.0
-#: What a candidate says to an example that speaks for another.
+#: The weights begin with examples that speak for structured scaling of two classes; or, of more,
+#: for temperature scaling, by the class beyond two, and at most.
+FOR_STRUCTURED, FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 2.0, 0.25, 6.0
+#: The probability that other candidates give to such an example.
 _UNLIKELY = 1e-9
 #: Candidates with less weight are left out.
 LEAST_WEIGHT = 0.01
+#: The fit ends with a Newton step that promises no more than this in mean log loss; less where that
+#: is below the second, down to 1 %. About a hundredth of it is left.
+TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Examples, with what candidates say who have not seen them.
+def fit_average(examples: WeightedExamples) -> BaseFit:
+    """Fit structured scaling and the weights of the candidates."""
+    _, fit = fit_structured_base(
+        examples,
+        cross_terms=True,
+        tol=lambda loss: TOLERANCE * min(max(loss / SMALL_LOSS, 0.01), 1.0),
+        max_iter=MAX_ITER,
+    )
+    some, parts = _hold_out(examples, fit)
+    logits = some.logits
+    truth = logits.from_host(some.labels)[:, None]
+    own = [logits.to_host(logits.xp.take_along_axis(part, truth, axis=1)) for part in parts]
+    chances = np.maximum(np.concatenate(own, axis=1), LEAST)
+    n_examples = effective_size(some.weights)
+    weights = _best_weights(chances, some.weights, _prior(examples.n_classes) / n_examples)
+    mixed = sum(part * weight for part, weight in zip(parts, weights.tolist(), strict=True))
+    losses = dict(zip(PARTS, (-some.weights @ np.log(chances)).tolist(), strict=True))
+    losses["average"] = float(-some.weights @ np.log(chances @ weights))
+    return BaseFit(
+        Average(weights, fit.rule),
+        0.0,
+        some,
+        n_examples,
+        as_log_proba(mixed, logits),
+        {PARTS[i]: float(weight) for i, weight in enumerate(weights) if weight > 0.0},
+        losses,
+        fit.minimum.converged,
+    )
 
-    `weights` (n,) sum to 1, and are those of `n_examples`; `probabilities` (n, classes) are those
-    by each of `PARTS`, and `chances` (n, 3) those of the true class.
+
+def _prior(n_classes: int) -> FloatArray:
+    """Examples (3,) that speak for one of `PARTS` before any is seen."""
+    if n_classes == 2:
+        return np.array([0.0, 0.0, FOR_STRUCTURED])
+    return np.array([0.0, min(FOR_TEMPERATURE * (n_classes - 2.0), MOST_FOR_TEMPERATURE), 0.0])
+
+
+def _best_weights(chances: FloatArray, counts: FloatArray, prior: FloatArray) -> FloatArray:
+    """The weights (3,) of least log loss, small ones left out.
+
+    `chances` (n, 3) are the candidates' probabilities of the true classes, `counts` (n,) sum to 1,
+    and `prior` (3,) are more examples, each for one candidate alone.
     """
-
-    logits: Logits
-    labels: IntArray
-    weights: FloatArray
-    n_examples: float
-    probabilities: tuple[Array, ...]
-
-    @cached_property
-    def chances(self) -> FloatArray:
-        truth = self.logits.from_host(self.labels)[:, None]
-        take = self.logits.xp.take_along_axis
-        own = [self.logits.to_host(take(part, truth, axis=1)) for part in self.probabilities]
-        return np.asarray(np.maximum(np.concatenate(own, axis=1), LEAST))
-
-    @property
-    def losses(self) -> FloatArray:
-        """Mean log loss of each candidate."""
-        return np.asarray(-self.weights @ np.log(self.chances))
-
-    def best_weights(self, prior: FloatArray) -> FloatArray:
-        """The weights (3,) of least log loss, those of no account left out.
-
-        `prior` (3,) are examples, more than the given ones, that speak for one candidate alone.
-        """
-        biased = np.flatnonzero(prior)
-        chances = np.vstack([self.chances, np.maximum(np.eye(len(PARTS)), _UNLIKELY)[biased]])
-        counts = np.append(self.weights, prior[biased] / self.n_examples)
-        loss = AverageLoss(chances, counts / counts.sum())
-        found = best_weights(loss, np.full(len(PARTS), 1.0 / len(PARTS)))
-        found = np.where(found < LEAST_WEIGHT, 0.0, found)
-        return np.asarray(found / found.sum())
-
-    def average(self, weights: FloatArray) -> Logits:
-        """The average's log-probabilities of all examples, as logits."""
-        mixed = average(self.probabilities, self.logits.from_host(weights), self.logits)
-        return as_log_proba(mixed, self.logits)
+    biased = np.flatnonzero(prior)
+    chances = np.vstack([chances, np.maximum(np.eye(len(PARTS)), _UNLIKELY)[biased]])
+    counts = np.append(counts, prior[biased])
+    loss = AverageLoss(chances, counts / counts.sum())
+    found = best_weights(loss, np.full(len(PARTS), 1.0 / len(PARTS)))
+    found = np.where(found < LEAST_WEIGHT, 0.0, found)
+    return np.asarray(found / found.sum())
 
 
-def hold_out(examples: WeightedExamples, fit: StructuredFit) -> HeldOut:
-    """What candidates say of an example when fitted on all others.
+def _hold_out(
+    examples: WeightedExamples, fit: StructuredFit
+) -> tuple[WeightedExamples, tuple[Array, ...]]:
+    """Some examples, and the probabilities (n, classes) of candidates fitted on all others.
 
-    `fit` is the structured one on all examples. Where only some rows are asked about, their
-    curvature is taken for that of all. The floor, and the temperature inside structured scaling,
-    stay those of the whole.
+    Where only some rows are used, their curvature is taken for that of all. The floor, and the
+    temperature inside structured scaling, stay those of the whole.
     """
-    n_examples = effective_size(examples.weights)
     step = min(examples.logits.size // WEIGHED_SIZE, examples.logits.n_rows // WEIGHED_ROWS)
     some, point, problem = examples, fit.minimum.point, fit.minimum.point.problem
     with one_blas_thread():
@@ -93,22 +104,15 @@ def hold_out(examples: WeightedExamples, fit: StructuredFit) -> HeldOut:
             point = problem.evaluate(fit.minimum.x)
         share = some.logits.n_rows / examples.logits.n_rows
         scores = scores_left_out(problem, point, fit.minimum.x, share)
-        found = _evaluate(point, some, scores, _sharpen(point, some, share), 1.0 / n_examples)
-    return HeldOut(some.logits, some.labels, some.weights, n_examples * share, found)
+        even = 1.0 / effective_size(examples.weights)
+        return some, _evaluate(point, some, scores, _sharpen(point, some, share), even)
 
 
 def _sharpen(point: LinearPoint, some: WeightedExamples, share: float) -> FloatArray:
-    """What z is to be multiplied with for temperature scaling without each example, (n,).
-
-    One Newton step in log(1/temperature), towards equal margins; see `best_temperature`.
-    """
+    """What z is to be multiplied with for temperature scaling without each example, (n,)."""
     by_block = point.problem.examples.map(StructuredBlock.margin_moments)
-    moments = some.weights * np.concatenate([some.logits.to_host(part) for part in by_block], 1)
-    others = np.maximum(moments.sum(axis=1, keepdims=True) - share * moments, 0.0)
-    expected, observed, variance = others
-    with np.errstate(divide="ignore", invalid="ignore"):  # all others are right, or all sure
-        steps = (np.log(expected) - np.log(observed)) * expected / variance
-    return np.asarray(np.exp(np.clip(np.nan_to_num(steps), -_LONGEST_STEP, _LONGEST_STEP)))
+    moments = np.concatenate([some.logits.to_host(part) for part in by_block], axis=1)
+    return steps_without_each(moments, some.weights, share)
 
 
 def _evaluate(

@@ -13,14 +13,16 @@ Block = NDArray[Any]  # (rows, classes) float32 or float64
 
 
 @kernel
-def margin_moments(block: Block, top: FloatArray, beta: float, far: float, out: FloatArray) -> None:
-    """out[r, n] = sum_i x^r exp(-x) for r = 0, 1, 2, with x = min(beta (top_n - block_ni), far)."""
+def margin_moments(
+    block: Block, top: FloatArray, beta: FloatArray, far: float, out: FloatArray
+) -> None:
+    """out[r, n] = sum_i x^r exp(-x) for r = 0, 1, 2; x = min(beta_n (top_n - block_ni), far)."""
     for n in range(block.shape[0]):
         row = block[n]
-        highest = top[n]
+        highest, step = top[n], beta[n]
         zeroth = first = second = 0.0
         for i in range(row.shape[0]):
-            x = min((highest - row[i]) * beta, far)
+            x = min((highest - row[i]) * step, far)
             term = exp_minus(x)
             zeroth += term
             first += x * term

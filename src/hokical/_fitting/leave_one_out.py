@@ -6,9 +6,7 @@ step without the example changes its own scores by
 
     w S (I - w W S)^-1 r,    S = A H^-1 A'.
 
-With cross terms this is done as it stands, and long steps of few examples are repeated. Without
-them H is taken class by class: each class has a scale and a bias, and what ties classes together
-fades as they become many.
+Long steps of few examples are repeated, as one is too short there.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ import numpy as np
 from hokical._core.arrays import Array, Namespace
 from hokical._core.parallel import cut_rows
 from hokical._core.types import FloatArray
-from hokical._fitting.likelihood import row_dots
 from hokical._fitting.linear_problem import LinearPoint
 from hokical._fitting.repeated_steps import FewExamples
 from hokical._fitting.structured import StructuredProblem
@@ -40,15 +37,12 @@ _Change = Callable[[StructuredBlock, Array, Array], Array]
 def scores_left_out(
     problem: StructuredProblem, point: LinearPoint, coef: FloatArray, share: float
 ) -> list[Array]:
-    """Scores (rows, classes) by blocks, of every row by the fit without it.
+    """Scores (rows, classes) by blocks, of every row by the fit without it; with cross terms.
 
     `point` is that of `coef` (p,). If its rows are only some of those fitted, they are a `share`.
     """
     few = share == 1.0 and problem.examples.labels.size * problem.examples.n_classes <= FEW_LOGITS
-    if problem.cross_terms:
-        change = _by_hessian(problem, point, coef if few else None)
-    else:
-        change = _by_class(problem, point)
+    change = _by_hessian(problem, point, coef if few else None)
 
     def work(block: StructuredBlock, proba: Array) -> Array:
         own = block.scores(block.backend.from_host(coef, block.inputs))
@@ -57,39 +51,8 @@ def scores_left_out(
     return problem.examples.map(work, point.proba)
 
 
-def _by_class(problem: StructuredProblem, point: LinearPoint) -> _Change:
-    """With 2 x 2 blocks of H for the scale and the bias of a class, and a diagonal for shapes."""
-    first, second = problem.examples.moments(point.proba)
-    size = problem.examples.n_classes
-    crossing = first[3:].reshape(size, 2)[:, 0]
-    scale, bias = (second + problem.penalty)[3:].reshape(size, 2).T
-    inverse = np.stack([bias, -2.0 * crossing, scale]) / (scale * bias - crossing * crossing)
-    steps = 1.0 / (second + problem.penalty)[:3]
-
-    def change(block: StructuredBlock, proba: Array, weights: Array) -> Array:
-        xp, z = block.xp, block.z
-        square, linear, constant = block.backend.from_host(inverse, block.inputs)
-        spread = z * square
-        spread += linear
-        spread *= z
-        spread += constant
-        spread *= weights
-        residual = block.replace_true(proba, proba - 1.0)
-        found = spread * residual
-        spread *= proba
-        spread *= proba - 1.0
-        spread += 1.0
-        found /= spread
-        for place, step in enumerate(steps.tolist()):
-            shape = xp.reshape(block.shapes[place, ...], z.shape)
-            found += row_dots(shape, residual, xp)[:, None] * weights * step * shape
-        return found
-
-    return change
-
-
 def _by_hessian(problem: StructuredProblem, point: LinearPoint, coef: FloatArray | None) -> _Change:
-    """With all of H; there are cross terms. Given the fit's `coef`, long steps are repeated."""
+    """The change of a block's scores. Given the fit's `coef`, long steps are repeated."""
     size = problem.examples.n_classes
     inverse = np.asarray(np.linalg.inv(problem.hessian(point)), np.float64)
     left, right = np.triu_indices(size + 1)

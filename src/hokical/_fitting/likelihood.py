@@ -94,8 +94,12 @@ class WeightedExamples:
 
     def every(self, step: int) -> WeightedExamples:
         """One of `step` examples each, with weights that sum to 1 again (or 0 if none counts)."""
-        some = self.take(spaced_rows(0, self.labels.size, step))
+        some = self.take(self.every_rows(step))
         return replace(some, weights=some.weights / (some.weights.sum() or 1.0))
+
+    def every_rows(self, step: int) -> IntArray:
+        """The numbers of one of `step` examples each."""
+        return spaced_rows(0, self.labels.size, step)
 
     def take(self, rows: slice | IntArray) -> WeightedExamples:
         """Some of the examples, with their weights as they are."""
@@ -215,8 +219,11 @@ def softmax_moments(examples: WeightedExamples, beta: float) -> tuple[float, flo
     return log_sum, mean, variance
 
 
-def moment_sums(logits: Logits, beta: float) -> Moments:
-    """sum_i x_i^r exp(-x_i) for r = 0, 1, 2 of each row, three arrays (n,), columns and tail."""
+def moment_sums(logits: Logits, beta: Array | float) -> Moments:
+    """sum_i x_i^r exp(-x_i) for r = 0, 1, 2 of each row, three arrays (n,), columns and tail.
+
+    x_i are the margins times `beta`, a number or one for each row (n,).
+    """
     sums, tail = column_moments(logits, beta), logits.tail
     if tail is None:
         return sums  # type: ignore[no-any-return]
@@ -227,10 +234,10 @@ def moment_sums(logits: Logits, beta: float) -> Moments:
 
 
 @accelerated
-def column_moments(logits: Logits, beta: float) -> Moments:
+def column_moments(logits: Logits, beta: Array | float) -> Moments:
     """The same over the columns alone."""
     xp = logits.xp
-    minus_x = logits.margins * -beta  # finite, and so is its product with exp(-x) = 0
+    minus_x = logits.margins * -(beta if isinstance(beta, float) else beta[:, None])  # finite, and so is its product with exp(-x) = 0
     term = xp.exp(minus_x)
     zeroth = row_sums(term, xp)
     term *= minus_x
@@ -238,9 +245,10 @@ def column_moments(logits: Logits, beta: float) -> Moments:
 
 
 @column_moments.register(has_kernels)
-def _compiled_moments(logits: Logits, beta: float) -> Any:
-    out = np.empty((3, logits.n_rows))
-    margin_moments(logits.block(), logits.top, beta, FAR, out)
+def _compiled_moments(logits: Logits, beta: FloatArray | float) -> Any:
+    out, rows = np.empty((3, logits.n_rows)), np.empty(logits.n_rows)
+    rows[:] = beta
+    margin_moments(logits.block(), logits.top, rows, FAR, out)
     return tuple(out)
 
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
-from hokical._core.jit import Kernel, has_kernels
-from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows, map_slices
-from hokical._core.types import AnyArray, FloatArray, IntArray
-from hokical._fitting import structured_kernels as kernels
+from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.floor import with_floor
 from hokical._fitting.likelihood import WeightedExamples, row_dots
 from hokical._fitting.linear_examples import LinearBlock, LinearExamples, block_rows
 from hokical.rules._structured import shape_features
 
-#: Numbers per block without M, in NumPy and compiled; with it there are few blocks, for each has a
-#: (classes, classes) sum.
-_BLOCK_SIZE, _COMPILED_BLOCK_SIZE = 1 << 16, 1 << 19
+#: Numbers per block without M.
+_BLOCK_SIZE = 1 << 16
 #: Rows of a Hessian at a time: their products stay in the cache.
 _HESSIAN_ROWS = 512
 
@@ -115,38 +109,6 @@ class StructuredBlock(LinearBlock):
         return found
 
 
-class CompiledBlock(StructuredBlock):
-    """The same without M, for NumPy and where every class is possible; its reference is above."""
-
-    def probabilities(self, coef: FloatArray) -> tuple[FloatArray, float]:
-        out = np.empty_like(self.inputs)
-        return out, kernels.probability_rows(self._data, _split(coef), out)
-
-    def slope(self, proba: FloatArray) -> FloatArray:
-        return self._sum(kernels.slope_rows, proba)
-
-    def curvature(self, proba: FloatArray, direction: FloatArray) -> FloatArray:
-        return self._sum(kernels.curvature_rows, proba, _split(direction))
-
-    def moments(self, proba: FloatArray) -> FloatArray:
-        return self._sum(kernels.moment_rows, proba, n_sums=2)
-
-    def _sum(self, add: Kernel, *given: Any, n_sums: int = 1) -> FloatArray:
-        sums = [(np.zeros(3), np.zeros((2, self.inputs.shape[1]))) for _ in range(n_sums)]
-        add(self._data, *given, *sums)
-        found = [np.concatenate([shaped, rows.T.ravel()]) for shaped, rows in sums]
-        return np.stack(found) if n_sums > 1 else found[0]
-
-    @property
-    def _data(self) -> kernels.Data:
-        shapes = self.shapes.reshape(3, *self.inputs.shape)
-        return self.inputs, shapes, self.labels, self.weights[:, 0]
-
-
-def _split(coef: FloatArray) -> kernels.Coef:
-    return coef[:3], np.ascontiguousarray(coef[3:].reshape(-1, 2).T)
-
-
 def make_blocks(
     examples: WeightedExamples,
     temperature: float,
@@ -156,9 +118,10 @@ def make_blocks(
 ) -> LinearExamples:
     """Examples cut into blocks; the `floor` is one that is not in their logits yet."""
     logits = examples.logits
-    step = rows_at_a_time(logits, cross_terms)
-    if cross_terms and logits.is_numpy:  # few blocks, as products with M like many rows
-        step = block_rows(logits.n_rows, logits.n_classes)
+    step = logits.n_rows
+    if logits.is_numpy:  # with M few blocks, as products with it like many rows
+        most = max(1, _BLOCK_SIZE // logits.n_classes)
+        step = block_rows(logits.n_rows, logits.n_classes) if cross_terms else most
 
     def make(rows: slice) -> StructuredBlock:
         some = with_floor(examples.take(rows), floor)
@@ -168,14 +131,6 @@ def make_blocks(
     return LinearExamples(blocks, examples.labels, examples.weights, logits.n_classes)
 
 
-def rows_at_a_time(logits: Logits, cross_terms: bool) -> int:
-    """Rows of a block that is used for one sum."""
-    if not logits.is_numpy:
-        return logits.n_rows
-    quick = not cross_terms and has_kernels(logits)
-    return max(1, (_COMPILED_BLOCK_SIZE if quick else _BLOCK_SIZE) // logits.n_classes)
-
-
 def make_block(
     examples: WeightedExamples, temperature: float, cross_terms: bool
 ) -> StructuredBlock:
@@ -183,34 +138,13 @@ def make_block(
     logits = examples.logits
     xp = logits.xp
     every = bool(xp.min(logits.values) > -xp.inf)
-    quick = every and not cross_terms and has_kernels(logits)
-    z, shapes = make_features(logits, temperature, every)
-    return (CompiledBlock if quick else StructuredBlock)(
+    z, *shapes = shape_features(logits.margins, logits, temperature)
+    return StructuredBlock(
         xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if cross_terms else z,
         None if every else logits.possible,
         logits.from_host(examples.labels),
         logits.from_host(examples.weights[:, None]),
         logits.backend,
-        shapes,
+        xp.stack([xp.reshape(shape, (-1,)) for shape in shapes]),
         cross_terms,
     )
-
-
-@accelerated
-def make_features(logits: Logits, temperature: float, every: bool) -> tuple[Array, Array]:
-    """z (rows, classes) and the shape terms (3, rows * classes); whether `every` class is possible.
-
-    The floor is in the logits.
-    """
-    xp = logits.xp
-    z, *shapes = shape_features(logits.margins, logits, temperature)
-    return z, xp.stack([xp.reshape(shape, (-1,)) for shape in shapes])
-
-
-@make_features.register(lambda logits, _, every: every and has_kernels(logits))
-def _compiled_features(logits: Logits, temperature: float, _: bool) -> tuple[AnyArray, AnyArray]:
-    z = np.empty((logits.n_rows, logits.n_classes))
-    shapes = np.empty((3, *z.shape))
-    step = 1.0 / (3.0 * temperature)
-    kernels.shape_rows(logits.block(), logits.top, logits.labels, step, z, shapes)
-    return z, shapes.reshape(3, -1)

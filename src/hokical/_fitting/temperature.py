@@ -125,6 +125,23 @@ def log_step(expected: float, observed: float, variance: float) -> float:
     return min(max(ahead * (expected / variance), -_LONGEST_STEP), _LONGEST_STEP)
 
 
+def steps_without_each(
+    moments: FloatArray, weights: FloatArray, share: float = 1.0
+) -> FloatArray:
+    """What sharpens logits at the best temperature to that without each example, (n,).
+
+    `moments` (3, n) are the expected and the true margin and the variance of each, weighed by
+    (n,) numbers that sum to 1; if the rows are only a part of those fitted, they are a `share`. One
+    Newton step in log(1 / temperature) towards equal margins.
+    """
+    weighted = weights * moments
+    others = weighted.sum(axis=1, keepdims=True) - share * weighted
+    expected, observed, variance = np.maximum(others, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # all others are right, or all sure
+        steps = (np.log(expected) - np.log(observed)) * expected / variance
+    return np.asarray(np.exp(np.clip(np.nan_to_num(steps), -_LONGEST_STEP, _LONGEST_STEP)))
+
+
 def _fit_without_mistakes(
     examples: WeightedExamples, bounds: tuple[float, float]
 ) -> Solution[float]:

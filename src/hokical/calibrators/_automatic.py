@@ -1,65 +1,58 @@
-"""The default: candidates averaged by held-out log loss, unless they do not clearly help."""
+"""The default: scores of all classes by held-out log loss, corrected row by row; or no change."""
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.labels import as_labels
-from hokical._core.logits import as_logits
+from hokical._core.logits import Logits, as_logits
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical._fitting.averaging import HeldOut, hold_out
+from hokical._fitting.averaging import fit_average
+from hokical._fitting.base_fit import ERRORS, BaseFit, standard_error
+from hokical._fitting.class_scaling import fit_class_scaling
 from hokical._fitting.example_stats import has_zeros
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.floor import choose_floor
-from hokical._fitting.likelihood import WeightedExamples, effective_size, mean_and_error
-from hokical._fitting.partitions import Block
+from hokical._fitting.likelihood import WeightedExamples, effective_size
+from hokical._fitting.row_correction import CorrectionProblem, fit_row_correction
 from hokical._fitting.row_sample import Sample
-from hokical._fitting.structured import fit_structured_base
+from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._group_learning import add_groups
-from hokical.calibrators._profile import StabilityProfile
-from hokical.rules._auto import PARTS, AutoRule
+from hokical.rules._adaptive import AdaptiveRule
+from hokical.rules._auto import AutoRule
 from hokical.rules._base import Rule
 from hokical.rules._floored import FlooredRule
-from hokical.rules._predicting import predict_blocks
-from hokical.rules._profile import ProfileRule
-from hokical.rules._softmax import UncalibratedRule
+from hokical.rules._probabilities import softmax
+from hokical.rules._row_correction import RowCorrection, corrected_scores
+from hokical.rules._softmax import TemperatureRule, UncalibratedRule
 
-#: The classifier's own probabilities are kept unless the mean gain is this many standard errors:
-#: at least the first with more than two classes, where that saves more than it costs; and more with
-#: few examples: by their number, the second with two classes, the third with more, or half of the
-#: parameters.
-MIN_GAIN_SE, FEW_OF_TWO, FEW_OF_MORE = 0.7, 50.0, 80.0
-#: The weights begin with examples that speak for structured scaling of two classes; or, of more,
-#: for temperature scaling, by the class beyond two, and at most.
-FOR_STRUCTURED, FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 2.0, 0.25, 6.0
-#: Cross terms are fitted up to this many classes, and a stability profile above that many: it
-#: costs most of an answer.
-MAX_CROSS_CLASSES, PROFILED_ABOVE = 30, 20
-#: The fit ends with a Newton step that promises no more than this in mean log loss; less where that
-#: is below the second, down to 1 %. About a hundredth of it is left.
-TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
+#: Structured scaling, with terms between classes, is a candidate up to this many classes. Of more,
+#: each class has a scale and a bias.
+MAX_CROSS_CLASSES = 30
 _TITLES = {
-    "uncalibrated": "the classifier's own",
+    "uncalibrated": "the uncalibrated probabilities",
     "temps": "temperature scaling",
     "structured": "structured scaling",
+    "class scaling": "a scale and a bias for each class",
 }
 
 
 class AutoCalibrator(BaseCalibrator):
-    """The default: an average of candidates for all classes, weighed on held-out data.
+    """The default: calibrated probabilities of all classes, judged on held-out examples.
 
-    The candidates are the classifier's own probabilities, temperature scaling and structured
-    scaling (with cross terms up to 30 classes). Each is asked about every example as if it had been
-    fitted without it, and the weights of least log loss are taken. With more than 20 classes a
-    stability profile is fitted on those averages; half of its correction, if it finds any, is used.
-    If the average is not clearly better than the classifier's own probabilities, these are kept.
+    Up to 30 classes, the uncalibrated probabilities, temperature scaling and structured scaling
+    are averaged, with the weights of least held-out log loss. With more classes, temperature
+    scaling gets a scale and a bias for each class, shrunk by held-out log loss. From three classes
+    on, a row correction follows: a temperature and a shift of the label for each row, linear in
+    its label stabilities, if that is clearly better. Each example is predicted as if it had been
+    left out of the fit. If the result is not clearly better than the uncalibrated probabilities,
+    these are kept.
 
     `hokical.auto(logits, labels)` creates one and fits it.
 
@@ -72,22 +65,20 @@ class AutoCalibrator(BaseCalibrator):
         Of several columns of `groups`: whether to learn what holds only for pairs of their groups,
         as for women of one hospital. True tries every pair of columns, `[("sex", "site")]` those
         named. A pair is used if it clearly helps, as a column is.
-    cv, random_state : None
-        Deprecated, without effect: nothing is cut into folds, and nothing is random.
 
     Attributes
     ----------
-    chosen_ : "average", "profile" or "uncalibrated"
+    chosen_ : "average", "class scaling", "adaptive" or "uncalibrated"
     reason_ : why, in words
     shares_ : weight of every candidate by name
-    held_out_log_loss_ : mean log loss on held-out examples by name, "average" among them
-    weights_, structured_, profile_ : the parts of the rule
-    converged_ : whether the fit of structured scaling converged
+    held_out_log_loss_ : mean log loss on held-out examples by name; "final" is that of the result
+    base_, correction_ : the parts of the rule
+    converged_ : whether the fit converged
     groups_ : columns of `groups` that are used, if there were any
 
     Notes
     -----
-    Fitted on `TopK`, which does not have every class, it is a stability profile.
+    Fitted on `TopK`, which does not have every class, it is adaptive temperature scaling.
 
     Examples
     --------
@@ -102,29 +93,24 @@ class AutoCalibrator(BaseCalibrator):
     """
 
     rule_kind = AutoRule
-    ignored_parameters = ("cv", "random_state")
     accepts_top_k = True
     learns_groups = True
-    fits_floor = False  # structured scaling has one; the classifier's own get one below
+    fits_floor = False  # its candidates have one; uncalibrated probabilities get one below
     title = "Automatic choice"
     reference = (
         "weights by held-out log loss: Wolpert: Stacked Generalization, Neural Networks 5, 1992, "
         "doi:10.1016/S0893-6080(05)80023-1; the candidates are those of the other methods"
     )
-    cost = "a structured fit, and a profile above 20 classes"
+    cost = "some ten fits of temperature scaling"
 
     def __init__(
         self,
         *,
         keep_labels: bool = True,
         interactions: bool | Sequence[tuple[str, str]] = False,
-        cv: Any = None,
-        random_state: Any = None,
     ) -> None:
         self.keep_labels = keep_labels
         self.interactions = interactions
-        self.cv = cv
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         if not isinstance(self.keep_labels, (bool, np.bool_)):
@@ -132,22 +118,12 @@ class AutoCalibrator(BaseCalibrator):
                 f"`keep_labels` must be True or False; got {self.keep_labels!r}. True predicts the "
                 "classifier's own labels."
             )
-        for name in self.ignored_parameters:
-            if getattr(self, name) is not None:
-                warn_user(
-                    f"`{name}` has no effect any more, and will be removed in 0.4: every example "
-                    "is held out by itself, without folds or a seed. Leave it out.",
-                    FutureWarning,
-                )
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """The estimator of a file's checked contents; files of 0.2 have folds and a seed."""
-        kept = {
-            name: value
-            for name, value in document["parameters"].items()
-            if name not in cls.ignored_parameters
-        }
+        """The estimator of a file's checked contents; files of 0.2 and 0.3 have more parameters."""
+        known = ("keep_labels", "interactions")
+        kept = {name: document["parameters"][name] for name in known}
         return super().from_document(document | {"parameters": kept})
 
     @property
@@ -168,68 +144,18 @@ class AutoCalibrator(BaseCalibrator):
         return self._learn_from(self.fit_partition, logits, labels, sample_weight, groups=groups)
 
     def _fit(self, sample: Sample) -> Fit:
-        if isinstance(sample.block.logits, TopK):
-            found = self._fit_best_classes(sample.block.without_weightless())
+        examples = sample.examples
+        if isinstance(examples.logits, TopK):
+            found = _fit_best_classes(examples)
         else:
-            found, held = self._fit_common(sample.examples)
-            if isinstance(sample.block.logits, GroupedLogits):
+            found, held_out = _fit_every_class(examples, bool(self.keep_labels))
+            if isinstance(examples.logits, GroupedLogits):
                 options = (self.interactions, bool(self.keep_labels))
-                found = add_groups(found, sample.examples, held, *options)
+                found = add_groups(found, examples, held_out, *options)
         if not sample.is_whole:
             reason = f"{found.report['reason']} It was {sample.description}."
             found = replace(found, report=found.report | {"reason": reason})
         return found
-
-    def _fit_common(self, counted: WeightedExamples) -> tuple[Fit, HeldOut | None]:
-        """The fit without groups, and examples with what candidates say who have not seen them."""
-        n_examples = effective_size(counted.weights)
-        own = counted.logits.to_host(counted.logits.labels)
-        hopeless = _find_hopeless(own == counted.labels, counted.labels, n_examples)
-        if hopeless:
-            return _keep_own(counted, hopeless), None
-        _, fit = fit_structured_base(
-            counted,
-            cross_terms=counted.n_classes <= MAX_CROSS_CLASSES,
-            tol=lambda loss: TOLERANCE * min(max(loss / SMALL_LOSS, 0.01), 1.0),
-            max_iter=MAX_ITER,
-        )
-        held = hold_out(counted, fit)
-        weights = held.best_weights(_prior(counted.n_classes))
-        mixed = held.chances @ weights
-        losses = dict(zip(PARTS, held.losses.tolist(), strict=True))
-        losses["average"] = float(-held.weights @ np.log(mixed))
-        gain, error = mean_and_error(np.log(mixed / held.chances[:, 0]), held.weights)
-        some = _tell_part(" of", held.labels.size, counted.labels.size)
-        if gain <= _caution(counted.n_classes, fit.minimum.x.size, n_examples) * error:
-            kept = _keep_own(
-                counted,
-                f"an average of calibrated ones was not clearly better on held-out examples (log "
-                f"loss{some} {losses['average']:.4f}, the classifier's own "
-                f"{losses['uncalibrated']:.4f}, standard error {error:.4f})",
-                losses,
-            )
-            return kept, held
-        profile = _profile_on(held, weights) if counted.n_classes > PROFILED_ABOVE else None
-        rule = AutoRule(weights, fit.rule, profile, bool(self.keep_labels))
-        return Fit(rule, _tell_average(rule, losses, some, fit.minimum.converged)), held
-
-    def _fit_best_classes(self, block: Block) -> Fit:
-        """A profile, or the classifier's own confidence where that is not clearly worse."""
-        share = block.counts / block.counts.sum()
-        n_examples = effective_size(share)
-        hopeless = _find_hopeless(block.correct, block.labels, n_examples)
-        if hopeless:
-            return _keep_own(None, hopeless)
-        block = replace(block, weights=share * n_examples)
-        rule, converged = _fit_profile(block)
-        truth = block.correct
-        own = _chance_of(UncalibratedRule(), block, truth)
-        found = _chance_of(rule, block, truth)
-        gain, error = mean_and_error(np.log(found / own), share)
-        if gain <= MIN_GAIN_SE * error:
-            return _keep_own(None, "a stability profile was not clearly better")
-        reason = "a stability profile was fitted, as not every class has a logit."
-        return Fit(rule, _report("profile", reason, {"profile": 1.0}, converged=converged))
 
 
 def auto(
@@ -263,8 +189,8 @@ def auto(
     >>> from hokical.demo import demo_logits
     >>> (val_logits, val_labels), (logits, labels) = demo_logits()
     >>> cal = hokical.auto(val_logits, val_labels)
-    >>> cal.reason_.startswith("an average was fitted: ")
-    True
+    >>> cal.chosen_
+    'average'
     """
     names = tuple(classes)
     if names:
@@ -279,34 +205,117 @@ def auto(
     return found
 
 
-def _prior(n_classes: int) -> FloatArray:
-    """Examples (3,) that speak for one of `PARTS` before any is seen."""
-    if n_classes == 2:
-        return np.array([0.0, 0.0, FOR_STRUCTURED])
-    return np.array([0.0, min(FOR_TEMPERATURE * (n_classes - 2.0), MOST_FOR_TEMPERATURE), 0.0])
+def _fit_every_class(examples: WeightedExamples, keep_labels: bool) -> tuple[Fit, Logits | None]:
+    """The fit without groups, and held-out log-probabilities of all examples, if there are any."""
+    why = _find_degenerate(examples)
+    if why:
+        return _keep_uncalibrated(examples, why), None
+    few = examples.n_classes <= MAX_CROSS_CLASSES
+    base = fit_average(examples) if few else fit_class_scaling(examples)
+    correction, held_out = None, base.held_out
+    if examples.n_classes > 2:
+        correction, held_out = _correct_rows(base)
+    gain = _Gain.of(base.examples, held_out)
+    losses = base.losses | {"uncalibrated": gain.uncalibrated, "final": gain.calibrated}
+    every = held_out if held_out.n_rows == examples.logits.n_rows else None
+    if not gain.is_clear:
+        why = (
+            "no calibrated ones were clearly better on held-out examples (log loss "
+            f"{gain.calibrated:.4f}, uncalibrated {gain.uncalibrated:.4f}, standard error "
+            f"{gain.error:.4f})"
+        )
+        return _keep_uncalibrated(examples, why, losses), every
+    rule: Rule = AutoRule(base.base, correction, keep_labels)
+    if base.floor > 0.0:
+        rule = FlooredRule(base.floor, rule)
+    chosen = "average" if few else "class scaling"
+    reason = _describe(base, correction, losses, examples.labels.size)
+    return Fit(rule, _report(chosen, reason, base.shares, losses, base.converged)), every
 
 
-def _caution(n_classes: int, n_parameters: int, n_examples: float) -> float:
-    """How many standard errors the gain must be."""
-    least, few = (0.0, FEW_OF_TWO) if n_classes == 2 else (MIN_GAIN_SE, FEW_OF_MORE)
-    return max(least, few / n_examples, 0.5 * n_parameters / n_examples)
+def _correct_rows(base: BaseFit) -> tuple[RowCorrection | None, Logits]:
+    """The row correction, and the base's held-out scores after it."""
+    examples = replace(base.examples, logits=base.held_out)
+    found = fit_row_correction(examples, base.n_examples)
+    if found.correction is None:
+        return None, base.held_out
+    logits = base.held_out
+    log_scale, shift = (logits.from_host(column) for column in found.held_out.T)
+    scores = corrected_scores(logits, logits.xp.exp(log_scale), shift)
+    values = logits.xp.where(logits.possible, scores, -logits.xp.inf)
+    return found.correction, Logits(values, logits.xp.max(values, axis=1), logits.backend)
 
 
-def _find_hopeless(correct: BoolArray, labels: IntArray, n_examples: float) -> str:
+@dataclass(frozen=True)
+class _Gain:
+    """Mean held-out log loss, uncalibrated and calibrated, and the standard error of the gain."""
+
+    uncalibrated: float
+    calibrated: float
+    error: float
+
+    @classmethod
+    def of(cls, examples: WeightedExamples, calibrated: Logits) -> "_Gain":
+        own, weights = examples.logits, examples.weights
+        losses = [_log_losses(logits, examples.labels) for logits in (own, calibrated)]
+        # If the uncalibrated probabilities are right, the gain of a row varies by its class.
+        xp, proba = own.xp, softmax(-own.margins, own)
+        gaps = xp.where(own.possible, own.margins - calibrated.margins, xp.zeros_like(proba))
+        mean = xp.sum(proba * gaps, axis=1)
+        variances = own.to_host(xp.sum(proba * gaps * gaps, axis=1) - mean * mean)
+        error = standard_error(losses[0] - losses[1], variances, weights)
+        return cls(float(weights @ losses[0]), float(weights @ losses[1]), error)
+
+    @property
+    def is_clear(self) -> bool:
+        return self.uncalibrated - self.calibrated > ERRORS * self.error
+
+
+def _log_losses(logits: Logits, labels: IntArray) -> FloatArray:
+    """-log p of the true class, (n,)."""
+    xp = logits.xp
+    norms = logits.to_host(xp.log(xp.sum(xp.exp(-logits.margins), axis=1)))
+    return np.asarray(norms + logits.to_host(logits.top) - logits.of_class(labels))
+
+
+def _fit_best_classes(examples: WeightedExamples) -> Fit:
+    """Adaptive temperature scaling of a `TopK`, or its uncalibrated confidence."""
+    why = _find_degenerate(examples)
+    if why:
+        return _keep_uncalibrated(None, why)
+    n_examples, found = effective_size(examples.weights), best_temperature(examples)
+    fitted = fit_row_correction(examples, n_examples, found.x)
+    # Uncalibrated, the logits are not divided by the temperature.
+    pair = fitted.held_out - np.array([np.log(found.x), 0.0])
+    gain, error = CorrectionProblem.of(examples, n_examples, 1.0).gain(pair)
+    if gain <= ERRORS * error:
+        return _keep_uncalibrated(None, "adaptive temperature scaling was not clearly better")
+    rule: Rule = TemperatureRule(found.x)
+    what = "temperature scaling was chosen"
+    if fitted.correction is not None:
+        rule = AdaptiveRule(found.x, fitted.correction)
+        what = "temperature scaling with a row correction was chosen"
+    reason = f"{what}, as not every class has a logit."
+    return Fit(rule, _report("adaptive", reason, {"adaptive": 1.0}, converged=found.converged))
+
+
+def _find_degenerate(examples: WeightedExamples) -> str:
     """Why nothing can be learned from the examples; "" if something can."""
+    labels, n_examples = examples.labels, effective_size(examples.weights)
     if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9):  # but for rounding
         few = f"{labels.size} examples"
         if n_examples < labels.size * (1.0 - 1e-9):
             few += f", whose weights make them worth {n_examples:.3g},"
         return f"{few} are too few to tell what is better (at least {FEWEST_EXAMPLES})"
+    correct: BoolArray = examples.logits.to_host(examples.logits.labels) == labels
     if correct.all():
-        return "without a mistake, nothing tells how sure is too sure"
+        return "the examples have no mistake that could show overconfidence"
     if (labels == labels[0]).all():
-        return f"every example is of class {labels[0]}, so nothing tells how likely the others are"
+        return f"every example is of class {labels[0]}, so nothing shows how likely the others are"
     return ""
 
 
-def _keep_own(
+def _keep_uncalibrated(
     examples: WeightedExamples | None, why: str, losses: dict[str, float] | None = None
 ) -> Fit:
     """No calibration but a floor below probabilities of 0, and the reason."""
@@ -314,25 +323,28 @@ def _keep_own(
     if examples is not None and has_zeros(examples.logits):
         floor = choose_floor(examples)
         rule = FlooredRule(floor, rule) if floor > 0.0 else rule
-    reason = f"the classifier's own probabilities were kept: {why}."
+    reason = f"the uncalibrated probabilities were kept: {why}."
     return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
 
 
-def _tell_part(word: str, asked: int, n_rows: int) -> str:
-    """After which word how many examples were looked at; "" if all were."""
-    return "" if asked == n_rows else f"{word} {asked:,} of {n_rows:,} examples"
-
-
-def _tell_average(
-    rule: AutoRule, losses: dict[str, float], some: str, converged: bool
-) -> dict[str, Any]:
-    """The report; `some` says of which examples the losses are, if not of all."""
-    shares = {PARTS[i]: float(weight) for i, weight in enumerate(rule.weights) if weight > 0.0}
-    named = ", ".join(f"{weight:.0%} {_TITLES[name]}" for name, weight in shares.items())
+def _describe(
+    base: BaseFit, correction: RowCorrection | None, losses: dict[str, float], n_rows: int
+) -> str:
+    """What was fitted and why, in words."""
+    shares = list(base.shares.items())
+    if "class scaling" in base.shares:
+        share = base.shares["class scaling"]
+        what = f"temperature scaling with {share:.0%} of a scale and a bias for each class"
+    elif len(shares) == 1:
+        what = f"{_TITLES[shares[0][0]]}"
+    else:
+        named = [f"{_TITLES[name]} ({weight:.0%})" for name, weight in shares]
+        what = f"an average of {', '.join(named[:-1])} and {named[-1]}"
+    what += " was chosen" if correction is None else " with a row correction was chosen"
+    some = base.examples.labels.size
+    of = "" if some == n_rows else f" of {some:,} of {n_rows:,} examples"
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
-    profile = "" if rule.profile is None else ", then half of a stability profile's correction"
-    reason = f"an average was fitted: {named}{profile} (held-out log loss{some}: {scores})."
-    return _report("average", reason, shares, losses, converged)
+    return f"{what} (held-out log loss{of}: {scores})."
 
 
 def _report(
@@ -351,24 +363,3 @@ def _report(
         "held_out_log_loss": losses or {},
         "converged": converged,
     }
-
-
-def _profile_on(held: HeldOut, weights: FloatArray) -> ProfileRule | None:
-    """The stability profile of held-out averages, if its fit converges and finds something."""
-    counts = held.weights * held.n_examples
-    rule, converged = _fit_profile(Block(held.average(weights), held.labels, counts))
-    return rule if converged and rule.coef.any() else None
-
-
-def _fit_profile(block: Block) -> tuple[ProfileRule, bool]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what does not converge is not used
-        found = StabilityProfile()._fit(Sample(block, block.n_rows))
-    assert isinstance(found.rule, ProfileRule)
-    return found.rule, bool(found.report["converged"])
-
-
-def _chance_of(rule: Any, block: Block, truth: Any) -> FloatArray:
-    """The probability (n,) given to what happened: the label is right, or it is not."""
-    confidence = block.logits.to_host(predict_blocks(rule, "confidence", block.logits))
-    return np.clip(np.where(truth, confidence, 1.0 - confidence), 1e-12, 1.0)

@@ -17,6 +17,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "temps": ("temps", "TemperatureScaling"),
     "vecs": ("vecs", "VectorScaling"),
     "structured": ("structured", "StructuredScaling"),
+    "adaptive": ("adaptive", "AdaptiveTemperatureScaling"),
     "ets": ("ets", "EnsembleTemperatureScaling"),
     "irm": ("isotonic", "IsotonicMulticlass"),
     "irova_ts": ("isotonic", "IsotonicOneVsAllTS"),

@@ -7,14 +7,16 @@ from itertools import chain, combinations
 import numpy as np
 
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._fitting.averaging import HeldOut
+from hokical._core.logits import Logits
 from hokical._fitting.group_effects import SaidRows, learn_groups
 from hokical._fitting.likelihood import WeightedExamples, effective_size
 from hokical.calibrators._base import Fit
-from hokical.rules._auto import AutoRule, as_log_proba
+from hokical.rules._auto import as_log_proba
 from hokical.rules._base import Rule
 from hokical.rules._grouped import GroupedRule
 from hokical.rules._predicting import predict_blocks
+from hokical.rules._probabilities import softmax
+from hokical.rules._softmax import UncalibratedRule
 
 #: Whether to learn of pairs of columns, or which.
 Interactions = bool | Sequence[tuple[str, str]]
@@ -23,22 +25,21 @@ Interactions = bool | Sequence[tuple[str, str]]
 def add_groups(
     found: Fit,
     counted: WeightedExamples,
-    held: HeldOut | None,
+    held_out: Logits | None,
     interactions: Interactions,
     keep_labels: bool,
 ) -> Fit:
     """The fit with the corrections of those groups that help, and the reason.
 
-    `held` is None where nothing can be learned from the examples.
+    `held_out` are log-probabilities by fits without each example, where there are any.
     """
     assert isinstance(counted.logits, GroupedLogits)
     coding = counted.logits.coding
     assert coding is not None
     pairs = _find_pairs(interactions, coding.columns)
     told, rule, used = "nothing can be learned from the examples", found.rule, []
-    if held is not None:
-        said = _said(found.rule, counted, held)
-        effects = learn_groups(said, coding, pairs)
+    if found.report["held_out_log_loss"]:  # else the examples are degenerate
+        effects = learn_groups(_predict(found.rule, counted, held_out), coding, pairs)
         told, used = effects.told, list(dict.fromkeys(chain(*effects.terms)))
         if used:
             terms = tuple(tuple(used.index(k) for k in term) for term in effects.terms)
@@ -62,17 +63,17 @@ def _find_pairs(interactions: Interactions, columns: tuple[str, ...]) -> list[tu
     return [(columns.index(a), columns.index(b)) for a, b in interactions]
 
 
-def _said(rule: Rule, counted: WeightedExamples, held: HeldOut) -> SaidRows:
-    """What the rule says of the examples: held out if that was asked of all, which are few then."""
-    n_examples = effective_size(counted.weights)
-    logits, labels, weights = counted.logits, counted.labels, counted.weights
-    if isinstance(rule, AutoRule) and held.logits.n_rows == logits.n_rows:
-        proba = logits.xp.exp(held.average(rule.weights).values)
-    else:
+def _predict(rule: Rule, examples: WeightedExamples, held_out: Logits | None) -> SaidRows:
+    """Log-probabilities of the examples: held-out ones, where there are any of a fitted rule."""
+    logits = examples.logits
+    if held_out is None or isinstance(rule.core, UncalibratedRule):
         proba = predict_blocks(rule, "proba", logits)
+    else:
+        proba = softmax(-held_out.margins, logits)
     log_proba = logits.to_host(as_log_proba(proba, logits).values)
     possible = logits.to_host(logits.possible)
     assert isinstance(logits, GroupedLogits)
+    counts = examples.weights * effective_size(examples.weights)
     return SaidRows(
-        np.where(possible, log_proba, 0.0), possible, labels, weights * n_examples, logits.codes
+        np.where(possible, log_proba, 0.0), possible, examples.labels, counts, logits.codes
     )

@@ -4,6 +4,7 @@ All rules are imported here, so that any of them can be read from a file.
 """
 
 from hokical._core.logits import Logits
+from hokical.rules._adaptive import AdaptiveRule
 from hokical.rules._auto import AutoRule
 from hokical.rules._balanced import BalancedRule
 from hokical.rules._base import Rule
@@ -19,7 +20,7 @@ from hokical.rules._structured import StructuredRule
 from hokical.rules._vector import VectorRule
 
 __all__ = [
-    "AutoRule", "BalancedRule", "BetaRule", "ClasswiseIsotonicRule", "DirichletRule",
+    "AdaptiveRule", "AutoRule", "BalancedRule", "BetaRule", "ClasswiseIsotonicRule", "DirichletRule",
     "EnsembleRule", "FlooredRule", "GroupedRule", "HokiRule", "Logits", "MatrixRule", "PlattRule",
     "PooledIsotonicRule", "Rule", "StructuredRule", "TemperatureRule", "UncalibratedRule",
     "VectorRule", "VennAbersRule",

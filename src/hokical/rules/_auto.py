@@ -1,37 +1,39 @@
-"""The default's rule: an average of candidates."""
+"""The default's rule: scores of all classes, corrected row by row."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from hokical._core.arrays import Array
+from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
-from hokical._core.properties import cached_property
-from hokical._core.storage import record_class
-from hokical._core.types import FloatArray
+from hokical._core.storage import record_class, storable
+from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.rules._base import Rule
-from hokical.rules._blend_kernels import Blend
-from hokical.rules._blended import BlendedRule
-from hokical.rules._checks import check_array
-from hokical.rules._probabilities import LEAST, softmax
+from hokical.rules._checks import check_array, store_temperature
+from hokical.rules._correction_kernels import fill_corrected
+from hokical.rules._probabilities import LEAST, least_probability, softmax
+from hokical.rules._row_correction import RowCorrection
 from hokical.rules._structured import StructuredRule, structured_features
 
 #: The candidates whose probabilities are averaged, in the order of the weights.
 PARTS = ("uncalibrated", "temps", "structured")
 
 
+@storable("auto-average")
 @dataclass(frozen=True, eq=False)
-class AutoRule(BlendedRule):
+class Average:
     """Probabilities averaged with `weights` (3,) over `PARTS`.
 
     The last two candidates share the floor and the temperature of `structured`.
     """
 
-    name: ClassVar[str] = "auto"
-
     weights: FloatArray
     structured: StructuredRule
-    keep_labels: bool
 
     def __post_init__(self) -> None:
         check_array("weights", self.weights, (len(PARTS),), 0.0, 1.0)
@@ -39,35 +41,16 @@ class AutoRule(BlendedRule):
             raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
         if not isinstance(self.structured, StructuredRule):
             raise ValueError(f"`structured` must be a StructuredRule; got {self.structured!r}.")
-        if not isinstance(self.keep_labels, bool):
-            raise ValueError(f"`keep_labels` must be True or False; got {self.keep_labels!r}.")
-
-    @classmethod
-    def from_stored(cls, given: dict[str, Any]) -> Rule:
-        """The rule of a file's record; one of 0.2 or 0.3 with a profile is hokical-paper's."""
-        profile = given.pop("profile", None)
-        average = cls(**given)
-        if profile is None:
-            return average
-        corrected: Rule = record_class("rule:auto-profiled")(average, profile)
-        return corrected
 
     @property
-    def preserves_labels(self) -> bool:  # type: ignore[override]
-        return self.keep_labels
-
-    @property
-    def n_classes(self) -> int | None:
+    def n_classes(self) -> int:
         return self.structured.n_classes
 
-    @cached_property
-    def _pass(self) -> Blend:
-        return self.structured.blend(self.weights)
+    def logits(self, logits: Logits) -> Logits:
+        """Log-probabilities of the average, as logits."""
+        return as_log_proba(self.proba(logits), logits)
 
-    def portable_proba(self, logits: Logits) -> Array:
-        return self.average(logits)
-
-    def average(self, logits: Logits) -> Array:
+    def proba(self, logits: Logits) -> Array:
         """The candidates' probabilities, averaged, (n, classes)."""
         features = structured_features(logits, self.structured.floor, self.structured.temperature)
         makers: tuple[Callable[[], Array], ...] = (
@@ -82,11 +65,107 @@ class AutoRule(BlendedRule):
         return found / logits.xp.sum(found, axis=1, keepdims=True)
 
 
-def average(parts: tuple[Array, ...], weights: Array, logits: Logits) -> Array:
-    """Probabilities (n, classes) averaged by weights (3,)."""
-    first, second, third = parts
-    found = first * weights[0] + second * weights[1] + third * weights[2]
-    return found / logits.xp.sum(found, axis=1, keepdims=True)
+@storable("auto-class-scaling")
+@dataclass(frozen=True, eq=False)
+class ClassScaling:
+    """Scores `bias` - `scale` * margins / `temperature`, with a scale and a bias for each class."""
+
+    temperature: float
+    scale: FloatArray
+    bias: FloatArray
+
+    def __post_init__(self) -> None:
+        store_temperature(self)
+        check_array("scale", self.scale, (None,), 1e-6)
+        check_array("bias", self.bias, self.scale.shape)
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.scale.shape[0])
+
+    def logits(self, logits: Logits) -> Logits:
+        """The scores, as logits."""
+        xp = logits.xp
+        scores = self.bias[None, :] - logits.margins * (self.scale / self.temperature)[None, :]
+        values = xp.where(logits.possible, scores, -xp.inf)
+        return Logits(values, xp.max(values, axis=1), logits.backend)
+
+    def proba(self, logits: Logits) -> Array:
+        """Probabilities (n, classes)."""
+        return softmax(-self.logits(logits).margins, logits)
+
+
+@dataclass(frozen=True, eq=False)
+class AutoRule(Rule):
+    """The probabilities of `base`, after the row `correction` where there is one."""
+
+    name: ClassVar[str] = "auto"
+
+    base: Average | ClassScaling
+    correction: RowCorrection | None
+    keep_labels: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, Average | ClassScaling):
+            raise ValueError(f"`base` must be an Average or a ClassScaling; got {self.base!r}.")
+        if not isinstance(self.correction, RowCorrection | None):
+            raise ValueError(
+                f"`correction` must be a RowCorrection or None; got {self.correction!r}."
+            )
+        if not isinstance(self.keep_labels, bool):
+            raise ValueError(f"`keep_labels` must be True or False; got {self.keep_labels!r}.")
+
+    @classmethod
+    def from_stored(cls, given: dict[str, Any]) -> Rule:
+        """The rule of a file's record, by 0.2 and 0.3 too; those with a profile need hokical-paper."""
+        if "structured" not in given:
+            return cls(**given)
+        base = Average(given["weights"], given["structured"])
+        average = cls(base, None, given["keep_labels"])
+        if given.get("profile") is None:
+            return average
+        profiled: Rule = record_class("rule:auto-profiled")(average, given["profile"])
+        return profiled
+
+    @property
+    def preserves_labels(self) -> bool:  # type: ignore[override]
+        return self.keep_labels
+
+    @property
+    def n_classes(self) -> int | None:
+        return self.base.n_classes
+
+    def proba(self, logits: Logits) -> Array:
+        if not self._is_compiled(logits):
+            return self.portable_proba(logits)
+        out = np.empty((logits.n_rows, logits.n_columns))
+        self._fill(logits, 0.0, out)
+        return out
+
+    def portable_proba(self, logits: Logits) -> Array:
+        """`proba` for arrays of any library, the reference of the compiled pass."""
+        if self.correction is None:
+            return self.base.proba(logits)
+        return softmax(self.correction.scores(self.base.logits(logits)), logits)
+
+    def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
+        if not self._is_compiled(logits):
+            return None
+        self._fill(logits, least_probability(logits), out)
+        return np.empty(0, np.int64)
+
+    def _is_compiled(self, logits: Logits) -> bool:
+        return (
+            isinstance(self.base, ClassScaling)
+            and self.correction is not None
+            and has_kernels(logits)
+        )
+
+    def _fill(self, logits: Logits, least: float, out: AnyArray) -> None:
+        base, correction = self.base, self.correction
+        assert isinstance(base, ClassScaling) and correction is not None
+        scale = base.scale / base.temperature
+        fill_corrected(logits, scale, base.bias, correction, least, out, keeps_labels=False)
 
 
 def as_log_proba(proba: Array, logits: Logits) -> Logits:

@@ -18,21 +18,20 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.fast_exp import FAR
 from hokical._core.logits import Logits
-from hokical._core.properties import cached_property
 from hokical._core.types import FloatArray
-from hokical.rules._blend_kernels import Blend
-from hokical.rules._blended import BlendedRule
+from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float, store_temperature
 from hokical.rules._probabilities import log_probabilities, smooth, softmax
-from hokical.rules._row_kernels import LEAST_REST
 from hokical.stability._gaussian import contract
 
 #: The third shape term is taken at this many temperatures.
 SOFTER = 3.0
+#: Least probability of another class that the shape terms can tell from 0.
+LEAST_REST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class StructuredRule(BlendedRule):
+class StructuredRule(Rule):
     """`shape` (3,), `scale` and `bias` (classes,), `cross` (classes, classes) or (0, 0) for none.
 
     `even` is the share of the uniform distribution over the possible classes in the answer.
@@ -64,17 +63,7 @@ class StructuredRule(BlendedRule):
     def n_classes(self) -> int:
         return int(self.scale.shape[0])
 
-    @cached_property
-    def _pass(self) -> Blend:
-        return self.blend(np.eye(3)[2])
-
-    def blend(self, weights: FloatArray) -> Blend:
-        """Its numbers, and the weights of three candidates, as the compiled pass takes them."""
-        floats = self.floor, 1.0 / (SOFTER * self.temperature), self.even
-        arrays = weights, self.shape, self.scale, self.bias, self.cross.T
-        return *floats, *(np.array(array, order="C") for array in arrays)  # type: ignore[return-value]
-
-    def portable_proba(self, logits: Logits) -> Array:
+    def proba(self, logits: Logits) -> Array:
         return self.proba_from(structured_features(logits, self.floor, self.temperature), logits)
 
     def proba_from(self, features: tuple[Array, ...], logits: Logits) -> Array:

@@ -1,0 +1,47 @@
+"""What the default fits before its row correction: scores of all classes, and held-out ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hokical._core.logits import Logits
+from hokical._core.types import FloatArray
+from hokical._fitting.likelihood import WeightedExamples
+from hokical.rules._auto import Average, ClassScaling
+
+#: Gains are clear beyond this many standard errors, and more with few examples.
+ERRORS, FEW_EXAMPLES = 0.5, 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class BaseFit:
+    """The `base` of the default's rule, behind a `floor` for probabilities of 0.
+
+    `held_out` are its scores of `examples` by a fit without each; these count as `n_examples`.
+    `shares` and held-out log `losses` are of its candidates, by name.
+    """
+
+    base: Average | ClassScaling
+    floor: float
+    examples: WeightedExamples
+    n_examples: float
+    held_out: Logits
+    shares: dict[str, float]
+    losses: dict[str, float]
+    converged: bool
+
+
+def standard_error(gains: FloatArray, variances: FloatArray, weights: FloatArray) -> float:
+    """Standard error of the mean of gains (n,) in log loss, raised where examples are few.
+
+    It is the larger of two: by the gains themselves, and by the `variances` (n,) that gains have if
+    the probabilities without the change are right, which counts mistakes that are yet to come.
+    Weights (n,) sum to 1.
+    """
+    squares = weights * weights
+    own = np.sum(squares * (gains - weights @ gains) ** 2)
+    expected = np.sum(squares * np.maximum(variances, 0.0))
+    n_examples = 1.0 / np.sum(squares)
+    return float(np.sqrt(max(own, expected)) * (1.0 + (FEW_EXAMPLES / n_examples) ** 2))

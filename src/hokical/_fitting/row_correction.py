@@ -1,0 +1,227 @@
+"""The fit of the row correction: on held-out probabilities, averaged over ridges and "none".
+
+With the margins d_k of a row, x_k = a d_k and the label's score b, the log loss of the true class y
+is log(exp(b) + sum of exp(-x_k) over the others) + x_y, or - b if y is the label. It depends on the
+row by two numbers, (log a, b), which are linear in eight features; so a fit has 16 coefficients
+whatever the number of classes. The Hessian is replaced by its expectation (Fisher scoring).
+
+Leaving out an example changes its own two numbers, by one Newton step, by
+
+    S (I - W S)^-1 g,    S = F H^-1 F',
+
+with g (2,) and W (2, 2) the derivatives of its own log loss, and F (2, 16) its features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hokical._core.blocks import block_rows, per_row
+from hokical._core.logits import Logits
+from hokical._core.parallel import map_slices
+from hokical._core.types import FloatArray
+from hokical._fitting.base_fit import standard_error
+from hokical._fitting.likelihood import WeightedExamples, moment_sums
+from hokical._fitting.newton import minimize_newton
+from hokical.rules._row_correction import (
+    LARGEST_LOG_SCALE,
+    LARGEST_SHIFT,
+    N_FEATURES,
+    RowCorrection,
+    row_features,
+    standardise,
+)
+
+#: Ridges on standardised coefficients, in examples. Each fit starts from the one before.
+RIDGES = (300.0, 30.0, 3.0)
+#: A fit ends with a step that promises no more than this in the sum of all log losses.
+TOLERANCE, MAX_ITER = 1e-2, 50
+#: No correction is used where "none" has more weight than this.
+MOST_FOR_NONE = 0.5
+_LIMITS = np.array([LARGEST_LOG_SCALE, LARGEST_SHIFT])
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutCorrection:
+    """The correction, or None; and each row's (log a, b) by a fit without it, (n, 2)."""
+
+    correction: RowCorrection | None
+    held_out: FloatArray
+
+
+def fit_row_correction(
+    examples: WeightedExamples, n_examples: float, temperature: float = 1.0
+) -> HeldOutCorrection:
+    """Fit a correction of logits divided by a temperature; weights count as `n_examples`."""
+    problem = CorrectionProblem.of(examples, n_examples, temperature)
+    unchanged = np.zeros((examples.labels.size, 2))
+    coef, found, left_out, scores = np.zeros((2, 1 + N_FEATURES)), [], [unchanged], [0.0]
+    for ridge in RIDGES:
+        coef, away = problem.fit(ridge, coef)
+        gain, error = problem.gain(away)
+        scores.append(n_examples * (gain - error))
+        found.append(coef)
+        left_out.append(away)
+    weights = np.exp(np.array(scores) - max(scores))
+    weights /= weights.sum()
+    if weights[0] > MOST_FOR_NONE:
+        return HeldOutCorrection(None, unchanged)
+    mean = np.einsum("r,rij->ij", weights[1:], np.array(found))
+    correction = RowCorrection(problem.centre, problem.spread, mean[0], mean[1])
+    return HeldOutCorrection(correction, np.einsum("r,rni->ni", weights, np.array(left_out)))
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectionProblem:
+    """Rows with features (n, 8), the true class's margin and whether it is the label, (n,)."""
+
+    logits: Logits
+    weights: FloatArray
+    n_examples: float
+    design: FloatArray
+    centre: FloatArray
+    spread: FloatArray
+    true_margins: FloatArray
+    correct: FloatArray
+    temperature: float
+
+    @classmethod
+    def of(
+        cls, examples: WeightedExamples, n_examples: float, temperature: float
+    ) -> CorrectionProblem:
+        logits, weights = examples.logits, examples.weights
+        features = per_row(lambda block: row_features(block, temperature), logits)
+        centre = weights @ features
+        spread = np.sqrt(np.maximum(weights @ (features - centre) ** 2, 1e-6))
+        return cls(
+            logits,
+            weights,
+            n_examples,
+            standardise(features, centre, spread, np),
+            centre,
+            spread,
+            examples.true_margins / temperature,
+            (logits.to_host(logits.labels) == examples.labels).astype(np.float64),
+            temperature,
+        )
+
+    @cached_property
+    def counts(self) -> FloatArray:
+        """What each row counts, (n,)."""
+        return self.weights * self.n_examples
+
+    def fit(self, ridge: float, start: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Coefficients (2, 8), and each row's (log a, b) by a fit without it, (n, 2)."""
+        found = minimize_newton(
+            lambda coef: CorrectionPoint(self, ridge, coef),
+            start,
+            CorrectionPoint.newton_step,
+            tol=TOLERANCE,
+            max_iter=MAX_ITER,
+        )
+        return found.x, found.point.left_out()
+
+    def moments(self, pair: FloatArray) -> FloatArray:
+        """Sums over the other classes of exp(-x), x exp(-x) and x^2 exp(-x), (3, n)."""
+        logits, beta = self.logits, np.exp(pair[:, 0]) / self.temperature
+
+        def work(rows: slice) -> FloatArray:
+            found = moment_sums(logits.take(rows), logits.from_host(beta[rows]))
+            return logits.to_host(logits.xp.stack(list(found)))
+
+        step = block_rows(logits, logits.n_columns)
+        parts = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
+        found = np.concatenate(parts, axis=1)
+        found[0] -= 1.0  # the label's
+        return found
+
+    def losses(self, pair: FloatArray, rest: FloatArray | None = None) -> FloatArray:
+        """Log loss (n,) of rows with (log a, b) (n, 2)."""
+        rest = self.moments(pair)[0] if rest is None else rest
+        log_scale, shift = pair.T
+        true = np.exp(log_scale) * self.true_margins
+        return np.log(np.exp(shift) + rest) + true - shift * self.correct
+
+    def gain(self, pair: FloatArray) -> tuple[float, float]:
+        """How much (log a, b) (n, 2) lower the mean log loss, and the standard error of that."""
+        zeroth, first, second = self._uncorrected
+        gains = self.losses(np.zeros_like(pair), zeroth) - self.losses(pair)
+        # The variance of each gain if the probabilities without a correction are right.
+        more, shift = np.exp(pair[:, 0]) - 1.0, pair[:, 1]
+        label = 1.0 / (1.0 + zeroth)
+        mean = (shift - more * first) * label
+        square = (shift * shift + more * more * second) * label
+        error = standard_error(gains, square - mean * mean, self.weights)
+        return float(self.weights @ gains), error
+
+    @cached_property
+    def _uncorrected(self) -> FloatArray:
+        return self.moments(np.zeros((self.weights.size, 2)))
+
+
+class CorrectionPoint:
+    """The penalised sum of log losses at coefficients (2, 8)."""
+
+    def __init__(self, problem: CorrectionProblem, ridge: float, coef: FloatArray) -> None:
+        self.problem, self.ridge, self.coef = problem, ridge, coef
+        raw = problem.design @ coef.T
+        self.pair = np.clip(raw, -_LIMITS, _LIMITS)
+        self.free = (np.abs(raw) < _LIMITS).astype(np.float64)
+        zeroth, first, second = problem.moments(self.pair)
+        losses = problem.losses(self.pair, zeroth)
+        self.value = float(problem.counts @ losses) + 0.5 * ridge * float(np.vdot(coef, coef))
+        odds = np.exp(self.pair[:, 1])
+        total = odds + zeroth
+        self.label, self.mean, self.square = odds / total, first / total, second / total
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        """Derivatives (n, 2) of each row's log loss by its two numbers."""
+        problem = self.problem
+        true = np.exp(self.pair[:, 0]) * problem.true_margins
+        slopes = np.stack([true - self.mean, self.label - problem.correct], axis=1)
+        return slopes * self.free
+
+    @cached_property
+    def curvatures(self) -> FloatArray:
+        """Expected second derivatives (n, 2, 2)."""
+        cross = self.label * self.mean * self.free[:, 0] * self.free[:, 1]
+        found = np.empty((cross.size, 2, 2))
+        found[:, 0, 0] = (self.square - self.mean**2) * self.free[:, 0]
+        found[:, 0, 1] = found[:, 1, 0] = cross
+        found[:, 1, 1] = self.label * (1.0 - self.label) * self.free[:, 1]
+        return found
+
+    @cached_property
+    def gradient(self) -> FloatArray:
+        weighted = self.slopes * self.problem.counts[:, None]
+        return weighted.T @ self.problem.design + self.ridge * self.coef
+
+    @cached_property
+    def hessian(self) -> FloatArray:
+        """(16, 16)"""
+        design, counts = self.problem.design, self.problem.counts
+        size = design.shape[1]
+        found = self.ridge * np.eye(2 * size)
+        for i, j in ((0, 0), (0, 1), (1, 1)):
+            part = design.T @ (design * (self.curvatures[:, i, j] * counts)[:, None])
+            found[i * size : (i + 1) * size, j * size : (j + 1) * size] += part
+        found[size:, :size] = found[:size, size:].T
+        return found
+
+    def newton_step(self) -> tuple[FloatArray, bool]:
+        step = np.linalg.solve(self.hessian, -self.gradient.ravel())
+        return step.reshape(self.coef.shape), True
+
+    def left_out(self) -> FloatArray:
+        """(log a, b) of each row by a fit without it, (n, 2)."""
+        design, counts = self.problem.design, self.problem.counts[:, None, None]
+        size = design.shape[1]
+        inverse = np.linalg.inv(self.hessian).reshape(2, size, 2, size)
+        spread = np.einsum("np,ipjq,nq->nij", design, inverse, design, optimize=True) * counts
+        lever = np.eye(2) - self.curvatures @ spread
+        away = (spread @ np.linalg.solve(lever, self.slopes[:, :, None]))[:, :, 0]
+        return np.clip(design @ self.coef.T + away, -_LIMITS, _LIMITS)

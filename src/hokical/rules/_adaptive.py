@@ -1,0 +1,72 @@
+"""Adaptive temperature scaling: a temperature, and a row correction that keeps the labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from hokical._core.arrays import Array
+from hokical._core.jit import has_kernels
+from hokical._core.logits import Logits
+from hokical._core.types import AnyArray, IntArray
+from hokical.rules._base import Rule
+from hokical.rules._checks import store_temperature
+from hokical.rules._correction_kernels import fill_corrected
+from hokical.rules._probabilities import least_probability, softmax
+from hokical.rules._row_correction import (
+    LEAST_LEAD,
+    RowCorrection,
+    corrected_scores,
+    without_label,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptiveRule(Rule):
+    """The softmax at `temperature` after the `correction`, whose shift leaves the label on top."""
+
+    name: ClassVar[str] = "adaptive"
+    accepts_top_k: ClassVar[bool] = True
+
+    temperature: float
+    correction: RowCorrection
+
+    def __post_init__(self) -> None:
+        store_temperature(self)
+        if not isinstance(self.correction, RowCorrection):
+            raise ValueError(f"`correction` must be a RowCorrection; got {self.correction!r}.")
+
+    def _scale_and_shift(self, logits: Logits) -> tuple[Array, Array]:
+        """What multiplies the margins, and the label's score, (n,) each."""
+        scale, shift = self.correction.scale_and_shift(logits, self.temperature)
+        scale = scale / self.temperature
+        return scale, logits.xp.maximum(shift, LEAST_LEAD - scale * logits.gaps)
+
+    def confidence(self, logits: Logits) -> Array:
+        xp, tail = logits.xp, logits.tail
+        scale, shift = self._scale_and_shift(logits)
+        rest = xp.sum(without_label(xp.exp(logits.margins * -scale[:, None]), logits), axis=1)
+        if tail is not None:
+            rest = rest + tail.count * xp.exp(tail.margin * -scale)
+        return 1.0 / (1.0 + rest * xp.exp(-shift))
+
+    def proba(self, logits: Logits) -> Array:
+        if has_kernels(logits):
+            out = np.empty((logits.n_rows, logits.n_columns))
+            self.fill_proba(logits, out)
+            return out
+        return self.portable_proba(logits)
+
+    def portable_proba(self, logits: Logits) -> Array:
+        """`proba` for arrays of any library, the reference of the compiled pass."""
+        return softmax(corrected_scores(logits, *self._scale_and_shift(logits)), logits)
+
+    def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
+        if not has_kernels(logits):
+            return None
+        step = np.full(logits.n_columns, 1.0 / self.temperature)
+        least = least_probability(logits)
+        fill_corrected(logits, step, np.zeros(0), self.correction, least, out, keeps_labels=True)
+        return np.empty(0, np.int64)

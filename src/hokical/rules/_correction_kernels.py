@@ -1,0 +1,159 @@
+"""The compiled row correction of NumPy's rows of many classes, on scaled margins."""
+
+from math import exp, log, log1p, sqrt
+
+import numpy as np
+
+from hokical._core.fast_exp import FAR, exp_minus
+from hokical._core.jit import kernel, max_kernel
+from hokical._core.logits import Logits
+from hokical._core.parallel import cut_rows
+from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical.rules._predicting import to_float32
+from hokical.rules._row_correction import (
+    LARGEST_FEATURE,
+    LARGEST_LOG_ODDS,
+    LARGEST_LOG_SCALE,
+    LARGEST_MARGIN,
+    LARGEST_SHIFT,
+    LEAST_LEAD,
+    LEAST_LOG_ODDS,
+    WIDTHS,
+    RowCorrection,
+)
+
+#: Logits that are worked on at a time, as float64: a copy that stays in the cache costs little,
+#: and the pass is compiled for one type.
+_AT_ONCE = 1 << 15
+#: Margins in the widest noise's units are clipped here, so that no power of exp underflows.
+_FARTHEST = 87.0
+_LEAST_REST, _LARGEST_REST = exp(-LARGEST_LOG_ODDS), exp(-LEAST_LOG_ODDS)
+_WIDEST = WIDTHS[0]
+
+
+def fill_corrected(
+    logits: Logits,
+    scale: FloatArray,
+    bias: FloatArray,
+    correction: RowCorrection,
+    least: float,
+    out: AnyArray,
+    *,
+    keeps_labels: bool,
+) -> None:
+    """Write corrected probabilities of scores bias - scale * margins into `out` (n, classes).
+
+    `scale` (classes,) and `bias` (classes,), or (0,) for none. Possible classes get `least` or
+    more.
+    """
+    block = logits.block()
+    weights = np.stack([correction.log_scale, correction.shift])
+    spread = np.stack([correction.centre, 1.0 / correction.spread])
+    room = np.empty((max(1, _AT_ONCE // logits.n_columns), logits.n_columns))
+    for rows in cut_rows(logits.n_rows, len(room)):
+        part = room[: rows.stop - rows.start] if out.dtype == np.float32 else out[rows]
+        np.subtract(logits.top[rows, None], block[rows], out=part, dtype=np.float64)
+        correct_rows(part, scale, bias, spread, weights, least, keeps_labels)
+        if out.dtype == np.float32:
+            out[rows] = to_float32(part)
+
+
+@max_kernel
+def _score_row(row: FloatArray, scale: FloatArray, bias: FloatArray) -> float:
+    """Margins become margins below the largest score, in place; that score."""
+    highest = -np.inf
+    for i in range(row.shape[0]):
+        row[i] = bias[i] - row[i] * scale[i]
+        highest = max(highest, row[i])
+    for i in range(row.shape[0]):
+        row[i] = highest - row[i]
+    return highest
+
+
+@kernel
+def correct_rows(
+    block: FloatArray,
+    scale: FloatArray,
+    bias: FloatArray,
+    spread: FloatArray,
+    weights: FloatArray,
+    least: float,
+    keeps_labels: bool,
+) -> None:
+    """Margins (rows, classes) of logits become probabilities, in place."""
+    features = np.empty(spread.shape[1])
+    for n in range(block.shape[0]):
+        row = block[n]
+        if bias.shape[0] > 0:
+            _score_row(row, scale, bias)
+        else:
+            for i in range(row.shape[0]):
+                row[i] *= scale[i]
+        label = 0
+        while row[label] > 0.0:
+            label += 1
+        row[label] = np.inf  # left out of all sums
+        gap = _features_of_row(row, features)
+        log_scale, shift = weights[0, 0], weights[1, 0]
+        for j in range(features.shape[0]):
+            unit = (features[j] - spread[0, j]) * spread[1, j]
+            unit = min(max(unit, -LARGEST_FEATURE), LARGEST_FEATURE)
+            log_scale += unit * weights[0, 1 + j]
+            shift += unit * weights[1, 1 + j]
+        step = exp(min(max(log_scale, -LARGEST_LOG_SCALE), LARGEST_LOG_SCALE))
+        shift = min(max(shift, -LARGEST_SHIFT), LARGEST_SHIFT)
+        if keeps_labels:
+            shift = max(shift, LEAST_LEAD - step * gap)
+        _softmax_of_row(row, label, step, exp(shift), least)
+
+
+@max_kernel
+def _least_of_row(row: FloatArray) -> float:
+    least = np.inf
+    for i in range(row.shape[0]):
+        least = min(least, row[i])
+    return least
+
+
+@kernel
+def _features_of_row(row: FloatArray, features: FloatArray) -> float:
+    """`row_features` from margins (classes,), inf at the label; the least margin."""
+    first = second = third = fourth = heat = total = squares = count = 0.0
+    for i in range(row.shape[0]):
+        margin = row[i]
+        inside = min(margin, LARGEST_MARGIN) if margin < np.inf else 0.0
+        odds = exp_minus(min(margin * (1.0 / _WIDEST), _FARTHEST))
+        first += odds
+        odds *= odds
+        second += odds
+        odds *= odds
+        third += odds
+        heat += odds * inside
+        odds *= odds
+        fourth += odds
+        total += inside
+        squares += inside * inside
+        count += 1.0 if margin < np.inf else 0.0
+    count += 1.0  # the label
+    mean = total / count
+    features[0] = -log(min(max(first, _LEAST_REST), _LARGEST_REST))
+    features[1] = -log(min(max(second, _LEAST_REST), _LARGEST_REST))
+    features[2] = -log(min(max(third, _LEAST_REST), _LARGEST_REST))
+    features[3] = -log(min(max(fourth, _LEAST_REST), _LARGEST_REST))
+    features[4] = log1p(third) + heat / (1.0 + third)
+    features[5] = mean
+    features[6] = sqrt(max(squares / count - mean * mean, 0.0))
+    return _least_of_row(row)  # type: ignore[no-any-return]
+
+
+@kernel
+def _softmax_of_row(row: FloatArray, label: int, step: float, odds: float, least: float) -> None:
+    """Margins become probabilities, in place; `odds` are the label's."""
+    total = odds
+    for i in range(row.shape[0]):
+        row[i] = exp_minus(min(row[i] * step, FAR)) if row[i] < np.inf else 0.0
+        total += row[i]
+    share = 1.0 / total
+    for i in range(row.shape[0]):
+        row[i] = max(row[i] * share, least) if row[i] > 0.0 else 0.0
+    row[label] = max(odds * share, least)

@@ -1,0 +1,122 @@
+"""The row correction: a temperature and a shift of the label for each row.
+
+With the log-probabilities L of a row, its most likely class c and margins d_k = L_c - L_k,
+
+    scores_k = -a d_k  for k != c,    scores_c = b,    a = exp(f . log_scale),  b = f . shift,
+
+where f are 1 and the standardised features of the row: the log-odds that its label survives Gumbel
+noise of several widths (its label stabilities), the entropy, and the mean and the standard
+deviation of the margins. The corrected probabilities are the softmax of the scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hokical._core.arrays import Array, Namespace
+from hokical._core.logits import Logits
+from hokical._core.special import clip
+from hokical._core.storage import storable
+from hokical._core.types import FloatArray
+from hokical.rules._checks import check_array
+
+#: Widths of the Gumbel noise. Each is half of the one before, so that squares of one exponential
+#: serve all.
+WIDTHS = (4.0, 2.0, 1.0, 0.5)
+#: Label stabilities, then the entropy, and mean and standard deviation of the margins.
+N_FEATURES = len(WIDTHS) + 3
+#: Log-odds are clipped to the first two, and margins for their mean and deviation to the third.
+LEAST_LOG_ODDS, LARGEST_LOG_ODDS, LARGEST_MARGIN = -8.0, 20.0, 50.0
+#: Standardised features, the log of the scale and the shift are clipped to plus and minus these.
+LARGEST_FEATURE, LARGEST_LOG_SCALE, LARGEST_SHIFT = 4.0, 3.0, 4.0
+#: Where labels are kept, their score is above all others by this, which float32 can show.
+LEAST_LEAD = 1e-6
+
+
+@storable("row-correction")
+@dataclass(frozen=True, eq=False)
+class RowCorrection:
+    """`centre` and `spread` (7,) standardise features; `log_scale` and `shift` (8,) weigh them."""
+
+    centre: FloatArray
+    spread: FloatArray
+    log_scale: FloatArray
+    shift: FloatArray
+
+    def __post_init__(self) -> None:
+        check_array("centre", self.centre, (N_FEATURES,))
+        check_array("spread", self.spread, (N_FEATURES,), 1e-100)
+        check_array("log_scale", self.log_scale, (1 + N_FEATURES,))
+        check_array("shift", self.shift, (1 + N_FEATURES,))
+
+    def scores(self, logits: Logits) -> Array:
+        """Scores (n, columns)."""
+        return corrected_scores(logits, *self.scale_and_shift(logits))
+
+    def scale_and_shift(self, logits: Logits, temperature: Array = 1.0) -> tuple[Array, Array]:
+        """a and b, (n,) each, of logits divided by a temperature."""
+        xp = logits.xp
+        design = standardise(row_features(logits, temperature), self.centre, self.spread, xp)
+        # Sums, not a matrix product, whose rounding depends on the number of rows.
+        log_scale = xp.sum(design * self.log_scale[None, :], axis=1)
+        shift = xp.sum(design * self.shift[None, :], axis=1)
+        log_scale = clip(log_scale, -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
+        return xp.exp(log_scale), clip(shift, -LARGEST_SHIFT, LARGEST_SHIFT, xp)
+
+
+def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
+    """Minus `scale` (n,) times the margins, (n, columns), and `shift` (n,) for the label."""
+    scores = logits.margins * -scale[:, None]
+    if logits.is_numpy:
+        scores[logits.label_index] = shift
+        return scores
+    return logits.xp.where(logits.is_label, shift[:, None], scores)
+
+
+def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
+    """The features (n, 7) of logits divided by a temperature; a tail counts as classes."""
+    xp, tail = logits.xp, logits.tail
+    margins = logits.margins / temperature
+    odds = without_label(xp.exp(margins * (-1.0 / WIDTHS[0])), logits)
+    inside = xp.where(logits.possible, clip(margins, 0.0, LARGEST_MARGIN, xp), 0.0 * odds)
+    sums = [xp.sum(inside, axis=1), xp.sum(inside * inside, axis=1)]
+    hidden, beside = 0.0, 0.0
+    if tail is not None:
+        hidden = xp.exp(tail.margin * (-1.0 / (WIDTHS[0] * temperature)))
+        beside = clip(tail.margin / temperature, 0.0, LARGEST_MARGIN, xp)
+        sums = [s + tail.count * beside**power for power, s in enumerate(sums, 1)]
+    stabilities, entropy = [], 0.0
+    for place, width in enumerate(WIDTHS):
+        if place:
+            odds, hidden = odds * odds, hidden * hidden
+        rest = xp.sum(odds, axis=1) + (0.0 if tail is None else tail.count * hidden)
+        stabilities.append(-log_clipped(rest, xp))
+        if width == 1.0:
+            mean = xp.sum(odds * inside, axis=1)
+            mean = mean + (0.0 if tail is None else tail.count * hidden * beside)
+            entropy = xp.log1p(rest) + mean / (1.0 + rest)
+    mean, square = (total / logits.possible_counts for total in sums)
+    deviation = xp.sqrt(clip(square - mean * mean, 0.0, np.inf, xp))
+    return xp.stack([*stabilities, entropy, mean, deviation], axis=1)
+
+
+def log_clipped(rest: Array, xp: Namespace) -> Array:
+    """The log of what the other classes sum to, (n,), as far as examples can tell."""
+    return xp.log(clip(rest, np.exp(-LARGEST_LOG_ODDS), np.exp(-LEAST_LOG_ODDS), xp))
+
+
+def without_label(odds: Array, logits: Logits) -> Array:
+    """A table (n, columns) with 0 at the label; NumPy's is overwritten."""
+    if logits.is_numpy:
+        odds[logits.label_index] = 0.0
+        return odds
+    return logits.xp.where(logits.is_label, logits.xp.zeros_like(odds), odds)
+
+
+def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) -> Array:
+    """1 and the standardised features, (n, 8)."""
+    unit = (features - centre[None, :]) / spread[None, :]
+    unit = clip(unit, -LARGEST_FEATURE, LARGEST_FEATURE, xp)
+    return xp.concat([xp.ones_like(unit[:, :1]), unit], axis=1)
