@@ -11,10 +11,17 @@ from hokical._core.arrays import Array, Namespace
 from hokical._core.logits import Logits
 from hokical._core.special import clip
 from hokical._core.types import FloatArray
-from hokical.rules import _checks as checks
 from hokical.rules._base import Rule
+from hokical.rules._checks import (
+    LARGEST_COEFFICIENT,
+    LARGEST_TEMPERATURE,
+    LEAST_TEMPERATURE,
+    check_array,
+    store_float,
+    store_temperature,
+)
 from hokical.rules._sharing import distribute_remainder
-from hokical.stability import _gumbel as gumbel
+from hokical.stability._gumbel import distribution
 from hokical_paper.profile.novelty import Novelty
 from hokical_paper.profile.stabilities import log_odds_and_profile
 
@@ -58,17 +65,13 @@ class ProfileRule(Rule):
     familiar: Novelty
 
     def __post_init__(self) -> None:
-        checks.store_temperature(self)
-        checks.check_array(
-            "widths", self.widths, (None,), checks.LEAST_TEMPERATURE, checks.LARGEST_TEMPERATURE
-        )
+        store_temperature(self)
+        check_array("widths", self.widths, (None,), LEAST_TEMPERATURE, LARGEST_TEMPERATURE)
         if self.widths.size > MOST_WIDTHS:
             raise ValueError(f"`widths` must be at most {MOST_WIDTHS}; got {self.widths.size}.")
-        checks.store_float(
-            self, "intercept", -checks.LARGEST_COEFFICIENT, checks.LARGEST_COEFFICIENT
-        )
-        checks.check_array("coef", self.coef, (1 + 2 * self.widths.size,))
-        checks.check_array("range", self.range, (2,))
+        store_float(self, "intercept", -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+        check_array("coef", self.coef, (1 + 2 * self.widths.size,))
+        check_array("range", self.range, (2,))
         if self.range[0] > self.range[1]:
             raise ValueError(f"`range` must be the smaller number first; got {self.range}.")
         if not isinstance(self.familiar, Novelty) or self.familiar.centre.size != self.coef.size:
@@ -88,7 +91,7 @@ class ProfileRule(Rule):
         return _chance(features[:, 0] + correction * self.familiar.trust(features, xp), xp)
 
     def proba(self, logits: Logits) -> Array:
-        shares = gumbel.distribution(logits, self.temperature)
+        shares = distribution(logits, self.temperature)
         return distribute_remainder(logits, self.confidence(logits), shares, self.temperature)
 
     def _correction(self, features: Array, xp: Namespace) -> Array:
