@@ -1,21 +1,25 @@
-"""What a fit of the default and an answer take, in those of temperature scaling.
+"""What a fit and a prediction of the default cost, relative to temperature scaling.
 
-    python benchmarks/bench_default.py [--answers]
+    python benchmarks/bench_default.py [--predictions] [--first]
 
-The second leaves out the fits; `softmax` is NumPy's. Of "uneven" logits some rows are many times
-as sure as others: no temperature fits them, so the default has structured scaling in its answers,
-which takes longest.
+`--predictions` leaves out the fits; `softmax` is NumPy's. In "uneven" logits some rows are many
+times as sure as others: no temperature fits them, so every part of the default is at work.
+`--first` measures instead the CPU seconds of the first fit and prediction of a process that has no
+compiled kernels on disk.
 
 CPU time on one thread. What it loses on calibrated classifiers: `hokical paper study --calibrated`.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -23,33 +27,39 @@ from bench_core import best_in_turns, large_logits, numpy_softmax
 from hokical._core.parallel import threads
 from hokical.calibrators import make
 
-#: Rows, classes, rounds, and how many of temperature scaling a fit and an answer may take.
-COSTS = ((5000, 10, 7, 15, 6), (5000, 100, 3, 15, 6), (25_000, 1000, 1, 8, 4))
-METHODS = ("temps", "structured", "auto")
-#: Answers are quick, and other programs are about: the best of many.
-ANSWERS = 10
+#: Rows, classes, rounds, and how many of temperature scaling a fit and a prediction may cost.
+COSTS = ((5000, 10, 7, 12, 4), (5000, 100, 3, 10, 4), (25_000, 1000, 1, 6, 4))
+METHODS = ("temps", "adaptive", "structured", "auto")
+#: Predictions are quick, and other programs are about: the best of many.
+PREDICTIONS = 10
+#: Method, rows, classes, and the CPU seconds of a first fit and prediction.
+FIRST = (("auto", 2000, 10, 2.5), ("auto", 2000, 100, 4.0), ("auto", 4000, 1000, 8.0))
+FIRST += (("temps", 2000, 100, 3.0), ("hoki", 2000, 100, 3.0))
 
 
 def main() -> None:
-    only_answers = "--answers" in sys.argv[1:]
-    for (n, n_classes, rounds, most_fits, most_answers), uneven in product(COSTS, (False, True)):
+    if "--first" in sys.argv[1:]:
+        report_first()
+        return
+    only_predictions = "--predictions" in sys.argv[1:]
+    for (n, n_classes, rounds, most_fits, most), uneven in product(COSTS, (False, True)):
         logits, labels = large_logits(n, n_classes)
         if uneven:
             logits *= np.random.default_rng(1).lognormal(0.0, 0.5, (n, 1)).astype(np.float32)
         fitted = {name: make(name).fit(logits, labels) for name in METHODS}  # compiles, too
         size = f"{n} x {n_classes}" + ", uneven" * uneven
-        if not only_answers:
+        if not only_predictions:
             fits = {name: partial(make(name).fit, logits, labels) for name in METHODS}
             report(f"fit, {size}", fits, rounds, most_fits)
         for what, rows in ((size, logits), (size.replace(str(n), "1", 1), logits[:1])):
-            answers = {name: partial(fitted[name].predict_proba, rows) for name in METHODS}
-            answers["softmax"] = partial(numpy_softmax, rows)
-            turns = ANSWERS * (200 if len(rows) == 1 else rounds)
-            report(f"answer, {what}", answers, turns, 5 if len(rows) == 1 else most_answers)
+            works = {name: partial(fitted[name].predict_proba, rows) for name in METHODS}
+            works["softmax"] = partial(numpy_softmax, rows)
+            turns = PREDICTIONS * (200 if len(rows) == 1 else rounds)
+            report(f"predict_proba, {what}", works, turns, most)
 
 
 def report(title: str, works: dict[str, Callable[[], object]], rounds: int, most: int) -> None:
-    """One line: each work in those of temperature scaling, and what the default may take."""
+    """One line: each work relative to temperature scaling, and what the default may cost."""
     with threads(1):
         seconds = best_in_turns(works, rounds, time.process_time)
     base = seconds.pop("temps")
@@ -57,5 +67,30 @@ def report(title: str, works: dict[str, Callable[[], object]], rounds: int, most
     print(f"{title}, in temps of {base * 1e3:.3g} ms: {ratios} ({most})", flush=True)
 
 
+def report_first() -> None:
+    """CPU seconds of a first fit and prediction, each in a process without kernels on disk."""
+    for method, n, n_classes, most in FIRST:
+        with TemporaryDirectory() as empty:
+            seconds = subprocess.run(
+                [sys.executable, __file__, "--child", method, str(n), str(n_classes)],
+                env=os.environ | {"NUMBA_CACHE_DIR": empty},
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        print(f"first {method}, {n} x {n_classes}: {float(seconds):.2f} s of CPU ({most})")
+
+
+def run_first(method: str, n: int, n_classes: int) -> None:
+    """Print the CPU seconds of a fit and a prediction in this process."""
+    logits, labels = large_logits(n, n_classes)
+    start = time.process_time()
+    make(method).fit(logits, labels).predict_proba(logits)
+    print(time.process_time() - start)
+
+
 if __name__ == "__main__":
-    main()
+    if "--child" in sys.argv[1:]:
+        run_first(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        main()

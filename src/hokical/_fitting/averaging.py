@@ -19,8 +19,8 @@ from hokical.rules._auto import PARTS, Average, as_log_proba
 from hokical.rules._probabilities import LEAST, softmax
 from hokical.rules._structured import mix_evenly
 
-#: Candidates are weighed on rows of at most about this many logits, at least so many rows: the
-#: weights are few, and known well enough by then.
+#: Candidates are weighed, and rows corrected, on every second row or fewer: at most about this many
+#: logits, and at least this many rows. Few numbers are chosen, and known well enough by then.
 WEIGHED_SIZE, WEIGHED_ROWS = 1 << 17, 2500
 #: The weights begin with examples that speak for structured scaling of two classes; or, of more,
 #: for temperature scaling, by the class beyond two, and at most.
@@ -94,7 +94,8 @@ def _hold_out(
     Where only some rows are used, their curvature is taken for that of all. The floor, and the
     temperature inside structured scaling, stay those of the whole.
     """
-    step = min(examples.logits.size // WEIGHED_SIZE, examples.logits.n_rows // WEIGHED_ROWS)
+    logits = examples.logits
+    step = min(max(2, logits.size // WEIGHED_SIZE), logits.n_rows // WEIGHED_ROWS)
     some, point, problem = examples, fit.minimum.point, fit.minimum.point.problem
     with one_blas_thread():
         if step >= 2:
@@ -102,7 +103,7 @@ def _hold_out(
             data = make_blocks(some, rule.temperature, problem.cross_terms, floor=rule.floor)
             problem = replace(problem, examples=data)
             point = problem.evaluate(fit.minimum.x)
-        share = some.logits.n_rows / examples.logits.n_rows
+        share = some.logits.n_rows / logits.n_rows
         scores = scores_left_out(problem, point, fit.minimum.x, share)
         even = 1.0 / effective_size(examples.weights)
         return some, _evaluate(point, some, scores, _sharpen(point, some, share), even)

@@ -15,20 +15,21 @@ from functools import cached_property
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.blocks import sum_over_blocks
+from hokical._core.blocks import block_rows, by_blocks, sum_over_blocks
 from hokical._core.logits import Logits
+from hokical._core.parallel import map_slices
 from hokical._core.types import FloatArray
 from hokical._fitting.base_fit import BaseFit
 from hokical._fitting.floor import choose_base
-from hokical._fitting.likelihood import WeightedExamples, effective_size
+from hokical._fitting.likelihood import WeightedExamples, effective_size, moment_sums
 from hokical._fitting.temperature import steps_without_each
 from hokical.rules._auto import ClassScaling
-from hokical.rules._probabilities import softmax
+from hokical.rules._probabilities import LEAST, softmax
 
 #: Strength of the ridge, in examples.
 STRENGTH = 0.3
 #: The fit ends with a step that promises no more than this in mean log loss.
-TOLERANCE, MAX_ITER = 1e-5, 20
+TOLERANCE, MAX_ITER = 1e-4, 20
 #: Before any example is seen, so many speak against a scale and a bias; a share below is left out.
 PRIOR_EXAMPLES, LEAST_SHARE = 6.0, 0.01
 #: The share is found on about this many logits, at least so many rows.
@@ -42,9 +43,9 @@ def fit_class_scaling(examples: WeightedExamples) -> BaseFit:
     floor, found, floored = choose_base(examples)
     n_examples = effective_size(examples.weights)
     problem = _Problem(floored, found.x, STRENGTH * examples.n_classes / n_examples)
-    fitted = problem.minimize()
+    fitted, hessian = problem.minimize()
     plain = problem.scores_without_each()
-    scaled = problem.left_out(fitted)
+    scaled = problem.left_out(fitted, hessian)
     share = problem.best_share(plain, scaled, PRIOR_EXAMPLES / n_examples)
     scale, bias = 1.0 + share * fitted[0], share * fitted[1]
     logits, xp = floored.logits, floored.logits.xp
@@ -71,93 +72,101 @@ class _Problem:
     temperature: float
     penalty: float
 
-    def minimize(self) -> FloatArray:
+    @cached_property
+    def z(self) -> Array:
+        """Minus the margins in temperatures, 0 for masked classes, (n, classes)."""
+        logits = self.examples.logits
+
+        def work(block: Logits) -> Array:
+            z = block.margins * (-1.0 / self.temperature)
+            return z if block.all_possible else block.xp.where(block.possible, z, 0.0 * z)
+
+        return by_blocks(work, logits)
+
+    def minimize(self) -> tuple[FloatArray, FloatArray]:
+        """The coefficients, and the blocks of the Hessian there, (3, classes)."""
         coef = np.zeros((2, self.examples.n_classes))
-        value, step, promise = self._evaluate(coef)
+        here = self._evaluate(coef)
         for _ in range(MAX_ITER):
-            length = 1.0
-            trial = self._evaluate(coef + step)
-            while trial[0] > value and length > 1e-3:  # blocks alone can overshoot
+            length, trial = 1.0, self._evaluate(coef + here.step)
+            while trial.value > here.value and length > 1e-3:  # blocks alone can overshoot
                 length *= 0.5
-                trial = self._evaluate(coef + length * step)
-            coef, done = coef + length * step, promise <= TOLERANCE
-            if done:
+                trial = self._evaluate(coef + length * here.step)
+            coef, before, here = coef + length * here.step, here, trial
+            if before.promise <= TOLERANCE:
                 break
-            value, step, promise = trial
-        return coef
+        return coef, here.hessian
 
-    def _evaluate(self, coef: FloatArray) -> tuple[float, FloatArray, float]:
-        """The objective, the step (2, classes) by blocks of the Hessian, and what it promises."""
-        loss, slope, hessian = self._sums(coef)
-        value = loss + 0.5 * self.penalty * float(np.vdot(coef, coef))
-        slope = slope + self.penalty * coef
-        square, cross, count = hessian
-        determinant = square * count - cross * cross
-        step = -np.stack([count * slope[0] - cross * slope[1], square * slope[1] - cross * slope[0]])
-        step /= determinant
-        return value, step, -0.5 * float(np.vdot(slope, step))
-
-    def _sums(self, coef: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Mean log loss, its slope (2, classes), and the penalised blocks (3, classes)."""
+    def _evaluate(self, coef: FloatArray) -> _Place:
+        """The objective and its derivatives."""
         logits = self.examples.logits
         there = logits.from_host(coef)
 
         def work(rows: slice, block: Logits) -> Array:
             xp = block.xp
-            z, residual, variance, weights, losses = self._rows(rows, block, there)
-            heavy, moved = variance * weights, residual * weights
-            sums = [moved * z, moved, heavy * z * z, heavy * z, heavy]
-            found = xp.stack([xp.sum(part, axis=0) for part in sums])
-            loss = xp.sum(losses * weights[:, 0])
-            return xp.concat([found, xp.zeros_like(found[:1, :]) + loss], axis=0)
+            z, weights = self.z[rows, ...], block.from_host(self.examples.weights[rows])
+            residual, variance, losses = self._derivatives(rows, block, there)
+            heavy = variance * z
+            tables = (residual * z, residual, heavy * z, heavy, variance)
+            sums = xp.stack([weights @ table for table in tables])
+            return xp.concat([sums, xp.zeros_like(sums[:1, :]) + weights @ losses], axis=0)
 
         found = sum_over_blocks(logits, work)
+        value = float(found[5, 0]) + 0.5 * self.penalty * float(np.vdot(coef, coef))
         hessian = found[2:5] + self.penalty * np.array([[1.0], [0.0], [1.0]])
-        return float(found[5, 0]), found[:2], hessian
+        return _Place(value, found[:2] + self.penalty * coef, hessian)
 
-    def _rows(self, rows: slice, block: Logits, coef: Array) -> tuple[Array, ...]:
-        """z, p - y, p (1 - p), weights (rows, 1) and log losses (rows,) of a block."""
+    def _derivatives(self, rows: slice, block: Logits, coef: Array) -> tuple[Array, Array, Array]:
+        """p - y and p (1 - p), (rows, classes), and log losses (rows,) of a block."""
         xp = block.xp
-        z = self._z(block)
-        proba = softmax(z * (1.0 + coef[0, :]) + coef[1, :], block)
-        truth = block.from_host(self.examples.labels[rows])
-        is_true = block.columns[None, :] == truth[:, None]
+        proba = softmax(self.z[rows, ...] * (1.0 + coef[0, :]) + coef[1, :], block)
+        variance = proba - proba * proba
+        truth = self.examples.labels[rows]
+        if block.is_numpy:
+            place = np.arange(truth.size), truth
+            losses = -np.log(np.maximum(proba[place], LEAST))
+            proba[place] -= 1.0
+            return proba, variance, losses
+        is_true = block.columns[None, :] == block.from_host(truth)[:, None]
         own = xp.sum(xp.where(is_true, proba, xp.zeros_like(proba)), axis=1)
-        weights = block.from_host(self.examples.weights[rows])[:, None]
-        residual = xp.where(is_true, proba - 1.0, proba)
-        return z, residual, proba * (1.0 - proba), weights, -xp.log(xp.clip(own, 1e-300, None))
-
-    def _z(self, block: Logits) -> Array:
-        """Minus the margins in temperatures, 0 for masked classes, (rows, classes)."""
-        xp, margins = block.xp, block.margins
-        return xp.where(block.possible, margins * (-1.0 / self.temperature), xp.zeros_like(margins))
+        return xp.where(is_true, proba - 1.0, proba), variance, -xp.log(xp.clip(own, LEAST, None))
 
     def scores_without_each(self) -> Array:
-        """z (n, classes) at the temperature that suits all other examples: one Newton step.
+        """z (n, classes) at the temperature that suits all other examples."""
+        logits = self.examples.logits
+        moments = self._margin_moments()
+        sharper = steps_without_each(moments, self.examples.weights)
+        return self.z * logits.from_host(sharper)[:, None]
 
-        See `best_temperature` for the equation that it solves.
-        """
-        logits, weights = self.examples.logits, self.examples.weights
-        z = self._z(logits)
-        xp, proba = logits.xp, softmax(z, logits)
-        mean = xp.sum(proba * -z, axis=1)
-        variance = logits.to_host(xp.sum(proba * z * z, axis=1) - mean * mean)
+    def _margin_moments(self) -> FloatArray:
+        """Expected and true margin, and the variance of the margin, in temperatures, (3, n)."""
+        logits = self.examples.logits
+        zeroth, first, second = (
+            logits.to_host(part) for part in moment_sums(logits, 1.0 / self.temperature)
+        )
+        mean = first / zeroth
         true = self.examples.true_margins / self.temperature
-        moments = np.stack([logits.to_host(mean), true, variance])
-        sharper = steps_without_each(moments, weights)
-        return z * logits.from_host(sharper)[:, None]
+        return np.stack([mean, true, second / zeroth - mean * mean])
 
-    def left_out(self, coef: FloatArray) -> Array:
+    def left_out(self, coef: FloatArray, hessian: FloatArray) -> Array:
         """Scores (n, classes) of each example by a fit without it."""
         logits = self.examples.logits
-        square, cross, count = self._sums(coef)[2]
+        square, cross, count = hessian
         inverse = np.stack([count, -2.0 * cross, square]) / (square * count - cross * cross)
-        there, table = logits.from_host(coef), logits.from_host(inverse)
-        rows = slice(0, logits.n_rows)
-        z, residual, variance, weights, _ = self._rows(rows, logits, there)
-        spread = ((z * table[0, :] + table[1, :]) * z + table[2, :]) * weights
-        own = z * (1.0 + there[0, :]) + there[1, :]
-        return own + spread * residual / (1.0 - spread * variance)
+        there, (a, b, c) = logits.from_host(coef), logits.from_host(inverse)
+
+        def work(rows: slice) -> Array:
+            block, z = logits.take(rows), self.z[rows, ...]
+            residual, variance, _ = self._derivatives(rows, block, there)
+            spread = (z * a + b) * z + c
+            spread *= block.from_host(self.examples.weights[rows])[:, None]
+            return z * (1.0 + there[0, :]) + there[1, :] + spread * residual / (
+                1.0 - spread * variance
+            )
+
+        step = block_rows(logits, logits.n_columns)
+        parts = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
+        return logits.xp.concat(parts, axis=0)
 
     def best_share(self, plain: Array, scaled: Array, prior: float) -> float:
         """The share of the class terms, 0 to 1, of least held-out log loss."""
@@ -170,6 +179,27 @@ class _Problem:
             if abs(share - before) <= 0.1 * LEAST_SHARE:
                 break
         return share if share >= LEAST_SHARE else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """The objective, its slope (2, classes), and penalised blocks of its Hessian (3, classes)."""
+
+    value: float
+    slope: FloatArray
+    hessian: FloatArray
+
+    @cached_property
+    def step(self) -> FloatArray:
+        """Newton's step (2, classes), class by class."""
+        square, cross, count = self.hessian
+        (v, b), determinant = self.slope, square * count - cross * cross
+        return np.stack([cross * b - count * v, cross * v - square * b]) / determinant
+
+    @property
+    def promise(self) -> float:
+        """How much the step is to lower the objective."""
+        return -0.5 * float(np.vdot(self.slope, self.step))
 
 
 @dataclass(frozen=True, eq=False)

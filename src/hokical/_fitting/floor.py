@@ -6,14 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
 from hokical._core.blocks import by_blocks
-from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
-from hokical._fitting.example_stats import ZEROS_BELOW
-from hokical._fitting.kernels import floor_rows
+from hokical._fitting.example_stats import ZEROS_BELOW, has_zeros
 from hokical._fitting.likelihood import (
     WeightedExamples,
     effective_size,
@@ -24,7 +21,7 @@ from hokical._fitting.partitions import Block
 from hokical._fitting.solution import Solution, StopReason
 from hokical._fitting.temperature import best_temperature
 from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
-from hokical.rules._floored import add_floor
+from hokical.rules._floored import floored_values
 from hokical.rules._probabilities import log_probabilities
 
 #: What may be added to probabilities where some are 0, largest first; 0 leaves them as they are.
@@ -34,14 +31,15 @@ ZERO_FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, *_LEAST_FLOORS)
 FLOORS = (0.3, 0.1, 3e-2, *ZERO_FLOORS)
 #: How much likelier, in log-likelihood, such a floor must make all labels: few agree by chance.
 NOISE_EVIDENCE = 2.0
-#: The largest floor within this of the least log loss is taken, as zeros may still turn up.
+#: Where there are zeros, the largest floor within this of the least log loss is taken, as more may
+#: turn up; elsewhere none, if that is as good, as it saves an exponential and a logarithm a class.
 LOSS_TOLERANCE = 1e-9
 #: A floor that changes the log loss by no more than this is as good as any below it.
 UNCHANGED = 1e-11
 #: Floors are compared on a part of the rows, at least this many rows or logits.
 COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 16
 #: Log losses need not be exact to be compared: the last step of each floor's temperature.
-ROUGH_TOLERANCE = 1e-3
+ROUGH_TOLERANCE = 3e-2
 #: Temperatures are sought within these multiples of the spread of the logits, or of 1.
 REACH = (1e-5, 1e5)
 
@@ -65,19 +63,6 @@ def floor_all(logits: Logits, floor: float) -> Logits:
     made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
     made.__dict__["labels"] = logits.labels
     return made
-
-
-@accelerated
-def floored_values(logits: Logits, floor: float) -> Array:
-    """log(p + floor) (n, classes) of a block, for a floor above 0."""
-    return add_floor(logits, floor).values
-
-
-@floored_values.register(has_kernels)
-def _compiled_values(logits: Logits, floor: float) -> FloatArray:
-    out = np.empty((logits.n_rows, logits.n_classes))
-    floor_rows(logits.block(), logits.top, floor, out)
-    return out
 
 
 def choose_base(examples: WeightedExamples) -> tuple[float, Solution[float], WeightedExamples]:
@@ -145,6 +130,8 @@ def _choose_floor(
         if 0 <= place < len(floors) and losses[place] == np.inf:
             compare(place)
     best = find_best()
+    if losses[last] <= losses[best] + LOSS_TOLERANCE and not has_zeros(logits):
+        best = last
     return floors[best], float(temperatures[best])
 
 

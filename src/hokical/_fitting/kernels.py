@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from hokical._core.fast_exp import exp_minus
 from hokical._core.jit import kernel
 from hokical._core.types import FloatArray
-from hokical.rules._row_kernels import floor_row, odds_row
 
 Block = NDArray[Any]  # (rows, classes) float32 or float64
 
@@ -63,11 +62,3 @@ def margin_products(
         out[0, 0, n], out[0, 1, n], out[0, 2, n] = a0, a1, a2
         out[1, 0, n], out[1, 1, n], out[1, 2, n] = b0, b1, b2
         out[2, 0, n], out[2, 1, n], out[2, 2, n] = c0, c1, c2
-
-
-@kernel
-def floor_rows(block: Block, top: FloatArray, floor: float, out: FloatArray) -> None:
-    """out[n, i] = log(p + floor), p the softmax of a row; -inf where a class is impossible."""
-    for n in range(block.shape[0]):
-        total = odds_row(block[n], top[n], 1.0, out[n])
-        floor_row(block[n], 1.0 / total, floor, out[n])

@@ -93,14 +93,14 @@ class CorrectionProblem:
         cls, examples: WeightedExamples, n_examples: float, temperature: float
     ) -> CorrectionProblem:
         logits, weights = examples.logits, examples.weights
-        features = per_row(lambda block: row_features(block, temperature), logits)
+        features = per_row(lambda block: row_features(block, temperature).T, logits)
         centre = weights @ features
         spread = np.sqrt(np.maximum(weights @ (features - centre) ** 2, 1e-6))
         return cls(
             logits,
             weights,
             n_examples,
-            standardise(features, centre, spread, np),
+            standardise(features.T, centre, spread, np).T,
             centre,
             spread,
             examples.true_margins / temperature,
@@ -221,7 +221,12 @@ class CorrectionPoint:
         design, counts = self.problem.design, self.problem.counts[:, None, None]
         size = design.shape[1]
         inverse = np.linalg.inv(self.hessian).reshape(2, size, 2, size)
-        spread = np.einsum("np,ipjq,nq->nij", design, inverse, design, optimize=True) * counts
-        lever = np.eye(2) - self.curvatures @ spread
-        away = (spread @ np.linalg.solve(lever, self.slopes[:, :, None]))[:, :, 0]
+        spread = np.empty((design.shape[0], 2, 2))
+        for i, j in np.ndindex(2, 2):
+            spread[:, i, j] = np.einsum("np,np->n", design @ inverse[i, :, j, :], design)
+        spread *= counts
+        (a, b), (c, d) = np.moveaxis(np.eye(2) - self.curvatures @ spread, 0, -1)
+        first, second = self.slopes.T
+        solved = np.stack([d * first - b * second, a * second - c * first]) / (a * d - b * c)
+        away = np.einsum("nij,jn->ni", spread, solved)
         return np.clip(design @ self.coef.T + away, -_LIMITS, _LIMITS)

@@ -25,8 +25,8 @@ from hokical.rules._row_correction import (
 #: Logits that are worked on at a time, as float64: a copy that stays in the cache costs little,
 #: and the pass is compiled for one type.
 _AT_ONCE = 1 << 15
-#: Margins in the widest noise's units are clipped here, so that no power of exp underflows.
-_FARTHEST = 87.0
+#: Margins are clipped here, so that no power of an exponential underflows.
+_FARTHEST = 348.0
 _LEAST_REST, _LARGEST_REST = exp(-LARGEST_LOG_ODDS), exp(-LEAST_LOG_ODDS)
 _WIDEST = WIDTHS[0]
 
@@ -53,7 +53,11 @@ def fill_corrected(
     for rows in cut_rows(logits.n_rows, len(room)):
         part = room[: rows.stop - rows.start] if out.dtype == np.float32 else out[rows]
         np.subtract(logits.top[rows, None], block[rows], out=part, dtype=np.float64)
-        correct_rows(part, scale, bias, spread, weights, least, keeps_labels)
+        masked = None if logits.all_possible else part == np.inf
+        n_masked = np.zeros(len(part)) if masked is None else masked.sum(axis=1, dtype=np.float64)
+        correct_rows(part, n_masked, scale, bias, spread, weights, least, keeps_labels)
+        if masked is not None:
+            part[masked] = 0.0
         if out.dtype == np.float32:
             out[rows] = to_float32(part)
 
@@ -73,6 +77,7 @@ def _score_row(row: FloatArray, scale: FloatArray, bias: FloatArray) -> float:
 @kernel
 def correct_rows(
     block: FloatArray,
+    n_masked: FloatArray,
     scale: FloatArray,
     bias: FloatArray,
     spread: FloatArray,
@@ -80,7 +85,10 @@ def correct_rows(
     least: float,
     keeps_labels: bool,
 ) -> None:
-    """Margins (rows, classes) of logits become probabilities, in place."""
+    """Margins (rows, classes) of logits become probabilities, in place, but for masked classes.
+
+    `n_masked` (rows,) counts these, whose margins are inf.
+    """
     features = np.empty(spread.shape[1])
     for n in range(block.shape[0]):
         row = block[n]
@@ -93,7 +101,7 @@ def correct_rows(
         while row[label] > 0.0:
             label += 1
         row[label] = np.inf  # left out of all sums
-        gap = _features_of_row(row, features)
+        gap = _features_of_row(row, n_masked[n] + 1.0, features)
         log_scale, shift = weights[0, 0], weights[1, 0]
         for j in range(features.shape[0]):
             unit = (features[j] - spread[0, j]) * spread[1, j]
@@ -116,33 +124,33 @@ def _least_of_row(row: FloatArray) -> float:
 
 
 @kernel
-def _features_of_row(row: FloatArray, features: FloatArray) -> float:
-    """`row_features` from margins (classes,), inf at the label; the least margin."""
-    first = second = third = fourth = heat = total = squares = count = 0.0
-    for i in range(row.shape[0]):
-        margin = row[i]
-        inside = min(margin, LARGEST_MARGIN) if margin < np.inf else 0.0
-        odds = exp_minus(min(margin * (1.0 / _WIDEST), _FARTHEST))
+def _features_of_row(row: FloatArray, n_left_out: float, features: FloatArray) -> float:
+    """`row_features` from margins (classes,), inf for those left out; the least margin."""
+    first = second = third = fourth = heat = total = squares = 0.0
+    for i in range(row.shape[0]):  # without a branch, so that it vectorises
+        margin = min(row[i], _FARTHEST)
+        odds = exp_minus(margin * (1.0 / _WIDEST))
         first += odds
         odds *= odds
         second += odds
         odds *= odds
         third += odds
-        heat += odds * inside
+        heat += odds * margin
         odds *= odds
         fourth += odds
+        inside = min(margin, LARGEST_MARGIN)
         total += inside
         squares += inside * inside
-        count += 1.0 if margin < np.inf else 0.0
-    count += 1.0  # the label
-    mean = total / count
+    count = row.shape[0] - n_left_out + 1.0  # with the label
+    mean = (total - n_left_out * LARGEST_MARGIN) / count
+    square = (squares - n_left_out * LARGEST_MARGIN**2) / count
     features[0] = -log(min(max(first, _LEAST_REST), _LARGEST_REST))
     features[1] = -log(min(max(second, _LEAST_REST), _LARGEST_REST))
     features[2] = -log(min(max(third, _LEAST_REST), _LARGEST_REST))
     features[3] = -log(min(max(fourth, _LEAST_REST), _LARGEST_REST))
     features[4] = log1p(third) + heat / (1.0 + third)
     features[5] = mean
-    features[6] = sqrt(max(squares / count - mean * mean, 0.0))
+    features[6] = sqrt(max(square - mean * mean, 0.0))
     return _least_of_row(row)  # type: ignore[no-any-return]
 
 
@@ -151,9 +159,10 @@ def _softmax_of_row(row: FloatArray, label: int, step: float, odds: float, least
     """Margins become probabilities, in place; `odds` are the label's."""
     total = odds
     for i in range(row.shape[0]):
-        row[i] = exp_minus(min(row[i] * step, FAR)) if row[i] < np.inf else 0.0
-        total += row[i]
+        other = exp_minus(min(row[i] * step, FAR))
+        row[i] = other
+        total += other
     share = 1.0 / total
     for i in range(row.shape[0]):
-        row[i] = max(row[i] * share, least) if row[i] > 0.0 else 0.0
+        row[i] = max(row[i] * share, least)
     row[label] = max(odds * share, least)

@@ -8,20 +8,42 @@ probabilities with zeros, and becomes part of the rule.
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from hokical._core.arrays import Array
+from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
+from hokical._core.types import AnyArray, IntArray
 from hokical.rules._base import Rule, WrappedRule
 from hokical.rules._checks import store_float
 from hokical.rules._probabilities import log_probabilities, smooth
+from hokical.rules._row_kernels import floor_rows
+
+#: Smaller floors are left to the portable form: the compiled one takes exp(-700) for 0.
+LEAST_FLOOR = 1e-250
 
 
 def add_floor(logits: Logits, floor: Array) -> Logits:
     """Logits log(p + floor) for a block; impossible classes and labels stay."""
-    xp = logits.xp
-    values = xp.where(logits.possible, smooth(log_probabilities(logits), floor, xp), -xp.inf)
-    made = Logits(values, xp.max(values, axis=1), logits.backend)
+    values = floored_values(logits, floor)
+    made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
     made.__dict__["labels"] = logits.labels  # also where classes that differed have become equal
     return made
+
+
+def floored_values(logits: Logits, floor: Array) -> Array:
+    """log(p + floor) (n, classes) of a block."""
+    if has_kernels(logits) and floor >= LEAST_FLOOR:
+        out = np.empty((logits.n_rows, logits.n_columns))
+        floor_rows(logits.block(), logits.top, floor, out)
+        return out
+    return portable_values(logits, floor)
+
+
+def portable_values(logits: Logits, floor: Array) -> Array:
+    """The same for arrays of any library, the reference of the compiled form."""
+    xp = logits.xp
+    return xp.where(logits.possible, smooth(log_probabilities(logits), floor, xp), -xp.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +72,9 @@ class FlooredRule(WrappedRule):
 
     def proba(self, logits: Logits) -> Array:
         return self.rule.proba(add_floor(logits, self.floor))
+
+    def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
+        return self.rule.fill_proba(add_floor(logits, self.floor), out) if has_kernels(logits) else None
 
     def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
         return self.rule.label_interval(add_floor(logits, self.floor))

@@ -60,8 +60,8 @@ class RowCorrection:
         xp = logits.xp
         design = standardise(row_features(logits, temperature), self.centre, self.spread, xp)
         # Sums, not a matrix product, whose rounding depends on the number of rows.
-        log_scale = xp.sum(design * self.log_scale[None, :], axis=1)
-        shift = xp.sum(design * self.shift[None, :], axis=1)
+        log_scale = xp.sum(design * self.log_scale[:, None], axis=0)
+        shift = xp.sum(design * self.shift[:, None], axis=0)
         log_scale = clip(log_scale, -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
         return xp.exp(log_scale), clip(shift, -LARGEST_SHIFT, LARGEST_SHIFT, xp)
 
@@ -76,7 +76,7 @@ def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
 
 
 def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
-    """The features (n, 7) of logits divided by a temperature; a tail counts as classes."""
+    """The features (7, n) of logits divided by a temperature; a tail counts as classes."""
     xp, tail = logits.xp, logits.tail
     margins = logits.margins / temperature
     odds = without_label(xp.exp(margins * (-1.0 / WIDTHS[0])), logits)
@@ -99,7 +99,7 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
             entropy = xp.log1p(rest) + mean / (1.0 + rest)
     mean, square = (total / logits.possible_counts for total in sums)
     deviation = xp.sqrt(clip(square - mean * mean, 0.0, np.inf, xp))
-    return xp.stack([*stabilities, entropy, mean, deviation], axis=1)
+    return xp.stack([*stabilities, entropy, mean, deviation], axis=0)
 
 
 def log_clipped(rest: Array, xp: Namespace) -> Array:
@@ -116,7 +116,7 @@ def without_label(odds: Array, logits: Logits) -> Array:
 
 
 def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) -> Array:
-    """1 and the standardised features, (n, 8)."""
-    unit = (features - centre[None, :]) / spread[None, :]
+    """1 and the standardised features, (8, n)."""
+    unit = (features - centre[:, None]) / spread[:, None]
     unit = clip(unit, -LARGEST_FEATURE, LARGEST_FEATURE, xp)
-    return xp.concat([xp.ones_like(unit[:, :1]), unit], axis=1)
+    return xp.concat([xp.ones_like(unit[:1, :]), unit], axis=0)

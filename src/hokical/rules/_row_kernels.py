@@ -32,3 +32,11 @@ def floor_row(row: Row, share: float, floor: float, out: FloatArray) -> None:
     for i in range(row.shape[0]):
         value = log_of(out[i] * share + floor)
         out[i] = value if row[i] > -np.inf else -np.inf
+
+
+@kernel
+def floor_rows(block: AnyArray, top: FloatArray, floor: float, out: FloatArray) -> None:
+    """out[n, i] = log(p + floor), p the softmax of a row; -inf where a class is impossible."""
+    for n in range(block.shape[0]):
+        total = odds_row(block[n], top[n], 1.0, out[n])
+        floor_row(block[n], 1.0 / total, floor, out[n])
