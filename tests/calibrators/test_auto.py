@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
 import hokical
 from hokical._core.logits import as_logits
-from hokical._fitting import part_of_examples
+from hokical._fitting import row_sample
 from hokical._fitting.averaging import HeldOut, hold_out
 from hokical._fitting.floor import choose_base, with_floor
 from hokical._fitting.leave_one_out import scores_left_out
-from hokical._fitting.likelihood import spaced_rows
-from hokical._fitting.part_of_examples import sample_examples
-from hokical._fitting.partitions import Block, InMemory
+from hokical._fitting.likelihood import count_block, effective_size, spaced_rows
+from hokical._fitting.partitions import Block
 from hokical._fitting.structured import fit_structured
-from hokical._fitting.structured_passes import fit_structured_base
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import AutoCalibrator, TemperatureScaling, load, make
-from hokical.guarantees._row_sketch import row_draws
 from hokical.rules._auto import AutoRule
 from hokical.rules._structured import StructuredRule
 
@@ -140,23 +136,23 @@ def test_labels_are_kept_or_not(keep):
 
 def fit_candidates(logits, labels, *, cross_terms, floor=None, temperature=None):
     """Structured scaling to the end, at a given floor and temperature, and its examples."""
-    known = sample_examples(InMemory(Block(as_logits(logits), labels, None)), "test")
-    counted, n_examples = known.part, known.n_examples
+    counted = count_block(Block(as_logits(logits), labels, None))
+    n_examples = effective_size(counted.weights)
     if floor is None:
         floor, base, floored = choose_base(counted)
         temperature = base.x
     else:
         floored = with_floor(counted, floor)
     options = {"cross_terms": cross_terms, "tol": 1e-12, "max_iter": 200}
-    return known, fit_structured(floored, n_examples, floor, temperature, **options)
+    return counted, fit_structured(floored, n_examples, floor, temperature, **options)
 
 
 @pytest.mark.parametrize(("classes", "cross_terms"), [(6, True), (40, False)])
 def test_left_out_scores_match_fits_from_scratch(classes, cross_terms):
     """One step from the whole fit, against exact fits without each of some examples."""
     logits, labels = softmax_world(200, classes)
-    known, fit = fit_candidates(logits, labels, cross_terms=cross_terms)
-    held = hold_out(known, fit)
+    counted, fit = fit_candidates(logits, labels, cross_terms=cross_terms)
+    held = hold_out(counted, fit)
     np.testing.assert_array_equal(held.labels, labels)
     rows = np.r_[np.flatnonzero(logits.argmax(axis=1) != labels)[:20], np.arange(0, 200, 20)]
     gaps, shifts = [], []
@@ -169,7 +165,7 @@ def test_left_out_scores_match_fits_from_scratch(classes, cross_terms):
             floor=fit.rule.floor,
             temperature=fit.rule.temperature,
         )
-        cooler = best_temperature(with_floor(less.part, fit.rule.floor)).x
+        cooler = best_temperature(with_floor(less, fit.rule.floor)).x
         asked, truth = as_logits(logits[[row]]), labels[row]
         scaled = replace(alone.rule, temperature=cooler, shape=np.zeros(3), even=0.0)
         plain = {"scale": np.ones(classes), "bias": np.zeros(classes), "cross": np.zeros((0, 0))}
@@ -189,16 +185,16 @@ def test_long_steps_are_repeated(monkeypatch):
     logits *= 4.0
     logits[0, 0] = -np.inf  # a class that is impossible somewhere
     labels[0] = 1
-    known, fit = fit_candidates(logits, labels, cross_terms=True)
+    counted, fit = fit_candidates(logits, labels, cross_terms=True)
     exact = np.empty(60)
     for row in range(60):
         others = np.delete(np.arange(60), row)
         base = {"floor": fit.rule.floor, "temperature": fit.rule.temperature}
         _, alone = fit_candidates(logits[others], labels[others], cross_terms=True, **base)
         exact[row] = alone.rule.proba(as_logits(logits[[row]]))[0, labels[row]]
-    repeated = hold_out(known, fit).chances[:, 2]
+    repeated = hold_out(counted, fit).chances[:, 2]
     monkeypatch.setattr("hokical._fitting.leave_one_out.FEW_LOGITS", 0)
-    once = hold_out(known, fit).chances[:, 2]
+    once = hold_out(counted, fit).chances[:, 2]
     short = np.mean(np.log(once / exact))
     assert short > 0.005
     assert abs(np.mean(np.log(repeated / exact))) < 0.25 * short
@@ -230,13 +226,13 @@ def test_the_change_without_an_example_by_its_formula(monkeypatch):
 def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     """With one row in three asked about, its own fit still has all the others."""
     logits, labels = softmax_world(600, 6)
-    known, fit = fit_candidates(logits, labels, cross_terms=True)
-    whole = hold_out(known, fit)
+    counted, fit = fit_candidates(logits, labels, cross_terms=True)
+    whole = hold_out(counted, fit)
     assert "(held-out log loss: " in AutoCalibrator().fit(logits, labels).reason_
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_SIZE", 1000)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_ROWS", 200)
     assert "loss of 200 of 600 examples: " in AutoCalibrator().fit(logits, labels).reason_
-    held = hold_out(known, fit)
+    held = hold_out(counted, fit)
     asked = spaced_rows(0, 600, 3)
     np.testing.assert_array_equal(held.labels, labels[asked])
     in_sample = fit.rule.proba(as_logits(logits))[asked, labels[asked]]
@@ -407,56 +403,6 @@ def test_many_classes_and_few_examples_do_no_harm(classes, n, most):
     assert np.mean(lost) <= most
 
 
-def in_passes(monkeypatch, rows_per_class):
-    """Whatever is larger than a few rows is fitted on a part and finished in passes."""
-    monkeypatch.setattr("hokical._fitting.structured_passes.HELD_SIZE", 0)
-    place = "hokical._fitting.part_of_examples."
-    for name, value in {
-        "WHOLE_SIZE": 100,
-        "PART_SIZE": 1,
-        "ROWS_PER_CLASS": rows_per_class,
-    }.items():
-        monkeypatch.setattr(place + name, value)
-
-
-@pytest.mark.parametrize(
-    ("classes", "n", "held"),
-    [(2, 900, False), (6, 1500, False), (40, 2000, False), (40, 2000, True)],
-)
-def test_passes_reach_the_minimum_of_all_examples(monkeypatch, classes, n, held):
-    """A fit on a third of the rows, finished in passes, against one of all rows at once.
-
-    Or one of all rows, with features held as float32.
-    """
-    logits, labels = softmax_world(n, classes)
-    logits = 1.5 * logits + np.linspace(0.0, 1.0, classes)
-    weights = np.random.default_rng(0).integers(0, 4, n).astype(float)
-    examples = InMemory(Block(as_logits(logits), labels, weights))
-    in_passes(monkeypatch, n // (3 * classes))
-    sampled = sample_examples(examples, "test")
-    assert 0.2 * n < sampled.part.labels.size < 0.45 * n
-    if held:
-        pytest.importorskip("numba")
-        monkeypatch.setattr("hokical._fitting.structured_passes.HELD_SIZE", logits.size)
-        monkeypatch.setattr("hokical._fitting.structured_passes.StructuredPasses", None)
-    options = {"cross_terms": classes < 20, "max_iter": 200}
-    _, found = fit_structured_base(sampled, tol=lambda _: 1e-13, **options)
-    floor, temperature = found.rule.floor, found.rule.temperature
-    whole = with_floor(sampled.whole, floor)
-    given = (whole, sampled.n_examples, floor, temperature)
-    expected = fit_structured(*given, tol=1e-13, **options)
-    np.testing.assert_allclose(found.minimum.x, expected.minimum.x, atol=1e-6)
-    assert found.log_loss == pytest.approx(expected.log_loss, abs=2.0 / n)
-
-
-def test_the_rows_of_the_part_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
-    whole = part_of_examples._draw_rows(5, 1000, 0.3)
-    np.testing.assert_array_equal(whole, np.flatnonzero(row_draws(5, 1000) < 0.3))
-    monkeypatch.setattr(part_of_examples, "DRAWN_AT_ONCE", 77)
-    np.testing.assert_array_equal(part_of_examples._draw_rows(5, 1000, 0.3), whole)
-    assert part_of_examples._draw_rows(5, 0, 0.3).size == 0
-
-
 @pytest.mark.parametrize(("n", "classes"), [(20_000, 2), (10_000, 10)])
 def test_classes_that_take_turns_are_all_seen(n, classes):
     """Odd classes often have wrong labels, and every second or fifth row would show few."""
@@ -473,12 +419,14 @@ def test_classes_that_take_turns_are_all_seen(n, classes):
     assert found[0] == pytest.approx(found[1], abs=0.002)
 
 
-def test_what_only_a_part_says_is_told_as_such(monkeypatch):
-    logits, _ = softmax_world(4000, 5)
-    in_passes(monkeypatch, 200)
-    reason = AutoCalibrator().fit(logits, logits.argmax(axis=1)).reason_
-    assert "without a mistake" in reason
-    assert reason.endswith(" of 4,000 examples.")
+def test_the_reason_gives_the_size_of_the_sample(monkeypatch):
+    logits, labels = softmax_world(4000, 5)
+    monkeypatch.setattr(row_sample, "MOST_LOGITS", 10_000)
+    monkeypatch.setattr(row_sample, "MOST_ROWS", 1500)
+    for truth, told in ((labels, "an average was fitted"), (logits.argmax(axis=1), "a mistake")):
+        reason = AutoCalibrator().fit(logits, truth).reason_
+        assert told in reason
+        assert reason.endswith(" It was fitted on 1,500 of 4,000 rows.")
 
 
 def test_spaced_rows_are_one_of_each_run_and_keep_no_time():
@@ -489,32 +437,6 @@ def test_spaced_rows_are_one_of_each_run_and_keep_no_time():
     np.testing.assert_array_equal(np.concatenate(parts), rows)
     np.testing.assert_array_equal(spaced_rows(5, 9, 1), np.arange(9))
     assert spaced_rows(5, 0, 3).size == 0
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("source", ["chunks", "other chunks", "dask"])
-def test_streams_are_fitted_without_gathering(monkeypatch, source):
-    logits, labels = softmax_world(4000, 5)
-    logits[7, 2] = -np.inf
-    labels[7] = 2  # cannot be learned from
-    in_passes(monkeypatch, 200)
-    monkeypatch.setattr("hokical.streams._partition.StreamedPartition.gather", None)
-    monkeypatch.setattr("hokical.integrations.dask.DaskPartition.gather", None)
-    if source == "dask":
-        given = pytest.importorskip("dask.array").from_array(logits, chunks=(700, 5)), labels
-    else:
-        step = 1000 if source == "chunks" else 330
-        rows = [slice(start, start + step) for start in range(0, 4000, step)]
-        given = ([(logits[part], labels[part]) for part in rows],)
-    fit = hokical.auto if source == "dask" else partial(hokical.streams.fit, AutoCalibrator())
-    with pytest.warns(RuntimeWarning, match="1 of 4000 examples are left out"):
-        expected = hokical.auto(logits, labels)
-    with pytest.warns(RuntimeWarning, match="1 of 4000 examples are left out"):
-        found = fit(*given)
-    assert found.reason_ == expected.reason_
-    np.testing.assert_allclose(
-        found.predict_proba(logits), expected.predict_proba(logits), rtol=1e-6
-    )
 
 
 @pytest.mark.parametrize("kind", ["scales", "cauchy", "impossible"])

@@ -59,8 +59,8 @@ class TemperedScaling(BaseCalibrator):
     rule_kind = TemperedRule
     title = "Temperature scaling of rows with temperatures"
 
-    def _fit(self, examples: Any) -> Fit:
-        block = examples.gather(self.name)
+    def _fit(self, sample: Any) -> Fit:
+        block = sample.block
         return Fit(TemperedRule(1.0 + float(block.correct.mean())))
 
 

@@ -268,7 +268,6 @@ def test_a_zarr_store_is_one_file(tmp_path: Path, calibrator: Path) -> None:
         ("fit val.npz -o new.json --class-axis 1", "give `--ignore-label 255`"),
         ("fit val.npz -o new.json --class-axis -1 --ignore-label 255", "fit `--class-axis 1`"),
         ("fit val.npz -o new.json --class-axis 4", "from -4 to 3"),
-        ("fit val.npz -o new.json --class-axis 1 --checkpoint new", "combined with --class-axis"),
         ("fit *.npz -o new.json --class-axis 1", "several files"),
         ("fit parts -o new.json --class-axis 1", "several files"),
         ("fit table.csv -o new.json --class-axis 1", ".npz and .npy"),

@@ -51,7 +51,6 @@ def test_every_path_of_every_command_is_known() -> None:
         "fit x_logits.npy -o x_logits.npy",
         "fit r.npz --labels x_labels.npy -o x_labels.npy",
         "fit r.npz -o ./link.json",
-        "fit r.npz -o new --checkpoint new",
         "apply cal.json x_logits.npy -o cal.json",
         "apply cal.json r.npz -o r.npz",
         "compare r.npz x_logits.npy --report x_labels.npy",
@@ -75,18 +74,6 @@ def test_inputs_stay(
     assert found.err.count("\n") == 1
     assert "would be lost" in found.err
     assert {path: path.read_bytes() for path in files.values()} == before
-
-
-def test_a_checkpoint_is_no_place_for_the_result(
-    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    fit = ("fit", "r.npz", "--method", "temps", "--checkpoint", "ck", "-o")
-    Path("ck").mkdir()
-    assert "would be lost" in hokical_command(*fit, "ck/about.json").err
-    assert hokical_command(*fit, "c.json").code == 0
-    assert "would be lost" in hokical_command(*fit, "ck/about.json").err
-    assert hokical_command(*fit, "c.json").code == 0
 
 
 def test_names_do_not_speak_to_the_terminal(

@@ -15,13 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from hokical import Hoki, load
 from hokical.calibrators import CalibratorFileError, make
-from hokical.dense import Dense, from_dense, open_dense
+from hokical.dense import Dense, open_dense
 from hokical.dense._batches import without_witnesses
 from hokical.io import _chunks as chunks
 from hokical.stability._noise import Gaussian, Uniform
 from hokical.streams import evaluate, from_arrays
 from hokical.streams import fit as fit_stream
-from hokical.streams._partition import StreamedPartition
 from tests.same_fits import assert_same_fit
 
 GATHERING = ["irm", "irova_ts"]
@@ -197,14 +196,13 @@ def test_batches_are_the_same_as_one_array(wrap) -> None:
     assert_array_equal(found[0], whole.predict_confidence(logits[:1]))
 
 
-def test_an_iterator_is_enough_for_one_pass_and_no_more() -> None:
+def test_an_iterator_is_enough() -> None:
     logits, labels = maps()
-    once = Dense(Hoki(noise=Gaussian(4.0)), ignore_label=255)
-    quiet_fit(once, iter(batches_of(logits, labels)))
-    whole = quiet_fit(clone(once), logits, labels)
-    assert_same_fit(whole.calibrator_, once.calibrator_)
-    with pytest.raises(ValueError, match="several passes"):
-        Dense("temps", ignore_label=255).fit(iter(batches_of(logits, labels)))
+    for method in (Hoki(noise=Gaussian(4.0)), "temps"):
+        once = Dense(method, ignore_label=255)
+        quiet_fit(once, iter(batches_of(logits, labels)))
+        whole = quiet_fit(clone(once), batches_of(logits, labels))
+        assert_same_fit(whole.calibrator_, once.calibrator_)
 
 
 def test_masks_of_batches_hold_for_predictions() -> None:
@@ -227,12 +225,13 @@ def peak(work) -> int:
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", ["hoki", "temps"])
-def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path) -> None:
+def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path, monkeypatch) -> None:
     """Neither for a file that is mapped, nor for arrays whose order is the worst.
 
     (Hoki's own table has one entry per level of stability; of few draws it is full at once. The
     sample and the sketch that a fit keeps of its rows are full well before 60 items.)
     """
+    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 40_000)
     few = Hoki(noise=Gaussian(4.0), draws=20, random_state=0)
     calibrator = few if name == "hoki" else make(name)
     dense = Dense(calibrator, class_axis=1, ignore_label=255)
@@ -259,23 +258,6 @@ def test_memory_of_a_prediction_is_that_of_the_answer() -> None:
     shaped = np.asfortranarray(logits)
     cal.predict_confidence(shaped[:1])
     assert peak(lambda: cal.predict_confidence(shaped)) < 1.5 * labels.nbytes
-
-
-@pytest.mark.sample(1)
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("per_item", [None, 600])
-def test_positions_that_are_gathered_are_there_once(per_item) -> None:
-    """Counted first, then copied into one array."""
-    logits, labels = maps(30, 40, 50, 8)
-    source = from_dense(logits, labels, ignore_label=255, max_positions_per_item=per_item)
-    rows = logits[labels != 255] if per_item is None else None
-    size = source.count_rows() * 8 * 8
-    found = StreamedPartition(source).gather("irm")
-    assert size < peak(lambda: StreamedPartition(source).gather("irm")) < 1.6 * size
-    assert found.logits.values.nbytes == size
-    if rows is not None:
-        assert_array_equal(found.logits.values, rows)
-        assert_array_equal(found.labels, labels[labels != 255])
 
 
 def test_it_is_an_estimator() -> None:
@@ -351,18 +333,6 @@ def test_evaluation_is_that_of_the_flat_rows() -> None:
     assert found["ece"].value == flat["ece"].value
     assert found.n == flat.n
     assert cal.score(logits, labels) == -flat["brier"].value
-
-
-def test_a_dense_source_takes_a_checkpoint(tmp_path) -> None:
-    logits, labels = maps()
-    source = from_dense(logits, labels, ignore_label=255)
-    whole = fit_stream(make("temps"), source)
-    for _ in range(2):
-        kept = fit_stream(make("temps"), source, checkpoint=tmp_path / "ckpt")
-        assert kept.temperature_ == whole.temperature_
-    other = from_dense(logits, labels, ignore_label=(255, 1))
-    with pytest.raises(ValueError, match="other"):
-        fit_stream(make("temps"), other, checkpoint=tmp_path / "ckpt")
 
 
 def quick_fit(**arrays) -> float:

@@ -9,18 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hokical._core.arrays import backend_of
-from hokical._core.logits import Logits, as_logits, find_row_maxima
-from hokical._fitting.likelihood import WeightedExamples, count_block, typical_spread
-from hokical._fitting.partitions import Block
-from hokical._fitting.streamed_examples import StreamedExamples
-from hokical._fitting.temperature import best_temperature
+from hokical._core.logits import Logits, find_row_maxima
+from hokical._fitting.likelihood import WeightedExamples
 from hokical.calibrators import BaseCalibrator, make
-from tests.conftest import max_examples, synthetic_logits
-from tests.fitting.test_partitioned_fits import Pieces
+from tests.conftest import synthetic_logits
 from tests.libraries import get_library
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -97,51 +91,11 @@ def test_weights_are_repetitions_and_may_be_zero(case: str) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["uncalibrated", "temps", "ets", "ets log", "vecs"])
-@max_examples(4)
-@given(size=st.integers(1, 2500), weighted=st.booleans())
-def test_a_fit_in_passes_is_the_fit_in_memory(case: str, size: int, weighted: bool) -> None:
-    logits, labels, weights = examples(2500)
-    data = logits, labels, weights if weighted else None
-    size = max(size, 100)
-    name, options = CASES[case]
-    pieces = Pieces(*data, size)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = make(name, **options).fit_partition(pieces)
-    assert_same(found, fit(case, *data), rtol=1e-8)
-    assert pieces.passes == 1 or case != "uncalibrated"
-
-
-def test_a_stream_knows_what_is_known_in_memory() -> None:
-    logits, labels, weights = examples(20_000)
-    with pytest.warns(RuntimeWarning, match=r"\d of 20000 examples are left out"):
-        streamed = StreamedExamples(Pieces(logits, labels, weights, 3333))
-    with pytest.warns(RuntimeWarning, match=r"\d of 20000 examples are left out"):
-        whole = count_block(Block(as_logits(logits), labels, weights))
-    np.testing.assert_allclose(streamed.mean_true_margin, whole.mean_true_margin, rtol=1e-12)
-    np.testing.assert_allclose(typical_spread(streamed), typical_spread(whole), rtol=1e-8)
-    sample = streamed.coarse()
-    assert sample is not None
-    assert sample.labels.size == 2500
-    np.testing.assert_allclose(best_temperature(sample).x, best_temperature(whole).x, rtol=0.3)
-
-
-def test_a_stream_without_weight_or_possible_truths_is_refused() -> None:
-    logits, labels, _ = examples(100)
-    with pytest.raises(ValueError, match="`sample_weight` must not be zero everywhere"):
-        StreamedExamples(Pieces(logits, labels, np.zeros(100), 30))
-    logits[np.arange(100), labels] = -np.inf
-    with pytest.raises(ValueError, match="-inf in all 100 that count"):
-        StreamedExamples(Pieces(logits, labels, None, 30))
-
-
 @pytest.mark.parametrize("name", ["vecs", "ets"])
 def test_what_a_fit_keeps_of_its_examples_goes_with_them(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once, not when garbage is collected: a stream would pile up its blocks."""
+    """At once, not when garbage is collected."""
     seen: list[weakref.ref[WeightedExamples]] = []
     plain = WeightedExamples.keep
 

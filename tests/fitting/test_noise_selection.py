@@ -130,23 +130,18 @@ def test_large_sets_are_scouted_then_refined_on_more_rows() -> None:
 
 
 @max_examples(15)
-@given(st.integers(0, 10**6), st.integers(0, 400), st.sampled_from([1, 2, 40]))
-def test_rows_are_taken_in_proportion_to_their_weights(seed: int, cut: int, heavy: int) -> None:
-    """And cut into two blocks the same rows are taken."""
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 40]))
+def test_rows_are_taken_in_proportion_to_their_weights(seed: int, heavy: int) -> None:
     rng = np.random.default_rng(seed)
     weights = rng.integers(0, 3, size=400) * rng.choice([1.0, heavy], p=[0.95, 0.05], size=400)
     block = Block(as_logits(rng.normal(size=(400, 3))), np.arange(400), weights)
     places = (np.arange(100) + rng.random(100)) * weights.sum() / 100
-    taken = take_places(block, places, 0.0)
+    taken = take_places(block, places)
     count = np.bincount(taken.labels, minlength=400)
     assert count.sum() == 100
     assert taken.weights is None
     assert (np.abs(count - 100 * weights / weights.sum()) <= 2.0).all()
     assert not count[weights == 0.0].any()
-    parts = [block.take(np.arange(cut)), block.take(np.arange(cut, 400))]
-    starts = [0.0, weights[:cut].sum()]
-    found = [take_places(p, places, s) for p, s in zip(parts, starts, strict=True) if p.n_rows]
-    np.testing.assert_array_equal(np.concatenate([p.labels for p in found]), taken.labels)
 
 
 @pytest.mark.slow

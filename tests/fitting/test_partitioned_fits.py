@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from hokical import Gaussian, Hoki, select_noise
 from hokical._core.logits import as_logits
-from hokical._fitting.noise_search import choose_noise
-from hokical._fitting.partitions import Block, Partition, State, join_states
+from hokical._fitting.partitions import Block, Partition, Result
 from hokical.calibrators import BaseCalibrator, make
 from tests.conftest import max_examples, synthetic_logits
 
@@ -36,20 +35,13 @@ class Pieces(Partition):
             yield Block(as_logits(logits[rows]), labels[rows], part, start)
 
     def reduce(
-        self, work: Callable[[Block], State], combine: Callable[[State, State], State]
-    ) -> State:
+        self, work: Callable[[Block], Result], combine: Callable[[Result, Result], Result]
+    ) -> Result:
         self.passes += 1
         first, *others = (work(block) for block in self.blocks())
         for other in others:
             first = combine(first, other)
         return first
-
-    def gather(self, caller: str) -> Block:
-        logits, labels, weights = self.arrays
-        return Block(as_logits(logits), labels, weights)
-
-    def collect(self, work: Callable[[Block], State], row_bytes: int, caller: str) -> State:
-        return join_states([work(block) for block in self.blocks()])
 
 
 def examples(n: int, weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -87,30 +79,8 @@ def part_of(array: np.ndarray | None, start: int, stop: int) -> np.ndarray | Non
     return None if array is None else array[start:stop]
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_noise_chosen_in_passes_is_that_in_memory(
-    weighted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hokical._fitting.noise_search._SCOUT_ROWS", 200)
-    monkeypatch.setattr("hokical._fitting.noise_search._SAMPLE_ROWS", 900)
-    data = examples(3000, weighted)
-    pieces = Pieces(*data, 700)
-    found = choose_noise(pieces)
-    expected = select_noise(*data[:2], sample_weight=data[2])
-    assert found.noise == expected.noise
-    assert [trial.noise for trial in found.trials] == [trial.noise for trial in expected.trials]
-    np.testing.assert_allclose(found.sigma_hat, expected.sigma_hat, rtol=1e-12)
-    assert {trial.n_examples for trial in found.trials} == {50, 200, 900}
-    assert pieces.passes == 2
-
-
-def test_few_examples_are_all_taken_to_choose_the_noise() -> None:
-    data = examples(500, weighted=False)
-    assert choose_noise(Pieces(*data, 100)).best == select_noise(*data[:2]).best
-
-
-@pytest.mark.parametrize("name", ["irm", "irova_ts", "auto"])
-def test_methods_that_gather_find_the_same(name: str) -> None:
+@pytest.mark.parametrize("name", ["irm", "irova_ts", "auto", "temps", "vecs", "ets"])
+def test_few_examples_in_pieces_give_the_same_fit(name: str) -> None:
     data = examples(400, weighted=True)
     whole: BaseCalibrator = make(name).fit(*data)
     pieces = make(name).fit_partition(Pieces(*data, 90))
@@ -120,7 +90,7 @@ def test_methods_that_gather_find_the_same(name: str) -> None:
 def test_blocks_without_weight_change_nothing() -> None:
     logits, labels, _ = examples(400, weighted=False)
     weights = np.r_[np.zeros(100), np.ones(300)]
-    found = choose_noise(Pieces(logits, labels, weights, 50))
-    assert found.noise == select_noise(logits[100:], labels[100:]).noise
+    found = Hoki().fit_partition(Pieces(logits, labels, weights, 50))
+    assert found.noise_ == select_noise(logits[100:], labels[100:]).noise
     with pytest.raises(ValueError, match="must not be zero everywhere"):
         Hoki(noise=Gaussian(1.0)).fit_partition(Pieces(logits, labels, np.zeros(400), 50))

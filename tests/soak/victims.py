@@ -6,7 +6,6 @@ import errno
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -18,13 +17,10 @@ import numpy as np
 
 from hokical import CalibrationMonitor, Gaussian, Hoki, load
 from hokical.calibrators import make
-from hokical.io import _chunks as chunks
 from hokical.io import write_npz
 from hokical.streams import (
-    CheckpointError,
     PartTask,
     apply_parts,
-    fit,
     from_chunks,
     plan_parts,
     predict_to,
@@ -48,20 +44,6 @@ def save(folder: Path) -> None:
     both = [load(GOLDEN / f"{name}.json") for name in ("temps", "hoki")]
     for turn in count():
         both[turn % 2].save(folder / "c.json")
-
-
-def fit_in_parts(folder: Path, pause: float = 0.003) -> Any:
-    """A fit of several passes with a checkpoint."""
-    chunks._KERNEL_BLOCKS, chunks._FLOATS_BESIDE = 1, 1000
-    return fit(make("temps"), from_chunks(lambda: pieces(pause)), checkpoint=folder / "ckpt")
-
-
-def fit_or_be_refused(folder: Path) -> None:
-    """Exit code 3 if another process has the checkpoint."""
-    try:
-        fit_in_parts(folder)
-    except CheckpointError:
-        sys.exit(3)
 
 
 def predict_in_parts(folder: Path, pause: float = 0.003) -> None:
@@ -102,7 +84,6 @@ def fill_disk(folder: Path, limit: int) -> None:
         lambda: monitor.save(folder / "m.json"),
         lambda: monitor.append_json_line(folder / "log.jsonl"),
         lambda: predict_in_parts(folder, 0.0),
-        lambda: fit_in_parts(folder, 0.0),
     ):
         try:
             write()

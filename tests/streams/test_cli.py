@@ -24,9 +24,9 @@ def run(*args: object):
 def test_folders_from_end_to_end(examples, tmp_path) -> None:
     (tmp_path / "in").mkdir()
     write_parquet(tmp_path / "in", examples, n_files=3)
-    cal, checkpoint = tmp_path / "cal.json", tmp_path / "ckpt"
+    cal = tmp_path / "cal.json"
     fit = ("fit", tmp_path / "in", "-o", cal, "--noise", "gaussian:4", "--json")
-    done = run(*fit, "--checkpoint", checkpoint)
+    done = run(*fit)
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
     assert (facts["examples"], facts["classes"]) == (4000, 5)
@@ -68,10 +68,6 @@ def test_bad_usage_is_one_line(examples, tmp_path) -> None:
     same = run(*apply, "-o", tmp_path)
     assert same.exit_code == 2
     assert "is the input folder too" in same.output
-    place = tmp_path.parent / f"{tmp_path.name}.json"
-    other = run("fit", tmp_path, "-o", place, "--checkpoint", tmp_path)
-    assert other.exit_code != 0
-    assert "something else in it" in other.output
 
 
 @pytest.mark.sample(2)
@@ -85,10 +81,10 @@ def test_weights_count_the_same_however_they_are_read(examples, weights, tmp_pat
         columns = {f"logit_{k}": logits[:, k] for k in range(5)} | {"label": labels}
         write_table(path, columns | {"weight": weights})
     known = make("temps").fit(logits, labels, sample_weight=weights)
-    for way in ("at once", "in parts"):
-        output = tmp_path / f"{way}.json"
-        options = ["--checkpoint", tmp_path / "ckpt"] if way == "in parts" else []
-        done = run("fit", path, "-o", output, "--method", "temps", *options)
+    places = [path, tmp_path / "*.parquet"] if kind == "parquet" else [path]
+    output = tmp_path / "cal.json"
+    for place in places:
+        done = run("fit", place, "-o", output, "--method", "temps")
         assert done.exit_code == 0, done.output
         assert "Rows count by the weights in" in done.output
         assert load(output).temperature_ == pytest.approx(known.temperature_, rel=1e-6)
@@ -98,7 +94,6 @@ def test_weights_count_the_same_however_they_are_read(examples, weights, tmp_pat
         n_resamples=0,
         sample_weight=weights,
     )["ece"].value
-    places = [path, tmp_path / "*.parquet"] if kind == "parquet" else [path]
     for place in places:
         done = run("evaluate", place, "--calibrator", output, "--resamples", 0, "--json")
         assert done.exit_code == 0, done.output
@@ -141,17 +136,12 @@ def test_errors_about_rows_name_the_file_and_the_row(
     logits = examples[0].copy()
     logits[3500, 2] = np.nan
     write_parquet(tmp_path / "in", (logits, examples[1]), n_files=4)
-    np.savez(tmp_path / "in.npz", logits=logits, labels=examples[1])
     make("temps").fit(*examples).save(tmp_path / "cal.json")
     done = run(*words.format("in").split())
     assert done.exit_code == 2, done.output
     assert "part-3.parquet: " in done.output
     assert "NaN in row" in done.output
     assert not (tmp_path / "c.json").exists()
-    if words.startswith("fit"):
-        done = run(*words.format("in.npz").split(), "--checkpoint", "ck")
-        assert done.exit_code == 2
-        assert "in.npz: " in done.output
 
 
 def test_a_bad_first_row_names_the_folder(examples, tmp_path) -> None:
@@ -164,9 +154,8 @@ def test_a_bad_first_row_names_the_folder(examples, tmp_path) -> None:
 
 
 def test_missing_labels_name_the_file(examples, tmp_path) -> None:
-    np.savez(tmp_path / "v.npz", logits=examples[0])
-    done = run(
-        "fit", tmp_path / "v.npz", "-o", tmp_path / "c.json", "--checkpoint", tmp_path / "ck"
-    )
+    table = {f"logit_{k}": examples[0][:, k] for k in range(5)}
+    write_table(tmp_path / "v.parquet", table)
+    done = run("fit", tmp_path / "*.parquet", "-o", tmp_path / "c.json")
     assert done.exit_code == 2
-    assert "v.npz: labels are needed" in done.output
+    assert "v.parquet: labels are needed" in done.output

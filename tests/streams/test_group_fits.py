@@ -1,4 +1,4 @@
-"""Groups in fits that read examples in parts: the same as in memory where all are gathered."""
+"""Groups in fits that read examples in parts: the same as in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import hokical
 from hokical import AutoCalibrator
-from hokical._fitting import part_of_examples
+from hokical._fitting import row_sample
 from hokical.io import DataFileError
 from hokical.streams import certify, fit, from_arrays, open_source, predict, predict_to
 from tests.calibrators.test_groups import world
@@ -24,9 +24,9 @@ def chunks() -> Any:
 
 @pytest.fixture
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Examples are gone through in passes, and about half of them are the part."""
-    monkeypatch.setattr(part_of_examples, "WHOLE_SIZE", 1000)
-    monkeypatch.setattr(part_of_examples, "PART_SIZE", 3000)
+    """A sample of 700 rows."""
+    monkeypatch.setattr(row_sample, "MOST_LOGITS", 4000)
+    monkeypatch.setattr(row_sample, "MOST_ROWS", 700)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_rows_of_weight_0_are_not_looked_at() -> None:
 
 
 @pytest.mark.usefixtures("few_at_a_time")
-def test_a_random_part_of_many_examples_tells_about_groups(in_memory: AutoCalibrator) -> None:
+def test_groups_are_learned_from_a_sample_of_many_examples(in_memory: AutoCalibrator) -> None:
     weights = (SITE != "e").astype(float)
     noise = np.arange(1500) % 3
     found = fit(
@@ -73,7 +73,7 @@ def test_a_random_part_of_many_examples_tells_about_groups(in_memory: AutoCalibr
     assert found.groups_ == ["site"]
     assert found.rule_.needed_groups.levels == (("a", "b", "c", "d"),)
     rows = np.flatnonzero(SITE != "e")
-    assert f"random rows of {rows.size:,}." in found.reason_
+    assert found.reason_.endswith(f"It was fitted on 700 of {rows.size:,} rows.")
     said, whole = (
         cal.predict_proba(LOGITS[rows], groups={"site": SITE[rows]}) for cal in (found, in_memory)
     )
@@ -83,28 +83,18 @@ def test_a_random_part_of_many_examples_tells_about_groups(in_memory: AutoCalibr
     assert loss < best + 0.02  # a row's code of another row would cost .1
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("few_at_a_time")
-def test_the_part_is_the_same_in_dask_and_in_chunks() -> None:
+def test_the_sample_is_the_same_in_dask_and_in_chunks() -> None:
     dask = pytest.importorskip("dask.array")
     lazy = dask.from_array(LOGITS, chunks=(350, 4))
     found = AutoCalibrator().fit(lazy, LABELS, groups=SITE)
     expected = fit(AutoCalibrator(), chunks, groups=SITE)
-    assert "Groups were learned from" in expected.reason_
-    np.testing.assert_allclose(
-        found.predict_proba(LOGITS, groups=SITE),
-        expected.predict_proba(LOGITS, groups=SITE),
-        atol=1e-6,
+    assert "Groups: " in expected.reason_
+    assert expected.reason_.endswith("It was fitted on 700 of 1,500 rows.")
+    assert found.reason_ == expected.reason_
+    np.testing.assert_array_equal(
+        found.predict_proba(LOGITS, groups=SITE), expected.predict_proba(LOGITS, groups=SITE)
     )
-
-
-def test_a_checkpoint_is_that_of_its_groups(tmp_path: Path, in_memory: AutoCalibrator) -> None:
-    source = from_arrays(LOGITS, LABELS)
-    for _ in range(2):
-        found = fit(AutoCalibrator(), source, groups={"site": SITE}, checkpoint=tmp_path / "c")
-        assert found.stamp == in_memory.stamp
-    with pytest.raises(ValueError, match="another"):
-        fit(AutoCalibrator(), source, groups=SITE[::-1], checkpoint=tmp_path / "c")
 
 
 def test_columns_of_files_are_named(tmp_path: Path) -> None:

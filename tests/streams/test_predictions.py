@@ -1,4 +1,4 @@
-"""Predictions over sources: order kept, files whole or not there, killed ones resumed."""
+"""Predictions over sources: order kept, files whole or not there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from hokical.io import DataFileError
 from hokical.metrics import summary
 from hokical.stability._noise import Gaussian
 from hokical.streams import (
-    CheckpointError,
     evaluate,
     fit,
     from_arrays,
@@ -24,7 +23,6 @@ from hokical.streams import (
     predict_to,
 )
 from hokical.streams._parts import PartJob, PartTask, apply_parts, plan_parts
-from tests.streams.test_checkpoint import Stopped, batches
 from tests.streams.test_sources import write_parquet
 
 METHODS = {"confidence": "predict_confidence", "labels": "predict", "proba": "predict_proba"}
@@ -53,28 +51,12 @@ def test_generators_of_logits_alone_will_do(examples, calibrator) -> None:
     assert_array_equal(np.concatenate(list(parts)), examples[0].argmax(axis=1))
 
 
-@pytest.mark.parametrize("what", METHODS)
-def test_a_killed_writer_goes_on(examples, calibrator, what, tmp_path) -> None:
-    source = batches(examples, stop_at=[5, 8, 12])
-    calls = 0
-    while not (tmp_path / "out.npy").exists():
-        calls += 1
-        try:
-            predict_to(calibrator, source, tmp_path / "out.npy", what=what)
-        except Stopped:
-            with (tmp_path / "out.npy.part" / "values.npy").open("ab") as part:
-                part.write(b"half a row")  # what a crash may leave behind
-    assert calls == 4
-    assert_array_equal(
-        np.load(tmp_path / "out.npy"), getattr(calibrator, METHODS[what])(examples[0])
-    )
-
-
-def test_going_on_with_something_else_is_refused(examples, calibrator, tmp_path) -> None:
-    with pytest.raises(Stopped):
-        predict_to(calibrator, batches(examples, [5]), tmp_path / "out.npy")
-    with pytest.raises(CheckpointError, match=r"belongs to other work: its calibrator|first rows"):
-        predict_to(calibrator, from_arrays(examples[0] + 1.0), tmp_path / "out.npy")
+def test_a_writer_that_fails_leaves_no_file(examples, calibrator, tmp_path) -> None:
+    logits = examples[0].copy()
+    logits[3900] = np.nan
+    with pytest.raises(ValueError, match="NaN in row"):
+        predict_to(calibrator, from_arrays(logits, chunk_rows=500), tmp_path / "out.npy")
+    assert not list(tmp_path.iterdir())
 
 
 def test_bad_arguments_are_named(examples, calibrator, tmp_path) -> None:
@@ -173,59 +155,6 @@ def test_results_do_not_go_into_the_input_folder(examples, tmp_path) -> None:
     write_parquet(tmp_path, examples, n_files=1)
     with pytest.raises(DataFileError, match="is the input folder too"):
         plan_parts(tmp_path, tmp_path)
-
-
-def cut_short(examples, calibrator, path) -> None:
-    with pytest.raises(Stopped):
-        predict_to(calibrator, batches(examples, [6]), path)
-
-
-@pytest.mark.parametrize("left", [0, 10, 1000])
-def test_a_part_that_is_shorter_than_its_note_is_begun_anew(
-    examples, calibrator, tmp_path, left
-) -> None:
-    path = tmp_path / "out.npy"
-    cut_short(examples, calibrator, path)
-    with (tmp_path / "out.npy.part" / "values.npy").open("r+b") as part:
-        part.truncate(left)
-    predict_to(calibrator, batches(examples, []), path)
-    assert_array_equal(np.load(path), calibrator.predict_confidence(examples[0]))
-
-
-def test_a_note_without_its_results_vouches_for_nothing(examples, calibrator, tmp_path) -> None:
-    path, folder = tmp_path / "out.npy", tmp_path / "out.npy.part"
-    cut_short(examples, calibrator, path)
-    (folder / "values.npy").unlink()  # as after a kill between two steps of the end
-    other = from_arrays(examples[0] + 1.0)
-    predict_to(calibrator, other, path)
-    assert_array_equal(np.load(path), calibrator.predict_confidence(examples[0] + 1.0))
-    cut_short(examples, calibrator, path)
-    (folder / ".running.npz.0123456789ab").write_text("{")
-    predict_to(calibrator, batches(examples, []), path)
-    assert_array_equal(np.load(path), calibrator.predict_confidence(examples[0]))
-    assert [found.name for found in tmp_path.iterdir()] == ["out.npy"]
-
-
-@pytest.mark.parametrize(("name", "text"), [("about.json", "{"), ("running.npz", "no")])
-def test_a_damaged_note_is_said(examples, calibrator, tmp_path, name, text) -> None:
-    cut_short(examples, calibrator, tmp_path / "out.npy")
-    (tmp_path / "out.npy.part" / name).write_text(text)
-    with pytest.raises(CheckpointError, match=rf"out\.npy\.part.{name} cannot be read"):
-        predict_to(calibrator, batches(examples, []), tmp_path / "out.npy")
-
-
-def test_what_an_earlier_version_left_is_named(examples, calibrator, tmp_path) -> None:
-    (tmp_path / "out.npy.part").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"out\.npy\.part is a file, .* or delete it"):
-        predict_to(calibrator, from_arrays(examples[0]), tmp_path / "out.npy")
-
-
-def test_rows_that_changed_before_the_crash_are_refused(examples, calibrator, tmp_path) -> None:
-    cut_short(examples, calibrator, tmp_path / "out.npy")
-    other = examples[0].copy()
-    other[1200] += 1.0
-    with pytest.raises(CheckpointError, match="started with other data"):
-        predict_to(calibrator, batches((other, examples[1]), []), tmp_path / "out.npy")
 
 
 @pytest.mark.parametrize("what", METHODS)

@@ -156,7 +156,11 @@ class Logits:
         """Gap between the largest and the second largest logit, (n,); inf if impossible."""
         xp = self.xp
         with ignore_overflow(xp):
-            others = xp.where(self.is_label, -xp.inf, self.values)
+            if self.is_numpy:  # a third of the time that `where` takes
+                others = self.values.copy()
+                others[self.label_index] = -np.inf
+            else:
+                others = xp.where(self.is_label, -xp.inf, self.values)
             return self.top - to_float64(xp.max(others, axis=1), xp)
 
     def at_label(self, table: Array) -> Array:

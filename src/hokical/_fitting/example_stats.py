@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +26,8 @@ from hokical.rules._softmax import UncalibratedRule
 
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)
+#: Rows of an array in memory whose statistics are found at once: about 200 bytes for each.
+_ROWS_AT_A_TIME = 1 << 18
 #: Examples that are kept for prediction sets: a sample, so that a fit stays small.
 _SAMPLE = 2048
 
@@ -192,7 +194,8 @@ def reduce_with_stats(
 def _work_with_stats(
     block: Block, work: Callable[[Block], Result], keeps_labels: bool
 ) -> tuple[Result, State]:
-    return work(block), block_stats(block, keeps_labels)
+    parts = block.cut(_ROWS_AT_A_TIME) if block.logits.is_numpy else [block]
+    return work(block), reduce(join_stats, (block_stats(part, keeps_labels) for part in parts))
 
 
 def _join_with_stats(

@@ -8,7 +8,7 @@ Most methods read a sample of rows this way (`row_sample`); Hoki's counts are a 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
+from hokical._core.parallel import cut_rows
 from hokical._core.types import FloatArray, IntArray
 
 #: Arrays that can be added.
@@ -79,6 +80,16 @@ class Block:
         if "correct" in self.__dict__:  # found once, on a device by a pass and a wait
             some.__dict__["correct"] = self.correct[rows]
         return some
+
+    def cut(self, n_rows: int) -> Iterator[Block]:
+        """Itself if it has at most so many rows; else blocks of so many, without a copy."""
+        if self.n_rows <= n_rows:
+            yield self
+            return
+        for rows in cut_rows(self.n_rows, n_rows):
+            weights = None if self.weights is None else self.weights[rows]
+            first = self.first_row + rows.start
+            yield Block(self.logits.take(rows), self.labels[rows], weights, first)
 
     def without_weightless(self) -> Block:
         """The same without rows of weight 0, which must leave no trace."""

@@ -146,8 +146,10 @@ def read_calibrator(path: Path, *, of_logits: bool = False, method: bool = True)
 
 def sketch(path: Path, part: str | None) -> str:
     """A hash by which a file or folder, or a part of it, is known again without reading it all."""
+    from hokical.io._identities import sketch_files
+
     files = [path] if path.is_file() else hokical.io._opening.files_read(path)
-    return hokical.io._identities.sketch_files(files, str(part))
+    return sketch_files(files, str(part))
 
 
 def warn_of_probabilities(logits: Logits, path: Path, wanted: hokical.io.Wanted) -> None:

@@ -150,10 +150,13 @@ def _read_window(text: str) -> int | timedelta:
 
 def _digest(rows: hokical.io.LabelledRows, times: Any) -> str:
     """A digest of scores and times, whatever the file and its format."""
+    from hokical.io._chunks import Chunk
+    from hokical.io._identities import hash_chunk
+
     with np.errstate(over="ignore"):
         scores = rows.logits.values.astype(np.float32)  # the same of text and of binary files
     moments = None if times is None else times.astype(np.str_)
-    return hokical.io._identities.hash_chunk(hokical.io._chunks.Chunk(scores, moments))
+    return hash_chunk(Chunk(scores, moments))
 
 
 def _note(

@@ -51,7 +51,8 @@ def row_looks(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
 def distances(logits: Logits) -> tuple[Array, Array]:
     """How far the second and the mean of the possible logits lie below the best, (n,) each."""
     xp, margins, second = logits.xp, logits.margins, logits.gaps
-    sums = xp.sum(xp.where(logits.possible, margins, 0.0), axis=1)
+    known = margins if logits.all_possible else xp.where(logits.possible, margins, 0.0)
+    sums = xp.sum(known, axis=1)
     return xp.where(second < xp.inf, second, 0.0), sums / logits.possible_counts
 
 

@@ -119,8 +119,11 @@ class TableSource(ChunkSource):
         with report_damage(path, KIND):
             frugal = _frugal(dataset)
             rows = block_rows(_row_length(dataset, logits, frugal))
-            for batch in dataset.to_batches(columns=self._columns, batch_size=rows, **frugal):
-                yield self._chunk(path, table.from_batches([batch]))
+            whole = path is _DATASET  # which may have a filter
+            for part in [dataset] if whole else _cut_by_groups(dataset, rows):
+                own = frugal if whole else {**frugal, "schema": dataset.schema}
+                for batch in part.to_batches(columns=self._columns, batch_size=rows, **own):
+                    yield self._chunk(path, table.from_batches([batch]))
 
     def _chunk(self, path: Path, table: Any) -> Chunk:
         column = arrow_columns(path, table, self.column_names, self._layout)
@@ -149,6 +152,23 @@ def _column_names(dataset: Any) -> list[str]:
         if found is not None and columns.isdisjoint(words):
             names.append(parts[found])
     return names
+
+
+def _cut_by_groups(dataset: Any, rows: int) -> Iterator[Any]:
+    """Parts of a file of at least so many rows, where that is possible.
+
+    Of a whole file pyarrow decodes up to 1 GB ahead if its batches are not used fast enough.
+    """
+    for fragment in dataset.get_fragments():
+        groups, held = [], 0
+        for group in fragment.row_groups:
+            groups.append(group.id)
+            held += group.num_rows
+            if held >= rows:
+                yield fragment.subset(row_group_ids=groups)
+                groups, held = [], 0
+        if groups:
+            yield fragment.subset(row_group_ids=groups)
 
 
 def _frugal(dataset: Any) -> dict[str, Any]:
