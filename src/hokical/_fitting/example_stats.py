@@ -78,7 +78,7 @@ def _if_both(join: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
 class ExampleStats:
     """How many examples count, for how many the classifier is right, and what the rows are like.
 
-    `notes` are kept with the calibrator; scores are counted if labels are kept and weights are
+    `notes` are kept with the calibrator; the classifier's scores are counted if weights are
     counts, and there is no support where no example counts, which the fit refuses.
     """
 
@@ -106,14 +106,14 @@ class ExampleStats:
         return self.n_examples - self.n_correct
 
 
-def block_stats(block: Block, keeps_labels: bool) -> State:
+def block_stats(block: Block) -> State:
     """Sums (6,): blocks whose scores cannot be counted, and numbers; counts; minima (5,); a sample
     of the examples (k, 6); hashes of all rows and how often each came (k, 2); `ClassScores`.
     """
     counting, found = block.counting, label_log_odds(block.logits)
     key, rows = _choose_sample(block, counting)  # while a device is at the log-odds
     log_odds, top = block.logits.to_host(found), block.logits.to_host(block.logits.top)
-    counted = keeps_labels and can_be_counts(block.weights)
+    counted = can_be_counts(block.weights)
     counts = _count_scores(block, log_odds, top) if counted else (np.zeros(1, np.int64),) * 2
     right = (block.correct & counting).sum()
     weighted = bool((block.counts[counting] != 1.0).any())

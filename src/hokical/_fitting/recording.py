@@ -23,15 +23,15 @@ class RecordingPartition(Partition):
     _recorded = False
     _block: Block | None = None
 
-    def __init__(self, partition: Partition, *, keeps_labels: bool, fits_floor: bool) -> None:
-        self.partition, self.keeps_labels, self.fits_floor = partition, keeps_labels, fits_floor
+    def __init__(self, partition: Partition, *, fits_floor: bool) -> None:
+        self.partition, self.fits_floor = partition, fits_floor
         self.n_classes, self.in_memory = partition.n_classes, partition.in_memory
         self.repeatable, self.groups = partition.repeatable, partition.groups
 
     def gather(self, caller: str) -> Block:
         if self._block is None:
             block = self.partition.gather(caller)
-            if self._record(block_stats(block, self.keeps_labels)):
+            if self._record(block_stats(block)):
                 self.floor = choose_floor(count_block(block))
             self._block = floor_block(block, self.floor)
         return self._block
@@ -41,7 +41,7 @@ class RecordingPartition(Partition):
             return work(self.gather(""))
         if not self._recorded:
             state = self.partition.reduce(
-                partial(_with_stats, work=work, keeps_labels=self.keeps_labels),
+                partial(_with_stats, work=work),
                 partial(_join_with_stats, combine=combine),
             )
             if self._record(state[:N_STATS]):
@@ -70,8 +70,8 @@ class RecordingPartition(Partition):
         return partial(_on_floored, work=work, floor=self.floor)
 
 
-def _with_stats(block: Block, work: Work, keeps_labels: bool) -> State:
-    return (*block_stats(block, keeps_labels), *work(block))
+def _with_stats(block: Block, work: Work) -> State:
+    return (*block_stats(block), *work(block))
 
 
 def _join_with_stats(left: State, right: State, combine: Combine) -> State:

@@ -125,9 +125,7 @@ class BaseCalibrator(Calibrator, Estimator):
         if not self.fits_in_one_pass:
             examples.require_passes(type(self).__name__)
         self.__dict__.pop("rule_", None)  # an interrupted fit leaves no half-fitted state
-        recording = RecordingPartition(
-            examples, keeps_labels=self.preserves_labels, fits_floor=self.fits_floor
-        )
+        recording = RecordingPartition(examples, fits_floor=self.fits_floor)
         found = self._fit(recording)
         if recording.floor > 0.0:
             found = replace(found, rule=FlooredRule(recording.floor, found.rule))

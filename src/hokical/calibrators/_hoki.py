@@ -137,7 +137,7 @@ class Hoki(BaseCalibrator):
                 f"`logits` must have one column per class, the {self.n_classes_} used in `fit`; "
                 f"got {examples.n_classes}."
             )
-        recording = RecordingPartition(examples, keeps_labels=True, fits_floor=False)
+        recording = RecordingPartition(examples, fits_floor=False)
         table = self.table_ + count_stability(recording, self.rule_, self.table_.n_starts)
         return self._learn_again(
             self, table, self.selection_, self._noted() + recording.stats.notes

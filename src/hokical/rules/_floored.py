@@ -12,7 +12,7 @@ from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical.rules._base import Rule, WrappedRule
 from hokical.rules._checks import store_float
-from hokical.rules._probabilities import log_probabilities, smooth
+from hokical.rules._probabilities import keep_first_maximum, log_probabilities, smooth
 
 
 def add_floor(logits: Logits, floor: Array) -> Logits:
@@ -49,7 +49,10 @@ class FlooredRule(WrappedRule):
         return self.rule.confidence(add_floor(logits, self.floor))
 
     def proba(self, logits: Logits) -> Array:
-        return self.rule.proba(add_floor(logits, self.floor))
+        found = self.rule.proba(add_floor(logits, self.floor))
+        # The rule sees float64, whatever type its answers will have.
+        kept = self.preserves_labels and not logits.is_numpy
+        return keep_first_maximum(found, logits) if kept else found
 
     def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
         return self.rule.label_interval(add_floor(logits, self.floor))
