@@ -64,7 +64,7 @@ def test_files_of_every_method_are_read(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["auto_0_3", "auto_groups_0_3"])
 def test_files_of_0_3_keep_labels(case: str) -> None:
-    """The default kept labels until 0.4; these files were written by 0.3, with and without groups."""
+    """The default kept labels until 0.4; 0.3 wrote these files, with and without groups."""
     fitted = load(FOLDER / f"{case}.json")
     with np.load(FOLDER / f"{case}.npz") as stored:
         answers = dict(stored)

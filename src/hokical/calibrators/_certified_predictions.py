@@ -147,8 +147,9 @@ class CertifiedPredictions(Predictions):
         scores; the interval misses the true accuracy of the example's group with probability at
         most `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside,
         the interval is extended to it. After `fit` alone the accuracy is that of the classifier's
-        labels: for a label that calibration has changed, the interval is from 0 to 1. Venn-Abers prediction has an interval of its own for the label's
-        probability, without a `delta`, which is given until `certify` is called.
+        labels: for a label that calibration has changed, the interval is from 0 to 1. Venn-Abers
+        prediction has an interval of its own for the label's probability, without a `delta`, which
+        is given until `certify` is called.
 
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits

@@ -248,8 +248,8 @@ class ShiftPredictions(CertifiedPredictions):
         logits = self.with_groups(logits, groups)
         if self.fit_scores_ is None:
             raise ValueError(
-                f"`method={method!r}` needs the scores of the fit, which are kept where weights are "
-                'whole numbers. Use "label_shift".'
+                f"`method={method!r}` needs the scores of the fit, which are kept where weights "
+                'are whole numbers. Use "label_shift".'
             )
         with float64_scope(logits):
             data = self._check_logits(logits)

@@ -101,7 +101,9 @@ def _lines(facts: dict[str, Any], learned: dict[str, Any]) -> dict[str, str | No
         "method": f"{facts['title']} ({facts['method']})",
         "classes": f"{facts['n_classes']}{shown}",
         "scores": scores,
-        "fitted on": f"{n:,} examples, {facts['accuracy']:.1%} right before calibration" if n else None,
+        "fitted on": f"{n:,} examples, {facts['accuracy']:.1%} right before calibration"
+        if n
+        else None,
         "chosen": facts["reason"],
         "label": facts["label"],
         **{name: _in_words(value) for name, value in learned.items()},

@@ -26,7 +26,7 @@ def fit(
     settings: opt.Settings = None,
     keep_labels: Annotated[
         bool,
-        opt.text("Predict the classifier's own labels, not the most likely class.", "--keep-labels"),
+        opt.text("Predict the classifier's labels, not the likeliest class.", "--keep-labels"),
     ] = False,
     noise: Annotated[
         str | None, opt.text("For hoki: auto, gaussian:2.0, uniform:-2,4 or gumbel:1.5.")

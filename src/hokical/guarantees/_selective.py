@@ -92,8 +92,8 @@ class SelectivePrediction:
     and `coverage` the fraction that it accepts of the examples behind the guarantee: those of the
     "fit" (the score is the classifier's own softmax) or "held-out" ones (it is the calibrated
     confidence), as `certified_on` says. `guarantee` is the promise in words, or why nothing could
-    be accepted. Examples of the fit test the classifier's own labels: of rows that reach the threshold,
-    those whose label calibration has changed are not accepted.
+    be accepted. Examples of the fit test the classifier's own labels: of rows that reach the
+    threshold, those whose label calibration has changed are not accepted.
     """
 
     labels: IntArray
