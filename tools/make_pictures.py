@@ -75,13 +75,14 @@ def draw_hero(results: tuple[MethodResult, ...]) -> Any:
     for axis, result in zip(axes[:2], results, strict=True):
         draw(axis, result)
     axes[0].set_ylabel("how often it is right")
-    draw_classes(axes[2], results, demo_logits()[1][0].argmax(axis=1))
+    draw_classes(axes[2], results)
     return figure
 
 
-def draw_classes(axis: plt.Axes, results: tuple[MethodResult, ...], labels: np.ndarray) -> None:
+def draw_classes(axis: plt.Axes, results: tuple[MethodResult, ...]) -> None:
     """What rows of each label say, before and after, less how often they are right."""
     for result, colour, shift in zip(results, (BEFORE, AFTER), (-0.2, 0.2), strict=True):
+        labels = result.calibrator.predict(demo_logits()[1][0])
         gaps = [
             100 * (result.confidence[labels == k].mean() - result.correct[labels == k].mean())
             for k in range(len(DEMO_CLASSES))

@@ -68,10 +68,15 @@ def test_a_class_that_is_rarer_than_in_training():
     fresh, truth = shifted_world(8000, seed=1)
     cal = hokical.auto(logits, labels)
     assert cal.predict_proba(fresh)[:, 1].mean() == pytest.approx(truth.mean(), abs=0.01)
-    positive = cal.predict(fresh) == 1
-    np.testing.assert_array_equal(positive, fresh.argmax(axis=1) == 1)  # labels are kept
-    says, right = cal.predict_confidence(fresh)[positive], truth[positive]
-    assert says.mean() == pytest.approx(right.mean(), abs=0.04)
+    own = fresh.argmax(axis=1)
+    assert (cal.predict(fresh) == truth).mean() > (own == truth).mean() + 0.1
+    keeping = hokical.auto(logits, labels, keep_labels=True)
+    np.testing.assert_array_equal(keeping.predict_proba(fresh), cal.predict_proba(fresh))
+    np.testing.assert_array_equal(keeping.predict(fresh), own)
+    for found in (cal, keeping):
+        positive = found.predict(fresh) == 1
+        says, right = found.predict_confidence(fresh)[positive], truth[positive]
+        assert says.mean() == pytest.approx(right.mean(), abs=0.04)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +123,17 @@ def test_the_classifier_is_kept_unless_something_is_clearly_better():
     assert cal.chosen_ == "uncalibrated"
     assert "not clearly better" in cal.reason_
     assert hokical.auto(3.0 * logits, labels).chosen_ == "average"
+
+
+def test_the_most_likely_class_is_the_default():
+    assert not AutoCalibrator().keep_labels
+    assert not AutoCalibrator().preserves_labels
+    logits, labels = softmax_world(400, temperature=1.0, seed=5)
+    cal = hokical.auto(logits, labels)  # keeps uncalibrated probabilities
+    assert cal.chosen_ == "uncalibrated"
+    assert cal.preserves_labels
+    assert not cal.keep_labels
+    np.testing.assert_array_equal(cal.predict(logits), logits.argmax(axis=1))
 
 
 @pytest.mark.parametrize("keep", [True, False])

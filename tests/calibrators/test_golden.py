@@ -62,6 +62,27 @@ def test_files_of_every_method_are_read(case: str) -> None:
             calibrator.estimator()
 
 
+@pytest.mark.parametrize("case", ["auto_0_3", "auto_groups_0_3"])
+def test_files_of_0_3_keep_labels(case: str) -> None:
+    """The default kept labels until 0.4; 0.3 wrote these files, with and without groups."""
+    fitted = load(FOLDER / f"{case}.json")
+    with np.load(FOLDER / f"{case}.npz") as stored:
+        answers = dict(stored)
+    logits = answers["logits"]
+    own = {"groups": {"site": answers["site"]}} if "groups" in case else {}
+    assert (answers["labels"] != answers["proba"].argmax(axis=1)).any()
+    for calibrator in (fitted, fitted.estimator()):
+        assert calibrator.preserves_labels
+        np.testing.assert_array_equal(calibrator.predict(logits, **own), answers["labels"])
+        np.testing.assert_array_equal(answers["labels"], logits.argmax(axis=1))
+        for name in ("confidence", "proba"):
+            found = getattr(calibrator, f"predict_{name}")(logits, **own)
+            np.testing.assert_allclose(found, answers[name], **CLOSE)
+        accepted = calibrator.predict_or_abstain(logits, risk=0.3, **own).accepted
+        np.testing.assert_array_equal(accepted, answers["accepted"])
+    assert fitted.estimator().keep_labels
+
+
 def write_missing() -> None:
     FOLDER.mkdir(exist_ok=True)
     for case, (name, options) in CASES.items():

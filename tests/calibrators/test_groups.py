@@ -56,17 +56,22 @@ def test_the_answer_is_what_the_rule_says(fitted: hokical.AutoCalibrator) -> Non
     expected = softmax((1 + rule.scale[code])[:, None] * np.log(inner) + rule.bias[code], axis=1)
     found = fitted.predict_proba(logits, groups=site)
     np.testing.assert_allclose(found, expected, atol=1e-9)
-    assert fitted.predict(logits, groups=site).tolist() == logits.argmax(axis=1).tolist()
-    own = found[np.arange(50), logits.argmax(axis=1)]
-    np.testing.assert_array_equal(fitted.predict_confidence(logits, groups=site), own)
+    assert fitted.predict(logits, groups=site).tolist() == found.argmax(axis=1).tolist()
+    assert fitted.predict_confidence(logits, groups=site).tolist() == found.max(axis=1).tolist()
 
 
-def test_the_most_likely_class_is_predicted_where_labels_are_free() -> None:
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_most_likely_class_is_predicted_unless_labels_are_kept(keep: bool) -> None:
     logits, labels, site = world(2000, 0)
-    cal = hokical.auto(logits, labels, groups=site, keep_labels=False)
-    found = cal.predict(logits, groups=site)
-    np.testing.assert_array_equal(found, cal.predict_proba(logits, groups=site).argmax(axis=1))
-    assert (found != logits.argmax(axis=1)).any()
+    options = {"keep_labels": True} if keep else {}
+    cal = hokical.auto(logits, labels, groups=site, **options)
+    assert isinstance(cal.rule_, GroupedRule)
+    found, proba = cal.predict(logits, groups=site), cal.predict_proba(logits, groups=site)
+    own = logits.argmax(axis=1)
+    np.testing.assert_array_equal(found, own if keep else proba.argmax(axis=1))
+    assert (proba.argmax(axis=1) != own).any()
+    confidence = cal.predict_confidence(logits, groups=site)
+    np.testing.assert_array_equal(confidence, proba[np.arange(2000), found])
 
 
 def test_unknown_groups_get_the_common_answer_and_are_counted(

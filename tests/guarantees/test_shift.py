@@ -386,8 +386,26 @@ def test_accuracy_by_the_scores(cal) -> None:
     assert fitted.estimate_accuracy(logits).holds
     with pytest.raises(ValueError, match="must be one of"):
         fitted.estimate_accuracy(logits, method="guess")
+    weighted = make("temps").fit(*world(100, seed=0), np.full(100, 0.5))
     with pytest.raises(ValueError, match="scores of the fit"):
-        cal.estimate_accuracy(logits, method="importance")
+        weighted.estimate_accuracy(logits, method="importance")
+
+
+def test_accuracy_by_the_scores_is_of_the_labels_that_are_predicted() -> None:
+    def often_last(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """The classifier prefers the last class by far more than is right."""
+        logits, labels = world(n, seed=seed)
+        return logits + np.array([*np.zeros(CLASSES - 1), 1.5]), labels
+
+    cal = make("structured").fit(*often_last(4000, 0))
+    logits, labels = often_last(8000, 1)
+    own, right = (
+        (found == labels).mean() for found in (logits.argmax(axis=1), cal.predict(logits))
+    )
+    assert right > own + 0.02
+    for method in ("mean_confidence", "importance", "threshold", "label_shift"):
+        found = cal.estimate_accuracy(logits, method=method)
+        assert abs(found.accuracy - right) < 0.015, method
 
 
 def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:

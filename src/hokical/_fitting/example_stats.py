@@ -79,7 +79,7 @@ def _if_both(join: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
 class ExampleStats:
     """How many examples count, for how many the classifier is right, and what the rows are like.
 
-    `notes` are kept with the calibrator; scores are counted if labels are kept and weights are
+    `notes` are kept with the calibrator; the classifier's scores are counted if weights are
     counts, and there is no support where no example counts, which the fit refuses.
     """
 
@@ -107,14 +107,14 @@ class ExampleStats:
         return self.n_examples - self.n_correct
 
 
-def block_stats(block: Block, keeps_labels: bool) -> State:
+def block_stats(block: Block) -> State:
     """Sums (6,): blocks whose scores cannot be counted, and numbers; counts; minima (5,); a sample
     of the examples (k, 6); hashes of all rows and how often each came (k, 2); `ClassScores`.
     """
     counting, found = block.counting, label_log_odds(block.logits)
     key, rows = _choose_sample(block, counting)  # while a device is at the log-odds
     log_odds, top = block.logits.to_host(found), block.logits.to_host(block.logits.top)
-    counted = keeps_labels and can_be_counts(block.weights)
+    counted = can_be_counts(block.weights)
     counts = _count_scores(block, log_odds, top) if counted else (np.zeros(1, np.int64),) * 2
     right = (block.correct & counting).sum()
     weighted = bool((block.counts[counting] != 1.0).any())
@@ -181,21 +181,20 @@ def reduce_with_stats(
     examples: Partition,
     work: Callable[[Block], Result],
     combine: Callable[[Result, Result], Result],
-    keeps_labels: bool,
 ) -> tuple[Result, ExampleStats]:
     """`Partition.reduce`, and the statistics of all examples, in one pass."""
     found, stats = examples.reduce(
-        partial(_work_with_stats, work=work, keeps_labels=keeps_labels),
+        partial(_work_with_stats, work=work),
         partial(_join_with_stats, combine=combine),
     )
     return found, ExampleStats.from_state(stats)
 
 
 def _work_with_stats(
-    block: Block, work: Callable[[Block], Result], keeps_labels: bool
+    block: Block, work: Callable[[Block], Result]
 ) -> tuple[Result, State]:
     parts = block.cut(_ROWS_AT_A_TIME) if block.logits.is_numpy else [block]
-    return work(block), reduce(join_stats, (block_stats(part, keeps_labels) for part in parts))
+    return work(block), reduce(join_stats, (block_stats(part) for part in parts))
 
 
 def _join_with_stats(

@@ -68,7 +68,7 @@ class Sample:
 
 
 def read_sample(
-    examples: Partition, *, keeps_labels: bool, refusal: str | None = None
+    examples: Partition, *, refusal: str | None = None
 ) -> tuple[Sample, ExampleStats]:
     """Read all examples once: the sample, and the statistics of all of them.
 
@@ -78,7 +78,6 @@ def read_sample(
         examples,
         partial(_keep_block, grouped=examples.groups is not None),
         partial(_join, refusal=refusal),
-        keeps_labels,
     )
     if not kept.n_counting:
         raise ValueError("`sample_weight` must not be zero everywhere. Give some example a weight.")

@@ -25,7 +25,7 @@ def count_with_stats(
 ) -> tuple[StabilityTable, ExampleStats]:
     """`count_stability`, and the statistics of the examples, in one pass."""
     count = partial(_count_block, rule=rule, n_starts=n_starts)
-    state, stats = reduce_with_stats(examples, count, add_states, keeps_labels=True)
+    state, stats = reduce_with_stats(examples, count, add_states)
     return _make_table(state), stats
 
 

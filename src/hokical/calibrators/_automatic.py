@@ -59,8 +59,9 @@ class AutoCalibrator(BaseCalibrator):
     Parameters
     ----------
     keep_labels : bool
-        True: `predict` stays the classifier's own label, and the confidence is that label's
-        calibrated probability. False: the most likely class after calibration is predicted.
+        False: `predict` gives the most likely class of `predict_proba`, and the confidence is its
+        probability. True: `predict` gives the classifier's own label, and the confidence is the
+        calibrated probability of that label; another class can then have a larger probability.
     interactions : bool, or list of pairs of names
         Of several columns of `groups`: whether to learn what holds only for pairs of their groups,
         as for women of one hospital. True tries every pair of columns, `[("sex", "site")]` those
@@ -78,7 +79,8 @@ class AutoCalibrator(BaseCalibrator):
 
     Notes
     -----
-    Fitted on `TopK`, which does not have every class, it is adaptive temperature scaling.
+    Fitted on `TopK`, which does not have every class, it is adaptive temperature scaling. The label
+    is then the classifier's own, whatever `keep_labels` is: only its confidence is known.
 
     Examples
     --------
@@ -106,7 +108,7 @@ class AutoCalibrator(BaseCalibrator):
     def __init__(
         self,
         *,
-        keep_labels: bool = True,
+        keep_labels: bool = False,
         interactions: bool | Sequence[tuple[str, str]] = False,
     ) -> None:
         self.keep_labels = keep_labels
@@ -116,7 +118,7 @@ class AutoCalibrator(BaseCalibrator):
         if not isinstance(self.keep_labels, (bool, np.bool_)):
             raise ValueError(
                 f"`keep_labels` must be True or False; got {self.keep_labels!r}. True predicts the "
-                "classifier's own labels."
+                "classifier's own labels, False the most likely class."
             )
 
     @classmethod
@@ -128,7 +130,9 @@ class AutoCalibrator(BaseCalibrator):
 
     @property
     def preserves_labels(self) -> bool:  # type: ignore[override]
-        return bool(self.keep_labels)
+        # Once fitted, of what was chosen: uncalibrated probabilities keep the classifier's labels.
+        rule = self.__dict__.get("rule_")
+        return bool(self.keep_labels) if rule is None else bool(rule.preserves_labels)
 
     def fit(
         self, logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None
@@ -226,6 +230,8 @@ def _fit_every_class(examples: WeightedExamples, keep_labels: bool) -> tuple[Fit
         )
         return _keep_uncalibrated(examples, why, losses), every
     rule: Rule = AutoRule(base.base, correction, keep_labels)
+    if correction is None and "class scaling" not in base.shares and not few:
+        rule = TemperatureRule(base.base.temperature)
     if base.floor > 0.0:
         rule = FlooredRule(base.floor, rule)
     chosen = "average" if few else "class scaling"

@@ -135,7 +135,7 @@ class BaseCalibrator(Calibrator, Estimator):
 
     def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
         """Read all examples once, and fit on a sample of them, zeros raised to a floor."""
-        sample, stats = read_sample(examples, keeps_labels=self.preserves_labels)
+        sample, stats = read_sample(examples)
         if not (self.fits_floor and stats.n_with_zeros):
             return self._fit(sample), stats
         floor = choose_floor(count_block(sample.block))

@@ -14,7 +14,7 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import as_groups
 from hokical._core.labels import as_weights
 from hokical._core.logits import Logits, as_logits
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.calibrators._predictions import Predictions
 from hokical.guarantees import _scores as scores
 from hokical.guarantees import _selective as selective
@@ -108,9 +108,12 @@ class CertifiedPredictions(Predictions):
         """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
 
         With probability 1 - delta over the examples it was tested on, the error rate among
-        accepted examples of the same kind is at most `risk`. After `fit` alone the threshold is on
-        the classifier's own softmax score, after `certify` on the calibrated confidence. If nothing
-        can be accepted, `accepted` is False everywhere and `guarantee` says why.
+        accepted examples of the same kind is at most `risk`. After `certify` the threshold is on
+        the calibrated confidence, after `fit` alone on the classifier's own softmax score. The
+        examples of the fit test the classifier's labels and no others: a label that calibration
+        has changed is then not accepted, and the error rate counts among all rows that reach the
+        threshold. If nothing can be accepted, `accepted` is False everywhere and `guarantee` says
+        why.
 
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
@@ -126,18 +129,27 @@ class CertifiedPredictions(Predictions):
         confidence = self._output_on_host("confidence", data)
         labels, levels = self._output_on_host("labels", data), _levels(source, data, confidence)
         found = selective.selective_prediction(
-            labels, confidence, levels, table, risk=risk, delta=delta, certified_on=source
+            labels,
+            confidence,
+            levels,
+            table,
+            risk=risk,
+            delta=delta,
+            certified_on=source,
+            untested=self._untested(source, data, labels),
         )
         return found.map_arrays(lambda array: to_input_library(array, logits))
 
     def predict_interval(self, logits: Any, *, delta: float = 0.05, groups: Any = None) -> Array:
         """A confidence interval (n, 2) for the accuracy of labels with a similar score.
 
-        The calibration examples, or of `certify`, are divided into groups of neighbouring scores;
-        the interval misses the true accuracy of the example's group with probability at most
-        `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside, the
-        interval is extended to it. Venn-Abers prediction has an interval of its own for the label's
-        probability, without a `delta`, which is given until `certify` is called.
+        The calibration examples, or those of `certify`, are divided into groups of neighbouring
+        scores; the interval misses the true accuracy of the example's group with probability at
+        most `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside,
+        the interval is extended to it. After `fit` alone the accuracy is that of the classifier's
+        labels: for a label that calibration has changed, the interval is from 0 to 1. Venn-Abers
+        prediction has an interval of its own for the label's probability, without a `delta`, which
+        is given until `certify` is called.
 
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
@@ -163,11 +175,26 @@ class CertifiedPredictions(Predictions):
             # One level of doubt, as examples were counted (`conservative_levels`).
             found = accuracy_intervals(table, wanted, delta, doubt=1)
         ends = [np.minimum(found[:, 0], confidence), np.maximum(found[:, 1], confidence)]
+        untested = self._untested(source, data)
+        if untested is not None:
+            ends[0][untested], ends[1][untested] = 0.0, 1.0
         return to_input_library(np.stack(ends, axis=1), logits)
 
     def forget_examples(self) -> None:
         """Drop what the examples of the fit would prove, where they are not independent."""
         self.fit_scores_ = self.neighbours_ = self.fit_conformity_ = None
+
+    def _untested(
+        self, source: Evidence, data: Logits, labels: IntArray | None = None
+    ) -> BoolArray | None:
+        """Which predicted labels (n,) the examples do not test; None where they test all.
+
+        Those of a fit test the classifier's own labels, which have not seen them.
+        """
+        if source == "held-out" or self.rule_.preserves_labels:
+            return None
+        found = self._output_on_host("labels", data) if labels is None else labels
+        return np.asarray(found != data.to_host(data.labels))
 
     def _evidence(self, asked: str) -> tuple[Evidence, ScoreTable]:
         """The table behind a guarantee, or an error that says how to get one."""
@@ -177,13 +204,12 @@ class CertifiedPredictions(Predictions):
             return "fit", self.fit_scores_
         if isinstance(self.rule_, BalancedRule):
             reason = "those of its fit, and of an earlier `certify`, are of the old class balance"
-        elif self.rule_.preserves_labels:
+        else:
             reason = (
                 "those of its fit are no test of it (weights that are not whole numbers of "
-                "examples, pixels or tokens of the same items, or folds of a cross-validation)"
+                "examples, pixels or tokens of the same items, folds of a cross-validation, or a "
+                "file before 0.4 of a method that may change labels)"
             )
-        else:
-            reason = f"{self.name!r} may change labels, so examples it was fitted on cannot test it"
         raise ValueError(
             f"`{asked}` has no examples to go by: {reason}. Call `certify(logits, labels)` first, "
             "with examples that nothing was fitted on."

@@ -221,7 +221,7 @@ class Hoki(BaseCalibrator):
         n_starts = n_bins if self.init == "confidence" else 1
         if self._chooses_noise():
             refusal = None if examples.repeatable else _ONE_PASS
-            sample, stats = read_sample(examples, keeps_labels=True, refusal=refusal)
+            sample, stats = read_sample(examples, refusal=refusal)
             selection = choose_noise(sample.block)
             rule = self._unlearned_rule(selection.noise, n_classes)
             counted = InMemory(sample.block) if sample.is_whole else examples

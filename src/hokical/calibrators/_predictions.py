@@ -15,7 +15,7 @@ from hokical._core.topk import TopK
 from hokical._core.types import IntArray
 from hokical.guarantees._support import Support
 from hokical.rules._base import Rule
-from hokical.rules._predicting import Output, predict_blocks
+from hokical.rules._predicting import Output, predict_blocks, to_float32
 from hokical.rules._sets import SetRule
 
 
@@ -31,7 +31,10 @@ class Predictions:
     support_: Support | None = None
 
     def predict(self, logits: Any, *, groups: Any = None) -> Array:
-        """Labels (n,): the classifier's own where the method preserves labels.
+        """Labels (n,): the most likely class, or the classifier's own where the method keeps it.
+
+        By default the label is the first maximum of `predict_proba`. Methods with
+        `preserves_labels`, and the default with `keep_labels=True`, give the classifier's own.
 
         `logits` (n, classes) is an array of any library (NumPy, torch, JAX, CuPy, Dask), or a
         `TopK`; the answer has the same library and device. Files, chunks and iterators go through
@@ -49,8 +52,9 @@ class Predictions:
         """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
 
         The only possible class of a row gets 1, whatever the confidence. The hidden classes of a
-        `TopK` share their rest evenly. Where the confidence is low, another class can end up above
-        the label; `predict` is still the label. `dtype="float32"` gives NumPy arrays of half the
+        `TopK` share their rest evenly. Where a method keeps the classifier's label, and its
+        confidence is low, another class can be more likely; `predict` is still the label.
+        `dtype="float32"` gives NumPy arrays of half the
         size, computed in float64 all the same; other libraries answer in the type of the logits.
         """
         given = self.with_groups(logits, groups)
@@ -154,7 +158,7 @@ class Predictions:
                 found = predict_blocks(self.rule_, what, data)
             if not isinstance(logits, Logits) and data.backend.queues_work(data.values):
                 check_rows(data)
-            return to_input_library(found, given)
+            return to_input_library(_narrow(found, given) if what == "proba" else found, given)
 
     @property
     def known_support(self) -> Support:
@@ -180,6 +184,15 @@ class Predictions:
         self.check_fitted()
         given = as_two_columns(logits) if self.rule_.binary_only else logits
         return acceptable(self.rule_, as_logits(given, fitted_by=self, late=late))
+
+
+def _narrow(found: Array, given: Any) -> Array:
+    """NumPy's probabilities as float32, if they become that in the library of the logits."""
+    backend = backend_of(given)
+    if backend in (None, NUMPY) or not isinstance(found, np.ndarray):
+        return found
+    wide = backend.kind(given) != "float" or given.dtype == backend.namespace(given).float64
+    return found if wide else to_float32(found)
 
 
 def acceptable(method: Any, logits: Logits) -> Logits:

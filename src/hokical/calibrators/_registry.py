@@ -82,7 +82,7 @@ def table() -> list[MethodInfo]:
         MethodInfo(
             kind=kind,
             parameters=kind().get_params(deep=False),
-            changes_labels=not kind.preserves_labels,
+            changes_labels=not kind().preserves_labels,
             **{name: getattr(kind, name) for name in own},
         )
         for kind in map(load_estimator_class, method_names())

@@ -229,7 +229,9 @@ class ShiftPredictions(CertifiedPredictions):
         "label_shift" is that of `estimate_shift`, which also tests whether it applies. The others
         assume that a score means what it meant at fit time, which nothing tests: "mean_confidence"
         (as in CBPE), "importance" (accuracy at fit time by score, weighted by how common scores are
-        now) and "threshold" (average thresholded confidence). `docs/shift.md` compares them.
+        now) and "threshold" (average thresholded confidence). The last two are of the classifier's
+        labels; where calibration has changed one, the difference of the two classes' calibrated
+        probabilities is added. `docs/shift.md` compares them.
 
         >>> from hokical import make
         >>> from hokical.demo import demo_logits
@@ -246,8 +248,8 @@ class ShiftPredictions(CertifiedPredictions):
         logits = self.with_groups(logits, groups)
         if self.fit_scores_ is None:
             raise ValueError(
-                f"`method={method!r}` needs the scores of the fit, which are kept where labels are "
-                'not changed and weights are whole numbers. Use "label_shift".'
+                f"`method={method!r}` needs the scores of the fit, which are kept where weights "
+                'are whole numbers. Use "label_shift".'
             )
         with float64_scope(logits):
             data = self._check_logits(logits)
@@ -255,15 +257,25 @@ class ShiftPredictions(CertifiedPredictions):
             weights = as_weights(sample_weight, data.n_rows)
             weights = np.ones(data.n_rows) if weights is None else weights
             confidence = self._output_on_host("confidence", data).astype(np.float64)
+            gain = None if self.rule_.preserves_labels else self._gain(data, confidence)
         known, delta = self.fit_scores_, check_chance("delta", delta)
-        return expected_accuracy(method, confidence, levels, weights / weights.sum(), known, delta)
+        share = weights / weights.sum()
+        return expected_accuracy(method, confidence, levels, share, known, delta, gain)
+
+    def _gain(self, data: Logits, confidence: FloatArray) -> FloatArray:
+        """How much more likely the predicted label is than the classifier's, (n,)."""
+        proba = self._output_on_host("proba", data)
+        own = proba[np.arange(data.n_rows), data.to_host(data.labels)]
+        return np.asarray(confidence - own, np.float64)
 
     def as_new_rows(self, data: Logits) -> NewRows:
         """What an estimate needs of checked rows."""
         proba = self._output_on_host("proba", data).astype(np.float64)
         labels = self._output_on_host("labels", data).astype(np.int64)
-        n = data.n_rows
-        return NewRows(proba, labels, row_looks(data), np.full(n, 1.0 / n), n)
+        n, own = data.n_rows, data.to_host(data.labels).astype(np.int64)
+        # With a new balance, no labels were counted at fit time.
+        known = None if isinstance(self.rule_, BalancedRule) else own
+        return NewRows(proba, labels, row_looks(data), np.full(n, 1.0 / n), n, known)
 
     def _as_rows(self, data: Logits, weights: FloatArray | None) -> NewRows:
         """Checked rows; those that came several times as one of them, in no order."""

@@ -63,6 +63,8 @@ class Applied:
             known = results["confidence"][~np.isnan(results["confidence"])]  # NaN: masked
             mean = float(known.mean()) if known.size else float("nan")
             facts |= {"examples": known.size, "mean_confidence": mean}
+        if "probabilities" in results:
+            _say_other_classes(results["labels"], results["probabilities"])
         show_applied(self.method, output, facts, as_json, self.unit)
 
 
@@ -141,6 +143,16 @@ def _columns(
     for name in set(examples.kept) - set(kept):
         say(f"The column `{name}` of the input is called `input_{name}`, beside the new one.")
     return kept | added
+
+
+def _say_other_classes(labels: Any, proba: Any) -> None:
+    """Say in how many rows a label that was kept is not the most likely class."""
+    alone = labels.ndim == 1 and proba.ndim == 2  # neither several labels nor maps
+    if alone and (others := int((proba.argmax(axis=1) != labels).sum())):
+        say(
+            f"In {others:,} of {len(labels):,} rows another class is more likely than the label: "
+            "the calibrator keeps the classifier's own labels."
+        )
 
 
 def _set_names(members: Any, names: Any, other: Any = None) -> Any:

@@ -13,7 +13,14 @@ from rich.table import Table
 import hokical
 from hokical.cli.data import blank_row, read_calibrator
 from hokical.cli.options import CalibratorFile, Json
-from hokical.cli.show import new_table, say, show_json, show_result, show_table
+from hokical.cli.show import (
+    describe_label,
+    new_table,
+    say,
+    show_json,
+    show_result,
+    show_table,
+)
 
 _GROUPS, _WIDTH = 8, 30
 #: Arrays with more numbers are not listed.
@@ -74,6 +81,7 @@ def _facts(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
         "n_classes": fitted.n_classes_,
         **{name: known.get(name) for name in stored},
         "reason": getattr(fitted, "reason_", None),
+        "label": describe_label(fitted),
         "learned": {name: _values(value) for name, value in _learned_values(fitted).items()},
         "guarantee": _guarantee(fitted),
         "reference": getattr(info, "reference", None),
@@ -93,8 +101,11 @@ def _lines(facts: dict[str, Any], learned: dict[str, Any]) -> dict[str, str | No
         "method": f"{facts['title']} ({facts['method']})",
         "classes": f"{facts['n_classes']}{shown}",
         "scores": scores,
-        "fitted on": f"{n:,} examples, {facts['accuracy']:.1%} right" if n else None,
+        "fitted on": f"{n:,} examples, {facts['accuracy']:.1%} right before calibration"
+        if n
+        else None,
         "chosen": facts["reason"],
+        "label": facts["label"],
         **{name: _in_words(value) for name, value in learned.items()},
         "guarantee": facts["guarantee"]["text"],
         "reference": facts["reference"],
@@ -163,4 +174,7 @@ def methods(as_json: Json = False) -> None:
     missing = hokical.calibrators._catalog.MOVED.keys() - {info.name for info in known}
     if missing:
         say(f"With `pip install hokical-paper` also: {', '.join(sorted(missing))}.")
-    say("Without `--method`, fit takes auto: uncalibrated, temps and structured, averaged.")
+    say(
+        "Without `--method`, fit takes auto: uncalibrated, temps and structured, averaged. It "
+        "predicts the most likely class, or with --keep-labels the classifier's label."
+    )

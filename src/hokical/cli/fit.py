@@ -14,7 +14,7 @@ from hokical.cli.beyond import Answers, kind_of
 from hokical.cli.beyond import make as make_beyond
 from hokical.cli.data import make_method, sketch
 from hokical.cli.inputs import open_data
-from hokical.cli.show import bad_option, show_result
+from hokical.cli.show import bad_option, describe_label, show_result
 
 
 @opt.reads()
@@ -24,6 +24,10 @@ def fit(
     given: opt.Input,
     method: opt.Method = None,
     settings: opt.Settings = None,
+    keep_labels: Annotated[
+        bool,
+        opt.text("Predict the classifier's labels, not the likeliest class.", "--keep-labels"),
+    ] = False,
     noise: Annotated[
         str | None, opt.text("For hoki: auto, gaussian:2.0, uniform:-2,4 or gumbel:1.5.")
     ] = None,
@@ -41,6 +45,10 @@ def fit(
 ) -> None:
     """Fit a calibrator on validation logits and labels, and save it.
 
+    The label that `apply` writes is the most likely class after calibration;
+    with --keep-labels it is the classifier's own. Other methods than the
+    default have one of the two: see `hokical methods`.
+
     A folder (or 'pattern*') of Parquet files and a Zarr store are read in
     parts, so they may be larger than memory.
 
@@ -54,6 +62,8 @@ def fit(
     if for_hoki and (method or "hoki") != "hoki":
         raise typer.BadParameter("--noise, --draws and --bins are options of hoki only.")
     name = method or ("hoki" if for_hoki else None)
+    if keep_labels and (name or "auto") != "auto":
+        raise bad_option("--keep-labels", "is for the default, auto; see `hokical methods`.")
     calibrator: Any
     own = [*([] if scale is None else [f"scale={scale}"]), *(["monotone=True"] * monotone)]
     kind = kind_of(given)
@@ -62,9 +72,12 @@ def fit(
     if kind:
         if name is not None:
             raise bad_option("--method", f"does not go with {kind.options}.")
+        if keep_labels:
+            raise bad_option("--keep-labels", f"does not go with {kind.options}.")
         calibrator = make_beyond(kind, [*(settings or []), *own])
     else:
-        calibrator = make_method(name or "auto", seed, settings or [], for_hoki)
+        chosen: dict[str, Any] = {"keep_labels": True} if keep_labels else for_hoki
+        calibrator = make_method(name or "auto", seed, settings or [], chosen)
     hokical.io.check_output(output)
     dense: dict[str, Any] = {"per_item": max_positions_per_item, "random_state": seed}
     found = open_data(val, given, **dense)
@@ -98,19 +111,22 @@ def _show(
         "converged": bool(getattr(calibrator, "converged_", True)),
         "chosen": getattr(calibrator, "chosen_", None),
         "reason": getattr(calibrator, "reason_", None),
+        "label": describe_label(calibrator),
     }
     rows, right = counts["examples"], counts["accuracy"]
     known = [] if rows is None else [f"{rows:,} {unit}"]
     for what in ("classes", "labels"):
         if n := getattr(calibrator, f"n_{what}_", None):
             known += [f"{n} {what}"]
-    known += [] if right is None else [f"{right:.1%} right"]
+    before = "" if facts["label"] is None else " before calibration"
+    known += [] if right is None else [f"{right:.1%} right{before}"]
     lines = {
         "method": calibrator.name,
         "fitted on": ", ".join(known),
         "classes": ", ".join([*names[:10], "..."][: len(names)]),
         "noise": None if noise is None else repr(noise),
         "chosen": facts["reason"],
+        "label": facts["label"],
         "took": f"{counts['fit_seconds']:.2f} s",
         "saved to": str(output),
     }

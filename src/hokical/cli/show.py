@@ -153,6 +153,14 @@ def show_facts(facts: dict[str, str]) -> None:
         console.print(Text.assemble((name.ljust(width), "bold"), "  ", value), soft_wrap=True)
 
 
+def describe_label(calibrator: Any) -> str | None:
+    """Which label a fitted calibrator predicts, in words; None where there are no labels."""
+    kept = getattr(getattr(calibrator, "rule_", None), "preserves_labels", None)
+    if kept is None:
+        return None
+    return "the classifier's own" if kept else "the most likely class after calibration"
+
+
 def bad_option(option: str | None, text: str) -> Exception:
     """The error of an option, with what is wrong with it."""
     return typer.BadParameter(text, param_hint=option)

@@ -57,7 +57,7 @@ class Dense(Estimator):
     Attributes
     ----------
     calibrator_ : the fitted calibrator, for logits (positions, classes) of `n_classes_`
-    n_positions_, accuracy_ : of the fit; None with weights, or if the method may change labels
+    n_positions_, accuracy_ : of the fit and of the classifier's labels there; None with weights
 
     Notes
     -----

@@ -43,7 +43,8 @@ _FLAT = 1e-3
 class NewRows:
     """Unlabelled rows: probabilities (n, classes), labels, cells (n, looks), weights that sum to 1.
 
-    Rows that came several times may be one of them; `count` is how many came.
+    Rows that came several times may be one of them; `count` is how many came. `own_labels` are the
+    classifier's, None if they are not known; `labels` are those that are predicted.
     """
 
     proba: FloatArray
@@ -51,6 +52,7 @@ class NewRows:
     looks: IntArray
     weights: FloatArray
     count: int
+    own_labels: IntArray | None = None
 
     @cached_property
     def effective(self) -> float:

@@ -92,7 +92,8 @@ class SelectivePrediction:
     and `coverage` the fraction that it accepts of the examples behind the guarantee: those of the
     "fit" (the score is the classifier's own softmax) or "held-out" ones (it is the calibrated
     confidence), as `certified_on` says. `guarantee` is the promise in words, or why nothing could
-    be accepted.
+    be accepted. Examples of the fit test the classifier's own labels: of rows that reach the
+    threshold, those whose label calibration has changed are not accepted.
     """
 
     labels: IntArray
@@ -134,8 +135,14 @@ def selective_prediction(
     risk: float,
     delta: float,
     certified_on: Evidence,
+    untested: BoolArray | None = None,
 ) -> SelectivePrediction:
-    """Apply the threshold that the table proves to the levels (n,) of new examples."""
+    """Apply the threshold that the table proves to the levels (n,) of new examples.
+
+    `untested` labels (n,) are others than those that the table counts, and are not accepted. Then
+    the risk is that of a wrong label among rows that reach the threshold, accepted or not: it
+    cannot exceed that of the labels that were counted.
+    """
     chosen = _proven_threshold(table, risk, delta, certified_on)
     needed = fewest_examples(risk, delta, starting_levels(risk, certified_on).size)
     place = "the examples of the fit" if certified_on == "fit" else "the held-out examples"
@@ -149,6 +156,14 @@ def selective_prediction(
             f"wrong: of {place} the same rule accepts {chosen.accepted:,} of {chosen.total:,}, and "
             f"{chosen.wrong:,} of those are wrong."
         )
+        if untested is not None:
+            accepted &= ~untested
+            words = (
+                f"With {sure}, at most {risk:.4g} of the rows that reach the threshold get a wrong "
+                f"label that is accepted: of {place} {chosen.accepted:,} of {chosen.total:,} reach "
+                f"it, and the classifier's label is wrong for {chosen.wrong:,} of those. A label "
+                "that calibration has changed is not accepted; `certify` tests such labels too."
+            )
     elif chosen.total < needed:
         words = (
             f"Nothing is accepted: to prove a risk of {risk:.4g} with {sure} takes at least "

@@ -192,8 +192,7 @@ def estimate_shift(
     verdict = _judge(found, known, fits * n_tests, change * n_tests)
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0) if holds else None
-    keeps = calibrator is not None and calibrator.rule_.preserves_labels
-    value, ends = _accuracies(found, rows, known, lost, reach, by_recall=keeps)
+    value, ends = _accuracies(found, rows, known, lost, reach)
     confusion = np.zeros((known.n_classes, known.n_classes))
     np.add.at(confusion.T, rows.labels, found.posterior * rows.weights[:, None])
     logs = np.log(np.maximum(rows.proba, 1e-300))
@@ -232,8 +231,6 @@ def _accuracies(
     known: ClassScores,
     lost: Any,
     reach: float | None,
-    *,
-    by_recall: bool,
 ) -> tuple[FloatArray, FloatArray]:
     """The accuracy of all rows, then of those with each label, (1 + classes,), and intervals.
 
@@ -241,8 +238,11 @@ def _accuracies(
     take away.
     """
     value, variance = found.accuracy()
-    if by_recall:
-        gap = (value[0] - found.accuracy_by_recall(known)) ** 2
+    if rows.own_labels is not None:  # at fit time these were counted, and not those predicted
+        here = np.arange(rows.labels.size)
+        both = (found.posterior[here, each] for each in (rows.own_labels, rows.labels))
+        own = value[0] + float(rows.weights @ np.subtract(*both))
+        gap = (own - found.accuracy_by_recall(known)) ** 2
         variance[0] += gap if gap > 9.0 * variance[0] else 0.0  # two ways that should agree
     plain, doubt = found.mean_confidence(known)
     labelled = np.append(1.0, sum_by(rows.labels, rows.weights, known.n_classes))

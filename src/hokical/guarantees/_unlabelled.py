@@ -41,8 +41,13 @@ def expected_accuracy(
     weights: FloatArray,
     table: ScoreTable,
     delta: float,
+    gain: FloatArray | None = None,
 ) -> AccuracyEstimate:
-    """From confidences and levels of scores (n,), weights that sum to 1, and counts of the fit."""
+    """From confidences and levels of scores (n,), weights that sum to 1, and counts of the fit.
+
+    Levels and counts are of the classifier's labels; `gain` (n,) is how much more likely those are
+    that are predicted, if they are others.
+    """
     if method == "mean_confidence":
         chance = confidence
     elif method == "importance":
@@ -54,6 +59,8 @@ def expected_accuracy(
         chance = ((hits + 0.5) / (trials + 1.0))[group[levels]]
     else:
         chance = _share_above(table)[levels]
+    if gain is not None and method != "mean_confidence":
+        chance = np.clip(chance + gain, 0.0, 1.0)
     value = float(weights @ chance)
     spread = float((weights**2 @ (chance * (1.0 - chance))) + (weights**2 @ (chance - value) ** 2))
     known = value * (1.0 - value) / table.total

@@ -22,18 +22,22 @@ from hokical.guarantees._shift import ShiftEstimate, estimate_shift
 _MOST_NUMBERS = 1 << 20
 #: Classes in a status.
 _SHOWN = 20
-_ARRAYS = ("key", "labels", "proba", "looks")
+_ARRAYS = ("key", "labels", "proba", "looks", "own_labels")
 
 
 @storable("monitor-rows")
 @dataclass(frozen=True, eq=False)
 class SampledRows:
-    """At most `most` rows: hashes, labels (m,), probabilities (m, classes), looks (m, looks)."""
+    """At most `most` rows: hashes, labels (m,), probabilities (m, classes), looks (m, looks).
+
+    `own_labels` (m,) are the classifier's, -1 where they are not known, as in states before 0.4.
+    """
 
     key: FloatArray
     labels: IntArray
     proba: AnyArray
     looks: IntArray
+    own_labels: IntArray
     count: int
     most: int
 
@@ -42,7 +46,8 @@ class SampledRows:
         """Of checked rows."""
         rows = calibrator.without_groups().as_new_rows(data)
         proba = rows.proba.astype(np.float32)
-        return cls(row_hashes(data), rows.labels, proba, rows.looks, rows.count, most)
+        own = np.full_like(rows.labels, -1) if rows.own_labels is None else rows.own_labels
+        return cls(row_hashes(data), rows.labels, proba, rows.looks, own, rows.count, most)
 
     def take(self, rows: AnyArray) -> Self:
         """Some of the rows, by a mask or by number, or as many of them as are kept."""
@@ -64,7 +69,8 @@ class SampledRows:
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
-        return cls(**stored)
+        unknown = np.full_like(stored["labels"], -1)
+        return cls(**{"own_labels": unknown} | stored)
 
     def estimate(self, calibrator: Calibrator, delta: float) -> ShiftEstimate:
         """Of the rows of a window."""
@@ -73,7 +79,10 @@ class SampledRows:
         proba = self.proba[own].astype(np.float64)
         proba /= proba.sum(axis=1, keepdims=True)
         weights = counts / counts.sum()
-        rows = NewRows(proba, self.labels[own], self.looks[own], weights, self.key.size)
+        labels, theirs = self.labels[own], self.own_labels[own]
+        theirs = labels if calibrator.rule_.preserves_labels else theirs
+        known = None if (theirs < 0).any() else theirs
+        rows = NewRows(proba, labels, self.looks[own], weights, self.key.size, known)
         assert calibrator.class_scores_ is not None
         return estimate_shift(rows, calibrator.class_scores_, delta, calibrator)
 
@@ -98,7 +107,8 @@ class ClassShare:
 class Expected:
     """What the window's rows say without labels, of `n` of them; see `ShiftEstimate`.
 
-    `dropped`: the accuracy of the window is below that of the fit, by its interval. `balance` has
+    `dropped`: the accuracy of the window is below that of the classifier in the fit, by its
+    interval. `balance` has
     the classes that changed most, at most 20. All are valid for one look.
     """
 

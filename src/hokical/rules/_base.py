@@ -30,7 +30,8 @@ class Rule:
 
     #: The method's name in the registry, in files, in tables and on the command line.
     name: ClassVar[str]
-    #: False for methods whose most likely class can differ from the classifier's label.
+    #: True: the predicted label is the classifier's own. False: it is the most likely class, the
+    #: first maximum of the probabilities, which can be another.
     preserves_labels: ClassVar[bool] = True
     #: True for methods that make do with the best logits of each row, as a `TopK`.
     accepts_top_k: ClassVar[bool] = False

@@ -16,7 +16,7 @@ from hokical._core.logits import Logits
 from hokical._core.types import AnyArray, IntArray
 from hokical.rules._base import Rule, WrappedRule
 from hokical.rules._checks import store_float
-from hokical.rules._probabilities import log_probabilities, smooth
+from hokical.rules._probabilities import keep_first_maximum, log_probabilities, smooth
 from hokical.rules._row_kernels import floor_rows
 
 #: Smaller floors are left to the portable form: the compiled one takes exp(-700) for 0.
@@ -71,7 +71,10 @@ class FlooredRule(WrappedRule):
         return self.rule.confidence(add_floor(logits, self.floor))
 
     def proba(self, logits: Logits) -> Array:
-        return self.rule.proba(add_floor(logits, self.floor))
+        found = self.rule.proba(add_floor(logits, self.floor))
+        # The rule sees float64, whatever type its answers will have.
+        kept = self.preserves_labels and not logits.is_numpy
+        return keep_first_maximum(found, logits) if kept else found
 
     def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
         return self.rule.fill_proba(add_floor(logits, self.floor), out) if has_kernels(logits) else None

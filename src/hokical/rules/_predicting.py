@@ -14,7 +14,7 @@ from hokical._core.parallel import for_row_blocks
 from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, FloatArray
 from hokical.rules._base import Rule
-from hokical.rules._probabilities import keep_above_zero
+from hokical.rules._probabilities import keep_above_zero, keep_first_maximum
 from hokical.rules._sharing import distribute_remainder
 
 Output = Literal["labels", "confidence", "proba", "members"]
@@ -34,7 +34,7 @@ def predict_blocks(rule: Rule, what: Output, logits: Logits, *, narrow: bool = F
     if what == "proba":
         if logits.is_numpy:
             return _fill_blocks(here, logits, np.float32 if narrow else np.float64)
-        return by_blocks(partial(probabilities, here), logits, logits.n_classes)
+        return by_blocks(partial(_shown_probabilities, here), logits, logits.n_classes)
     per_row = logits.n_classes if what in OF_CLASSES else None
     return by_blocks(partial(_predict_rows, getattr(here, what)), logits, per_row)
 
@@ -65,6 +65,12 @@ def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> A
 
     for_row_blocks(fill, logits.n_rows, block_rows(logits, logits.n_classes))
     return out
+
+
+def _shown_probabilities(rule: Rule, block: Logits) -> Array:
+    """Probabilities (n, classes) in which a label that is the likeliest class stays the first."""
+    found = probabilities(rule, block)
+    return found if rule.preserves_labels else keep_first_maximum(found, block)
 
 
 def probabilities(rule: Rule, block: Logits) -> Array:

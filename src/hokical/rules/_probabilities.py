@@ -86,10 +86,28 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
         return proba
     wide = logits.is_numpy or logits.values.dtype == xp.float64
     own = logits.at_label(proba)[:, None]
-    earlier = logits.columns[None, :] < logits.label_columns[:, None]
+    return xp.minimum(proba, _caps(own, logits.label_columns, logits, wide))
+
+
+def keep_first_maximum(proba: Array, logits: Logits) -> Array:
+    """Probabilities (n, columns) whose first maximum stays the first when they become float32.
+
+    In float32, in which other libraries than NumPy get their answers to logits that are not
+    float64, an earlier class that is a little less likely can come out with the same number.
+    """
+    xp = logits.xp
+    if logits.values.dtype == xp.float64:
+        return proba
+    best, own = xp.argmax(proba, axis=1), xp.max(proba, axis=1, keepdims=True)
+    return xp.minimum(proba, _caps(own, best, logits, wide=False))
+
+
+def _caps(own: Array, label: Array, logits: Logits, wide: bool) -> Array:
+    """What classes may have, (n, columns): `own` (n, 1), those before the label (n,) less."""
+    earlier = logits.columns[None, :] < label[:, None]
     # Not times 1 - rounding: onnxruntime takes a float64 that near to 1 for 1, and drops it.
     below = own - own * (_ROUNDING if wide else _ROUNDING_IN_FLOAT32)
-    return xp.minimum(proba, xp.where(earlier, below, own))
+    return logits.xp.where(earlier, below, own)
 
 
 def least_probability(logits: Logits) -> float:

@@ -25,6 +25,7 @@ from hokical._core.groups import read_columns, take_rows
 from hokical._core.labels import as_weights
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
+from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._registry import new_estimator
 from hokical.guarantees._row_sketch import RowSketch
@@ -65,7 +66,8 @@ class CalibratedClassifier(
         True: `predict` gives the estimator's own label, the class of its largest score, with every
         method that preserves labels (see `hokical.calibrators._registry.table`), and
         `predict_confidence` the probability of that label. Another class can then have the largest
-        entry of `predict_proba`, whose probabilities are the same either way.
+        entry of `predict_proba`, whose probabilities are the same either way. It takes precedence
+        over the `keep_labels` of an `AutoCalibrator` that is given as `method`.
     ensemble : bool
         True: the models of the folds, each with a calibrator of its own, answer together, by the
         mean of their probabilities. Often a little sharper, and as many times as slow.
@@ -147,7 +149,7 @@ class CalibratedClassifier(
         check_zeros(self.zeros)
         self._check_ensemble()
         calibrator = new_estimator(self.method)
-        if self.method == "auto":
+        if isinstance(calibrator, AutoCalibrator):
             calibrator.set_params(keep_labels=bool(self.keep_labels))
         X, labels = held_out.check_examples(self, X, y)
         weights = as_weights(sample_weight, labels.size)

@@ -93,12 +93,21 @@ class ClassifierPredictions:
 
         Call `certify` first: held-out folds are scored by other models than the final one, and are
         no proof of what it does. Only a fitted estimator with `decision_function` needs none.
-        Labels are those of `calibrator_`. An ensemble has no such guarantee.
+        Labels and confidence are those of `predict` and `predict_confidence`. Where a method such
+        as Hoki keeps the estimator's label and another class is more likely, nothing is accepted.
+        An ensemble has no such guarantee.
         """
         logits = self._logits(X)
         with _in_own_words():
             calibrator: BaseCalibrator = self.calibrator_
             found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta, groups=groups)
+        if not self.keep_labels and calibrator.rule_.preserves_labels:
+            proba = np.asarray(calibrator.predict_proba(logits, groups=groups))
+            likeliest = proba.argmax(axis=1)
+            accepted = found.accepted & (likeliest == found.labels)  # others were not tested
+            found = replace(
+                found, labels=likeliest, confidence=proba.max(axis=1), accepted=accepted
+            )
         return replace(found, labels=self.classes_[found.labels])
 
     def predict_interval(self, X: Any, *, delta: float = 0.05, groups: Any = None) -> FloatArray:

@@ -88,6 +88,19 @@ def find_logits(output: Any) -> Tensor:
     )
 
 
+def log_probabilities(proba: Tensor, class_axis: int) -> Tensor:
+    """Logarithms whose first maximum along the class axis is that of the probabilities.
+
+    Probabilities that differ by a rounding can have the same logarithm.
+    """
+    rows = classes_last(proba, class_axis)
+    logs, best = rows.log(), rows.argmax(dim=-1, keepdim=True)
+    top = logs.gather(-1, best).detach()
+    earlier = torch.arange(rows.shape[-1], device=rows.device) < best
+    below = torch.nextafter(top, torch.full_like(top, -torch.inf))
+    return torch.where(earlier & (logs >= top), below, logs).movedim(-1, class_axis)
+
+
 def replace_logits(output: Any, logits: Tensor) -> Any:
     """A model's output, of its own class, with other logits."""
     if not isinstance(output, Mapping) or "logits" not in output:

@@ -126,8 +126,9 @@ class CalibratedModel(nn.Module):
         the calibrated probabilities as `logits`, of which the softmax makes the probabilities
         again; a `loss` is as before. The network itself, and this module, are unchanged.
 
-        A pipeline's label is the most probable class; `forward` gives the network's own label where
-        the method keeps it.
+        A pipeline's label is the most probable class, as that of `forward` is by default. Where the
+        method keeps the network's own label, as Hoki does, `forward` gives that, which can be
+        another.
         """
         batches.check_softmax(self.model)
         twin = copy.copy(self.model)
@@ -136,7 +137,8 @@ class CalibratedModel(nn.Module):
         return twin
 
     def _with_log_proba(self, model: nn.Module, args: Any, output: Any) -> Any:
-        return batches.replace_logits(output, self._proba(output).log())
+        logs = batches.log_probabilities(self._proba(output), self.class_axis)
+        return batches.replace_logits(output, logs)
 
     @torch.no_grad()
     def predict_or_abstain(

@@ -80,7 +80,7 @@ class CalibratorModule(FixedPrecision):
         return self._evaluate(("proba",), logits, groups)[0]
 
     def labels(self, logits: Tensor, groups: Tensor | None = None) -> Tensor:
-        """Labels of logits (..., classes): the classifier's own where the method keeps them."""
+        """Labels of logits (..., classes): the likeliest, or the classifier's if those are kept."""
         return self._evaluate(("labels",), logits, groups)[0]
 
     def members(self, logits: Tensor, groups: Tensor | None = None) -> Tensor:
