@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Iterator
 from functools import reduce
@@ -80,6 +81,14 @@ def test_the_sample_does_not_depend_on_chunks(
     np.testing.assert_array_equal(block.logits.values, LOGITS[expected])
     np.testing.assert_array_equal(block.labels, LABELS[expected])
     np.testing.assert_array_equal(block.counts, 1.0 if weights is None else weights[expected])
+
+
+def test_parts_travel_between_processes() -> None:
+    """As on a cluster: pickled rows are those of NumPy, and give the same sample."""
+    parts = [pickle.loads(pickle.dumps(kept_of(k, k + 800, None))) for k in range(0, N, 800)]
+    block, rows = reduce(join, parts).finish()
+    assert block.logits.is_numpy
+    np.testing.assert_array_equal(rows, expected_rows())
 
 
 def test_what_is_kept_while_reading_is_at_most_two_samples() -> None:
