@@ -1,4 +1,4 @@
-"""Few classes: three candidates, averaged with the weights of least held-out log loss (stacking)."""
+"""Few classes: three candidates, averaged with weights of least held-out log loss (stacking)."""
 
 from dataclasses import replace
 

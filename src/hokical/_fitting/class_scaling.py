@@ -160,8 +160,10 @@ class _Problem:
             residual, variance, _ = self._derivatives(rows, block, there)
             spread = (z * a + b) * z + c
             spread *= block.from_host(self.examples.weights[rows])[:, None]
-            return z * (1.0 + there[0, :]) + there[1, :] + spread * residual / (
-                1.0 - spread * variance
+            return (
+                z * (1.0 + there[0, :])
+                + there[1, :]
+                + spread * residual / (1.0 - spread * variance)
             )
 
         step = block_rows(logits, logits.n_columns)
@@ -194,7 +196,7 @@ class _Place:
         """Newton's step (2, classes), class by class."""
         square, cross, count = self.hessian
         (v, b), determinant = self.slope, square * count - cross * cross
-        return np.stack([cross * b - count * v, cross * v - square * b]) / determinant
+        return np.asarray(np.stack([cross * b - count * v, cross * v - square * b]) / determinant)
 
     @property
     def promise(self) -> float:
@@ -212,9 +214,7 @@ class _Share:
     prior: float
 
     @classmethod
-    def of(
-        cls, examples: WeightedExamples, plain: Array, scaled: Array, prior: float
-    ) -> _Share:
+    def of(cls, examples: WeightedExamples, plain: Array, scaled: Array, prior: float) -> _Share:
         logits = examples.logits
         step = min(logits.size // SHARE_LOGITS, logits.n_rows // SHARE_ROWS)
         if step < 2:
@@ -227,9 +227,7 @@ class _Share:
 
     @cached_property
     def _weights(self) -> Array:
-        return self.examples.logits.from_host(
-            self.examples.weights / self.examples.weights.sum()
-        )
+        return self.examples.logits.from_host(self.examples.weights / self.examples.weights.sum())
 
     def derivatives(self, share: float) -> tuple[float, float]:
         logits, change = self.examples.logits, self.change

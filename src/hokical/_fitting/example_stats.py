@@ -190,9 +190,7 @@ def reduce_with_stats(
     return found, ExampleStats.from_state(stats)
 
 
-def _work_with_stats(
-    block: Block, work: Callable[[Block], Result]
-) -> tuple[Result, State]:
+def _work_with_stats(block: Block, work: Callable[[Block], Result]) -> tuple[Result, State]:
     parts = block.cut(_ROWS_AT_A_TIME) if block.logits.is_numpy else [block]
     return work(block), reduce(join_stats, (block_stats(part) for part in parts))
 

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hokical._core.arrays import Array
 from hokical._core.blocks import by_blocks
 from hokical._core.logits import Logits
-from hokical._core.types import FloatArray
 from hokical._fitting.example_stats import ZEROS_BELOW, has_zeros
 from hokical._fitting.likelihood import (
     WeightedExamples,

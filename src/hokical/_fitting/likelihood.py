@@ -237,7 +237,9 @@ def moment_sums(logits: Logits, beta: Array | float) -> Moments:
 def column_moments(logits: Logits, beta: Array | float) -> Moments:
     """The same over the columns alone."""
     xp = logits.xp
-    minus_x = logits.margins * -(beta if isinstance(beta, float) else beta[:, None])  # finite, and so is its product with exp(-x) = 0
+    minus_x = logits.margins * -(
+        beta if isinstance(beta, float) else beta[:, None]
+    )  # finite, and so is its product with exp(-x) = 0
     term = xp.exp(minus_x)
     zeroth = row_sums(term, xp)
     term *= minus_x

@@ -143,7 +143,7 @@ class CorrectionProblem:
         rest = self.moments(pair)[0] if rest is None else rest
         log_scale, shift = pair.T
         true = np.exp(log_scale) * self.true_margins
-        return np.log(np.exp(shift) + rest) + true - shift * self.correct
+        return np.asarray(np.log(np.exp(shift) + rest) + true - shift * self.correct)
 
     def gain(self, pair: FloatArray) -> tuple[float, float]:
         """How much (log a, b) (n, 2) lower the mean log loss, and the standard error of that."""
@@ -213,7 +213,7 @@ class CorrectionPoint:
         return found
 
     def newton_step(self) -> tuple[FloatArray, bool]:
-        step = np.linalg.solve(self.hessian, -self.gradient.ravel())
+        step = np.asarray(np.linalg.solve(self.hessian, -self.gradient.ravel()), np.float64)
         return step.reshape(self.coef.shape), True
 
     def left_out(self) -> FloatArray:
@@ -229,4 +229,4 @@ class CorrectionPoint:
         first, second = self.slopes.T
         solved = np.stack([d * first - b * second, a * second - c * first]) / (a * d - b * c)
         away = np.einsum("nij,jn->ni", spread, solved)
-        return np.clip(design @ self.coef.T + away, -_LIMITS, _LIMITS)
+        return np.asarray(np.clip(design @ self.coef.T + away, -_LIMITS, _LIMITS))

@@ -67,9 +67,7 @@ class Sample:
         return replace(self, block=floor_block(self.block, floor))
 
 
-def read_sample(
-    examples: Partition, *, refusal: str | None = None
-) -> tuple[Sample, ExampleStats]:
+def read_sample(examples: Partition, *, refusal: str | None = None) -> tuple[Sample, ExampleStats]:
     """Read all examples once: the sample, and the statistics of all of them.
 
     `refusal` is the message of the error for examples that are too many to use all of them.

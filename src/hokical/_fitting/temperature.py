@@ -125,9 +125,7 @@ def log_step(expected: float, observed: float, variance: float) -> float:
     return min(max(ahead * (expected / variance), -_LONGEST_STEP), _LONGEST_STEP)
 
 
-def steps_without_each(
-    moments: FloatArray, weights: FloatArray, share: float = 1.0
-) -> FloatArray:
+def steps_without_each(moments: FloatArray, weights: FloatArray, share: float = 1.0) -> FloatArray:
     """What sharpens logits at the best temperature to that without each example, (n,).
 
     `moments` (3, n) are the expected and the true margin and the variance of each, weighed by

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from hokical._fitting.likelihood import effective_size
 from hokical._fitting.row_correction import fit_row_correction
 from hokical._fitting.row_sample import Sample

@@ -25,7 +25,7 @@ from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._group_learning import add_groups
 from hokical.rules._adaptive import AdaptiveRule
-from hokical.rules._auto import AutoRule
+from hokical.rules._auto import AutoRule, ClassScaling
 from hokical.rules._base import Rule
 from hokical.rules._floored import FlooredRule
 from hokical.rules._probabilities import softmax
@@ -230,7 +230,7 @@ def _fit_every_class(examples: WeightedExamples, keep_labels: bool) -> tuple[Fit
         )
         return _keep_uncalibrated(examples, why, losses), every
     rule: Rule = AutoRule(base.base, correction, keep_labels)
-    if correction is None and "class scaling" not in base.shares and not few:
+    if isinstance(base.base, ClassScaling) and correction is None and len(base.shares) == 1:
         rule = TemperatureRule(base.base.temperature)
     if base.floor > 0.0:
         rule = FlooredRule(base.floor, rule)

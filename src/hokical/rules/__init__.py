@@ -20,8 +20,8 @@ from hokical.rules._structured import StructuredRule
 from hokical.rules._vector import VectorRule
 
 __all__ = [
-    "AdaptiveRule", "AutoRule", "BalancedRule", "BetaRule", "ClasswiseIsotonicRule", "DirichletRule",
-    "EnsembleRule", "FlooredRule", "GroupedRule", "HokiRule", "Logits", "MatrixRule", "PlattRule",
-    "PooledIsotonicRule", "Rule", "StructuredRule", "TemperatureRule", "UncalibratedRule",
-    "VectorRule", "VennAbersRule",
+    "AdaptiveRule", "AutoRule", "BalancedRule", "BetaRule", "ClasswiseIsotonicRule",
+    "DirichletRule", "EnsembleRule", "FlooredRule", "GroupedRule", "HokiRule", "Logits",
+    "MatrixRule", "PlattRule", "PooledIsotonicRule", "Rule", "StructuredRule",
+    "TemperatureRule", "UncalibratedRule", "VectorRule", "VennAbersRule",
 ]  # fmt: skip

@@ -117,7 +117,7 @@ class AutoRule(Rule):
 
     @classmethod
     def from_stored(cls, given: dict[str, Any]) -> Rule:
-        """The rule of a file's record, by 0.2 and 0.3 too; those with a profile need hokical-paper."""
+        """The rule of a file; those of 0.2 and 0.3 with a profile need hokical-paper."""
         if "structured" not in given:
             return cls(**given)
         base = Average(given["weights"], given["structured"])
@@ -155,17 +155,13 @@ class AutoRule(Rule):
         return np.empty(0, np.int64)
 
     def _is_compiled(self, logits: Logits) -> bool:
-        return (
-            isinstance(self.base, ClassScaling)
-            and self.correction is not None
-            and has_kernels(logits)
-        )
+        return isinstance(self.base, ClassScaling) and has_kernels(logits)
 
     def _fill(self, logits: Logits, least: float, out: AnyArray) -> None:
-        base, correction = self.base, self.correction
-        assert isinstance(base, ClassScaling) and correction is not None
+        base = self.base
+        assert isinstance(base, ClassScaling)
         scale = base.scale / base.temperature
-        fill_corrected(logits, scale, base.bias, correction, least, out, keeps_labels=False)
+        fill_corrected(logits, scale, base.bias, self.correction, least, out, keeps_labels=False)
 
 
 def as_log_proba(proba: Array, logits: Logits) -> Logits:

@@ -8,7 +8,7 @@ from hokical._core.fast_exp import FAR, exp_minus
 from hokical._core.jit import kernel, max_kernel
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.types import AnyArray, FloatArray
 from hokical.rules._predicting import to_float32
 from hokical.rules._row_correction import (
     LARGEST_FEATURE,
@@ -35,7 +35,7 @@ def fill_corrected(
     logits: Logits,
     scale: FloatArray,
     bias: FloatArray,
-    correction: RowCorrection,
+    correction: RowCorrection | None,
     least: float,
     out: AnyArray,
     *,
@@ -44,11 +44,13 @@ def fill_corrected(
     """Write corrected probabilities of scores bias - scale * margins into `out` (n, classes).
 
     `scale` (classes,) and `bias` (classes,), or (0,) for none. Possible classes get `least` or
-    more.
+    more. Without a `correction` they are the softmax of the scores.
     """
     block = logits.block()
-    weights = np.stack([correction.log_scale, correction.shift])
-    spread = np.stack([correction.centre, 1.0 / correction.spread])
+    weights, spread = np.zeros((2, 0)), np.zeros((2, 0))
+    if correction is not None:
+        weights = np.stack([correction.log_scale, correction.shift])
+        spread = np.stack([correction.centre, 1.0 / correction.spread])
     room = np.empty((max(1, _AT_ONCE // logits.n_columns), logits.n_columns))
     for rows in cut_rows(logits.n_rows, len(room)):
         part = room[: rows.stop - rows.start] if out.dtype == np.float32 else out[rows]
@@ -101,6 +103,9 @@ def correct_rows(
         while row[label] > 0.0:
             label += 1
         row[label] = np.inf  # left out of all sums
+        if weights.shape[1] == 0:
+            _softmax_of_row(row, label, 1.0, 1.0, least)
+            continue
         gap = _features_of_row(row, n_masked[n] + 1.0, features)
         log_scale, shift = weights[0, 0], weights[1, 0]
         for j in range(features.shape[0]):

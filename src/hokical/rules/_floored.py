@@ -77,7 +77,11 @@ class FlooredRule(WrappedRule):
         return keep_first_maximum(found, logits) if kept else found
 
     def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
-        return self.rule.fill_proba(add_floor(logits, self.floor), out) if has_kernels(logits) else None
+        return (
+            self.rule.fill_proba(add_floor(logits, self.floor), out)
+            if has_kernels(logits)
+            else None
+        )
 
     def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
         return self.rule.label_interval(add_floor(logits, self.floor))
