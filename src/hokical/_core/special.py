@@ -67,6 +67,16 @@ def clip(x: Array, low: float, high: float, xp: Namespace) -> Array:
     return np.minimum(np.maximum(x, low), high) if xp is np else xp.clip(x, low, high)
 
 
+def at_least(x: Array, low: float, xp: Namespace) -> Array:
+    """`xp.clip` from below alone."""
+    return np.maximum(x, low) if xp is np else xp.clip(x, low, None)
+
+
+def at_most(x: Array, high: float, xp: Namespace) -> Array:
+    """`xp.clip` from above alone."""
+    return np.minimum(x, high) if xp is np else xp.clip(x, None, high)
+
+
 def log_ndtr(x: Array, xp: Namespace) -> Array:
     """Its logarithm, precise in both tails."""
     y = xp.abs(x) * _ROOT_HALF

@@ -29,7 +29,7 @@ from hokical.rules._probabilities import LEAST, softmax
 #: Strength of the ridge, in examples.
 STRENGTH = 0.3
 #: The fit ends with a step that promises no more than this in mean log loss.
-TOLERANCE, MAX_ITER = 1e-4, 20
+TOLERANCE, MAX_ITER = 3e-4, 20
 #: Before any example is seen, so many speak against a scale and a bias; a share below is left out.
 PRIOR_EXAMPLES, LEAST_SHARE = 6.0, 0.01
 #: The share is found on about this many logits, at least so many rows.
@@ -40,7 +40,7 @@ LEAST_SCALE = 0.05
 
 def fit_class_scaling(examples: WeightedExamples) -> BaseFit:
     """Fit a floor, the temperature, and then scales and biases."""
-    floor, found, floored = choose_base(examples)
+    floor, found, floored = choose_base(examples, for_noise=False)  # the row correction is
     n_examples = effective_size(examples.weights)
     problem = _Problem(floored, found.x, STRENGTH * examples.n_classes / n_examples)
     fitted, hessian = problem.minimize()

@@ -63,8 +63,12 @@ def floor_all(logits: Logits, floor: float) -> Logits:
     return made
 
 
-def choose_base(examples: WeightedExamples) -> tuple[float, Solution[float], WeightedExamples]:
+def choose_base(
+    examples: WeightedExamples, *, for_noise: bool = True
+) -> tuple[float, Solution[float], WeightedExamples]:
     """The floor and its temperature of least log loss, and the examples with that floor.
+
+    Floors are meant for zeros and, unless `for_noise` is False, for labels that can be wrong.
 
     Where the log loss falls down to temperature 0, as when every label has the top logit, the
     temperature is 1, kept within a factor of 1000 of the spread, and `converged` is False.
@@ -72,7 +76,7 @@ def choose_base(examples: WeightedExamples) -> tuple[float, Solution[float], Wei
     some = _sample(examples)
     spread, low, high = _find_bounds(some)
     floor, start = 0.0, None
-    if some.mean_true_margin > 0.0:
+    if some.mean_true_margin > 0.0 and (for_noise or has_zeros(examples.logits)):
         floor, start = _choose_floor(some, (low, high), FLOORS)
     floored = with_floor(examples, floor)
     found = best_temperature(floored, bounds=(low, high), start=start)

@@ -14,7 +14,7 @@ with g (2,) and W (2, 2) the derivatives of its own log loss, and F (2, 16) its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -37,8 +37,9 @@ from hokical.rules._row_correction import (
 
 #: Ridges on standardised coefficients, in examples. Each fit starts from the one before.
 RIDGES = (300.0, 30.0, 3.0)
-#: A fit ends with a step that promises no more than this in the sum of all log losses.
-TOLERANCE, MAX_ITER = 1e-2, 50
+#: A fit ends with a step that promises no more than this in the sum of all log losses; Newton
+#: squares what is left.
+TOLERANCE, MAX_ITER = 0.05, 50
 #: No correction is used where "none" has more weight than this.
 MOST_FOR_NONE = 0.5
 _LIMITS = np.array([LARGEST_LOG_SCALE, LARGEST_SHIFT])
@@ -58,13 +59,14 @@ def fit_row_correction(
     """Fit a correction of logits divided by a temperature; weights count as `n_examples`."""
     problem = CorrectionProblem.of(examples, n_examples, temperature)
     unchanged = np.zeros((examples.labels.size, 2))
-    coef, found, left_out, scores = np.zeros((2, 1 + N_FEATURES)), [], [unchanged], [0.0]
+    point = problem.at(np.zeros((2, 1 + N_FEATURES)), 0.0)
+    found, left_out, scores = [], [unchanged], [0.0]
     for ridge in RIDGES:
-        coef, away = problem.fit(ridge, coef)
-        gain, error = problem.gain(away)
+        point = problem.fit(ridge, point)
+        gain, error = problem.gain(point.left_out)
         scores.append(n_examples * (gain - error))
-        found.append(coef)
-        left_out.append(away)
+        found.append(point.coef)
+        left_out.append(point.left_out)
     weights = np.exp(np.array(scores) - max(scores))
     weights /= weights.sum()
     if weights[0] > MOST_FOR_NONE:
@@ -113,16 +115,24 @@ class CorrectionProblem:
         """What each row counts, (n,)."""
         return self.weights * self.n_examples
 
-    def fit(self, ridge: float, start: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Coefficients (2, 8), and each row's (log a, b) by a fit without it, (n, 2)."""
+    def fit(self, ridge: float, start: CorrectionPoint) -> CorrectionPoint:
+        """The minimum with a ridge, from that with another."""
         found = minimize_newton(
-            lambda coef: CorrectionPoint(self, ridge, coef),
-            start,
+            lambda coef: start.with_ridge(ridge) if coef is start.coef else self.at(coef, ridge),
+            start.coef,
             CorrectionPoint.newton_step,
             tol=TOLERANCE,
             max_iter=MAX_ITER,
         )
-        return found.x, found.point.left_out()
+        point: CorrectionPoint = found.point
+        return point
+
+    def at(self, coef: FloatArray, ridge: float) -> CorrectionPoint:
+        """The objective at coefficients (2, 8)."""
+        raw = self.design @ coef.T
+        pair = np.clip(raw, -_LIMITS, _LIMITS)
+        free = (np.abs(raw) < _LIMITS).astype(np.float64)
+        return CorrectionPoint(self, ridge, coef, pair, free, self.moments(pair))
 
     def moments(self, pair: FloatArray) -> FloatArray:
         """Sums over the other classes of exp(-x), x exp(-x) and x^2 exp(-x), (3, n)."""
@@ -162,37 +172,53 @@ class CorrectionProblem:
         return self.moments(np.zeros((self.weights.size, 2)))
 
 
+@dataclass(frozen=True, eq=False)
 class CorrectionPoint:
-    """The penalised sum of log losses at coefficients (2, 8)."""
+    """The penalised sum of log losses at coefficients (2, 8).
 
-    def __init__(self, problem: CorrectionProblem, ridge: float, coef: FloatArray) -> None:
-        self.problem, self.ridge, self.coef = problem, ridge, coef
-        raw = problem.design @ coef.T
-        self.pair = np.clip(raw, -_LIMITS, _LIMITS)
-        self.free = (np.abs(raw) < _LIMITS).astype(np.float64)
-        zeroth, first, second = problem.moments(self.pair)
-        losses = problem.losses(self.pair, zeroth)
-        self.value = float(problem.counts @ losses) + 0.5 * ridge * float(np.vdot(coef, coef))
+    `pair` (n, 2) is (log a, b) of each row, `free` (n, 2) 0 where it is clipped, and `moments`
+    (3, n) are the sums over other classes there.
+    """
+
+    problem: CorrectionProblem
+    ridge: float
+    coef: FloatArray
+    pair: FloatArray
+    free: FloatArray
+    moments: FloatArray
+
+    def with_ridge(self, ridge: float) -> CorrectionPoint:
+        """The same coefficients under another ridge: no pass over the logits."""
+        return replace(self, ridge=ridge)
+
+    @cached_property
+    def value(self) -> float:
+        losses = self.problem.losses(self.pair, self.moments[0])
+        penalty = 0.5 * self.ridge * float(np.vdot(self.coef, self.coef))
+        return float(self.problem.counts @ losses) + penalty
+
+    @cached_property
+    def _expected(self) -> FloatArray:
+        """The label's probability, and mean and mean square of the margins, (3, n)."""
         odds = np.exp(self.pair[:, 1])
-        total = odds + zeroth
-        self.label, self.mean, self.square = odds / total, first / total, second / total
+        zeroth, first, second = self.moments
+        return np.asarray(np.stack([odds, first, second]) / (odds + zeroth))
 
     @cached_property
     def slopes(self) -> FloatArray:
         """Derivatives (n, 2) of each row's log loss by its two numbers."""
-        problem = self.problem
+        problem, (label, mean, _) = self.problem, self._expected
         true = np.exp(self.pair[:, 0]) * problem.true_margins
-        slopes = np.stack([true - self.mean, self.label - problem.correct], axis=1)
-        return slopes * self.free
+        return np.stack([true - mean, label - problem.correct], axis=1) * self.free
 
     @cached_property
     def curvatures(self) -> FloatArray:
         """Expected second derivatives (n, 2, 2)."""
-        cross = self.label * self.mean * self.free[:, 0] * self.free[:, 1]
-        found = np.empty((cross.size, 2, 2))
-        found[:, 0, 0] = (self.square - self.mean**2) * self.free[:, 0]
-        found[:, 0, 1] = found[:, 1, 0] = cross
-        found[:, 1, 1] = self.label * (1.0 - self.label) * self.free[:, 1]
+        label, mean, square = self._expected
+        found = np.empty((label.size, 2, 2))
+        found[:, 0, 0] = (square - mean * mean) * self.free[:, 0]
+        found[:, 0, 1] = found[:, 1, 0] = label * mean * self.free[:, 0] * self.free[:, 1]
+        found[:, 1, 1] = label * (1.0 - label) * self.free[:, 1]
         return found
 
     @cached_property
@@ -216,6 +242,7 @@ class CorrectionPoint:
         step = np.asarray(np.linalg.solve(self.hessian, -self.gradient.ravel()), np.float64)
         return step.reshape(self.coef.shape), True
 
+    @cached_property
     def left_out(self) -> FloatArray:
         """(log a, b) of each row by a fit without it, (n, 2)."""
         design, counts = self.problem.design, self.problem.counts[:, None, None]

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hokical._core.blocks import per_row
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.labels import as_labels
 from hokical._core.logits import Logits, as_logits
@@ -18,7 +19,7 @@ from hokical._fitting.class_scaling import fit_class_scaling
 from hokical._fitting.example_stats import has_zeros
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.floor import choose_floor
-from hokical._fitting.likelihood import WeightedExamples, effective_size
+from hokical._fitting.likelihood import WeightedExamples, effective_size, moment_sums
 from hokical._fitting.row_correction import CorrectionProblem, fit_row_correction
 from hokical._fitting.row_sample import Sample
 from hokical._fitting.temperature import best_temperature
@@ -279,9 +280,8 @@ class _Gain:
 
 def _log_losses(logits: Logits, labels: IntArray) -> FloatArray:
     """-log p of the true class, (n,)."""
-    xp = logits.xp
-    norms = logits.to_host(xp.log(xp.sum(xp.exp(-logits.margins), axis=1)))
-    return np.asarray(norms + logits.to_host(logits.top) - logits.of_class(labels))
+    sums = per_row(lambda block: moment_sums(block, 1.0)[0], logits)
+    return np.asarray(np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels))
 
 
 def _fit_best_classes(examples: WeightedExamples) -> Fit:

@@ -14,12 +14,11 @@ from hokical._core.types import AnyArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import store_temperature
 from hokical.rules._correction_kernels import fill_corrected
-from hokical.rules._probabilities import least_probability, softmax
+from hokical.rules._probabilities import least_probability, put_at_label, softmax
 from hokical.rules._row_correction import (
     LEAST_LEAD,
     RowCorrection,
     corrected_scores,
-    without_label,
 )
 
 
@@ -47,7 +46,8 @@ class AdaptiveRule(Rule):
     def confidence(self, logits: Logits) -> Array:
         xp, tail = logits.xp, logits.tail
         scale, shift = self._scale_and_shift(logits)
-        rest = xp.sum(without_label(xp.exp(logits.margins * -scale[:, None]), logits), axis=1)
+        odds = xp.exp(logits.margins * -scale[:, None])
+        rest = xp.sum(put_at_label(odds, 0.0 * odds[:, :1], logits), axis=1)
         if tail is not None:
             rest = rest + tail.count * xp.exp(tail.margin * -scale)
         return 1.0 / (1.0 + rest * xp.exp(-shift))

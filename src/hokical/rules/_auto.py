@@ -48,21 +48,26 @@ class Average:
 
     def logits(self, logits: Logits) -> Logits:
         """Log-probabilities of the average, as logits."""
-        return as_log_proba(self.proba(logits), logits)
+        return as_log_proba(self._mix(logits), logits)
 
     def proba(self, logits: Logits) -> Array:
         """The candidates' probabilities, averaged, (n, classes)."""
+        found = self._mix(logits)
+        return found / logits.xp.sum(found, axis=1, keepdims=True)
+
+    def _mix(self, logits: Logits) -> Array:
+        """The average (n, classes), which sums to 1 up to rounding."""
         features = structured_features(logits, self.structured.floor, self.structured.temperature)
         makers: tuple[Callable[[], Array], ...] = (
             lambda: softmax(-logits.margins, logits),
-            lambda: softmax(features[0], logits),
+            lambda: features[2],  # temperature scaling
             lambda: self.structured.proba_from(features, logits),
         )
         found: Array = 0.0
         for weight, make in zip(self.weights, makers, strict=True):
             if not logits.is_numpy or weight > 0.0:  # a graph is traced for all weights
                 found = found + make() * weight
-        return found / logits.xp.sum(found, axis=1, keepdims=True)
+        return found
 
 
 @storable("auto-class-scaling")
@@ -161,12 +166,16 @@ class AutoRule(Rule):
         base = self.base
         assert isinstance(base, ClassScaling)
         scale = base.scale / base.temperature
-        fill_corrected(logits, scale, base.bias, self.correction, least, out, keeps_labels=False)
+        bias = base.bias if base.bias.any() else base.bias[:0]
+        fill_corrected(logits, scale, bias, self.correction, least, out, keeps_labels=False)
 
 
 def as_log_proba(proba: Array, logits: Logits) -> Logits:
     """Logits whose softmax are these probabilities (n, classes); the same classes are possible."""
     xp = logits.xp
+    if logits.all_possible:
+        values = np.log(np.maximum(proba, LEAST))
+        return Logits(values, values.max(axis=1), logits.backend)
     possible = xp.where(logits.possible, proba, xp.ones_like(proba))
     values = xp.where(logits.possible, xp.log(xp.clip(possible, LEAST, None)), -xp.inf)
     return Logits(values, xp.max(values, axis=1), logits.backend)

@@ -106,7 +106,7 @@ def correct_rows(
         if weights.shape[1] == 0:
             _softmax_of_row(row, label, 1.0, 1.0, least)
             continue
-        gap = _features_of_row(row, n_masked[n] + 1.0, features)
+        _features_of_row(row, n_masked[n] + 1.0, features)
         log_scale, shift = weights[0, 0], weights[1, 0]
         for j in range(features.shape[0]):
             unit = (features[j] - spread[0, j]) * spread[1, j]
@@ -116,7 +116,7 @@ def correct_rows(
         step = exp(min(max(log_scale, -LARGEST_LOG_SCALE), LARGEST_LOG_SCALE))
         shift = min(max(shift, -LARGEST_SHIFT), LARGEST_SHIFT)
         if keeps_labels:
-            shift = max(shift, LEAST_LEAD - step * gap)
+            shift = max(shift, LEAST_LEAD - step * _least_of_row(row))
         _softmax_of_row(row, label, step, exp(shift), least)
 
 
@@ -129,8 +129,8 @@ def _least_of_row(row: FloatArray) -> float:
 
 
 @kernel
-def _features_of_row(row: FloatArray, n_left_out: float, features: FloatArray) -> float:
-    """`row_features` from margins (classes,), inf for those left out; the least margin."""
+def _features_of_row(row: FloatArray, n_left_out: float, features: FloatArray) -> None:
+    """`row_features` from margins (classes,), inf for those left out."""
     first = second = third = fourth = heat = total = squares = 0.0
     for i in range(row.shape[0]):  # without a branch, so that it vectorises
         margin = min(row[i], _FARTHEST)
@@ -156,7 +156,6 @@ def _features_of_row(row: FloatArray, n_left_out: float, features: FloatArray) -
     features[4] = log1p(third) + heat / (1.0 + third)
     features[5] = mean
     features[6] = sqrt(max(square - mean * mean, 0.0))
-    return _least_of_row(row)  # type: ignore[no-any-return]
 
 
 @kernel

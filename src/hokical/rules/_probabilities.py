@@ -61,6 +61,14 @@ def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
     return xp.where(some, high + xp.log1p(xp.exp(low - high)), log_p)
 
 
+def put_at_label(table: Array, own: Array, logits: Logits) -> Array:
+    """A table (n, columns) with `own` (n, 1) at the labels; NumPy's is overwritten."""
+    if logits.is_numpy:
+        table[logits.label_index] = own[:, 0]
+        return table
+    return logits.xp.where(logits.is_label, own, table)
+
+
 def softmax(scores: Array, logits: Logits) -> Array:
     """Probabilities (n, columns) from scores; 0 where impossible, whatever the score."""
     xp = logits.xp

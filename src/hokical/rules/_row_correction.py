@@ -17,10 +17,11 @@ import numpy as np
 
 from hokical._core.arrays import Array, Namespace
 from hokical._core.logits import Logits
-from hokical._core.special import clip
+from hokical._core.special import at_least, at_most, clip
 from hokical._core.storage import storable
 from hokical._core.types import FloatArray
 from hokical.rules._checks import check_array
+from hokical.rules._probabilities import put_at_label
 
 #: Widths of the Gumbel noise. Each is half of the one before, so that squares of one exponential
 #: serve all.
@@ -68,24 +69,23 @@ class RowCorrection:
 
 def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
     """Minus `scale` (n,) times the margins, (n, columns), and `shift` (n,) for the label."""
-    scores = logits.margins * -scale[:, None]
-    if logits.is_numpy:
-        scores[logits.label_index] = shift
-        return scores
-    return logits.xp.where(logits.is_label, shift[:, None], scores)
+    return put_at_label(logits.margins * -scale[:, None], shift[:, None], logits)
 
 
 def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
     """The features (7, n) of logits divided by a temperature; a tail counts as classes."""
     xp, tail = logits.xp, logits.tail
     margins = logits.margins / temperature
-    odds = without_label(xp.exp(margins * (-1.0 / WIDTHS[0])), logits)
-    inside = xp.where(logits.possible, clip(margins, 0.0, LARGEST_MARGIN, xp), 0.0 * odds)
+    odds = xp.exp(margins * (-1.0 / WIDTHS[0]))
+    odds = put_at_label(odds, 0.0 * odds[:, :1], logits)
+    inside = at_most(margins, LARGEST_MARGIN, xp)
+    if not logits.all_possible:
+        inside = xp.where(logits.possible, inside, xp.zeros_like(inside))
     sums = [xp.sum(inside, axis=1), xp.sum(inside * inside, axis=1)]
     hidden, beside = 0.0, 0.0
     if tail is not None:
         hidden = xp.exp(tail.margin * (-1.0 / (WIDTHS[0] * temperature)))
-        beside = clip(tail.margin / temperature, 0.0, LARGEST_MARGIN, xp)
+        beside = at_most(tail.margin / temperature, LARGEST_MARGIN, xp)
         sums = [s + tail.count * beside**power for power, s in enumerate(sums, 1)]
     stabilities, entropy = [], 0.0
     for place, width in enumerate(WIDTHS):
@@ -98,21 +98,13 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
             mean = mean + (0.0 if tail is None else tail.count * hidden * beside)
             entropy = xp.log1p(rest) + mean / (1.0 + rest)
     mean, square = (total / logits.possible_counts for total in sums)
-    deviation = xp.sqrt(clip(square - mean * mean, 0.0, np.inf, xp))
+    deviation = xp.sqrt(at_least(square - mean * mean, 0.0, xp))
     return xp.stack([*stabilities, entropy, mean, deviation], axis=0)
 
 
 def log_clipped(rest: Array, xp: Namespace) -> Array:
     """The log of what the other classes sum to, (n,), as far as examples can tell."""
     return xp.log(clip(rest, np.exp(-LARGEST_LOG_ODDS), np.exp(-LEAST_LOG_ODDS), xp))
-
-
-def without_label(odds: Array, logits: Logits) -> Array:
-    """A table (n, columns) with 0 at the label; NumPy's is overwritten."""
-    if logits.is_numpy:
-        odds[logits.label_index] = 0.0
-        return odds
-    return logits.xp.where(logits.is_label, logits.xp.zeros_like(odds), odds)
 
 
 def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) -> Array:

@@ -18,10 +18,11 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.fast_exp import FAR
 from hokical._core.logits import Logits
+from hokical._core.special import at_least, at_most
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float, store_temperature
-from hokical.rules._probabilities import log_probabilities, smooth, softmax
+from hokical.rules._probabilities import log_probabilities, put_at_label, smooth, softmax
 from hokical.stability._gaussian import contract
 
 #: The third shape term is taken at this many temperatures.
@@ -81,6 +82,8 @@ class StructuredRule(Rule):
 def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
     """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible classes."""
     xp = logits.xp
+    if logits.all_possible:
+        return (1.0 - even) * proba + even / logits.n_columns
     uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
     return (1.0 - even) * proba + even * uniform
 
@@ -94,6 +97,8 @@ def structured_features(
     finite to the others, and its own probability is 0 anyway.
     """
     xp = logits.xp
+    if logits.is_numpy and floor == 0.0:
+        return shape_features(logits.margins, logits, temperature)
     smoothed = smooth(log_probabilities(logits), floor, xp)
     return shape_features(xp.max(smoothed, axis=1, keepdims=True) - smoothed, logits, temperature)
 
@@ -101,27 +106,33 @@ def structured_features(
 def shape_features(
     below: Array, logits: Logits, temperature: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """The same from the distance of log(p + floor) below the label's, (n, classes)."""
-    xp, possible = logits.xp, logits.possible
-    below = xp.where(possible, below, xp.zeros_like(below))
-    below = xp.where(possible, below, xp.max(below, axis=1, keepdims=True))
-    margins = xp.clip(below / temperature, None, FAR)
-    softer = xp.clip(below / (SOFTER * temperature), None, FAR)
-    rivals = xp.astype(possible & ~logits.is_label, xp.float64)
-    p, norm, miss = _softmax_parts(margins, rivals, logits)
-    return -(margins + norm), miss, p, _softmax_parts(softer, rivals, logits)[2]
+    """The same from the distance of log(p + floor) below the label's, (n, classes).
 
-
-def _softmax_parts(margins: Array, rivals: Array, logits: Logits) -> tuple[Array, Array, Array]:
-    """Probabilities, minus the log of the label's (n, 1), and log(1 - probabilities).
-
-    From margins in temperatures; `rivals` is 1 at possible classes but the label. The label's
-    1 - p is the sum of theirs, which is precise where p is near 1.
+    The second shape term is the softmax at the temperature, 0 for an impossible class.
     """
     xp = logits.xp
-    odds = xp.exp(-margins)
-    rest = xp.sum(odds * rivals, axis=1, keepdims=True)
-    norm, p = xp.log1p(rest), odds / (1.0 + rest)
-    miss = xp.log(1.0 - xp.clip(p, None, 1.0 - LEAST_REST))
-    own = xp.log(xp.clip(rest, LEAST_REST, None)) - norm
-    return p, norm, xp.where(logits.is_label, own, miss)
+    if not logits.all_possible:
+        below = xp.where(logits.possible, below, xp.zeros_like(below))
+        below = xp.where(logits.possible, below, xp.max(below, axis=1, keepdims=True))
+    margins = at_most(below / temperature, FAR, xp)
+    softer = xp.exp(margins * (-1.0 / SOFTER))
+    p, norm, miss = _softmax_parts(softer * softer * softer, logits)
+    return -(margins + norm), miss, p, _softmax_parts(softer, logits)[2]
+
+
+def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
+    """Probabilities, minus the log of the label's (n, 1), and log(1 - probabilities).
+
+    From the odds (n, classes) of every class to the label. The label's 1 - p is the sum of the
+    others, which is precise where p is near 1.
+    """
+    xp = logits.xp
+    rivals = put_at_label(odds, 0.0 * odds[:, :1], logits)
+    if not logits.all_possible:
+        rivals = xp.where(logits.possible, rivals, xp.zeros_like(rivals))
+    rest = xp.sum(rivals, axis=1, keepdims=True)
+    norm, share = xp.log1p(rest), 1.0 / (1.0 + rest)
+    p = put_at_label(rivals * share, share, logits)
+    miss = xp.log(at_least(1.0 - p, LEAST_REST, xp))
+    own = xp.log(at_least(rest, LEAST_REST, xp)) - norm
+    return p, norm, put_at_label(miss, own, logits)
