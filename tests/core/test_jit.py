@@ -90,3 +90,17 @@ import doubling
 assert doubling.double(4.0) == 8.0
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+
+
+def test_a_numba_that_cannot_be_imported_is_done_without(tmp_path: Path) -> None:
+    package = tmp_path / "numba"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('Numba needs another NumPy')")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import numpy as np, hokical; "
+        "rng = np.random.default_rng(0); logits = 2 * rng.normal(size=(300, 40)); "
+        "labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1); "
+        "proba = hokical.auto(3 * logits, labels).predict_proba(logits); "
+        "assert np.allclose(proba.sum(axis=1), 1.0)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

@@ -53,8 +53,14 @@ kernel, max_kernel = partial(Kernel, fastmath=_FAST), partial(Kernel, fastmath=_
 
 @cache
 def has_compiler() -> bool:
-    """Whether numba is installed."""
-    return find_spec("numba") is not None
+    """Whether numba is installed and can be imported, with this NumPy for example."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        import_module("numba")
+    except Exception:  # whatever its own or its dependencies' trouble is, NumPy does as well
+        return False
+    return True
 
 
 def has_kernels(logits: Any, *_: Any) -> bool:
