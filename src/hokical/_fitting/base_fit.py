@@ -11,8 +11,9 @@ from hokical._core.types import FloatArray
 from hokical._fitting.likelihood import WeightedExamples
 from hokical.rules._auto import Average, ClassScaling
 
-#: Gains are clear beyond this many standard errors, and more with few examples.
-ERRORS, FEW_EXAMPLES = 0.5, 100.0
+#: A gain is clear beyond this many standard errors, which are doubled with so many examples: of
+#: calibration over none, and of the row correction, which gains less and was seen to overfit more.
+ERRORS, FEW_EXAMPLES, FEW_TO_CORRECT = 0.5, 85.0, 150.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +34,10 @@ class BaseFit:
     converged: bool
 
 
-def standard_error(gains: FloatArray, variances: FloatArray, weights: FloatArray) -> float:
-    """Standard error of the mean of gains (n,) in log loss, raised where examples are few.
+def standard_error(
+    gains: FloatArray, variances: FloatArray, weights: FloatArray, few: float = FEW_EXAMPLES
+) -> float:
+    """Standard error of the mean of gains (n,) in log loss, doubled with `few` examples.
 
     It is the larger of two: by the gains themselves, and by the `variances` (n,) that gains have if
     the probabilities without the change are right, which counts mistakes that are yet to come.
@@ -44,4 +47,4 @@ def standard_error(gains: FloatArray, variances: FloatArray, weights: FloatArray
     own = np.sum(squares * (gains - weights @ gains) ** 2)
     expected = np.sum(squares * np.maximum(variances, 0.0))
     n_examples = 1.0 / np.sum(squares)
-    return float(np.sqrt(max(own, expected)) * (1.0 + (FEW_EXAMPLES / n_examples) ** 2))
+    return float(np.sqrt(max(own, expected)) * (1.0 + (few / n_examples) ** 2))

@@ -23,7 +23,7 @@ from hokical._core.blocks import block_rows, per_row
 from hokical._core.logits import Logits
 from hokical._core.parallel import map_slices
 from hokical._core.types import FloatArray
-from hokical._fitting.base_fit import standard_error
+from hokical._fitting.base_fit import FEW_TO_CORRECT, standard_error
 from hokical._fitting.likelihood import WeightedExamples, moment_sums
 from hokical._fitting.newton import minimize_newton
 from hokical.rules._row_correction import (
@@ -164,7 +164,7 @@ class CorrectionProblem:
         label = 1.0 / (1.0 + zeroth)
         mean = (shift - more * first) * label
         square = (shift * shift + more * more * second) * label
-        error = standard_error(gains, square - mean * mean, self.weights)
+        error = standard_error(gains, square - mean * mean, self.weights, FEW_TO_CORRECT)
         return float(self.weights @ gains), error
 
     @cached_property
