@@ -19,8 +19,8 @@ from hokical.rules._auto import PARTS, Average, as_log_proba
 from hokical.rules._probabilities import LEAST, softmax
 from hokical.rules._structured import mix_evenly
 
-#: Candidates are weighed, and rows corrected, on every second row or fewer: at most about this many
-#: logits, and at least this many rows. Few numbers are chosen, and known well enough by then.
+#: Candidates are weighed, and rows corrected, on rows of at most about this many logits, at least
+#: this many rows: few numbers are chosen, and known well enough by then.
 WEIGHED_SIZE, WEIGHED_ROWS = 1 << 17, 2500
 #: The weights begin with examples that speak for structured scaling of two classes; or, of more,
 #: for temperature scaling, by the class beyond two, and at most.
@@ -95,7 +95,7 @@ def _hold_out(
     temperature inside structured scaling, stay those of the whole.
     """
     logits = examples.logits
-    step = min(max(2, logits.size // WEIGHED_SIZE), logits.n_rows // WEIGHED_ROWS)
+    step = min(logits.size // WEIGHED_SIZE, logits.n_rows // WEIGHED_ROWS)
     some, point, problem = examples, fit.minimum.point, fit.minimum.point.problem
     with one_blas_thread():
         if step >= 2:

@@ -32,8 +32,9 @@ NOISE_EVIDENCE = 2.0
 #: Where there are zeros, the largest floor within this of the least log loss is taken, as more may
 #: turn up; elsewhere none, if that is as good, as it saves an exponential and a logarithm a class.
 LOSS_TOLERANCE = 1e-9
-#: A floor that changes the log loss by no more than this is as good as any below it.
-UNCHANGED = 1e-11
+#: A floor that changes the log loss by no more than this is as good as any below it: where there
+#: are zeros, and elsewhere.
+UNCHANGED, HARDLY_CHANGED = 1e-11, 1e-6
 #: Floors are compared on a part of the rows, at least this many rows or logits.
 COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 16
 #: Log losses need not be exact to be compared: the last step of each floor's temperature.
@@ -101,6 +102,8 @@ def _choose_floor(
     0 and every other floor are tried, as long as they change something, and those beside the best.
     """
     logits, n_examples = some.logits, effective_size(some.weights)
+    zeros = has_zeros(logits)
+    unchanged = UNCHANGED if zeros else HARDLY_CHANGED
     xp, possible = logits.xp, logits.possible
     log_p = log_probabilities(logits)
     p = xp.exp(log_p)
@@ -123,7 +126,7 @@ def _choose_floor(
     compare(last)
     for place in range(0, last, 2):
         compare(place)
-        if abs(losses[place] - losses[last]) <= UNCHANGED:
+        if abs(losses[place] - losses[last]) <= unchanged:
             losses[place:], temperatures[place:] = losses[last], temperatures[last]
             break
     middle = find_best()
@@ -132,7 +135,7 @@ def _choose_floor(
         if 0 <= place < len(floors) and losses[place] == np.inf:
             compare(place)
     best = find_best()
-    if losses[last] <= losses[best] + LOSS_TOLERANCE and not has_zeros(logits):
+    if losses[last] <= losses[best] + LOSS_TOLERANCE and not zeros:
         best = last
     return floors[best], float(temperatures[best])
 

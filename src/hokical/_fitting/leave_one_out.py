@@ -29,7 +29,7 @@ _HELD_SIZE = 1 << 18
 #: Long steps are repeated with at most so many logits: beyond, no example counts for much.
 FEW_LOGITS = 1 << 14
 #: An example that is as sure as this of the truth has no effect on its own scores to speak of.
-_SURE = 1e-4
+_SURE = 1e-2
 #: The change (rows, classes) of a block's scores, from its probabilities and weights (rows, 1).
 _Change = Callable[[StructuredBlock, Array, Array], Array]
 
