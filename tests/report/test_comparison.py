@@ -204,7 +204,7 @@ def test_shipped_logits_are_what_they_should_be() -> None:
 
 
 def test_references_can_be_found() -> None:
-    own = {"uncalibrated", "profile"}
+    own = {"uncalibrated", "adaptive", "profile"}
     for info in table():
         found = re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S", info.reference)
         assert found or info.name in own, info.name
