@@ -109,31 +109,31 @@ def _steps(rng: Generator) -> Steps:
     return Steps(np.where(empty, np.nan, alpha), np.where(empty, np.nan, beta))
 
 
-def _correction(rng: Generator) -> RowCorrection:
+def make_correction(rng: Generator) -> RowCorrection:
     spread = np.exp(rng.normal(size=N_FEATURES))
     log_scale, shift = 0.3 * rng.normal(size=(2, 1 + N_FEATURES))
     return RowCorrection(rng.normal(size=N_FEATURES), spread, log_scale, shift)
 
 
-def _average(rng: Generator, n_classes: int) -> Average:
+def make_average(rng: Generator, n_classes: int) -> Average:
     weights = rng.dirichlet([0.7] * 3) * (rng.random(3) < 0.7)
     weights = weights / weights.sum() if weights.sum() > 0.0 else np.eye(3)[rng.integers(3)]
     return Average(weights, _structured(rng, n_classes))
 
 
-def _class_scaling(rng: Generator, n_classes: int) -> ClassScaling:
+def make_class_scaling(rng: Generator, n_classes: int) -> ClassScaling:
     scale = np.exp(0.3 * rng.normal(size=n_classes))
     return ClassScaling(_scale(rng), scale, rng.normal(size=n_classes))
 
 
 def _auto(rng: Generator, n_classes: int) -> rules.Rule:
-    base = (_average, _class_scaling)[rng.integers(2)](rng, n_classes)
-    correction = _correction(rng) if rng.random() < 0.7 else None
+    base = (make_average, make_class_scaling)[rng.integers(2)](rng, n_classes)
+    correction = make_correction(rng) if rng.random() < 0.7 else None
     return rules.AutoRule(base, correction, bool(rng.random() < 0.5))
 
 
 def _adaptive(rng: Generator, n_classes: int) -> rules.Rule:
-    return AdaptiveRule(_scale(rng), _correction(rng))
+    return AdaptiveRule(_scale(rng), make_correction(rng))
 
 
 def _platt(rng: Generator, n_classes: int) -> rules.Rule:
