@@ -53,7 +53,7 @@ def test_provenance_identifies_the_data(comparison: Comparison) -> None:
 def test_the_headline_says_what_happened(comparison: Comparison) -> None:
     words = comparison.headline("temps")
     assert "fell from" in words
-    assert "95% certainty" in words
+    assert "with 95% confidence" in words
     assert f"{comparison['temps'].summary.bounds['bousquet']:.4f}" in words
     assert words.count("is right") == 1
     own = comparison.headline("uncalibrated")

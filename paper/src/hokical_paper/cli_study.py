@@ -62,7 +62,7 @@ def study(
     is worse than no calibration, overall, by task and by size. Intervals are of 95 %, from
     resampled data sets. An interrupted study goes on where it stopped. With `--calibrated` no
     folder is needed: classifiers of 2 to 300 classes are drawn that are right already. With
-    `--noisy`, overconfident classifiers of 10 classes are fitted on labels of which some are random.
+    `--noisy`, overconfident classifiers of 10 classes are fitted on labels with 30 % random ones.
     """
     from dataclasses import asdict
 

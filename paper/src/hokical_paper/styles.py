@@ -1,4 +1,4 @@
-"""How each method is drawn: Hoki, adaptive temperature scaling and the default in colour, the others in grey.
+"""How each method is drawn: Hoki, adaptive scaling and the default in colour, the others in grey.
 
 Fourteen colours are hard to tell apart, so the others differ in marker, filling and line style.
 """
