@@ -54,7 +54,7 @@ NOISES: tuple[tuple[str, Noise, Callable[..., Tensor]], ...] = (
     ("Uniform(-2, 2)", Uniform(-2, 2), uniform.stability),
 )
 SLOW_METHODS = ("ms_odir", "dir_odir")
-METHODS = ("temps", "ets", "vecs", "structured", "auto", *SLOW_METHODS)
+METHODS = ("temps", "ets", "vecs", "adaptive", "structured", "auto", *SLOW_METHODS)
 
 
 def main() -> None:

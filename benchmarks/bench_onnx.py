@@ -40,8 +40,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki, wide uniform": ("hoki", {"noise": Uniform(0.0, 30.0)}),
     "hoki, Gumbel": ("hoki", {"noise": Gumbel(1.5)}),
     "hoki, 1000 draws": ("hoki", {"noise": Gaussian(2.0), "draws": 1000, "random_state": 0}),
+    "adaptive": ("adaptive", {}),
 }
-IN_NETWORKS = ("temps", "hoki, Gaussian", "hoki, uniform")
+IN_NETWORKS = ("temps", "hoki, Gaussian", "hoki, uniform", "adaptive")
 BATCHES = (1, 64)
 #: Behind networks, and how often each is timed: a run of many images hardly goes undisturbed.
 NETWORK_BATCHES = {1: 100, 16: 12}

@@ -23,7 +23,7 @@ from bench_core import best_in_turns, large_logits
 from hokical import make
 from hokical._core.parallel import threads
 
-METHODS = ("temps", "hoki", "structured", "auto")
+METHODS = ("temps", "hoki", "adaptive", "structured", "auto")
 #: Most times temperature scaling's: fit, 10,000 rows, one row.
 TARGETS = {"hoki": (8, 5, 3), "auto": (20, None, None)}
 

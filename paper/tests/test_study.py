@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hokical_paper import study, study_harm
+from hokical_paper import study, study_harm, study_noise
 from hokical_paper.cli import app
 from hokical_paper.study import Outcome, choose_experiments, judge, read_experiments, run_study
+from hokical_paper.study_harm import Cell
 from hokical_paper.study_tables import summarise, to_markdown
 
 
@@ -110,7 +111,7 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
 
 def test_harm_of_what_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """No calibration loses nothing, and is the only method that suits all sizes without changes."""
-    monkeypatch.setattr(study_harm, "CELLS", ((2, 40), (3, 60)))
+    monkeypatch.setattr(study_harm, "CELLS", (Cell(2, 40), Cell(3, 60, masked=0.4)))
     found = study_harm.measure_harm(["uncalibrated", "temps", "platt"], 2)
     assert [(harm.n_classes, harm.method) for harm in found] == [
         (2, "uncalibrated"),
@@ -121,7 +122,34 @@ def test_harm_of_what_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert all((harm.mean == 0.0) == (harm.method == "uncalibrated") for harm in found)
     assert all(0.0 <= harm.mean <= harm.worst for harm in found)
+    assert all(harm.error == pytest.approx(harm.worst - harm.mean) for harm in found)  # of two
     lines = study_harm.harm_table(found).splitlines()
     assert lines[0] == "| classes | examples | uncalibrated | temps | platt |"
     assert len(lines) == 4
+    assert lines[2].startswith("| 2 | 40 | 0.0000 ± 0.0000 (0.000, 0%) | ")
+    assert lines[3].startswith("| 3 (40% masked) | 60 | ")
     assert lines[3].endswith("|  |")
+
+
+def test_masked_classes_are_never_the_likeliest() -> None:
+    cell = Cell(10, 200, masked=0.4)
+    logits, labels = study_harm._draw(200, cell, np.random.default_rng(0))
+    unmasked, _ = study_harm._draw(200, Cell(10, 200), np.random.default_rng(0))
+    np.testing.assert_array_equal(logits.argmax(axis=1), unmasked.argmax(axis=1))
+    assert np.isfinite(logits[np.arange(200), labels]).all()
+    assert np.isneginf(logits).sum() == pytest.approx(0.4 * 9 * 200, rel=0.1)
+
+
+def test_random_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The truth is the best; ETS, which can mix in the uniform distribution, is near it."""
+    monkeypatch.setattr(study_noise, "N_NEW", 500)
+    found = study_noise.measure_noisy(["uncalibrated", "temps", "ets", "platt"], 2)
+    losses = {loss.method: loss.mean for loss in found}
+    assert [*losses] == ["uncalibrated", "temps", "ets", "truth"]
+    assert losses["truth"] < losses["ets"] < losses["temps"] < losses["uncalibrated"]
+    assert losses["ets"] < losses["truth"] + 0.01
+    assert found[-1].error == 0.0 < found[0].error
+    command = CliRunner().invoke(app, ["study", "--noisy", "1", "--methods", "temps"])
+    assert command.exit_code == 0, command.output
+    assert "| method | log loss | above the truth |" in command.output
+    assert "| truth | 1." in command.output

@@ -122,7 +122,7 @@ def test_methods_that_take_top_k_run_and_others_say_why(pair: Pair) -> None:
     data = pair.load()
     reasons = {name: why_absent(pair, name, slow=False) for name in METHODS}
     ran = [name for name, reason in reasons.items() if reason is None]
-    assert {"temps", "ets", "hoki", "profile"} <= set(ran)
+    assert {"temps", "ets", "hoki", "adaptive"} <= set(ran)
     assert reasons["vecs"] == reasons["ms_odir"] == reasons["hoki_sampled"] == "needs all logits"
     temps = run_method(pair, data, "temps", n_resamples=0)
     fitted = make("temps").fit(data.val_logits, data.val_labels)

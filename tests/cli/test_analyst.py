@@ -159,6 +159,34 @@ def test_show_of_other_methods(tmp_path: Path, method: str) -> None:
         assert repr(cal.noise_) in found.out
 
 
+@pytest.mark.parametrize(
+    ("method", "n_classes", "base"),
+    [
+        ("auto", 4, "structured; temperature "),
+        ("auto", 32, ", a scale and a bias for each of 32 classes"),
+        ("adaptive", 4, None),
+    ],
+)
+def test_show_describes_a_base_and_a_correction(
+    tmp_path: Path, method: str, n_classes: int, base: str | None
+) -> None:
+    logits, labels = synthetic_logits(1500, n_classes, seed=1)
+    logits *= np.where(np.arange(1500) % 2, 0.3, 1.0)[:, None]
+    logits[:, 0] -= 2.0
+    cal = hokical.make(method).fit(logits, labels)
+    assert cal.correction_ is not None
+    cal.save(tmp_path / "cal.json")
+    found = hokical_command("show", tmp_path / "cal.json").out
+    lines = {line.split()[0]: line for line in found.splitlines() if line}
+    assert "a temperature and a shift of the label for each row" in lines["correction"]
+    assert ("base" in lines) == (base is not None)
+    assert base is None or base in lines["base"]
+    assert "keep_labels" not in found
+    assert "array(" not in found
+    learned = hokical_command("show", tmp_path / "cal.json", "--json").json["learned"]
+    assert len(learned["correction"]["shift"]) == 8
+
+
 def test_show_of_no_calibrator(tmp_path: Path) -> None:
     (tmp_path / "cal.json").write_text("{}")
     one_line(hokical_command("show", tmp_path / "cal.json"))

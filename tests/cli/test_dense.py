@@ -168,7 +168,7 @@ def test_evaluate_promises_nothing_where_no_bound_holds(tmp_path: Path, case: st
     path = save(tmp_path / "maps.npz", **arrays)
     ran = hokical_command("evaluate", path, "--class-axis", axis, "--ignore-label", 255)
     assert ran.code == 0, ran.err
-    assert "certainty" not in ran.out
+    assert "% confidence the true" not in ran.out
     assert "by item" not in ran.err
     assert ("weights in" in ran.err) == (case == "weights")
 

@@ -8,7 +8,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
+from hokical.rules._adaptive import AdaptiveRule
+from hokical.rules._auto import Average, ClassScaling
 from hokical.rules._hoki import Curve, Steps
+from hokical.rules._row_correction import N_FEATURES, RowCorrection
 from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._sampled import Draws
 from hokical.stability._stability_table import EXACT_LEVELS
@@ -106,11 +109,31 @@ def _steps(rng: Generator) -> Steps:
     return Steps(np.where(empty, np.nan, alpha), np.where(empty, np.nan, beta))
 
 
-def _auto(rng: Generator, n_classes: int) -> rules.Rule:
+def make_correction(rng: Generator) -> RowCorrection:
+    spread = np.exp(rng.normal(size=N_FEATURES))
+    log_scale, shift = 0.3 * rng.normal(size=(2, 1 + N_FEATURES))
+    return RowCorrection(rng.normal(size=N_FEATURES), spread, log_scale, shift)
+
+
+def make_average(rng: Generator, n_classes: int) -> Average:
     weights = rng.dirichlet([0.7] * 3) * (rng.random(3) < 0.7)
     weights = weights / weights.sum() if weights.sum() > 0.0 else np.eye(3)[rng.integers(3)]
-    structured = _structured(rng, n_classes)
-    return rules.AutoRule(weights, structured, bool(rng.random() < 0.5))
+    return Average(weights, _structured(rng, n_classes))
+
+
+def make_class_scaling(rng: Generator, n_classes: int) -> ClassScaling:
+    scale = np.exp(0.3 * rng.normal(size=n_classes))
+    return ClassScaling(_scale(rng), scale, rng.normal(size=n_classes))
+
+
+def _auto(rng: Generator, n_classes: int) -> rules.Rule:
+    base = (make_average, make_class_scaling)[rng.integers(2)](rng, n_classes)
+    correction = make_correction(rng) if rng.random() < 0.7 else None
+    return rules.AutoRule(base, correction, bool(rng.random() < 0.5))
+
+
+def _adaptive(rng: Generator, n_classes: int) -> rules.Rule:
+    return AdaptiveRule(_scale(rng), make_correction(rng))
 
 
 def _platt(rng: Generator, n_classes: int) -> rules.Rule:
@@ -154,6 +177,7 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "irova_ts": _irova_ts,
     "hoki": _hoki,
     "auto": _auto,
+    "adaptive": _adaptive,
     "platt": _platt,
     "beta": _beta,
     "venn_abers": _venn_abers,

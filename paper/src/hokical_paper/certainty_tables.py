@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from hokical_paper.contests import Cuts, Share, is_lowest, mean_share, score_of, share_of
-from hokical_paper.methods import EXACT, METHODS, OWN_METHODS, RECAL, SAMPLED, title_of
+from hokical_paper.methods import (
+    EXACT,
+    FORMER_METHODS,
+    METHODS,
+    OWN_METHODS,
+    RECAL,
+    SAMPLED,
+    is_own,
+    title_of,
+)
 from hokical_paper.results import Results
 from hokical_paper.table_data import Cell, Row, Table, mark_columns, number
 from hokical_paper.wins import CONTESTS, paper_methods
@@ -27,7 +36,11 @@ def cuts_note(cuts: Cuts) -> str:
     """How many divisions there are, and which methods are not in all of them."""
     counts = sorted({len(cuts.seeds(pair)) for pair in cuts.pairs})
     sizes = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    fewer = [text for m in (*RIVALS[SAMPLED], *OWN_METHODS) if (text := _divisions_of(cuts, m))]
+    fewer = [
+        text
+        for m in (*RIVALS[SAMPLED], *OWN_METHODS, *FORMER_METHODS)
+        if (text := _divisions_of(cuts, m))
+    ]
     some = f"; fewer times: {', '.join(fewer)}" if fewer else ""
     ran = {method for _, _, method in cuts.found}
     none = [title_of(name) for name in RIVALS[SAMPLED] if name not in ran]
@@ -94,7 +107,7 @@ def ranks_table(cuts: Cuts) -> Table:
         ran = {method: cells for method, cells in lines.items() if cells[0].value is not None}
         marked = mark_columns(list(ran.values()), range(len(CONTESTS)))
         for method, cells in zip(ran, marked, strict=True):
-            source = "hokical" if method in OWN_METHODS else ""
+            source = "hokical" if is_own(method) else ""
             rows.append(Row((contest, title_of(method)), source, cells))
     columns = (*(f"rank, {title}" for title in CONTESTS.values()), "won, ECE", "won, Brier score")
     notes = (

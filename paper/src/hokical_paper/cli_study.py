@@ -26,7 +26,7 @@ def study(
     ] = None,
     methods: Annotated[
         str, typer.Option("--methods", "-m", help="Methods, with commas between them.")
-    ] = "uncalibrated,temps,ets,profile,structured,auto,platt,beta,venn_abers",
+    ] = "uncalibrated,temps,ets,adaptive,structured,auto,platt,beta,venn_abers",
     peers: Annotated[bool, typer.Option(help="Also run other libraries that are here.")] = True,
     subject: Annotated[str, typer.Option(help="The method the others are set against.")] = "auto",
     score: Annotated[str, typer.Option(help="log_loss, brier, top_log_loss or top_brier.")] = (
@@ -45,6 +45,14 @@ def study(
             min=1, help="Instead: what is lost on so many calibrated samples of each size."
         ),
     ] = None,
+    noisy: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Instead: log loss with 30 % random labels and logits 3 x too sure, on so many "
+            "samples.",
+        ),
+    ] = None,
     cache: Annotated[Path, typer.Option(help="Where outcomes are kept.")] = Path(".cache/study"),
     as_json: Json = False,
 ) -> None:
@@ -53,7 +61,8 @@ def study(
     Prints Markdown tables: mean, mean rank, how often the subject wins, and how often each method
     is worse than no calibration, overall, by task and by size. Intervals are of 95 %, from
     resampled data sets. An interrupted study goes on where it stopped. With `--calibrated` no
-    folder is needed: classifiers of 2 to 300 classes are drawn that are right already.
+    folder is needed: classifiers of 2 to 300 classes are drawn that are right already. With
+    `--noisy`, overconfident classifiers of 10 classes are fitted on labels with 30 % random ones.
     """
     from dataclasses import asdict
 
@@ -63,10 +72,13 @@ def study(
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if calibrated is not None:
-        _tell_harm(names, calibrated, as_json)
+        _show_harm(names, calibrated, as_json)
+        return
+    if noisy is not None:
+        _show_noisy(names, noisy, as_json)
         return
     if folder is None:
-        raise typer.BadParameter("give a FOLDER of classifiers, or `--calibrated`.")
+        raise typer.BadParameter("give a FOLDER of classifiers, `--calibrated` or `--noisy`.")
     names += [name for name, peer in PEERS.items() if peers and peer.installed]
     experiments = choose_experiments(folder, half.value, limit, draws)
     outcomes = run_study(experiments, list(dict.fromkeys([*names, subject])), cache, say)
@@ -78,7 +90,7 @@ def study(
         typer.echo(to_markdown(group, subject) + "\n")
 
 
-def _tell_harm(methods: list[str], n_samples: int, as_json: bool) -> None:
+def _show_harm(methods: list[str], n_samples: int, as_json: bool) -> None:
     from dataclasses import asdict
 
     from hokical_paper.study_harm import harm_table, measure_harm
@@ -88,3 +100,15 @@ def _tell_harm(methods: list[str], n_samples: int, as_json: bool) -> None:
         show_json([asdict(harm) for harm in found])
     else:
         typer.echo(harm_table(found))
+
+
+def _show_noisy(methods: list[str], n_samples: int, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from hokical_paper.study_noise import measure_noisy, noisy_table
+
+    found = measure_noisy(methods, n_samples)
+    if as_json:
+        show_json([asdict(loss) for loss in found])
+    else:
+        typer.echo(noisy_table(found))

@@ -11,7 +11,7 @@ import numpy as np
 
 from hokical.plots import draw_reliability
 from hokical.plots._axes import GREY
-from hokical_paper.methods import AUTO, EXACT, OWN_METHODS, SAMPLED, title_of
+from hokical_paper.methods import AUTO, EXACT, SAMPLED, is_own, title_of
 from hokical_paper.panels import add_legend, legend_below, make_panels
 from hokical_paper.published import BIN_COUNTS, number_for
 from hokical_paper.results import Result, Results
@@ -195,7 +195,7 @@ def _bar_colour(method: str) -> str:
 
 def _published_ece(pair: Pair, method: str) -> float | None:
     """The paper's ECE, or None; its Hoki is the sampled one."""
-    if method in OWN_METHODS:
+    if is_own(method):
         return None
     column = "hoki" if method == SAMPLED else method
     return number_for(pair, "ece_15_bins", column)
@@ -214,7 +214,7 @@ def _add_bar_legend(figure: Figure) -> None:
     handles = [
         *(
             Patch(color=_bar_colour(name), label=f"ours: {title_of(name)}")
-            for name in (SAMPLED, EXACT, "profile", AUTO)
+            for name in (SAMPLED, EXACT, "adaptive", AUTO)
         ),
         Patch(color=_PALE, label="ours: other methods"),
         Line2D([], [], color="black", linewidth=1, label="95 % interval"),

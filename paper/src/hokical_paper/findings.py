@@ -15,7 +15,7 @@ from hokical_paper.wins import CONTESTS, paper_methods, published_pairs, publish
 #: A difference counts if it is at least this many standard errors.
 _CLEAR = 2.0
 #: Methods with few parameters that Hoki is compared with.
-_FEW_PARAMETERS = ("temps", "ets", "profile")
+_FEW_PARAMETERS = ("temps", "ets", "adaptive", "profile")
 #: The paper's claim is judged if the suite has at least this many of its pairs.
 _ENOUGH = 11
 _ECE_VARIANTS = ("ece", "ece_mass", "smooth_ece")

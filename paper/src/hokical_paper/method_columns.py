@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hokical_paper.methods import EXACT, OWN_METHODS, RECAL, SAMPLED, title_of
+from hokical_paper.methods import EXACT, RECAL, SAMPLED, is_own, title_of
 from hokical_paper.published import number_for
 from hokical_paper.results import Result, Results
 from hokical_paper.suite import Pair
@@ -19,24 +19,24 @@ def mark_methods(
     cells: Sequence[Cell], methods: Sequence[str], *, highest: bool = False
 ) -> tuple[Cell, ...]:
     """Mark the best two of the paper's methods, and of hokical's own what is best of all."""
-    is_own = [method in OWN_METHODS for method in methods]
-    ten = mark_best([c for c, own in zip(cells, is_own, strict=True) if not own], highest=highest)
+    owned = [is_own(method) for method in methods]
+    ten = mark_best([c for c, own in zip(cells, owned, strict=True) if not own], highest=highest)
     everyone, rest = mark_best(cells, highest=highest), iter(ten)
-    marked = [cell if own else next(rest) for cell, own in zip(everyone, is_own, strict=True)]
+    marked = [cell if own else next(rest) for cell, own in zip(everyone, owned, strict=True)]
     return tuple(
         replace(cell, mark="") if own and cell.mark == "second" else cell
-        for cell, own in zip(marked, is_own, strict=True)
+        for cell, own in zip(marked, owned, strict=True)
     )
 
 
 def column_of(method: str) -> str:
     """The head of a method's column."""
-    return f"{title_of(method)} \N{DAGGER}" if method in OWN_METHODS else title_of(method)
+    return f"{title_of(method)} \N{DAGGER}" if is_own(method) else title_of(method)
 
 
 def published_cell(table: str | None, pair: Pair, method: str) -> Cell:
     """The paper's value; its Hoki is the sampled one."""
-    if table is None or method in OWN_METHODS:
+    if table is None or is_own(method):
         return Cell()
     column = EXACT if method == SAMPLED else method
     digits = 2 if table == "learning_time_s" else 4

@@ -28,7 +28,9 @@ PAPER_METHODS = (
 )
 #: hokical's own methods: not in the paper, so no claim of it is judged against them.
 AUTO = "auto"
-OWN_METHODS = (EXACT, "profile", "structured", AUTO)
+OWN_METHODS = (EXACT, "adaptive", "structured", AUTO)
+#: hokical's own methods that are no longer run; stored results may have them.
+FORMER_METHODS = ("profile",)
 #: All methods of the tables, in order: the paper's, then hokical's own.
 METHODS = (*PAPER_METHODS, *OWN_METHODS)
 #: Methods with classes x classes parameters: they take minutes from so many classes on.
@@ -50,6 +52,15 @@ def title_of(method: str) -> str:
     ('hoki sampled', 'temps')
     """
     return _TITLES.get(method, method)
+
+
+def is_own(method: str) -> bool:
+    """Whether a method is one of hokical's own, of today or of stored results.
+
+    >>> is_own("adaptive"), is_own("profile"), is_own("temps")
+    (True, True, False)
+    """
+    return method in OWN_METHODS or method in FORMER_METHODS
 
 
 def why_absent(pair: Pair, method: str, *, slow: bool) -> str | None:

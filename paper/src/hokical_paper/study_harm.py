@@ -1,52 +1,72 @@
-"""What methods lose on classifiers that are calibrated already: every change is for the worse.
+"""Log loss that methods add on classifiers that are already calibrated.
 
-Logits are three times a normal number, and labels are drawn from their softmax.
+Logits are three times a normal number, and labels are drawn from their softmax, so any change of
+the probabilities is for the worse. In masked cells, 40 % of the classes other than the most likely
+one have a logit of -inf, at random.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray, IntArray
-from hokical.calibrators import make
+from hokical.calibrators import Calibrator, make
 from hokical.calibrators._catalog import load_estimator_class
 
-#: Classes and examples.
+
+class Cell(NamedTuple):
+    """Classes, examples, and the share of the other classes that is masked."""
+
+    n_classes: int
+    n_examples: int
+    masked: float = 0.0
+
+
 CELLS = (
-    (2, 50),
-    (2, 200),
-    (2, 1000),
-    (3, 200),
-    (5, 50),
-    (5, 200),
-    (10, 100),
-    (10, 200),
-    (10, 1000),
-    (20, 200),
-    (20, 1000),
-    (30, 300),
-    (30, 1000),
-    (100, 400),
-    (100, 1000),
-    (300, 1000),
+    Cell(2, 50),
+    Cell(2, 200),
+    Cell(2, 1000),
+    Cell(3, 200),
+    Cell(5, 50),
+    Cell(5, 200),
+    Cell(10, 30, masked=0.4),
+    Cell(10, 100),
+    Cell(10, 200),
+    Cell(10, 1000),
+    Cell(20, 200),
+    Cell(20, 1000),
+    Cell(30, 300),
+    Cell(30, 1000),
+    Cell(50, 40, masked=0.4),
+    Cell(100, 400),
+    Cell(100, 1000),
+    Cell(300, 1000),
 )
-#: How far logits spread, and new examples that the loss is measured on.
+#: Standard deviation of the logits, and new examples on which the loss is measured.
 SPREAD, N_NEW = 3.0, 2000
 
 
 @dataclass(frozen=True)
 class Harm:
-    """Log loss in nats that a method adds to what is right, in the mean and in the worst sample."""
+    """Log loss in nats that a method adds to that of the truth, over samples of one cell.
+
+    `error` is the standard error of `mean`, NaN of a single sample; `worst` is the largest loss,
+    `changed` the share of samples in which any probability was changed.
+    """
 
     n_classes: int
     n_examples: int
+    masked: float
     method: str
     mean: float
+    error: float
     worst: float
     changed: float
 
@@ -56,53 +76,75 @@ def measure_harm(
 ) -> list[Harm]:
     """Of every method in every cell that it suits."""
     found = []
-    for n_classes, n in CELLS:
-        suited = [name for name in methods if _suits(name, n_classes)]
-        lost = np.array([_sample(suited, n_classes, n, seed) for seed in range(n_samples)])
-        for name, column in zip(suited, lost.T, strict=True):
-            changed = float(np.mean(column > 0.0))
-            found.append(Harm(n_classes, n, name, column.mean(), column.max(), changed))
-        report(f"{n_classes} classes, {n} examples")
+    for cell in CELLS:
+        suited = [name for name in methods if suits(name, cell.n_classes)]
+        lost = np.array([_sample(suited, cell, seed) for seed in range(n_samples)])
+        found += [Harm(*cell, *_summary(n, x)) for n, x in zip(suited, lost.T, strict=True)]
+        report(f"classes: {_classes_of(cell)}, examples: {cell.n_examples}")
     return found
 
 
-def _suits(method: str, n_classes: int) -> bool:
+def _summary(method: str, lost: FloatArray) -> tuple[str, float, float, float, float]:
+    error = float(lost.std(ddof=1)) / math.sqrt(lost.size) if lost.size > 1 else math.nan
+    return method, float(lost.mean()), error, float(lost.max()), float(np.mean(lost > 0.0))
+
+
+def suits(method: str, n_classes: int) -> bool:
+    """Whether a method can be fitted on logits of so many classes."""
     kind = load_estimator_class(method)
     return kind.logits_kind is Logits and (not kind.binary_only or n_classes == 2)
 
 
-def _sample(methods: Sequence[str], n_classes: int, n: int, seed: int) -> list[float]:
-    """The mean divergence of each method's answers from the truth, exact but for the new rows."""
-    rng = np.random.default_rng([seed, n_classes, n])
-    (logits, labels), (fresh, _) = (_draw(rows, n_classes, rng) for rows in (n, N_NEW))
+def _sample(methods: Sequence[str], cell: Cell, seed: int) -> list[float]:
+    """The mean divergence of each method's probabilities from the truth on new rows."""
+    rng = np.random.default_rng([seed, cell.n_classes, cell.n_examples])
+    logits, labels = _draw(cell.n_examples, cell, rng)
+    fresh, _ = _draw(N_NEW, cell, rng)
     log_truth = fresh - np.logaddexp.reduce(fresh, axis=1, keepdims=True)
+    possible = np.isfinite(fresh)
+    truth, log_truth = np.exp(log_truth), np.where(possible, log_truth, 0.0)
     lost = []
     for method in methods:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            answers = make(method).fit(logits, labels).predict_proba(fresh)
-        gaps = np.sum(np.exp(log_truth) * (log_truth - np.log(answers)), axis=1)
+        found = fit_quietly(method, logits, labels).predict_proba(fresh)
+        gaps = np.sum(truth * (log_truth - np.log(np.where(possible, found, 1.0))), axis=1)
         lost.append(0.0 if np.abs(gaps).max() < 1e-9 else float(gaps.mean()))
     return lost
 
 
-def _draw(n: int, n_classes: int, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
-    logits = SPREAD * rng.normal(size=(n, n_classes))
+def fit_quietly(method: str, logits: FloatArray, labels: IntArray) -> Calibrator:
+    """A fitted method; its warnings about few examples or convergence are expected here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make(method).fit(logits, labels)
+
+
+def _draw(n: int, cell: Cell, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+    logits = SPREAD * rng.normal(size=(n, cell.n_classes))
+    if cell.masked > 0.0:
+        masked = rng.random(logits.shape) < cell.masked
+        masked[np.arange(n), logits.argmax(axis=1)] = False
+        logits[masked] = -np.inf
     return logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
 
 
 def harm_table(found: Sequence[Harm]) -> str:
-    """A row for every cell; mean, worst and share of changed samples of every method."""
+    """A row for every cell: mean with standard error, worst, and share of changed samples."""
     methods = list(dict.fromkeys(harm.method for harm in found))
-    cells: dict[tuple[int, int], dict[str, Harm]] = {}
+    cells: dict[Cell, dict[str, Harm]] = {}
     for harm in found:
-        cells.setdefault((harm.n_classes, harm.n_examples), {})[harm.method] = harm
+        cell = Cell(harm.n_classes, harm.n_examples, harm.masked)
+        cells.setdefault(cell, {})[harm.method] = harm
     lines = [f"| classes | examples | {' | '.join(methods)} |", "|--:" * (2 + len(methods)) + "|"]
-    for (n_classes, n), row in cells.items():
-        texts = [_tell(row[name]) if name in row else "" for name in methods]
-        lines.append(f"| {n_classes} | {n} | {' | '.join(texts)} |")
+    for cell, row in cells.items():
+        texts = [_describe(row[name]) if name in row else "" for name in methods]
+        lines.append(f"| {_classes_of(cell)} | {cell.n_examples} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
-def _tell(harm: Harm) -> str:
-    return f"{harm.mean:.4f} ({harm.worst:.3f}, {harm.changed:.0%})"
+def _classes_of(cell: Cell) -> str:
+    return f"{cell.n_classes}" + (f" ({cell.masked:.0%} masked)" if cell.masked else "")
+
+
+def _describe(harm: Harm) -> str:
+    error = "" if math.isnan(harm.error) else f" ± {harm.error:.4f}"
+    return f"{harm.mean:.4f}{error} ({harm.worst:.3f}, {harm.changed:.0%})"

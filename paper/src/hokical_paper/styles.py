@@ -1,4 +1,4 @@
-"""How each method is drawn: Hoki, the profile and the default in colour, the others in grey.
+"""How each method is drawn: Hoki, adaptive scaling and the default in colour, the others in grey.
 
 Fourteen colours are hard to tell apart, so the others differ in marker, filling and line style.
 """
@@ -48,9 +48,10 @@ class Style:
 _STYLES = {
     EXACT: Style(ORANGE, "o", is_special=True),
     SAMPLED: Style(_RED, "D", is_special=True),
-    "profile": Style(BLUE, "s", is_special=True),
+    "adaptive": Style(BLUE, "s", is_special=True),
     "auto": Style(_GREEN, "*", is_special=True),
     "structured": Style(_LIGHT, "D", _DASHED),
+    "profile": Style(_LIGHT, "s", _DOTTED),
     "uncalibrated": Style("#000000", "x"),
     "temps": Style(_DARK, "o"),
     "ets": Style(_LIGHT, "o", _DASHED, is_hollow=True),

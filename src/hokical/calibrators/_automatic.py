@@ -340,17 +340,18 @@ def _describe(
     shares = list(base.shares.items())
     if "class scaling" in base.shares:
         share = base.shares["class scaling"]
-        what = f"temperature scaling with {share:.0%} of a scale and a bias for each class"
+        what = f"temperature scaling with a scale and a bias for each class (shrunk to {share:.0%})"
     elif len(shares) == 1:
         what = f"{_TITLES[shares[0][0]]}"
     else:
         named = [f"{_TITLES[name]} ({weight:.0%})" for name, weight in shares]
         what = f"an average of {', '.join(named[:-1])} and {named[-1]}"
-    what += " was chosen" if correction is None else " with a row correction was chosen"
+    if correction is not None:
+        what += f" {'and' if 'class scaling' in base.shares else 'with'} a row correction"
     some = base.examples.labels.size
     of = "" if some == n_rows else f" of {some:,} of {n_rows:,} examples"
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
-    return f"{what} (held-out log loss{of}: {scores})."
+    return f"{what} was chosen (held-out log loss{of}: {scores})."
 
 
 def _report(

@@ -97,8 +97,9 @@ def _lines(facts: dict[str, Any], learned: dict[str, Any]) -> dict[str, str | No
         scores = f"{scores}, of class 1 in `{facts['binary_score']}`"
     if facts["zeros"] == "impossible":
         scores = f"{scores}; classes with 0 are impossible"
+    title = facts["title"].split(" (")[0]  # without the explanation
     return {
-        "method": f"{facts['title']} ({facts['method']})",
+        "method": f"{title} ({facts['method']})",
         "classes": f"{facts['n_classes']}{shown}",
         "scores": scores,
         "fitted on": f"{n:,} examples, {facts['accuracy']:.1%} right before calibration"
@@ -106,7 +107,7 @@ def _lines(facts: dict[str, Any], learned: dict[str, Any]) -> dict[str, str | No
         else None,
         "chosen": facts["reason"],
         "label": facts["label"],
-        **{name: _in_words(value) for name, value in learned.items()},
+        **{name: _in_words(value) for name, value in learned.items() if name != "keep_labels"},
         "guarantee": facts["guarantee"]["text"],
         "reference": facts["reference"],
         "saved with": f"hokical {facts['library_version']}",
@@ -132,8 +133,8 @@ def _values(value: Any) -> Any:
 
 
 def _in_words(value: Any) -> str:
-    """Numbers; of long arrays the shape, of records in a rule the single numbers."""
-    if is_dataclass(value) and not hasattr(value, "family"):  # a noise says itself what it is
+    """Numbers; of long arrays the shape, of records without a text the single numbers."""
+    if is_dataclass(value) and not hasattr(value, "family") and not _has_text(value):
         value = {name: each for name, each in vars(value).items() if isinstance(each, float)}
     if isinstance(value, dict):
         return ", ".join(f"{name} {_in_words(each)}" for name, each in value.items())
@@ -142,6 +143,11 @@ def _in_words(value: Any) -> str:
     if isinstance(value, (np.ndarray, list, tuple)):
         return ", ".join(map(_in_words, value))
     return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _has_text(value: Any) -> bool:
+    """Whether a record has a text of its own, which is not that of all dataclasses."""
+    return type(value).__str__ is not object.__str__
 
 
 def _guarantee(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
@@ -175,6 +181,8 @@ def methods(as_json: Json = False) -> None:
     if missing:
         say(f"With `pip install hokical-paper` also: {', '.join(sorted(missing))}.")
     say(
-        "Without `--method`, fit takes auto: uncalibrated, temps and structured, averaged. It "
-        "predicts the most likely class, or with --keep-labels the classifier's label."
+        "Without `--method`, fit uses auto: an average of uncalibrated, temps and structured, or "
+        "with more than 30 classes temps with a scale and a bias for each class; then a correction "
+        "of each row as in adaptive, if it helps. It predicts the most likely class, or with "
+        "--keep-labels the classifier's own label."
     )

@@ -131,7 +131,7 @@ def _show(
         title = hokical.metrics.METRICS[name].full_title.removesuffix(" classes")
         table.add_row(title, *table_cells(summaries, name, intervals))
     guarantees = [
-        f"{name}: with {1.0 - found.options.delta:.0%} certainty the true calibration error is "
+        f"{name}: with {1.0 - found.options.delta:.0%} confidence the true calibration error is "
         f"below {found.bounds['bousquet']:.4f}."
         for name, found in summaries.items()
         if found.bounds

@@ -102,5 +102,5 @@ def bound(
     for name, value in bounds.items():
         style = "bold" if name == best else None
         table.add_row(name, f"{value:.4f}", _REMARKS[name], style=style)
-    certainty = f"{100.0 * (1.0 - delta):.6g} %"
-    show_table(f"With {certainty} certainty the true calibration error is below", table)
+    level = f"{100.0 * (1.0 - delta):.6g} %"
+    show_table(f"With {level} confidence the true calibration error is below", table)

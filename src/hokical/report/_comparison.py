@@ -74,11 +74,11 @@ class Comparison(Tables):
         result = self[name or self.subject]
         after = result.summary
         says, right = (after[name].value for name in ("mean_confidence", "accuracy"))
-        error, certainty = after["ece"].value, 1 - after.options.delta
+        error, level = after["ece"].value, 1 - after.options.delta
         proven = ""
         if "bousquet" in after.bounds:
             proven = (
-                f"; on new data of the same kind the true one is, with {certainty:.0%} certainty, "
+                f"; on new data of the same kind the true one is, with {level:.0%} confidence, "
                 f"below {after.bounds['bousquet']:.4f}"
             )
         others = {other.name for other in self.results} - {result.name}

@@ -55,7 +55,7 @@ def render_page(data: dict[str, Any]) -> str:
         facts=facts_html(data),
         of_answers=" hidden" if what == "scores" else "",
         of_logits="" if what == "logits" else " hidden",
-        certainty=f"{1.0 - data['options']['delta']:.0%}",
+        level=f"{1.0 - data['options']['delta']:.0%}",
     )
 
 

@@ -42,6 +42,13 @@ class Average:
         if not isinstance(self.structured, StructuredRule):
             raise ValueError(f"`structured` must be a StructuredRule; got {self.structured!r}.")
 
+    def __str__(self) -> str:
+        shares = (f"{w:.0%} {name}" for name, w in zip(PARTS, self.weights, strict=True) if w > 0.0)
+        numbers = (
+            f"temperature {self.structured.temperature:.5g}, floor {self.structured.floor:.3g}"
+        )
+        return f"{' + '.join(shares)}; {numbers}"
+
     @property
     def n_classes(self) -> int:
         return self.structured.n_classes
@@ -83,6 +90,10 @@ class ClassScaling:
         store_temperature(self)
         check_array("scale", self.scale, (None,), 1e-6)
         check_array("bias", self.bias, self.scale.shape)
+
+    def __str__(self) -> str:
+        each = f"a scale and a bias for each of {self.n_classes} classes"
+        return f"temperature {self.temperature:.5g}, {each}"
 
     @property
     def n_classes(self) -> int:

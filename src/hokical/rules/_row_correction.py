@@ -52,6 +52,11 @@ class RowCorrection:
         check_array("log_scale", self.log_scale, (1 + N_FEATURES,))
         check_array("shift", self.shift, (1 + N_FEATURES,))
 
+    def __str__(self) -> str:
+        return (
+            f"a temperature and a shift of the label for each row, by {N_FEATURES} features of it"
+        )
+
     def scores(self, logits: Logits) -> Array:
         """Scores (n, columns)."""
         return corrected_scores(logits, *self.scale_and_shift(logits))

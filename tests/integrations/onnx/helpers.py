@@ -33,8 +33,12 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki_gumbel": ("hoki", {"noise": Gumbel(1.5)}),
     "hoki_confidence": ("hoki", {"noise": Gaussian(3.0), "init": "confidence"}),
     "hoki_sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 150, "random_state": 1}),
+    "adaptive": ("adaptive", {}),
     "auto": ("auto", {}),
+    "auto_keeping": ("auto", {"keep_labels": True}),
 }
+#: Those that are fitted on rows of uneven sharpness, which only a row correction makes up for.
+UNEVEN = ("adaptive", "auto", "auto_keeping")
 
 
 def fit(method: str, logits: Any, labels: Any) -> Calibrator:
@@ -49,7 +53,10 @@ def fit(method: str, logits: Any, labels: Any) -> Calibrator:
 @functools.cache
 def fitted(method: str, n_classes: int) -> Calibrator:
     """Fitted on synthetic logits."""
-    return fit(method, *synthetic_logits(1200, n_classes, seed=n_classes))
+    logits, labels = synthetic_logits(1200, n_classes, seed=n_classes)
+    if method in UNEVEN:
+        logits *= np.where(np.arange(1200) % 2, 0.3, 1.0)[:, None]
+    return fit(method, logits, labels)
 
 
 def from_rule(rule: Rule, n_classes: int) -> Calibrator:
