@@ -8,7 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
+from hokical.rules._auto import Average, ClassScaling
 from hokical.rules._hoki import Curve, Steps
+from hokical.rules._row_correction import N_FEATURES, RowCorrection
 from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._sampled import Draws
 from hokical.stability._stability_table import EXACT_LEVELS
@@ -106,11 +108,33 @@ def _steps(rng: Generator) -> Steps:
     return Steps(np.where(empty, np.nan, alpha), np.where(empty, np.nan, beta))
 
 
-def _auto(rng: Generator, n_classes: int) -> rules.Rule:
+def make_correction(rng: Generator) -> RowCorrection:
+    """With numbers so large, now and then, that features, scale and shift are clipped."""
+    centre, spread = rng.normal(size=(2, N_FEATURES)) * 2.0
+    log_scale, shift = 0.2 * np.exp(rng.normal()) * rng.normal(size=(2, 1 + N_FEATURES))
+    return RowCorrection(centre, np.exp(spread), log_scale, shift)
+
+
+def _adaptive(rng: Generator, n_classes: int) -> rules.Rule:
+    return rules.AdaptiveRule(_scale(rng), make_correction(rng))
+
+
+def _average(rng: Generator, n_classes: int) -> Average:
     weights = rng.dirichlet([0.7] * 3) * (rng.random(3) < 0.7)
     weights = weights / weights.sum() if weights.sum() > 0.0 else np.eye(3)[rng.integers(3)]
-    structured = _structured(rng, n_classes)
-    return rules.AutoRule(weights, structured, bool(rng.random() < 0.5))
+    return Average(weights, _structured(rng, n_classes))
+
+
+def make_class_scaling(rng: Generator, n_classes: int) -> ClassScaling:
+    return ClassScaling(
+        _scale(rng), np.exp(0.3 * rng.normal(size=n_classes)), rng.normal(size=n_classes)
+    )
+
+
+def _auto(rng: Generator, n_classes: int) -> rules.Rule:
+    base = _average(rng, n_classes) if rng.random() < 0.5 else make_class_scaling(rng, n_classes)
+    correction = make_correction(rng) if rng.random() < 0.6 else None
+    return rules.AutoRule(base, correction, bool(rng.random() < 0.5))
 
 
 def _platt(rng: Generator, n_classes: int) -> rules.Rule:
@@ -130,7 +154,8 @@ def _venn_abers(rng: Generator, n_classes: int) -> rules.Rule:
 
 
 def _floored(rng: Generator, n_classes: int) -> rules.Rule:
-    makers = [_temps, _vecs, _ets, _irm, _structured, *([_platt] if n_classes == 2 else [])]
+    makers = [_temps, _vecs, _ets, _irm, _structured, _adaptive, _auto]
+    makers += [_platt] if n_classes == 2 else []
     inner = makers[rng.integers(len(makers))](rng, n_classes)
     return rules.FlooredRule(float(10.0 ** rng.uniform(-60, -2)), inner)
 
@@ -153,6 +178,7 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "irm": _irm,
     "irova_ts": _irova_ts,
     "hoki": _hoki,
+    "adaptive": _adaptive,
     "auto": _auto,
     "platt": _platt,
     "beta": _beta,
