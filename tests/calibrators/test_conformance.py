@@ -93,6 +93,7 @@ def test_the_registry_is_complete() -> None:
         "temps",
         "vecs",
         "structured",
+        "adaptive",
         "ets",
         "irm",
         "irova_ts",
@@ -237,7 +238,7 @@ def test_weights_are_repetitions(subject: Subject, data: Data) -> None:
         np.repeat(logits, times, axis=0), np.repeat(labels, times)
     )
     found, expected = (one.answer("predict_proba", data[0]) for one in (weighted, repeated))
-    if subject.calibrator.name in ("structured", "auto"):  # whose weights are relative
+    if subject.calibrator.name in ("structured", "adaptive", "auto"):  # whose weights are relative
         assert np.abs(found - expected).mean() < 0.02
     else:
         np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -120,7 +120,7 @@ def test_compiled_and_portable_sums_agree(dtype):
     for beta in (1e-5, 0.3, 1.0, 7.0, 1e5):
         portable = np.stack(column_moments.portable(checked, beta))
         compiled = np.empty((3, 60))
-        margin_moments(checked.block(), checked.top, beta, FAR, compiled)
+        margin_moments(checked.block(), checked.top, np.full(60, beta), FAR, compiled)
         assert_allclose(compiled, portable, rtol=1e-12, atol=1e-290)
         assert np.isfinite(portable).all()
 

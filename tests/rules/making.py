@@ -8,7 +8,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
-from hokical.rules._adaptive import AdaptiveRule
 from hokical.rules._auto import Average, ClassScaling
 from hokical.rules._hoki import Curve, Steps
 from hokical.rules._row_correction import N_FEATURES, RowCorrection
@@ -110,9 +109,14 @@ def _steps(rng: Generator) -> Steps:
 
 
 def make_correction(rng: Generator) -> RowCorrection:
-    spread = np.exp(rng.normal(size=N_FEATURES))
-    log_scale, shift = 0.3 * rng.normal(size=(2, 1 + N_FEATURES))
-    return RowCorrection(rng.normal(size=N_FEATURES), spread, log_scale, shift)
+    """With numbers so large, now and then, that features, scale and shift are clipped."""
+    centre, spread = rng.normal(size=(2, N_FEATURES)) * 2.0
+    log_scale, shift = 0.2 * np.exp(rng.normal()) * rng.normal(size=(2, 1 + N_FEATURES))
+    return RowCorrection(centre, np.exp(spread), log_scale, shift)
+
+
+def _adaptive(rng: Generator, n_classes: int) -> rules.Rule:
+    return rules.AdaptiveRule(_scale(rng), make_correction(rng))
 
 
 def make_average(rng: Generator, n_classes: int) -> Average:
@@ -122,18 +126,17 @@ def make_average(rng: Generator, n_classes: int) -> Average:
 
 
 def make_class_scaling(rng: Generator, n_classes: int) -> ClassScaling:
-    scale = np.exp(0.3 * rng.normal(size=n_classes))
-    return ClassScaling(_scale(rng), scale, rng.normal(size=n_classes))
+    return ClassScaling(
+        _scale(rng), np.exp(0.3 * rng.normal(size=n_classes)), rng.normal(size=n_classes)
+    )
 
 
 def _auto(rng: Generator, n_classes: int) -> rules.Rule:
-    base = (make_average, make_class_scaling)[rng.integers(2)](rng, n_classes)
-    correction = make_correction(rng) if rng.random() < 0.7 else None
+    base = (
+        make_average(rng, n_classes) if rng.random() < 0.5 else make_class_scaling(rng, n_classes)
+    )
+    correction = make_correction(rng) if rng.random() < 0.6 else None
     return rules.AutoRule(base, correction, bool(rng.random() < 0.5))
-
-
-def _adaptive(rng: Generator, n_classes: int) -> rules.Rule:
-    return AdaptiveRule(_scale(rng), make_correction(rng))
 
 
 def _platt(rng: Generator, n_classes: int) -> rules.Rule:
@@ -153,7 +156,8 @@ def _venn_abers(rng: Generator, n_classes: int) -> rules.Rule:
 
 
 def _floored(rng: Generator, n_classes: int) -> rules.Rule:
-    makers = [_temps, _vecs, _ets, _irm, _structured, *([_platt] if n_classes == 2 else [])]
+    makers = [_temps, _vecs, _ets, _irm, _structured, _adaptive, _auto]
+    makers += [_platt] if n_classes == 2 else []
     inner = makers[rng.integers(len(makers))](rng, n_classes)
     return rules.FlooredRule(float(10.0 ** rng.uniform(-60, -2)), inner)
 
@@ -176,8 +180,8 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "irm": _irm,
     "irova_ts": _irova_ts,
     "hoki": _hoki,
-    "auto": _auto,
     "adaptive": _adaptive,
+    "auto": _auto,
     "platt": _platt,
     "beta": _beta,
     "venn_abers": _venn_abers,

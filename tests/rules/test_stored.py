@@ -146,9 +146,16 @@ def test_numbers_that_no_fit_makes_are_refused() -> None:
         ("irova_ts", {"offsets": np.array([0, 1, 1, knots.size])}),
         ("irova_ts", {"offsets": np.array([0, 1, knots.size, knots.size + 1])}),
         ("irova_ts", {"knots": knots[::-1].copy()}),
+        ("adaptive", {"temperature": 0.0}),
+        ("adaptive", {"correction": None}),
+        ("adaptive", {"correction.spread": np.zeros(7)}),
+        ("adaptive", {"correction.shift": np.zeros(7)}),
+        ("auto", {"base": None}),
+        ("auto", {"correction": 1.0}),
+        ("auto", {"keep_labels": 1}),
         ("hoki", {"levels": 7}),
         ("hoki", {"link": None}),
     ]
     for name, numbers in wrong:
         with pytest.raises(ValueError, match="must"):
-            good[name].with_numbers(numbers).__post_init__()
+            good[name].with_numbers(numbers, check=True)

@@ -15,6 +15,8 @@ from hokical.stability._stability_table import EXACT_LEVELS
 from tests.rules.making import NAMES, assert_chances, make_noise, make_rule, seeds
 
 TOP_K_NAMES = [name for name in NAMES if make_rule(name, 0, 3).accepts_top_k]
+#: The row correction is not monotone in the hidden logits, and has no bounds.
+BOUNDED = [name for name in TOP_K_NAMES if name != "adaptive"]
 
 
 def make_top_k_rule(name: str, seed: int, n_classes: int) -> Rule:
@@ -34,7 +36,7 @@ def rows_and_best(seed: int, keep_rest: bool) -> tuple[np.ndarray, TopK]:
 
 
 @pytest.mark.parametrize("keep_rest", [False, True])
-@pytest.mark.parametrize("name", TOP_K_NAMES)
+@pytest.mark.parametrize("name", BOUNDED)
 @given(seed=seeds)
 def test_bounds_hold_for_what_is_hidden(name: str, keep_rest: bool, seed: int) -> None:
     rows, best = rows_and_best(seed, keep_rest)

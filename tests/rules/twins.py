@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import singledispatch
 
 import numpy as np
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from hokical import rules
+from hokical.rules._auto import Average, ClassScaling
 from hokical.rules._hoki import Steps
+from hokical.rules._row_correction import RowCorrection
 from tests.references import gaussian_stability, uniform_stability
 
 Row = np.ndarray
@@ -125,12 +127,66 @@ def _(rule: rules.StructuredRule, row: Row) -> Row:
 
 @proba_of.register
 def _(rule: rules.AutoRule, row: Row) -> Row:
-    possible, structured = row > -np.inf, rule.structured
+    proba = base_proba(rule.base, row)
+    if rule.correction is None:
+        return proba
+    with np.errstate(divide="ignore"):
+        logs = np.where(row > -np.inf, np.log(np.maximum(proba, 1e-300)), -np.inf)
+    if isinstance(rule.base, ClassScaling):  # its scores have no least value
+        logs = class_scores(rule.base, row)
+    scale, shift = scale_and_shift(rule.correction, logs)
+    return corrected(logs, scale, shift)
+
+
+@proba_of.register
+def _(rule: rules.AdaptiveRule, row: Row) -> Row:
+    logs = row / rule.temperature
+    scale, shift = scale_and_shift(rule.correction, logs)
+    others = np.delete(logs, logs.argmax())
+    shift = max(shift, 1e-6 - scale * (logs.max() - others.max()))
+    return corrected(logs, scale, shift)
+
+
+def base_proba(base: Average | ClassScaling, row: Row) -> Row:
+    """Before the row correction."""
+    if isinstance(base, ClassScaling):
+        return softmax(class_scores(base, row))
+    possible, structured = row > -np.inf, base.structured
     logs = np.full(row.size, -np.inf)
     logs[possible] = np.log(softmax(row[possible]) + structured.floor)
     parts = [softmax(row), softmax(logs / structured.temperature), proba_of(structured, row)]
-    average = rule.weights @ np.stack(parts)
+    average = base.weights @ np.stack(parts)
     return average / average.sum()
+
+
+def class_scores(base: ClassScaling, row: Row) -> Row:
+    return base.bias - base.scale * (row.max() - row) / base.temperature
+
+
+def scale_and_shift(correction: RowCorrection, logs: Row) -> tuple[float, float]:
+    unit = (row_features(logs) - correction.centre) / correction.spread
+    features = np.append(1.0, np.clip(unit, -4.0, 4.0))
+    log_scale, shift = features @ correction.log_scale, features @ correction.shift
+    return float(np.exp(np.clip(log_scale, -3.0, 3.0))), float(np.clip(shift, -4.0, 4.0))
+
+
+def row_features(logs: Row) -> Row:
+    """Of logits of possible classes and -inf of others."""
+    margins = np.minimum(logs.max() - logs, 1e150)[logs > -np.inf]
+    stabilities = []
+    for width in (4.0, 2.0, 1.0, 0.5):
+        others = np.delete(-margins / width, margins.argmin())
+        log_odds = -logsumexp(others) if others.size else np.inf
+        stabilities.append(np.clip(log_odds, -8.0, 20.0))
+    proba, near = softmax(-margins), np.minimum(margins, 50.0)
+    entropy = -np.sum(proba * log_softmax(-margins), where=proba > 0.0)
+    return np.array([*stabilities, entropy, near.mean(), near.std()])
+
+
+def corrected(logs: Row, scale: float, shift: float) -> Row:
+    scores = scale * (logs - logs.max())
+    scores[logs.argmax()] = shift
+    return softmax(scores)
 
 
 def _tempered(logs: Row, temperature: float, possible: Row) -> tuple[Row, Row, Row]:

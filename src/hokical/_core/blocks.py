@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, to_host
+from hokical._core.logits import FEW_COLUMNS
 from hokical._core.parallel import cut_rows, for_row_blocks, map_slices
 from hokical._core.types import AnyArray, FloatArray
 
@@ -39,13 +40,24 @@ def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | Non
         return work(logits)
     step = block_rows(logits, per_row)
     if logits.n_rows <= step:
-        return work(logits)
+        return work_on_rows(work, logits)
     if logits.is_numpy:
         return _on_threads(work, logits, step)
     parts = [work(logits.take(rows)) for rows in cut_rows(logits.n_rows, step)]
     if isinstance(parts[0], tuple):
         return tuple(logits.xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
     return logits.xp.concat(parts, axis=0)
+
+
+def work_on_rows(work: Callable[[Any], Any], block: Any) -> Any:
+    """`work(block)`, where a single row of few columns is there twice.
+
+    NumPy adds up the columns of several rows one after the other, but those of one row in pairs.
+    """
+    if not (block.is_numpy and block.n_rows == 1 and block.n_columns <= FEW_COLUMNS):
+        return work(block)
+    found = work(block.take(np.zeros(2, np.int64)))
+    return tuple(part[:1] for part in found) if isinstance(found, tuple) else found[:1]
 
 
 def block_rows(logits: Any, floats_per_row: int) -> int:
@@ -67,7 +79,7 @@ def _on_threads(work: Callable[[Any], Any], logits: Any, step: int) -> Any:
 
     def fill(rows: slice) -> None:
         moved = slice(rows.start + step, rows.stop + step)
-        found = work(logits.take(moved))
+        found = work_on_rows(work, logits.take(moved))
         for out, part in zip(outs, found if several else (found,), strict=True):
             out[moved] = part
 

@@ -18,7 +18,7 @@ from hokical._core.properties import cached_property
 from hokical._core.reading import check_column_order, to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
-#: NumPy's margins of at most this many columns are stored column by column: sums and maxima over
+#: NumPy's tables of at most this many columns are stored column by column: sums and maxima over
 #: short rows are several times as fast that way.
 FEW_COLUMNS = 32
 #: Margins are clipped here: practically infinite, but products with 0 and gradients stay finite.
@@ -113,6 +113,14 @@ class Logits:
         """0, 1, ... (columns,), on the device of the values."""
         return self.from_host(np.arange(self.n_columns))
 
+    @property
+    def _order(self) -> Any:
+        """The memory order of NumPy's tables, whatever that of the values is.
+
+        The order decides how a sum over classes is rounded.
+        """
+        return "F" if self.n_columns <= FEW_COLUMNS else "C"
+
     @cached_property
     def margins(self) -> Array:
         """Distance of every logit below its row's top, (n, columns) float64, 0 to MAX_MARGIN.
@@ -122,8 +130,9 @@ class Logits:
         xp = self.xp
         with ignore_overflow(xp):  # 1e308 above -1e308 overflows: practically impossible
             if self.is_numpy:
-                order: Any = "F" if self.n_columns <= FEW_COLUMNS else "C"
-                below = np.subtract(self.top[:, None], self.values, dtype=np.float64, order=order)
+                below = np.subtract(
+                    self.top[:, None], self.values, dtype=np.float64, order=self._order
+                )
                 return np.minimum(below, MAX_MARGIN, out=below)
             below = self.top[:, None] - to_float64(self.values, xp)
         return xp.clip(below, None, MAX_MARGIN)
@@ -131,6 +140,8 @@ class Logits:
     @cached_property
     def possible(self) -> Array:
         """Which classes are possible (above -inf), (n, columns)."""
+        if self.is_numpy:
+            return np.greater(self.values, -np.inf, order=self._order)
         return self.values > -self.xp.inf
 
     @cached_property

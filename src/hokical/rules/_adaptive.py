@@ -9,7 +9,8 @@ import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.jit import has_kernels
-from hokical._core.logits import Logits
+from hokical._core.logits import MAX_MARGIN, Logits
+from hokical._core.special import clip
 from hokical._core.types import AnyArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import store_temperature
@@ -41,15 +42,17 @@ class AdaptiveRule(Rule):
         """What multiplies the margins, and the label's score, (n,) each."""
         scale, shift = self.correction.scale_and_shift(logits, self.temperature)
         scale = scale / self.temperature
-        return scale, logits.xp.maximum(shift, LEAST_LEAD - scale * logits.gaps)
+        gaps = clip(logits.gaps, 0.0, MAX_MARGIN, logits.xp)  # finite, for the gradient's sake
+        return scale, logits.xp.maximum(shift, LEAST_LEAD - scale * gaps)
 
     def confidence(self, logits: Logits) -> Array:
         xp, tail = logits.xp, logits.tail
+        if tail is None:
+            return logits.at_label(self.proba(logits))
         scale, shift = self._scale_and_shift(logits)
         odds = xp.exp(logits.margins * -scale[:, None])
         rest = xp.sum(put_at_label(odds, 0.0 * odds[:, :1], logits), axis=1)
-        if tail is not None:
-            rest = rest + tail.count * xp.exp(tail.margin * -scale)
+        rest = rest + tail.count * xp.exp(tail.margin * -scale)
         return 1.0 / (1.0 + rest * xp.exp(-shift))
 
     def proba(self, logits: Logits) -> Array:
@@ -64,7 +67,7 @@ class AdaptiveRule(Rule):
         return softmax(corrected_scores(logits, *self._scale_and_shift(logits)), logits)
 
     def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
-        if not has_kernels(logits):
+        if not has_kernels(logits) or logits.tail is not None:
             return None
         step = np.full(logits.n_columns, 1.0 / self.temperature)
         least = least_probability(logits)

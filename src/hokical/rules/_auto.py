@@ -88,7 +88,7 @@ class ClassScaling:
 
     def __post_init__(self) -> None:
         store_temperature(self)
-        check_array("scale", self.scale, (None,), 1e-6)
+        check_array("scale", self.scale, (None,), 1e-6, 1e6)
         check_array("bias", self.bias, self.scale.shape)
 
     def __str__(self) -> str:

@@ -8,16 +8,16 @@ from hokical._core.fast_exp import FAR, exp_minus
 from hokical._core.jit import kernel, max_kernel
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows
-from hokical._core.types import AnyArray, FloatArray
+from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.rules._predicting import to_float32
 from hokical.rules._row_correction import (
     LARGEST_FEATURE,
-    LARGEST_LOG_ODDS,
     LARGEST_LOG_SCALE,
     LARGEST_MARGIN,
+    LARGEST_REST,
     LARGEST_SHIFT,
     LEAST_LEAD,
-    LEAST_LOG_ODDS,
+    LEAST_REST,
     WIDTHS,
     RowCorrection,
 )
@@ -27,7 +27,6 @@ from hokical.rules._row_correction import (
 _AT_ONCE = 1 << 15
 #: Margins are clipped here, so that no power of an exponential underflows.
 _FARTHEST = 348.0
-_LEAST_REST, _LARGEST_REST = exp(-LARGEST_LOG_ODDS), exp(-LEAST_LOG_ODDS)
 _WIDEST = WIDTHS[0]
 
 
@@ -44,9 +43,11 @@ def fill_corrected(
     """Write corrected probabilities of scores bias - scale * margins into `out` (n, classes).
 
     `scale` (classes,) and `bias` (classes,), or (0,) for none. Possible classes get `least` or
-    more. Without a `correction` they are the softmax of the scores.
+    more. Without a `correction` they are the softmax of the scores. The label is the first maximum
+    of the scores; or, if labels are kept, that of the logits.
     """
     block = logits.block()
+    labels = logits.labels if keeps_labels else np.empty(0, np.int64)
     weights, spread = np.zeros((2, 0)), np.zeros((2, 0))
     if correction is not None:
         weights = np.stack([correction.log_scale, correction.shift])
@@ -57,7 +58,7 @@ def fill_corrected(
         np.subtract(logits.top[rows, None], block[rows], out=part, dtype=np.float64)
         masked = None if logits.all_possible else part == np.inf
         n_masked = np.zeros(len(part)) if masked is None else masked.sum(axis=1, dtype=np.float64)
-        correct_rows(part, n_masked, scale, bias, spread, weights, least, keeps_labels)
+        correct_rows(part, n_masked, scale, bias, spread, weights, least, labels[rows])
         if masked is not None:
             part[masked] = 0.0
         if out.dtype == np.float32:
@@ -85,12 +86,14 @@ def correct_rows(
     spread: FloatArray,
     weights: FloatArray,
     least: float,
-    keeps_labels: bool,
+    labels: IntArray,
 ) -> None:
     """Margins (rows, classes) of logits become probabilities, in place, but for masked classes.
 
-    `n_masked` (rows,) counts these, whose margins are inf.
+    `n_masked` (rows,) counts these, whose margins are inf. `labels` (rows,) are to stay the most
+    likely classes; (0,) if they may change.
     """
+    keeps_labels = labels.shape[0] > 0
     features = np.empty(spread.shape[1])
     for n in range(block.shape[0]):
         row = block[n]
@@ -99,7 +102,7 @@ def correct_rows(
         else:
             for i in range(row.shape[0]):
                 row[i] *= scale[i]
-        label = 0
+        label = labels[n] if keeps_labels else 0
         while row[label] > 0.0:
             label += 1
         row[label] = np.inf  # left out of all sums
@@ -149,10 +152,10 @@ def _features_of_row(row: FloatArray, n_left_out: float, features: FloatArray) -
     count = row.shape[0] - n_left_out + 1.0  # with the label
     mean = (total - n_left_out * LARGEST_MARGIN) / count
     square = (squares - n_left_out * LARGEST_MARGIN**2) / count
-    features[0] = -log(min(max(first, _LEAST_REST), _LARGEST_REST))
-    features[1] = -log(min(max(second, _LEAST_REST), _LARGEST_REST))
-    features[2] = -log(min(max(third, _LEAST_REST), _LARGEST_REST))
-    features[3] = -log(min(max(fourth, _LEAST_REST), _LARGEST_REST))
+    features[0] = -log(min(max(first, LEAST_REST), LARGEST_REST))
+    features[1] = -log(min(max(second, LEAST_REST), LARGEST_REST))
+    features[2] = -log(min(max(third, LEAST_REST), LARGEST_REST))
+    features[3] = -log(min(max(fourth, LEAST_REST), LARGEST_REST))
     features[4] = log1p(third) + heat / (1.0 + third)
     features[5] = mean
     features[6] = sqrt(max(square - mean * mean, 0.0))

@@ -1,6 +1,5 @@
 """What a rule says of checked logits: in blocks of rows, in the library and type they came in."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -8,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array
-from hokical._core.blocks import block_rows, by_blocks
-from hokical._core.logits import FEW_COLUMNS, Logits
+from hokical._core.blocks import block_rows, by_blocks, work_on_rows
+from hokical._core.logits import Logits
 from hokical._core.parallel import for_row_blocks
 from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, FloatArray
@@ -36,17 +35,7 @@ def predict_blocks(rule: Rule, what: Output, logits: Logits, *, narrow: bool = F
             return _fill_blocks(here, logits, np.float32 if narrow else np.float64)
         return by_blocks(partial(_shown_probabilities, here), logits, logits.n_classes)
     per_row = logits.n_classes if what in OF_CLASSES else None
-    return by_blocks(partial(_predict_rows, getattr(here, what)), logits, per_row)
-
-
-def _predict_rows(predict: Callable[[Logits], Array], block: Logits) -> Array:
-    """`predict(block)`, where a single row of few columns goes twice.
-
-    NumPy adds up the columns of several rows one after the other, but those of one row in pairs.
-    """
-    if not (block.is_numpy and block.n_rows == 1 and block.n_columns <= FEW_COLUMNS):
-        return predict(block)
-    return predict(block.take(np.zeros(2, np.int64)))[:1]
+    return by_blocks(getattr(here, what), logits, per_row)
 
 
 def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> AnyArray:
@@ -59,7 +48,7 @@ def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> A
         left = rule.fill_proba(block, into)
         if left is None or left.size:
             rest = block if left is None else block.take(left)
-            found = _predict_rows(partial(probabilities, rule), rest)
+            found = work_on_rows(partial(probabilities, rule), rest)
             found = to_float32(found) if dtype is np.float32 else found
             into[slice(None) if left is None else left] = found
 

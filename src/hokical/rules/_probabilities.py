@@ -93,8 +93,10 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
     if logits.is_numpy and (np.argmax(proba, axis=1) == logits.label_columns).all():
         return proba
     wide = logits.is_numpy or logits.values.dtype == xp.float64
-    own = logits.at_label(proba)[:, None]
-    return xp.minimum(proba, _caps(own, logits.label_columns, logits, wide))
+    caps = _caps(logits.at_label(proba)[:, None], logits.label_columns, logits, wide)
+    if logits.is_numpy:  # in the memory order of other blocks, which decides how sums are rounded
+        return np.minimum(proba, caps, out=np.empty_like(proba))
+    return xp.minimum(proba, caps)
 
 
 def keep_first_maximum(proba: Array, logits: Logits) -> Array:

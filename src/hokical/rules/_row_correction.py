@@ -12,12 +12,11 @@ deviation of the margins. The corrected probabilities are the softmax of the sco
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from math import exp
 
 from hokical._core.arrays import Array, Namespace
 from hokical._core.logits import Logits
-from hokical._core.special import at_least, at_most, clip
+from hokical._core.special import at_most, clip
 from hokical._core.storage import storable
 from hokical._core.types import FloatArray
 from hokical.rules._checks import check_array
@@ -30,6 +29,8 @@ WIDTHS = (4.0, 2.0, 1.0, 0.5)
 N_FEATURES = len(WIDTHS) + 3
 #: Log-odds are clipped to the first two, and margins for their mean and deviation to the third.
 LEAST_LOG_ODDS, LARGEST_LOG_ODDS, LARGEST_MARGIN = -8.0, 20.0, 50.0
+#: The same for what the other classes sum to, in units of the label.
+LEAST_REST, LARGEST_REST = exp(-LARGEST_LOG_ODDS), exp(-LEAST_LOG_ODDS)
 #: Standardised features, the log of the scale and the shift are clipped to plus and minus these.
 LARGEST_FEATURE, LARGEST_LOG_SCALE, LARGEST_SHIFT = 4.0, 3.0, 4.0
 #: Where labels are kept, their score is above all others by this, which float32 can show.
@@ -65,11 +66,20 @@ class RowCorrection:
         """a and b, (n,) each, of logits divided by a temperature."""
         xp = logits.xp
         design = standardise(row_features(logits, temperature), self.centre, self.spread, xp)
-        # Sums, not a matrix product, whose rounding depends on the number of rows.
-        log_scale = xp.sum(design * self.log_scale[:, None], axis=0)
-        shift = xp.sum(design * self.shift[:, None], axis=0)
+        log_scale, shift = (_weigh(design, weights) for weights in (self.log_scale, self.shift))
         log_scale = clip(log_scale, -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
         return xp.exp(log_scale), clip(shift, -LARGEST_SHIFT, LARGEST_SHIFT, xp)
+
+
+def _weigh(design: Array, weights: Array) -> Array:
+    """Weighted sums (n,) of features (8, n), in order.
+
+    Matrix products and NumPy's sums round by the number of rows.
+    """
+    found = design[0, :] * weights[0]
+    for place in range(1, 1 + N_FEATURES):
+        found = found + design[place, :] * weights[place]
+    return found
 
 
 def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
@@ -103,13 +113,18 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
             mean = mean + (0.0 if tail is None else tail.count * hidden * beside)
             entropy = xp.log1p(rest) + mean / (1.0 + rest)
     mean, square = (total / logits.possible_counts for total in sums)
-    deviation = xp.sqrt(at_least(square - mean * mean, 0.0, xp))
-    return xp.stack([*stabilities, entropy, mean, deviation], axis=0)
+    return xp.stack([*stabilities, entropy, mean, _root(square - mean * mean, xp)], axis=0)
 
 
 def log_clipped(rest: Array, xp: Namespace) -> Array:
     """The log of what the other classes sum to, (n,), as far as examples can tell."""
-    return xp.log(clip(rest, np.exp(-LARGEST_LOG_ODDS), np.exp(-LEAST_LOG_ODDS), xp))
+    return xp.log(clip(rest, LEAST_REST, LARGEST_REST, xp))
+
+
+def _root(variance: Array, xp: Namespace) -> Array:
+    """Square roots (n,), 0 below 0, with finite gradients."""
+    positive, ones = variance > 0.0, xp.ones_like(variance)
+    return xp.where(positive, xp.sqrt(xp.where(positive, variance, ones)), 0.0 * ones)
 
 
 def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) -> Array:
