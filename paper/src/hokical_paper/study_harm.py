@@ -79,14 +79,15 @@ def measure_harm(
     for cell in CELLS:
         suited = [name for name in methods if suits(name, cell.n_classes)]
         lost = np.array([_sample(suited, cell, seed) for seed in range(n_samples)])
-        found += [Harm(*cell, *_summary(n, x)) for n, x in zip(suited, lost.T, strict=True)]
+        found += [_summarise(cell, n, x) for n, x in zip(suited, lost.T, strict=True)]
         report(f"classes: {_classes_of(cell)}, examples: {cell.n_examples}")
     return found
 
 
-def _summary(method: str, lost: FloatArray) -> tuple[str, float, float, float, float]:
+def _summarise(cell: Cell, method: str, lost: FloatArray) -> Harm:
     error = float(lost.std(ddof=1)) / math.sqrt(lost.size) if lost.size > 1 else math.nan
-    return method, float(lost.mean()), error, float(lost.max()), float(np.mean(lost > 0.0))
+    changed = float(np.mean(lost > 0.0))
+    return Harm(*cell, method, float(lost.mean()), error, float(lost.max()), changed)
 
 
 def suits(method: str, n_classes: int) -> bool:
