@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hokical_paper import study, study_harm, study_noise
 from hokical_paper.cli import app
 from hokical_paper.study import Outcome, choose_experiments, judge, read_experiments, run_study
-from hokical_paper.study_harm import Cell
+from hokical_paper.study_harm import HarmCell
 from hokical_paper.study_tables import summarise, to_markdown
 
 
@@ -111,7 +111,7 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
 
 def test_harm_of_what_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """No calibration loses nothing, and is the only method that suits all sizes without changes."""
-    monkeypatch.setattr(study_harm, "CELLS", (Cell(2, 40), Cell(3, 60, masked=0.4)))
+    monkeypatch.setattr(study_harm, "CELLS", (HarmCell(2, 40), HarmCell(3, 60, masked=0.4)))
     found = study_harm.measure_harm(["uncalibrated", "temps", "platt"], 2)
     assert [(harm.n_classes, harm.method) for harm in found] == [
         (2, "uncalibrated"),
@@ -132,9 +132,9 @@ def test_harm_of_what_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_masked_classes_are_never_the_likeliest() -> None:
-    cell = Cell(10, 200, masked=0.4)
+    cell = HarmCell(10, 200, masked=0.4)
     logits, labels = study_harm._draw(200, cell, np.random.default_rng(0))
-    unmasked, _ = study_harm._draw(200, Cell(10, 200), np.random.default_rng(0))
+    unmasked, _ = study_harm._draw(200, HarmCell(10, 200), np.random.default_rng(0))
     np.testing.assert_array_equal(logits.argmax(axis=1), unmasked.argmax(axis=1))
     assert np.isfinite(logits[np.arange(200), labels]).all()
     assert np.isneginf(logits).sum() == pytest.approx(0.4 * 9 * 200, rel=0.1)

@@ -21,7 +21,7 @@ from hokical.calibrators import Calibrator, make
 from hokical.calibrators._catalog import load_estimator_class
 
 
-class Cell(NamedTuple):
+class HarmCell(NamedTuple):
     """Classes, examples, and the share of the other classes that is masked."""
 
     n_classes: int
@@ -30,24 +30,24 @@ class Cell(NamedTuple):
 
 
 CELLS = (
-    Cell(2, 50),
-    Cell(2, 200),
-    Cell(2, 1000),
-    Cell(3, 200),
-    Cell(5, 50),
-    Cell(5, 200),
-    Cell(10, 30, masked=0.4),
-    Cell(10, 100),
-    Cell(10, 200),
-    Cell(10, 1000),
-    Cell(20, 200),
-    Cell(20, 1000),
-    Cell(30, 300),
-    Cell(30, 1000),
-    Cell(50, 40, masked=0.4),
-    Cell(100, 400),
-    Cell(100, 1000),
-    Cell(300, 1000),
+    HarmCell(2, 50),
+    HarmCell(2, 200),
+    HarmCell(2, 1000),
+    HarmCell(3, 200),
+    HarmCell(5, 50),
+    HarmCell(5, 200),
+    HarmCell(10, 30, masked=0.4),
+    HarmCell(10, 100),
+    HarmCell(10, 200),
+    HarmCell(10, 1000),
+    HarmCell(20, 200),
+    HarmCell(20, 1000),
+    HarmCell(30, 300),
+    HarmCell(30, 1000),
+    HarmCell(50, 40, masked=0.4),
+    HarmCell(100, 400),
+    HarmCell(100, 1000),
+    HarmCell(300, 1000),
 )
 #: Standard deviation of the logits, and new examples on which the loss is measured.
 SPREAD, N_NEW = 3.0, 2000
@@ -79,14 +79,15 @@ def measure_harm(
     for cell in CELLS:
         suited = [name for name in methods if suits(name, cell.n_classes)]
         lost = np.array([_sample(suited, cell, seed) for seed in range(n_samples)])
-        found += [Harm(*cell, *_summary(n, x)) for n, x in zip(suited, lost.T, strict=True)]
+        found += [_summarise(cell, n, x) for n, x in zip(suited, lost.T, strict=True)]
         report(f"classes: {_classes_of(cell)}, examples: {cell.n_examples}")
     return found
 
 
-def _summary(method: str, lost: FloatArray) -> tuple[str, float, float, float, float]:
+def _summarise(cell: HarmCell, method: str, lost: FloatArray) -> Harm:
     error = float(lost.std(ddof=1)) / math.sqrt(lost.size) if lost.size > 1 else math.nan
-    return method, float(lost.mean()), error, float(lost.max()), float(np.mean(lost > 0.0))
+    changed = float(np.mean(lost > 0.0))
+    return Harm(*cell, method, float(lost.mean()), error, float(lost.max()), changed)
 
 
 def suits(method: str, n_classes: int) -> bool:
@@ -95,7 +96,7 @@ def suits(method: str, n_classes: int) -> bool:
     return kind.logits_kind is Logits and (not kind.binary_only or n_classes == 2)
 
 
-def _sample(methods: Sequence[str], cell: Cell, seed: int) -> list[float]:
+def _sample(methods: Sequence[str], cell: HarmCell, seed: int) -> list[float]:
     """The mean divergence of each method's probabilities from the truth on new rows."""
     rng = np.random.default_rng([seed, cell.n_classes, cell.n_examples])
     logits, labels = _draw(cell.n_examples, cell, rng)
@@ -118,7 +119,7 @@ def fit_quietly(method: str, logits: FloatArray, labels: IntArray) -> Calibrator
         return make(method).fit(logits, labels)
 
 
-def _draw(n: int, cell: Cell, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+def _draw(n: int, cell: HarmCell, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
     logits = SPREAD * rng.normal(size=(n, cell.n_classes))
     if cell.masked > 0.0:
         masked = rng.random(logits.shape) < cell.masked
@@ -130,9 +131,9 @@ def _draw(n: int, cell: Cell, rng: np.random.Generator) -> tuple[FloatArray, Int
 def harm_table(found: Sequence[Harm]) -> str:
     """A row for every cell: mean with standard error, worst, and share of changed samples."""
     methods = list(dict.fromkeys(harm.method for harm in found))
-    cells: dict[Cell, dict[str, Harm]] = {}
+    cells: dict[HarmCell, dict[str, Harm]] = {}
     for harm in found:
-        cell = Cell(harm.n_classes, harm.n_examples, harm.masked)
+        cell = HarmCell(harm.n_classes, harm.n_examples, harm.masked)
         cells.setdefault(cell, {})[harm.method] = harm
     lines = [f"| classes | examples | {' | '.join(methods)} |", "|--:" * (2 + len(methods)) + "|"]
     for cell, row in cells.items():
@@ -141,7 +142,7 @@ def harm_table(found: Sequence[Harm]) -> str:
     return "\n".join(lines)
 
 
-def _classes_of(cell: Cell) -> str:
+def _classes_of(cell: HarmCell) -> str:
     return f"{cell.n_classes}" + (f" ({cell.masked:.0%} masked)" if cell.masked else "")
 
 

@@ -59,8 +59,8 @@ def test_attributes_of_an_old_default(tmp_path: Path) -> None:
         loaded = load(FOLDER / f"{case}.json")
         for cal in (loaded, loaded.estimator()):
             assert "stability profile" in cal.reason_
-            assert cal.weights_.shape == (3,)
-            assert cal.structured_.n_classes == loaded.n_classes_
+            assert cal.base_.weights.shape == (3,)
+            assert cal.base_.structured.n_classes == loaded.n_classes_
             assert isinstance(cal.profile_, ProfileRule)
         assert loaded.estimator().get_params()["keep_labels"] is True
 

@@ -124,9 +124,9 @@ class AutoCalibrator(BaseCalibrator):
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """The estimator of a file's checked contents; files of 0.2 and 0.3 have more parameters."""
-        known = ("keep_labels", "interactions")
-        kept = {name: document["parameters"][name] for name in known}
+        """The estimator of a file's contents; those of 0.2 and 0.3 have other parameters."""
+        given = document["parameters"]
+        kept = {name: given[name] for name in ("keep_labels", "interactions") if name in given}
         return super().from_document(document | {"parameters": kept})
 
     @property

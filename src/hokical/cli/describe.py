@@ -147,7 +147,7 @@ def _in_words(value: Any) -> str:
 
 def _has_text(value: Any) -> bool:
     """Whether a record has a text of its own, which is not that of all dataclasses."""
-    return type(value).__str__ is not object.__str__
+    return "__str__" in vars(type(value))
 
 
 def _guarantee(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
