@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import hokical
+from hokical._core.warn import ConvergenceWarning
 from hokical.calibrators import AdaptiveTemperatureScaling, TemperatureScaling
 
 
@@ -27,7 +28,7 @@ def log_loss(cal: object, logits: np.ndarray, labels: np.ndarray) -> float:
     return float(-np.log(cal.predict_proba(logits)[np.arange(labels.size), labels]).mean())
 
 
-@pytest.mark.parametrize("n_classes", [3, 10, 40])
+@pytest.mark.parametrize("n_classes", [3, 40])
 def test_rows_with_temperatures_of_their_own(n_classes: int) -> None:
     given, fresh = (world(2000, n_classes, seed=seed, uneven=1.0) for seed in (0, 1))
     cal, temps = AdaptiveTemperatureScaling().fit(*given), TemperatureScaling().fit(*given)
@@ -94,7 +95,7 @@ def test_best_classes_alone() -> None:
 
 def test_without_a_mistake_there_is_no_correction() -> None:
     logits, _ = world(300)
-    with pytest.warns(hokical.ConvergenceWarning):
+    with pytest.warns(ConvergenceWarning):
         cal = AdaptiveTemperatureScaling().fit(logits, logits.argmax(axis=1))
     assert cal.correction_ is None
 
