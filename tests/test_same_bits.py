@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 
-from hokical import make, metrics, threads
+from hokical import TopK, make, metrics, threads
 from hokical._core.arrays import to_host
 from hokical._core.logits import as_logits
 from hokical._core.special import erfcx
@@ -22,15 +22,16 @@ from hokical.rules._predicting import predict_blocks
 from tests.conftest import synthetic_logits
 from tests.rules.making import FAMILIES, NAMES, make_case
 
-CLASSES = (2, 10, 100, 900)
+CLASSES = (2, 3, 10, 20, 40, 100, 900)
 BATCHES = (1, 3, 7, 33)
 N_ROWS = 37
-#: Random rules by number of classes; those of `make test` have one.
-SEEDS = {2: 1, 10: 4, 100: 1, 900: 2}
+#: Random rules by number of classes; those of `make test` have one, but for the default.
+SEEDS = {2: 1, 3: 1, 10: 4, 20: 2, 40: 2, 100: 1, 900: 2}
 BINARY = ("platt", "beta", "venn_abers")
-#: 10 classes take the way of 2, and 900 that of 100.
+#: Sums are taken by columns up to 32 classes, and in pairs beyond; kernels answer from 17 on.
+OFTEN = dict.fromkeys(("auto", "adaptive"), (2, 3, 10, 20, 40, 100))
 CASES = [
-    pytest.param(name, size, marks=[pytest.mark.slow] if size in (10, 900) else [])
+    pytest.param(name, size, marks=[] if size in OFTEN.get(name, (2, 100)) else [pytest.mark.slow])
     for size in CLASSES
     for name in NAMES
     if name not in BINARY or size == 2
@@ -62,11 +63,19 @@ def assert_same(found: list[np.ndarray], whole: list[np.ndarray], where: slice, 
 
 
 @pytest.mark.parametrize(("name", "n_classes"), CASES)
-@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        np.float32,
+        pytest.param(np.float64, marks=pytest.mark.slow),
+        pytest.param(np.float16, marks=pytest.mark.slow),
+    ],
+)
 def test_answers_of_every_rule(name: str, n_classes: int, dtype: type) -> None:
     for seed in range(SEEDS[n_classes]):
         rule, rows = make_case(name, seed, n_classes, N_ROWS)
-        rows = np.where(np.isfinite(rows), np.clip(rows, -1e30, 1e30), rows).astype(dtype)
+        most = 1e4 if dtype is np.float16 else 1e30
+        rows = np.where(np.isfinite(rows), np.clip(rows, -most, most), rows).astype(dtype)
         with threads(2):
             whole = answers(rule, rows)
         every = slice(None)
@@ -74,6 +83,8 @@ def test_answers_of_every_rule(name: str, n_classes: int, dtype: type) -> None:
             assert_same(answers(rule, given), whole, every, how)
         many = np.concatenate([rows] * (1 + 300_000 // rows.size))
         assert_same([part[:N_ROWS] for part in answers(rule, many)], whole, every, "many")
+        calm = slice(8, None)  # without a masked class anywhere
+        assert_same(answers(rule, rows[calm]), whole, calm, "no masked class")
         with threads(1):
             logits = as_logits(rows)
             assert_same(answers(rule, logits), whole, every, "one thread")
@@ -84,7 +95,7 @@ def test_answers_of_every_rule(name: str, n_classes: int, dtype: type) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("n_classes", CLASSES)
+@pytest.mark.parametrize("n_classes", [2, 10, 100, 900])
 def test_stability_and_distribution(family: type, n_classes: int) -> None:
     rows = 3.0 * np.random.default_rng(n_classes).normal(size=(N_ROWS, n_classes))
     rows[5, 0] = -np.inf
@@ -109,12 +120,43 @@ def test_few_and_many_elements_of_a_special_function() -> None:
             np.testing.assert_array_equal(erfcx(y[some]), whole[some])
 
 
-METHODS = ("temps", "vecs", "ets", "structured", "irm", "irova_ts", "hoki", "auto")
+METHODS = ("temps", "vecs", "ets", "structured", "adaptive", "irm", "irova_ts", "hoki", "auto")
 
 
+@pytest.mark.parametrize("keep_rest", [True, False])
+@pytest.mark.parametrize(("n_classes", "k"), [(12, 3), (40, 10), (40, 20), (100, 40)])
+@pytest.mark.parametrize("name", ["temps", "ets", "adaptive"])
+def test_the_best_classes_alone(name: str, n_classes: int, k: int, keep_rest: bool) -> None:
+    rule, rows = make_case(name, 0, n_classes, N_ROWS)
+    rows = np.where(np.isfinite(rows), np.clip(rows, -1e30, 1e30), rows)
+    best = TopK.from_logits(rows, k, keep_rest=keep_rest)
+    whole = answers(rule, best)
+    for some in (slice(0, 1), slice(3, 4), slice(8, 10), slice(9, 37)):
+        fresh = TopK.from_logits(rows[some], k, keep_rest=keep_rest)
+        assert_same(answers(rule, fresh), whole, some, "fresh")
+        assert_same(answers(rule, best[some]), whole, some, "taken")
+
+
+@pytest.mark.parametrize("n_classes", [3, 10, 20])
+def test_rows_with_groups(n_classes: int) -> None:
+    logits, labels = synthetic_logits(900, n_classes, seed=3)
+    site = np.arange(900) % 3
+    labels = np.where((site == 1) & (np.arange(900) % 2 == 0), 0, labels)
+    cal = make("auto").fit(logits, labels, groups={"site": site})
+    assert cal.groups_
+    logits[5, 1:] = -np.inf
+    whole = cal.predict_proba(logits, groups={"site": site})
+    for some in (slice(0, 1), slice(5, 6), slice(6, 8), slice(6, 900)):
+        for given in (logits[some], np.asfortranarray(logits[some])):
+            found = cal.predict_proba(given, groups={"site": site[some]})
+            np.testing.assert_array_equal(found, whole[some])
+
+
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+@pytest.mark.parametrize("n_classes", [20, 40])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_fit_and_its_repetition(method: str) -> None:
-    logits, labels = synthetic_logits(300, 20, seed=3)
+def test_a_fit_and_its_repetition(method: str, n_classes: int) -> None:
+    logits, labels = synthetic_logits(300, n_classes, seed=3)
     with threads(2):
         first = make(method).fit(logits, labels)
     with threads(1):
@@ -140,7 +182,7 @@ def examples(n, n_classes):
 def found():
     kept = {}
     for n_classes, (logits, labels) in data.items():
-        for method in ("temps", "hoki", "auto"):
+        for method in ("temps", "hoki", "adaptive", "auto"):
             cal = make(method).fit(logits, labels)
             kept[f"{method} {n_classes}"] = cal.stamp
             kept[f"{method} {n_classes} rows"] = digest(cal.predict_proba(logits[:9]))

@@ -10,7 +10,7 @@ import pytest
 import hokical
 from hokical._core.logits import as_logits
 from hokical._fitting import row_sample
-from hokical._fitting.averaging import HeldOut, hold_out
+from hokical._fitting.averaging import _best_weights, _hold_out
 from hokical._fitting.floor import choose_base, with_floor
 from hokical._fitting.leave_one_out import scores_left_out
 from hokical._fitting.likelihood import count_block, effective_size, spaced_rows
@@ -18,7 +18,7 @@ from hokical._fitting.partitions import Block
 from hokical._fitting.structured import fit_structured
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import AutoCalibrator, TemperatureScaling, load, make
-from hokical.rules._auto import AutoRule
+from hokical.rules._auto import AutoRule, Average, ClassScaling
 from hokical.rules._structured import StructuredRule
 
 
@@ -121,7 +121,7 @@ def test_the_classifier_is_kept_unless_something_is_clearly_better():
     logits, labels = softmax_world(400, temperature=1.0, seed=5)
     cal = hokical.auto(logits, labels)
     assert cal.chosen_ == "uncalibrated"
-    assert "not clearly better" in cal.reason_
+    assert "no calibrated ones were clearly better" in cal.reason_
     assert hokical.auto(3.0 * logits, labels).chosen_ == "average"
 
 
@@ -163,13 +163,20 @@ def fit_candidates(logits, labels, *, cross_terms, floor=None, temperature=None)
     return counted, fit_structured(floored, n_examples, floor, temperature, **options)
 
 
-@pytest.mark.parametrize(("classes", "cross_terms"), [(6, True), (40, False)])
-def test_left_out_scores_match_fits_from_scratch(classes, cross_terms):
+def held_out_chances(counted, fit):
+    """Labels (n,), and held-out probabilities (n, 3) of them by each candidate."""
+    some, parts = _hold_out(counted, fit)
+    rows = np.arange(some.labels.size)
+    return some.labels, np.stack([part[rows, some.labels] for part in parts], axis=1)
+
+
+def test_left_out_scores_match_fits_from_scratch():
     """One step from the whole fit, against exact fits without each of some examples."""
+    classes, cross_terms = 6, True
     logits, labels = softmax_world(200, classes)
     counted, fit = fit_candidates(logits, labels, cross_terms=cross_terms)
-    held = hold_out(counted, fit)
-    np.testing.assert_array_equal(held.labels, labels)
+    held_labels, chances = held_out_chances(counted, fit)
+    np.testing.assert_array_equal(held_labels, labels)
     rows = np.r_[np.flatnonzero(logits.argmax(axis=1) != labels)[:20], np.arange(0, 200, 20)]
     gaps, shifts = [], []
     for row in rows:
@@ -187,10 +194,10 @@ def test_left_out_scores_match_fits_from_scratch(classes, cross_terms):
         plain = {"scale": np.ones(classes), "bias": np.zeros(classes), "cross": np.zeros((0, 0))}
         scaled = replace(scaled, **plain)
         expected = np.log([rule.proba(asked)[0, truth] for rule in (scaled, alone.rule)])
-        gaps.append(np.abs(np.log(held.chances[row, 1:]) - expected))
+        gaps.append(np.abs(np.log(chances[row, 1:]) - expected))
         shifts.append(abs(np.log(fit.rule.proba(asked)[0, truth]) - expected[1]))
     own = softmax_of(logits)[np.arange(200), labels]
-    np.testing.assert_allclose(held.chances[:, 0], own, rtol=1e-9)
+    np.testing.assert_allclose(chances[:, 0], own, rtol=1e-9)
     assert np.mean(gaps, axis=0)[0] < 1e-3
     assert np.mean(gaps, axis=0)[1] < 0.1 * np.mean(shifts)
 
@@ -208,9 +215,9 @@ def test_long_steps_are_repeated(monkeypatch):
         base = {"floor": fit.rule.floor, "temperature": fit.rule.temperature}
         _, alone = fit_candidates(logits[others], labels[others], cross_terms=True, **base)
         exact[row] = alone.rule.proba(as_logits(logits[[row]]))[0, labels[row]]
-    repeated = hold_out(counted, fit).chances[:, 2]
+    repeated = held_out_chances(counted, fit)[1][:, 2]
     monkeypatch.setattr("hokical._fitting.leave_one_out.FEW_LOGITS", 0)
-    once = hold_out(counted, fit).chances[:, 2]
+    once = held_out_chances(counted, fit)[1][:, 2]
     short = np.mean(np.log(once / exact))
     assert short > 0.005
     assert abs(np.mean(np.log(repeated / exact))) < 0.25 * short
@@ -243,17 +250,17 @@ def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     """With one row in three asked about, its own fit still has all the others."""
     logits, labels = softmax_world(600, 6)
     counted, fit = fit_candidates(logits, labels, cross_terms=True)
-    whole = hold_out(counted, fit)
+    _, whole = held_out_chances(counted, fit)
     assert "(held-out log loss: " in AutoCalibrator().fit(logits, labels).reason_
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_SIZE", 1000)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_ROWS", 200)
     assert "loss of 200 of 600 examples: " in AutoCalibrator().fit(logits, labels).reason_
-    held = hold_out(counted, fit)
+    held_labels, held = held_out_chances(counted, fit)
     asked = spaced_rows(0, 600, 3)
-    np.testing.assert_array_equal(held.labels, labels[asked])
+    np.testing.assert_array_equal(held_labels, labels[asked])
     in_sample = fit.rule.proba(as_logits(logits))[asked, labels[asked]]
-    gaps = np.abs(np.log(held.chances[:, 2] / whole.chances[asked, 2]))
-    assert gaps.mean() < 0.3 * np.abs(np.log(in_sample / whole.chances[asked, 2])).mean()
+    gaps = np.abs(np.log(held[:, 2] / whole[asked, 2]))
+    assert gaps.mean() < 0.3 * np.abs(np.log(in_sample / whole[asked, 2])).mean()
 
 
 @pytest.mark.sample(2)
@@ -263,8 +270,6 @@ def test_the_weights_are_those_of_least_log_loss(seed):
     rng = np.random.default_rng(seed)
     chances = rng.beta(*rng.uniform(0.5, 4.0, size=2), size=(300, 3)) * rng.uniform(0.3, 1.0, 3)
     counts = rng.dirichlet(np.ones(300))
-    parts = tuple(np.stack([part, 1.0 - part], axis=1) for part in chances.T)
-    held = HeldOut(as_logits(np.zeros((300, 2))), np.zeros(300, int), counts, 300.0, parts)
     prior = np.array([0.0, 4.0 * (seed % 2), 0.0])
     weights = np.full(3, 1 / 3)
     for _ in range(5000):
@@ -272,7 +277,9 @@ def test_the_weights_are_those_of_least_log_loss(seed):
         weights = counts @ (shares / shares.sum(axis=1, keepdims=True)) + prior / 300.0
         weights /= weights.sum()
     expected = np.where(weights < 0.01, 0.0, weights)
-    np.testing.assert_allclose(held.best_weights(prior), expected / expected.sum(), atol=2e-3)
+    np.testing.assert_allclose(
+        _best_weights(chances, counts, prior / 300.0), expected / expected.sum(), atol=2e-3
+    )
 
 
 @pytest.mark.parametrize("n", [2, 10])
@@ -298,7 +305,7 @@ def test_without_a_mistake_there_is_nothing_to_learn():
     logits, labels = softmax_world(500)
     right = logits.argmax(axis=1) == labels
     cal = AutoCalibrator().fit(logits[right], labels[right])
-    assert "without a mistake" in cal.reason_
+    assert "no mistake" in cal.reason_
     softmax = make("uncalibrated").fit(logits, labels)
     np.testing.assert_array_equal(cal.predict_proba(logits), softmax.predict_proba(logits))
 
@@ -342,14 +349,17 @@ def test_one_class_alone_teaches_nothing():
     assert "too few" in hokical.auto(few, np.arange(5)).reason_
 
 
-def test_best_classes_alone_give_a_temperature():
-    logits, labels = uneven_world(2000)
-    some = hokical.TopK.from_logits(logits, 5)
+@pytest.mark.parametrize("world", [uneven_world, softmax_world])
+def test_best_classes_alone_are_scaled_adaptively(world):
+    logits, labels = world(2000)
+    some = hokical.TopK.from_logits(logits, 3)
     cal = hokical.auto(some, labels)
-    assert cal.chosen_ == "temps"
-    expected = hokical.make("temps").fit(some, labels)
-    assert cal.temperature_ == pytest.approx(expected.temperature_, rel=1e-6)
-    assert cal.predict_confidence(some).shape == (2000,)
+    assert cal.chosen_ == "adaptive"
+    expected = hokical.make("adaptive").fit(some, labels)
+    assert type(cal.rule_) is type(expected.rule_)
+    np.testing.assert_array_equal(cal.predict_confidence(some), expected.predict_confidence(some))
+    with_correction = "with a row correction" in cal.reason_
+    assert with_correction == (expected.correction_ is not None)
 
 
 def test_saved_and_loaded(tmp_path):
@@ -371,35 +381,35 @@ def test_saved_and_loaded(tmp_path):
     [
         ({"weights": np.array([0.5, 0.3, 0.3])}, "sum to 1"),
         ({"structured": None}, "`structured` must be"),
+        ({"scale": np.array([1.0, 0.0, 1.0])}, "`scale` must"),
+        ({"bias": np.zeros(4)}, "`bias` must"),
+        ({"base": None}, "`base` must be"),
+        ({"correction": 1.0}, "`correction` must be"),
         ({"keep_labels": 1}, "`keep_labels` must be"),
     ],
 )
 def test_a_rule_checks_its_numbers(change, message):
-    fields = {
-        "weights": np.array([0.25, 0.25, 0.5]),
-        "structured": StructuredRule(
-            0.0, 2.0, np.zeros(3), np.ones(4), np.zeros(4), np.zeros((0, 0)), 0.1
-        ),
-        "keep_labels": True,
+    structured = StructuredRule(
+        0.0, 2.0, np.zeros(3), np.ones(4), np.zeros(4), np.zeros((0, 0)), 0.1
+    )
+    parts = {
+        Average: {"weights": np.array([0.25, 0.25, 0.5]), "structured": structured},
+        ClassScaling: {"temperature": 2.0, "scale": np.ones(3), "bias": np.zeros(3)},
     }
-    AutoRule(**fields)
-    with pytest.raises(ValueError, match=message):
-        AutoRule(**(fields | change))
+    for kind, numbers in parts.items():
+        fields = {"base": kind(**numbers), "correction": None, "keep_labels": True}
+        assert AutoRule(**fields).n_classes in (3, 4)
+        if change.keys() <= numbers.keys():
+            with pytest.raises(ValueError, match=message):
+                kind(**(numbers | change))
+        elif change.keys() <= fields.keys():
+            with pytest.raises(ValueError, match=message):
+                AutoRule(**(fields | change))
 
 
 def test_bad_options():
     with pytest.raises(ValueError, match="True or False; got 'yes'"):
         make("auto", keep_labels="yes").fit(*softmax_world(100))
-
-
-@pytest.mark.parametrize("options", [{"cv": 5}, {"random_state": 0}])
-def test_folds_and_seeds_are_things_of_the_past(options):
-    """They are accepted, with a warning, and change nothing."""
-    logits, labels = softmax_world(300)
-    expected = hokical.auto(logits, labels).predict_proba(logits)
-    with pytest.warns(FutureWarning, match=f"`{next(iter(options))}` has no effect"):
-        found = hokical.auto(logits, labels, **options)
-    np.testing.assert_array_equal(found.predict_proba(logits), expected)
 
 
 @pytest.mark.sample(2)
@@ -439,7 +449,7 @@ def test_the_reason_gives_the_size_of_the_sample(monkeypatch):
     logits, labels = softmax_world(4000, 5)
     monkeypatch.setattr(row_sample, "MOST_LOGITS", 10_000)
     monkeypatch.setattr(row_sample, "MOST_ROWS", 1500)
-    for truth, told in ((labels, "an average was fitted"), (logits.argmax(axis=1), "a mistake")):
+    for truth, told in ((labels, "was chosen"), (logits.argmax(axis=1), "no mistake")):
         reason = AutoCalibrator().fit(logits, truth).reason_
         assert told in reason
         assert reason.endswith(" It was fitted on 1,500 of 4,000 rows.")

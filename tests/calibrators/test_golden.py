@@ -29,7 +29,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki_gumbel": ("hoki", {"noise": Gumbel(1.5)}),
     "hoki_sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 20}),
     "hoki_from_confidence": ("hoki", {"noise": Gaussian(2.0), "init": "confidence"}),
+    "auto_corrected": ("auto", {}),
 }
+#: Whose rows need temperatures of their own.
+CORRECTED = ("adaptive", "auto_corrected")
 
 
 def rows() -> np.ndarray:
@@ -48,6 +51,7 @@ def two_columns(logits: np.ndarray, calibrator: Any) -> np.ndarray:
 @pytest.mark.parametrize("case", list(CASES))
 def test_files_of_every_method_are_read(case: str) -> None:
     calibrator = load(FOLDER / f"{case}.json")
+    assert case not in CORRECTED or calibrator.correction_ is not None
     data = two_columns(rows(), calibrator.rule_)
     with np.load(FOLDER / f"{case}.npz") as answers:
         np.testing.assert_array_equal(calibrator.predict(data), answers["labels"])
@@ -90,6 +94,9 @@ def write_missing() -> None:
             continue
         calibrator = make(name, **options)  # those of another package need it
         logits, labels = synthetic_logits(200, 3, seed=20)
+        if case in CORRECTED:
+            logits, labels = synthetic_logits(600, 3, seed=20)
+            logits *= np.exp(np.random.default_rng(0).normal(size=(600, 1)))
         logits = two_columns(logits, calibrator)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -106,7 +106,8 @@ class Logits:
     @cached_property
     def is_label(self) -> Array:
         """(n, columns), true at the label."""
-        return self.columns[None, :] == self.label_columns[:, None]
+        columns, labels = self.columns[None, :], self.label_columns[:, None]
+        return np.equal(columns, labels, order=self.order) if self.is_numpy else columns == labels
 
     @cached_property
     def columns(self) -> Array:
@@ -114,10 +115,11 @@ class Logits:
         return self.from_host(np.arange(self.n_columns))
 
     @property
-    def _order(self) -> Any:
+    def order(self) -> Any:
         """The memory order of NumPy's tables, whatever that of the values is.
 
-        The order decides how a sum over classes is rounded.
+        The order decides how a sum over classes is rounded. All tables have the same, as an
+        operation on tables of both orders gives the one or the other by their size.
         """
         return "F" if self.n_columns <= FEW_COLUMNS else "C"
 
@@ -131,7 +133,7 @@ class Logits:
         with ignore_overflow(xp):  # 1e308 above -1e308 overflows: practically impossible
             if self.is_numpy:
                 below = np.subtract(
-                    self.top[:, None], self.values, dtype=np.float64, order=self._order
+                    self.top[:, None], self.values, dtype=np.float64, order=self.order
                 )
                 return np.minimum(below, MAX_MARGIN, out=below)
             below = self.top[:, None] - to_float64(self.values, xp)
@@ -141,7 +143,7 @@ class Logits:
     def possible(self) -> Array:
         """Which classes are possible (above -inf), (n, columns)."""
         if self.is_numpy:
-            return np.greater(self.values, -np.inf, order=self._order)
+            return np.greater(self.values, -np.inf, order=self.order)
         return self.values > -self.xp.inf
 
     @cached_property

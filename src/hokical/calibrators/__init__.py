@@ -20,6 +20,9 @@ from hokical.calibrators._catalog import (
 from hokical.calibrators._fitted import FittedCalibrator, load
 
 if TYPE_CHECKING:
+    from hokical.calibrators._adaptive import (
+        AdaptiveTemperatureScaling as AdaptiveTemperatureScaling,
+    )
     from hokical.calibrators._automatic import AutoCalibrator as AutoCalibrator
     from hokical.calibrators._automatic import auto as auto
     from hokical.calibrators._base import BaseCalibrator as BaseCalibrator

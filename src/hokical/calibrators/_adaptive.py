@@ -8,7 +8,6 @@ from hokical._fitting.row_sample import Sample
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._adaptive import AdaptiveRule
-from hokical.rules._base import Rule
 from hokical.rules._softmax import TemperatureRule
 
 
@@ -52,11 +51,6 @@ class AdaptiveTemperatureScaling(BaseCalibrator):
         correction = None
         if found.converged:
             correction = fit_row_correction(examples, n_examples, found.x).correction
-        rule: Rule = TemperatureRule(found.x)
         if correction is not None:
             return Fit(AdaptiveRule(found.x, correction), report)
-        return Fit(rule, report, {"correction": None})
-
-    def _complete(self, found: Fit) -> Fit:
-        unsaved = {} if isinstance(found.rule, AdaptiveRule) else {"correction": None}
-        return Fit(found.rule, found.report, unsaved, found.neighbours)
+        return Fit(TemperatureRule(found.x), report | {"correction": None})

@@ -55,8 +55,9 @@ def fill_corrected(
     room = np.empty((max(1, _AT_ONCE // logits.n_columns), logits.n_columns))
     for rows in cut_rows(logits.n_rows, len(room)):
         part = room[: rows.stop - rows.start] if out.dtype == np.float32 else out[rows]
-        np.subtract(logits.top[rows, None], block[rows], out=part, dtype=np.float64)
-        masked = None if logits.all_possible else part == np.inf
+        with np.errstate(over="ignore"):  # 1e308 above -1e308: far, but not masked
+            np.subtract(logits.top[rows, None], block[rows], out=part, dtype=np.float64)
+        masked = None if logits.all_possible else block[rows] == -np.inf
         n_masked = np.zeros(len(part)) if masked is None else masked.sum(axis=1, dtype=np.float64)
         correct_rows(part, n_masked, scale, bias, spread, weights, least, labels[rows])
         if masked is not None:

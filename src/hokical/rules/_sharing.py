@@ -29,6 +29,7 @@ def _share_on_host(
     """The same in two passes over memory, but for rows whose shares have lost their digits."""
     label = (np.arange(logits.n_rows), logits.label_columns)
     alone = logits.single_choice
+    shares = np.asarray(shares, order=logits.order)
     shares[label] = 0.0
     total = shares.sum(axis=1)
     lost = np.flatnonzero((total < LEAST_SHARE * logits.n_columns) & ~alone)

@@ -23,6 +23,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "ets": ("ets", {}),
     "vecs": ("vecs", {}),
     "structured": ("structured", {}),
+    "adaptive": ("adaptive", {}),
     "structured_uncrossed": ("structured", {"cross": False}),
     "irm": ("irm", {}),
     "irm_raw": ("irm", {"normalize": False}),
