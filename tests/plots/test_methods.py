@@ -9,18 +9,16 @@ import pytest
 
 from hokical import Gaussian, Hoki, select_noise
 from hokical._core.bins import bin_index
-from hokical.metrics import summary
 from hokical.plots import (
-    ErrorAgainstVariance,
     confidence_histogram,
     draw_histogram,
     draw_noise_widths,
     draw_reliability,
+    draw_risk_coverage,
     draw_stability_curve,
-    draw_variance,
-    error_against_variance,
     noise_widths,
     reliability,
+    risk_coverage,
     stability_curve,
 )
 
@@ -74,27 +72,6 @@ def test_settings_that_differ_in_their_mean_alone_are_one_point(overconfident: D
     assert data.width.tolist() == list(range(1, 21))
 
 
-def test_error_against_variance_reads_summaries(answers: Data, ax: Any) -> None:
-    confidence, correct = answers
-    flat = np.full(confidence.shape, correct.mean())  # no error at all, and no use
-    summaries = {
-        "mine": summary(confidence, correct, n_resamples=50),
-        "flat": summary(flat, correct, n_resamples=0),
-    }
-    data = error_against_variance(summaries)
-    assert data.names == ("mine", "flat")
-    assert data.ece[0] == summaries["mine"]["ece"].value
-    assert data.variance == pytest.approx([confidence.var(), 0.0])
-    assert np.isnan(data.ece_low[1])
-    assert draw_variance(data, ax) is ax
-    assert ax.get_yscale() == "log"
-
-
-def test_no_summaries_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"`summaries` must hold at least one method"):
-        error_against_variance({})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 12, 40])
 @pytest.mark.parametrize("panels", [None, 1, 2])
@@ -102,10 +79,10 @@ def test_no_legend_is_cut(n: int, panels: int | None) -> None:
     import matplotlib.pyplot as plt
 
     names = tuple(f"Isotonic regression per class, {k}th variant of it (iso_{k})" for k in range(n))
-    places = np.linspace(0.01, 0.1, n)
-    data = ErrorAgainstVariance(names, places, places / 2, places * 2, places)
-    given = None if panels is None else plt.subplots(1, panels, squeeze=False)[1][0, 0]
-    figure = draw_variance(data, given).figure
+    ax = None if panels is None else plt.subplots(1, panels, squeeze=False)[1][0, 0]
+    for name in names:
+        ax = draw_risk_coverage(risk_coverage([0.9, 0.8, 0.3], [True, False, False]), ax, name)
+    figure = ax.figure
     figure.set_layout_engine("constrained")  # with several panels it is the user's to choose
     figure.canvas.draw()
     box = figure.axes[0].get_legend().get_window_extent()

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hokical import Gaussian, Hoki, TopK, Uniform, make, select_noise
 from hokical.calibrators import make_seeded
-from hokical.metrics import ece, summary
+from hokical.metrics import Estimate, ece, summary
 from hokical.plots import reliability
 from hokical.rules import Rule
 from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
@@ -36,7 +36,7 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 #: The scores of a summary that tables and figures show.
-SCORES = ("accuracy", "ece", "ece_mass", "smooth_ece", "brier", "log_loss", "sharpness")
+SCORES = ("accuracy", "ece", "ece_mass", "smooth_ece", "brier", "log_loss")
 N_RESAMPLES = 200
 N_DRAWS = 1000
 SEED = 0
@@ -56,13 +56,18 @@ def run_method(
         pair.name,
         method,
         outcome.fit_seconds,
-        {name: found[name] for name in SCORES},
+        {name: found[name] for name in SCORES} | {"sharpness": _variance(outcome.confidence)},
         {bins: ece(*rows, n_bins=bins) for bins in BIN_COUNTS},
         reliability(*rows),
         outcome.notes,
         outcome.facts,
         cut=data.cut,
     )
+
+
+def _variance(confidence: FloatArray) -> Estimate:
+    """Variance of the confidence, without an interval."""
+    return Estimate(float(np.var(confidence)), np.nan, np.nan)
 
 
 def entry_modules(method: str) -> tuple[str, ...]:

@@ -12,11 +12,8 @@ from hokical.plots._hoki import (
     stability_curve,
 )
 from hokical.plots._methods import (
-    ErrorAgainstVariance,
     RiskCoverage,
     draw_risk_coverage,
-    draw_variance,
-    error_against_variance,
     risk_coverage,
 )
 from hokical.plots._reliability import (
@@ -30,8 +27,8 @@ from hokical.plots._reliability import (
 from hokical.plots._sets import draw_sets
 
 __all__ = [
-    "ConfidenceHistogram", "ErrorAgainstVariance", "NoiseWidths", "Reliability", "RiskCoverage",
-    "StabilityCurve", "confidence_histogram", "draw_histogram", "draw_noise_widths",
-    "draw_reliability", "draw_risk_coverage", "draw_sets", "draw_stability_curve", "draw_variance",
-    "error_against_variance", "noise_widths", "reliability", "risk_coverage", "stability_curve",
+    "ConfidenceHistogram", "NoiseWidths", "Reliability", "RiskCoverage", "StabilityCurve",
+    "confidence_histogram", "draw_histogram", "draw_noise_widths", "draw_reliability",
+    "draw_risk_coverage", "draw_sets", "draw_stability_curve", "noise_widths", "reliability",
+    "risk_coverage", "stability_curve",
 ]  # fmt: skip
