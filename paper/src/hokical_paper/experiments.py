@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical import Gaussian, Hoki, TopK, Uniform, make, select_noise
+from hokical import Gaussian, Hoki, Uniform, make, select_noise
 from hokical.calibrators import make_seeded
 from hokical.metrics import Estimate, ece, summary
 from hokical.plots import reliability
-from hokical.rules import Rule
 from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
 from hokical_paper.methods import EXACT, INPUT, MIXED, RECAL, SAMPLED
 from hokical_paper.noise_grid import select_on_grid
@@ -94,24 +93,8 @@ def _fit_registered(method: str, data: PairData) -> _PairAnswers:
     fitted, seconds, notes = _time_fit(calibrator, data)
     correct = fitted.predict(data.test_logits) == data.test_labels
     confidence = fitted.predict_confidence(data.test_logits)
-    facts = _tail_facts(fitted, data)
     learned = None if method == "uncalibrated" else seconds
-    return _PairAnswers(confidence, correct, learned, notes, facts)
-
-
-def _tail_facts(fitted: Any, data: PairData) -> dict[str, Any]:
-    """What the hidden classes could change: the ECE at either end of what the confidences can be,
-    and the mean distance of the ends. Empty if no class is hidden, or the rule has no bounds.
-    """
-    bounded = type(fitted.rule_).confidence_bounds is not Rule.confidence_bounds
-    if not isinstance(data.test_logits, TopK) or data.cut is not None or not bounded:
-        return {}
-    low, high = fitted.confidence_bounds(data.test_logits)
-    return {
-        "ece_low": ece(low, data.test_correct),
-        "ece_high": ece(high, data.test_correct),
-        "mean_range": float((high - low).mean()),
-    }
+    return _PairAnswers(confidence, correct, learned, notes)
 
 
 def _read_recal(pair: Pair, data: PairData) -> _PairAnswers:
@@ -161,7 +144,6 @@ def _hoki_outcome(
     facts = {
         "ece_from_confidence": other_ece,
         **_noise_facts(chosen),
-        **_tail_facts(fitted, data),
     }
     confidence = fitted.predict_confidence(data.test_logits)
     return _PairAnswers(confidence, correct, seconds, notes, facts)
