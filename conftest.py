@@ -10,7 +10,6 @@ import pytest
 _NEEDED_BY = {
     "torch": [
         "src/hokical/integrations/torch/*",
-        "src/hokical/integrations/lightning.py",
         "paper/src/hokical_paper/making/*",
     ],
     "triton": ["src/hokical/integrations/torch/kernels/_triton_*"],

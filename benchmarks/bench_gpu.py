@@ -27,7 +27,6 @@ from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
 from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability._sampled import Draws, survivals
 
 if find_spec("torch") is None:
     print('bench_gpu.py: skipped, needs PyTorch: pip install "hokical[torch]"')
@@ -67,7 +66,6 @@ def main() -> None:
     print(f"copy bandwidth {bandwidth / 1e9:.0f} GB/s (bytes read and written)")
     for title, part in (
         ("Exact stability", lambda: exact_rows(bandwidth)),
-        ("Sampled stability, 1000 draws, 25,000 x 1000 float32", sampled_rows),
         ("Hoki", hoki_rows),
         ("Other fits, 5000 x 100 float32", fit_rows),
     ):
@@ -131,22 +129,6 @@ def largest_difference(got: Tensor, logits: Tensor, noise: Noise) -> float:
     some = slice(0, max(16, min(25_000, 5_000_000 // logits.shape[1])))
     expected = label_stability(logits[some].float().cpu().numpy(), noise)
     return float(np.abs(got[some].cpu().numpy() - expected).max())
-
-
-def sampled_rows() -> Iterator[tuple[str, ...]]:
-    yield "what", "ms", "bar"
-    logits = device_logits(25_000, 1000, torch.float32)[0]
-    draws = Draws(Gaussian(2.0), 0, 1000, 1000)
-    data = as_logits(logits)
-    there = Draws(Gaussian(2.0), 0, 1000, 1000)
-    object.__setattr__(there, "values", torch.from_numpy(draws.values).cuda())
-    yield "kernel", f"{1e3 * device_seconds(lambda: survivals(data, there), 5):.1f}", "100"
-    call = call_seconds(lambda: survivals(data, draws), 5)
-    yield "call, the draws brought over each time", f"{1e3 * call:.1f}", "100"
-    some = slice(0, 500)
-    expected = survivals(as_logits(logits[some].cpu().numpy()), draws)
-    wrong = (survivals(data, draws)[some].cpu().numpy() != expected).sum()
-    yield f"counts unlike the host's, of {expected.size} rows", str(wrong), "0"
 
 
 def hoki_rows() -> Iterator[tuple[str, ...]]:

@@ -146,9 +146,6 @@ def measure(path: Path, args: argparse.Namespace, found: dict[str, Any]) -> None
             found["hokical"].append(ours)
             nothing = judge(old, proba, old, truth) | {"balance off by": np.nan}
             found["no adaptation"].append(nothing | {"foretold accuracy off by": abs(said - right)})
-            for name in ("importance", "threshold"):
-                told = cal.estimate_accuracy(rows, method=name).accuracy
-                found[name].append({"foretold accuracy off by": abs(told - right)})
             for name, predict in rivals.items():
                 answer = predict(rows)
                 found[name].append(judge(plain_em(answer, old), answer, old, truth))
@@ -248,9 +245,7 @@ def tell(cal: Any, rows: Any, labels: Any) -> dict[str, float]:
     low, high = new.accuracy_interval
     told = {"told": float(not new.holds), "wrong": float(not low <= right <= high)}
     told["off by"] = abs(new.accuracy - right)
-    for method in ("mean_confidence", "importance", "threshold"):
-        guess = cal.estimate_accuracy(rows, method=method).accuracy
-        told[f"{method} off by"] = abs(guess - right)
+    told["mean confidence off by"] = abs(float(cal.predict_confidence(rows).mean()) - right)
     return told
 
 

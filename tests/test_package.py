@@ -81,7 +81,7 @@ WITHOUT_TORCH = """
 import importlib, pkgutil, sys
 import numpy as np
 
-ABSENT = "torch onnx onnxruntime ndonnx spox jax triton lightning".split()
+ABSENT = "torch onnx onnxruntime ndonnx spox jax triton".split()
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -90,7 +90,7 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 import hokical
-away = "integrations.torch", "integrations.lightning", "integrations.onnx"
+away = "integrations.torch", "integrations.onnx"
 away = tuple(f"hokical.{name}" for name in away)
 found = pkgutil.walk_packages(hokical.__path__, "hokical.", onerror=lambda name: None)
 names = [module.name for module in found if not module.name.startswith(away)]

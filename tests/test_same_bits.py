@@ -218,8 +218,7 @@ def test_what_ran_before_changes_nothing() -> None:
     assert json.loads(done.stdout) == []
 
 
-OF_CONFIDENCE = ("ece", "mce", "debiased_ece", "brier", "log_loss", "smooth_ece", "ks_error",
-                 "auroc", "aurc", "sharpness", "refinement")  # fmt: skip
+OF_CONFIDENCE = ("ece", "debiased_ece", "brier", "log_loss", "smooth_ece", "auroc", "aurc")
 OF_CLASSES = ("brier_full", "log_loss_full", "classwise_ece")
 
 
@@ -238,8 +237,6 @@ def test_metrics(name: str, n_classes: int) -> None:
         if name in OF_CLASSES:
             return float(metric(array, labels))
         confidence = array.max(axis=1)
-        if name == "sharpness":
-            return float(metric(confidence))
         return float(metric(confidence, array.argmax(axis=1) == labels))
 
     with threads(1):

@@ -5,8 +5,7 @@
 Each file's examples (both parts, if it has two) are cut into halves several times, with fixed
 seeds: one half fits, the other tests. Each method is fitted on all logits, and on the best 5, 10
 and 20 of each row, without and with the rest of the row as one number (`TopK.rest`, which
-log-probabilities give for free). Printed are means over the splits. The half-width is that of
-`confidence_bounds`: how far the confidence could be off because of what is hidden.
+log-probabilities give for free). Printed are means over the splits.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ KEPT = (5, 10, 20)
 #: A confidence of exactly 0 or 1 that is wrong would make a mean log loss infinite.
 CLIP = 1e-3
 
-Scores = tuple[float, float, float, float]
+Scores = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -74,25 +73,23 @@ def halves(n_rows: int, n_splits: int) -> Iterator[tuple[np.ndarray, np.ndarray]
 
 
 def score(kind: Any, logits: Logits, labels: np.ndarray, fit: Any, test: Any) -> Scores:
-    """ECE, Brier score and log loss on the test half, and the mean half-width."""
+    """ECE, Brier score and log loss on the test half."""
     calibrator = kind().fit(logits.take(fit), labels[fit])
     tested = logits.take(test)
     confidence = calibrator.predict_confidence(tested)
-    lower, upper = calibrator.confidence_bounds(tested)
     right = tested.labels == labels[test]
     return (
         ece(confidence, right),
         brier(confidence, right),
         log_loss(np.clip(confidence, CLIP, 1.0 - CLIP), right),
-        float(np.mean(upper - lower) / 2.0),
     )
 
 
 def study(path: Path, n_splits: int) -> None:
     logits, labels = examples(path)
     print(f"\n{path.stem}: {labels.size:,} examples, {logits.shape[1]:,} classes\n")
-    print("| method | logits kept | ECE | Brier | log loss | half-width |")
-    print("|---|---|--:|--:|--:|--:|")
+    print("| method | logits kept | ECE | Brier | log loss |")
+    print("|---|---|--:|--:|--:|")
     cuts = {setting: setting.cut(logits) for setting in settings(logits.shape[1])}
     methods = [info for info in table() if info.accepts_top_k and info.name in BUILT_IN]
     for method, (setting, kept) in product(methods, cuts.items()):

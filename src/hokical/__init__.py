@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from hokical.stability import Uniform as Uniform
     from hokical.stability import label_distribution as label_distribution
     from hokical.stability import label_stability as label_stability
-    from hokical.stability import stability_bounds as stability_bounds
 
 __version__ = VERSION
 
@@ -70,7 +69,7 @@ _HOMES = {
     "from_binary_scores": "_core.conversion",
     "from_probabilities": "_core.conversion", "label_distribution": "stability",
     "label_stability": "stability", "load": "calibrators", "make": "calibrators",
-    "select_noise": "_fitting.noise_selection", "stability_bounds": "stability",
+    "select_noise": "_fitting.noise_selection",
     "threads": "_core.parallel",
 }  # fmt: skip
 

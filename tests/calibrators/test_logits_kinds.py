@@ -150,24 +150,3 @@ def test_methods_that_moved_name_their_package(
     monkeypatch.setattr(catalog, "is_storable", lambda name: False)
     with pytest.raises(ValueError, match=r"'tempered' is not part of hokical\. It is in"):
         catalog.find_rule("rule:tempered")
-
-
-@pytest.mark.parametrize("name", ["ms_odir", "dir_odir"])
-def test_files_of_methods_that_moved_are_used_without_their_package(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalog, "_find_entry_points", lambda: None)
-    monkeypatch.setattr(catalog, "_registered", {})
-    file = Path(__file__).parent / "golden" / f"{name}.json"
-    logits, labels = synthetic_logits(80, 3, seed=3)
-    np.savez(tmp_path / "new.npz", logits=logits, labels=labels)
-    for words in (
-        ("show", file),
-        ("apply", file, tmp_path / "new.npz", "-o", tmp_path / "out.npz"),
-        ("evaluate", tmp_path / "new.npz", "--calibrator", file),
-        ("certify", file, tmp_path / "new.npz", "-o", tmp_path / "certified.json"),
-    ):
-        found = hokical_command(*words)
-        assert found.code == 0, found.err
-    found = hokical.report.before_and_after(hokical.load(file), logits, labels, n_resamples=0)
-    assert [result.name for result in found.results] == ["uncalibrated", name]

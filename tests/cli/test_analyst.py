@@ -193,15 +193,6 @@ def test_show_of_no_calibrator(tmp_path: Path) -> None:
     one_line(hokical_command("show", tmp_path / "absent.json"))
 
 
-def test_plan_is_that_of_the_library() -> None:
-    options = ("--risk", 0.1, "--accuracy", 0.85, "--simulations", 2, "--json")
-    found = hokical_command("plan", *options).json
-    twin = hokical.guarantees.plan(0.1, 0.85, n_simulations=2)
-    assert found["coverage"] == pytest.approx(twin.coverage)
-    assert found["needed"] == twin.needed
-    assert "0 and 1" in one_line(hokical_command("plan", "--risk", 2))
-
-
 def test_names_of_methods_complete() -> None:
     assert complete_method("te") == ["temps"]
     assert {"auto", "hoki"} <= set(complete_method(""))

@@ -24,8 +24,8 @@ from hokical.cli.show import show_json
 from tests.conftest import synthetic_logits
 
 COMMANDS = (
-    "fit", "apply", "evaluate", "compare", "select", "bound", "monitor", "export", "demo",
-    "methods", "show", "plan", "certify", "shift",
+    "fit", "apply", "evaluate", "compare", "monitor", "export", "demo", "methods", "show",
+    "certify", "shift",
 )  # fmt: skip
 FAST = ("--resamples", "20")
 
@@ -237,35 +237,7 @@ def test_demo_writes_its_report_here(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
-# select, bound, methods
-
-
-def test_select_gives_what_fit_takes(tmp_path: Path, data: Path) -> None:
-    found = hokical_command("select", data, "--families", "gaussian,gumbel", "--json").json
-    assert found["best"]["sigma_hat"] == max(trial["sigma_hat"] for trial in found["trials"])
-    out = tmp_path / "c.json"
-    fitted = hokical_command("fit", data, "-o", out, "--noise", found["noise"], "--json").json
-    assert fitted["noise"]["family"] == found["best"]["family"]
-    shown = hokical_command("select", data, columns=80)
-    assert f"hokical fit {data} --noise" in shown.out
-    assert "family must be" in one_line(hokical_command("select", data, "--families", "pink"))
-
-
-def test_select_by_the_papers_grid(data: Path) -> None:
-    found = hokical_command("select", data, "--search", "paper", "--families", "gaussian", "--json")
-    assert len(found.json["trials"]) == 820
-
-
-def test_bound_equals_the_library() -> None:
-    found = hokical_command("bound", "--ece", 0.01, "--n", 10_000, "--brier", 0.05, "--json").json
-    expected = hokical.calibration_bound(0.01, 10_000, method="bousquet", brier=0.05)
-    assert found["bounds"]["bousquet"] == expected
-    shown = hokical_command("bound", "--ece", 0.01, "--n", 10_000)
-    assert "0.0732" in shown.out
-    assert "bousquet" not in shown.out
-    for bad in (("--ece", 2, "--n", 10), ("--ece", 0.1, "--n", 0), ("--ece", "x", "--n", 1)):
-        one_line(hokical_command("bound", *bad))
-    assert "--ece" in one_line(hokical_command("bound", "--n", 5))
+# methods
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -371,7 +343,6 @@ def test_bad_files_end_in_one_line_and_touch_no_output(
         ("evaluate", data, "--calibrator", bad),
         ("compare", bad, data, "--report", old),
         ("compare", data, bad, "--report", old),
-        ("select", bad),
     )
     for command in commands:
         assert str(bad) in one_line(hokical_command(*command)), command
@@ -454,7 +425,6 @@ def test_narrow_terminals_cut_nothing(data: Path, calibrator: Path, columns: int
     for command in (
         ("evaluate", data, "--calibrator", calibrator, *FAST),
         ("compare", data, "--methods=temps", *FAST),
-        ("bound", "--ece", 0.01, "--n", 1000),
         ("methods",),
     ):
         narrow = hokical_command(*command, columns=columns)

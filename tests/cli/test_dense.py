@@ -235,20 +235,6 @@ def test_bad_logits_are_not_blamed_on_the_risk(tmp_path: Path, calibrator: Path)
     assert "--risk / --coverage / --delta" in one_line(hokical_command(*words, 1.5))
 
 
-def test_a_zarr_store_is_one_file(tmp_path: Path, calibrator: Path) -> None:
-    zarr = pytest.importorskip("zarr")
-    store = tmp_path / "maps.zarr"
-    group = zarr.open_group(str(store), mode="w")
-    for name, array in maps(0).items():
-        group.create_array(name, shape=array.shape, dtype=array.dtype)[...] = array
-    path, out = tmp_path / "again.json", tmp_path / "out.npz"
-    assert hokical_command("fit", store, "-o", path, *DENSE, *FAST).code == 0
-    assert load(path).stamp == load(calibrator).stamp
-    assert hokical_command("apply", path, store, "-o", out, *AXIS, "--json").json["examples"] == 900
-    measured = hokical_command("evaluate", store, *DENSE, "--json").json
-    assert measured["uncalibrated"]["n"] == 750
-
-
 @pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("words", "says"),

@@ -262,9 +262,6 @@ def test_a_fit_takes_no_column_of_ids_for_a_class(tmp_path: Path) -> None:
     said = hokical_command("fit", tmp_path / "a.csv", "-o", cal, "--method", "temps")
     assert "Not taken for a class: id." in said.err
     assert hokical.load(cal).metadata["classes"] == ["cat", "dog"]
-    select = ("select", tmp_path / "a.csv", "--search", "paper")
-    assert "Not taken for a class: id." in hokical_command(*select).err
-    assert "-o cal.json --classes dog,cat" in hokical_command(*select, "--classes", "dog,cat").out
 
 
 @pytest.mark.sample(1)

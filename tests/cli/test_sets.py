@@ -155,9 +155,3 @@ def test_evaluate_and_compare_show_sets(files: Path) -> None:
     pair = ("compare", files / "val.npz", test, "--methods", "temps", "--resamples", "0")
     assert "Prediction sets at 0.9, on 250" in run(*pair, "--coverage", "0.9")
     assert "--coverage" in run("evaluate", test, "--coverage", "0.9", code=2)
-
-
-def test_plan_counts_examples() -> None:
-    assert "Below 9 examples every set holds every class." in run("plan", "--coverage", "0.9")
-    shown = json.loads(run("plan", "--coverage", "0.9", "--delta", "0.1", "--json"))
-    assert shown["fewest"] == 22

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical._core.logits import Logits, as_logits
-from hokical._core.ranges import range_extremes
 from hokical._core.topk import TopK
 from tests.conftest import topk_rows
 
@@ -76,15 +75,6 @@ def test_more_bad_arguments() -> None:
         TopK.from_log_probabilities(np.log([[0.7, 0.7]]), [[0, 1]], 4)
     with pytest.raises(ValueError, match=r"2 hidden classes can hold 0.2 at most"):
         TopK.from_log_probabilities(np.log([[0.3, 0.1]]), [[0, 1]], 4)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.integers(0, 2**20))
-def test_range_extremes_are_those_of_the_slices(values: list[float], seed: int) -> None:
-    array = np.array(values)
-    first, last = np.sort(np.random.default_rng(seed).integers(len(values), size=(2, 20)), axis=0)
-    low, high = range_extremes(array, first, last)
-    assert low.tolist() == [array[a : b + 1].min() for a, b in zip(first, last, strict=True)]
-    assert high.tolist() == [array[a : b + 1].max() for a, b in zip(first, last, strict=True)]
 
 
 def test_plain_logits_have_no_tail() -> None:

@@ -377,16 +377,3 @@ def test_labels_are_found_beside_and_elsewhere(tmp_path) -> None:
     (tmp_path / "maps.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"\.npz and \.npy files"):
         open_dense(tmp_path / "maps.csv")
-
-
-def test_zarr_stores(tmp_path) -> None:
-    zarr = pytest.importorskip("zarr")
-    logits, labels = maps()
-    group = zarr.open_group(str(tmp_path / "maps.zarr"), mode="w")
-    for name, array in (("logits", logits), ("labels", labels)):
-        stored = group.create_array(
-            name, shape=array.shape, chunks=(2, *array.shape[1:]), dtype=array.dtype
-        )
-        stored[:] = array
-    found = quick_fit(**open_dense(tmp_path / "maps.zarr"))
-    assert found == quick_fit(logits=logits, labels=labels)

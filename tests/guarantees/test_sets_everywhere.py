@@ -12,7 +12,7 @@ import hokical
 from hokical import CalibratedClassifier, Dense, make
 from hokical._core.logits import as_logits
 from hokical.guarantees._conformity import Conformity
-from hokical.metrics import set_summary, worst_slab_coverage
+from hokical.metrics import set_summary
 from hokical.monitoring import CoverageMonitor
 from hokical.streams import certify, from_chunks, predict, predict_to
 from tests.guarantees.test_sets import world
@@ -221,28 +221,6 @@ def test_summaries_count_by_hand() -> None:
     assert wide.by_size[0].name == "> 10"
     with pytest.raises(ValueError, match="`members` must be 2-D"):
         set_summary(members.astype(int), [0, 2, 2, 1, 1])
-
-
-def test_the_worst_slab_of_even_sets_is_even() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(4000, 3))
-    even = worst_slab_coverage(x, rng.random(4000) < 0.9, n_directions=50)
-    assert 0.8 < even.value < 1.0
-    assert even.low < 0.9 < even.high
-    hit = np.abs(x @ [1.0, 0.0, 0.0]) > 0.3
-    assert worst_slab_coverage(x, hit, n_directions=50).high < 0.5
-
-
-@pytest.mark.slow
-def test_the_interval_of_the_worst_slab_holds_the_coverage() -> None:
-    missed = 0
-    for seed in range(300):
-        rng = np.random.default_rng(seed)
-        found = worst_slab_coverage(
-            rng.normal(size=(300, 2)), rng.random(300) < 0.8, n_directions=5, delta=0.2
-        )
-        missed += not found.low <= 0.8 <= found.high
-    assert missed / 300 <= 0.2 + 3.0 * np.sqrt(0.2 * 0.8 / 300)
 
 
 def test_coverage_is_watched_at_any_time() -> None:

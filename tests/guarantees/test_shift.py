@@ -371,27 +371,15 @@ def test_no_warnings_on_odd_rows(cal) -> None:
     assert np.isfinite(found.accuracy)
 
 
-def test_accuracy_by_the_scores(cal) -> None:
-    fitted = make("temps").fit(*world(4000, seed=0))
-    logits, labels = world(4000, seed=13)
-    # Rows are harder, but a score means what it meant: covariate shift that the score sees.
-    hard = np.random.default_rng(0).random(4000) > fitted.predict_confidence(logits) ** 3
-    right = (fitted.predict(logits[hard]) == labels[hard]).mean()
-    for method in ("mean_confidence", "importance"):
-        found = fitted.estimate_accuracy(logits[hard], method=method)
-        assert found.interval[0] < right < found.interval[1]
-        assert found.holds is None
-    same = fitted.estimate_accuracy(world(4000, seed=0)[0], method="threshold").accuracy
-    np.testing.assert_allclose(same, fitted.fit_scores_.accuracy, atol=1e-3)
-    assert fitted.estimate_accuracy(logits).holds
-    with pytest.raises(ValueError, match="must be one of"):
-        fitted.estimate_accuracy(logits, method="guess")
-    weighted = make("temps").fit(*world(100, seed=0), np.full(100, 0.5))
-    with pytest.raises(ValueError, match="scores of the fit"):
-        weighted.estimate_accuracy(logits, method="importance")
+def test_accuracy_is_that_of_the_shift(cal) -> None:
+    logits = world(4000, seed=13)[0]
+    found, shift = cal.estimate_accuracy(logits, delta=0.1), cal.estimate_shift(logits, delta=0.1)
+    assert (found.accuracy, found.holds) == (shift.accuracy, True)
+    np.testing.assert_array_equal(found.interval, shift.accuracy_interval)
+    assert not cal.estimate_accuracy(0.3 * logits).holds
 
 
-def test_accuracy_by_the_scores_is_of_the_labels_that_are_predicted() -> None:
+def test_accuracy_is_of_the_labels_that_are_predicted() -> None:
     def often_last(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """The classifier prefers the last class by far more than is right."""
         logits, labels = world(n, seed=seed)
@@ -403,9 +391,7 @@ def test_accuracy_by_the_scores_is_of_the_labels_that_are_predicted() -> None:
         (found == labels).mean() for found in (logits.argmax(axis=1), cal.predict(logits))
     )
     assert right > own + 0.02
-    for method in ("mean_confidence", "importance", "threshold", "label_shift"):
-        found = cal.estimate_accuracy(logits, method=method)
-        assert abs(found.accuracy - right) < 0.015, method
+    assert abs(cal.estimate_accuracy(logits).accuracy - right) < 0.015
 
 
 def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:
@@ -513,10 +499,6 @@ def test_calibrators_with_groups() -> None:
     old = fitted.predict_proba(logits, groups=site) * [0.1, 0.2, 0.3, 0.4] / fitted.class_balance_
     np.testing.assert_allclose(
         twin.predict_proba(logits, groups=site), old / old.sum(axis=1, keepdims=True)
-    )
-    by_scores = fitted.estimate_accuracy(logits, method="mean_confidence", groups=site)
-    np.testing.assert_allclose(
-        by_scores.accuracy, fitted.predict_confidence(logits, groups=site).mean()
     )
     monitor = hokical.CalibrationMonitor.from_validation(
         fitted, fitted.with_groups(logits, site), labels

@@ -29,14 +29,6 @@ def write_csv(path: Path) -> Path:
     return path
 
 
-def write_safetensors(path: Path) -> Path:
-    from safetensors.numpy import save_file
-
-    arrays = {"val_logits": VAL[0], "val_labels": VAL[1]}
-    save_file(arrays | {"test_logits": TEST[0], "test_labels": TEST[1]}, path)
-    return path
-
-
 def write_parquet(path: Path) -> Path:
     import pyarrow
     import pyarrow.parquet
@@ -52,7 +44,6 @@ def write_parquet(path: Path) -> Path:
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "npz": write_npz,
     "csv": write_csv,
-    "safetensors": write_safetensors,
     "parquet": write_parquet,
 }
-LIBRARIES = {"parquet": "pyarrow", "safetensors": "safetensors"}
+LIBRARIES = {"parquet": "pyarrow"}

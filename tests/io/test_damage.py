@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
-import os
-import pickle
 import zipfile
 from pathlib import Path
 
@@ -15,7 +12,6 @@ import pytest
 from hokical.calibrators import make
 from hokical.io import DataFileError, read_examples
 from hokical.io._errors import report_damage
-from hokical.io._numpy_files import open_zarr
 from hokical.io._opening import open_source
 from hokical.streams import fit
 from tests.conftest import synthetic_logits
@@ -90,55 +86,6 @@ def test_parquet_lists_of_width_0(tmp_path: Path) -> None:
             read(tmp_path / "a.parquet")
 
 
-class Payload:
-    """Runs when it is unpickled."""
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, ("ran",)
-
-
-def zarr_store(path: Path) -> Path:
-    zarr = pytest.importorskip("zarr")
-    group = zarr.open_group(str(path), mode="w", zarr_format=2)
-    group.create_array("logits", data=X, chunks=(50, 3))
-    group.create_array("labels", data=Y, chunks=(50,))
-    return path
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"dtype": "|O", "filters": [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}]},
-        {"dtype": "|O", "filters": [{"id": "vlen-utf8"}]},
-        {"compressor": {"id": "pickle", "protocol": 5}},
-    ],
-)
-def test_zarr_objects_are_refused_before_a_chunk_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
-) -> None:
-    path = zarr_store(tmp_path / "a.zarr")
-    monkeypatch.chdir(tmp_path)
-    pickles = pytest.importorskip("numcodecs.pickles")
-    monkeypatch.setattr(pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
-    about = json.loads((path / "logits" / ".zarray").read_text())
-    about |= {"filters": None, "compressor": None, "fill_value": None} | change
-    (path / "logits" / ".zarray").write_text(json.dumps(about))
-    for chunk in range(4):
-        (path / "logits" / f"{chunk}.0").write_bytes(pickle.dumps(Payload()))
-    with pytest.raises(DataFileError, match=r"a\.zarr: "):
-        fit(make("uncalibrated"), path)
-    assert not Path("ran").exists()
-
-
-def test_zarr_chunks_that_are_lost_are_noticed(tmp_path: Path) -> None:
-    path = zarr_store(tmp_path / "a.zarr")
-    fit(make("uncalibrated"), path)
-    (path / "logits" / "2.0").unlink()
-    with pytest.raises(DataFileError, match="expected all 4 chunks of `logits`; 1 are missing"):
-        fit(make("uncalibrated"), path)
-
-
 @pytest.mark.parametrize(
     ("raised", "kind"),
     [
@@ -159,13 +106,3 @@ def test_a_wide_header_with_a_column_twice_takes_linear_time(tmp_path: Path) -> 
     (tmp_path / "a.csv").write_text(",".join([*names, names[-1]]) + "\n")
     with pytest.raises(DataFileError, match="`c59999` twice"):
         read_examples(tmp_path / "a.csv")
-
-
-def test_zarr_chunks_of_zeros_are_meant_in_labels_and_maps(tmp_path: Path) -> None:
-    zarr = pytest.importorskip("zarr")
-    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w")
-    group.create_array("logits", data=X, chunks=(20, 3), shards=(100, 3))
-    group.create_array("labels", data=0 * Y, chunks=(50,))
-    group.create_array("maps", data=np.zeros((4, 5, 6)), chunks=(1, 5, 6))
-    assert [open_zarr(tmp_path / "a.zarr")[name].ndim for name in ("labels", "maps")] == [1, 3]
-    assert open_source(tmp_path / "a.zarr").n_rows == 200

@@ -14,19 +14,14 @@ from hypothesis import strategies as st
 from hokical.metrics import (
     BinnedSums,
     brier,
-    brier_split,
     debiased_ece,
     ece,
-    mce,
-    refinement,
-    sharpness,
-    split_sums,
 )
 from hokical.metrics._binned_sums import exact_sums, total
 
 from . import twins
 
-FIELDS = ("count", "weight", "correct", "confidence_words", "square_words", "error_words")
+FIELDS = ("count", "weight", "correct", "confidence_words", "error_words")
 
 
 @given(twins.rows, st.integers(1, 20), st.sampled_from([1, 1.5, 2, 3, math.inf]))
@@ -64,13 +59,10 @@ def test_equal_mass_keeps_a_crowd_apart() -> None:
 def test_weight_two_is_the_row_twice(data: list, n_bins: int, bins: str) -> None:
     confidence, correct, weight = twins.unpack(data)
     twice = (np.repeat(confidence, weight), np.repeat(correct, weight))
-    for metric in (ece, mce, debiased_ece, refinement):
+    for metric in (ece, debiased_ece):
         weighted = metric(confidence, correct, n_bins=n_bins, bins=bins, sample_weight=weight)
         assert weighted == metric(*twice, n_bins=n_bins, bins=bins)
     assert brier(confidence, correct, sample_weight=weight) == brier(*twice)
-    assert sharpness(confidence, sample_weight=weight) == pytest.approx(
-        sharpness(twice[0]), rel=1e-12, abs=1e-16
-    )
 
 
 @given(twins.rows, st.integers(1, 20), st.integers(1, 5), st.randoms(use_true_random=False))
@@ -104,11 +96,8 @@ def test_a_stream_gives_the_bits_of_the_whole() -> None:
     for sums in (stream, backwards, pickle.loads(pickle.dumps(stream))):
         assert sums.ece() == ece(confidence, correct)
         assert sums.ece(norm=2) == ece(confidence, correct, norm=2)
-        assert sums.mce() == mce(confidence, correct)
         assert sums.debiased_ece() == debiased_ece(confidence, correct)
         assert sums.brier() == brier(confidence, correct)
-        assert split_sums(sums) == brier_split(confidence, correct)
-    assert stream.sharpness() == pytest.approx(np.var(confidence), rel=1e-12)
 
 
 def test_billions_of_examples_are_still_summed_exactly() -> None:
@@ -211,23 +200,3 @@ def test_debiasing_formula_and_its_corner_cases() -> None:
     assert debiased_ece(confidence, correct, squared=True) == pytest.approx(square)
     assert debiased_ece(confidence, correct) == 0.0
     assert debiased_ece([0.1], [True]) == 0.0
-
-
-@given(twins.rows, st.integers(1, 20), st.sampled_from(["width", "mass"]))
-def test_brier_split_adds_up(data: list, n_bins: int, bins: str) -> None:
-    confidence, correct, weight = twins.unpack(data)
-    split = brier_split(confidence, correct, n_bins=n_bins, bins=bins, sample_weight=weight)
-    assert split.brier == pytest.approx(
-        split.calibration + split.refinement + split.within_bins, abs=1e-15
-    )
-    assert split.refinement == pytest.approx(split.uncertainty - split.resolution, abs=1e-14)
-    assert split.brier == pytest.approx(
-        np.average((correct - confidence) ** 2, weights=weight), abs=1e-14
-    )
-
-
-def test_nothing_is_within_bins_of_one_value() -> None:
-    rng = np.random.default_rng(4)
-    confidence = rng.choice([0.25, 0.55, 0.95], size=300)
-    split = brier_split(confidence, rng.uniform(size=300) < 0.6, n_bins=10)
-    assert split.within_bins == pytest.approx(0.0, abs=1e-14)

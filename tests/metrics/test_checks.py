@@ -100,7 +100,7 @@ def test_inputs_are_not_changed_and_any_dtype_is_read() -> None:
 
 def test_rows_of_weight_zero_do_not_count() -> None:
     confidence, correct = [0.9, 0.3, 1.0], [True, False, False]
-    for metric in (metrics.ece, metrics.aurc, metrics.brier, metrics.ks_error, metrics.smooth_ece):
+    for metric in (metrics.ece, metrics.aurc, metrics.brier, metrics.smooth_ece):
         assert metric(confidence, correct, sample_weight=[1, 1, 0]) == metric(
             confidence[:2], correct[:2]
         )

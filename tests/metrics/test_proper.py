@@ -19,7 +19,6 @@ from hokical.metrics import (
     ece,
     log_loss,
     log_loss_full,
-    sharpness,
 )
 
 from . import twins
@@ -110,10 +109,3 @@ def test_float32_and_memory_maps_are_read_in_blocks(tmp_path: object) -> None:
     np.save(path, proba.astype(np.float32))
     mapped = np.load(path, mmap_mode="r")
     assert brier_full(mapped, labels) == pytest.approx(brier_full(proba, labels), rel=1e-5)
-
-
-def test_sharpness_is_the_variance() -> None:
-    confidence, _ = twins.model(500, seed=12)
-    assert sharpness(confidence) == pytest.approx(np.var(confidence), rel=1e-13)
-    assert sharpness([0.9] * 7) == pytest.approx(0.0, abs=1e-30)
-    assert sharpness([0.0, 1.0]) == 0.25

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical.metrics import aurc, auroc, ks_error, risk_coverage_curve, selective_risk
+from hokical.metrics import aurc, auroc, risk_coverage_curve, selective_risk
 
 from . import twins
 
@@ -24,9 +24,6 @@ def test_against_twins_under_weights(data: list) -> None:
     assert found == pytest.approx(twins.auroc(*long), nan_ok=True)
     assert aurc(confidence, correct, sample_weight=weight) == pytest.approx(
         np.mean(twins.risks(*long)), abs=1e-12
-    )
-    assert ks_error(confidence, correct, sample_weight=weight) == pytest.approx(
-        twins.ks_error(*long), abs=1e-14
     )
 
 
@@ -43,7 +40,7 @@ def test_the_order_of_rows_does_not_matter(data: list, random: object) -> None:
     shuffled = list(data)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     (c, y, w), (c2, y2, w2) = twins.unpack(data), twins.unpack(shuffled)
-    for metric in (auroc, aurc, ks_error, selective_risk):
+    for metric in (auroc, aurc, selective_risk):
         first, second = metric(c, y, sample_weight=w), metric(c2, y2, sample_weight=w2)
         assert first == second or (math.isnan(first) and math.isnan(second))
 

@@ -23,17 +23,13 @@ VALUES = {
     "mean_confidence": lambda c, y, **k: np.average(c, weights=k["sample_weight"]),
     "ece": metrics.ece,
     "ece_mass": lambda c, y, **k: metrics.ece(c, y, bins="mass", **k),
-    "mce": metrics.mce,
     "debiased_ece": metrics.debiased_ece,
     "smooth_ece": metrics.smooth_ece,
-    "ks_error": metrics.ks_error,
     "brier": metrics.brier,
-    "refinement": metrics.refinement,
     "log_loss": lambda c, y, **k: metrics.log_loss(c, y, clip=1e-9, **k),
     "auroc": metrics.auroc,
     "aurc": metrics.aurc,
     "selective_risk": metrics.selective_risk,
-    "sharpness": lambda c, y, **k: metrics.sharpness(c, **k),
 }
 
 

@@ -70,11 +70,6 @@ def risks(confidence: np.ndarray, correct: np.ndarray) -> list[float]:
     return [float(np.mean(error[: k + 1])) for k in range(len(error))]
 
 
-def ks_error(confidence: np.ndarray, correct: np.ndarray) -> float:
-    gap = correct - confidence
-    return float(max(abs(gap[confidence <= t].sum()) for t in confidence) / len(confidence))
-
-
 def smooth_size(confidence: np.ndarray, correct: np.ndarray, bandwidth: float) -> float:
     """The integral by the midpoint rule, with the mirror images that matter."""
     cells = max(2000, int(60 / bandwidth))

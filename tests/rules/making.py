@@ -43,18 +43,6 @@ def _vecs(rng: Generator, n_classes: int) -> rules.Rule:
     return rules.VectorRule(scale, rng.normal(size=n_classes))
 
 
-def _weight(rng: Generator, n_classes: int) -> np.ndarray:
-    return np.eye(n_classes) + 0.2 * rng.normal(size=(n_classes, n_classes))
-
-
-def _ms_odir(rng: Generator, n_classes: int) -> rules.Rule:
-    return rules.MatrixRule(_weight(rng, n_classes), rng.normal(size=n_classes))
-
-
-def _dir_odir(rng: Generator, n_classes: int) -> rules.Rule:
-    return rules.DirichletRule(_weight(rng, n_classes), rng.normal(size=n_classes))
-
-
 def _structured(rng: Generator, n_classes: int) -> rules.Rule:
     floor = float(rng.choice([0.0, 10.0 ** rng.uniform(-60, -2)]))
     size = n_classes if rng.random() < 0.7 else 0
@@ -173,8 +161,6 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "uncalibrated": _uncalibrated,
     "temps": _temps,
     "vecs": _vecs,
-    "ms_odir": _ms_odir,
-    "dir_odir": _dir_odir,
     "structured": _structured,
     "ets": _ets,
     "irm": _irm,

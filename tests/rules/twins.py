@@ -96,20 +96,6 @@ def _(rule: rules.VectorRule, row: Row) -> Row:
 
 
 @proba_of.register
-def _(rule: rules.MatrixRule, row: Row) -> Row:
-    possible = row > -np.inf
-    centred = row - row[possible].mean()
-    return _linear(rule, np.where(possible, centred, centred[possible].min()), possible)
-
-
-@proba_of.register
-def _(rule: rules.DirichletRule, row: Row) -> Row:
-    possible = row > -np.inf
-    logs = log_softmax(row)
-    return _linear(rule, np.where(possible, logs, logs[possible].min()), possible)
-
-
-@proba_of.register
 def _(rule: rules.StructuredRule, row: Row) -> Row:
     possible = row > -np.inf
     logs = log_softmax(row[possible])
@@ -201,12 +187,6 @@ def _tempered(logs: Row, temperature: float, possible: Row) -> tuple[Row, Row, R
         out[possible] = part
         wide.append(out)
     return wide[0], wide[1], wide[2]
-
-
-def _linear(rule: rules.Rule, features: Row, possible: Row) -> Row:
-    out = np.zeros(features.size)
-    out[possible] = softmax((rule.weight @ features + rule.bias)[possible])
-    return out
 
 
 @proba_of.register

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pytest
 
 from hokical import CalibrationMonitor, CalibratorFileError, load
 from hokical._core.storage import fingerprint
@@ -110,26 +109,6 @@ def _read_in_parts(path: Path) -> tuple[Any, Any]:
         raise DataFileError(path, "has no rows with labels.")
     logits, labels = zip(*((chunk.logits, chunk.labels) for chunk in chunks), strict=True)
     return np.concatenate(logits), np.concatenate(labels)
-
-
-def damaged_zarr(rng: Generator, folder: Path) -> str:
-    """A store with a damaged or lost file is refused, or is rows of numbers."""
-    zarr = pytest.importorskip("zarr")
-    group = zarr.open_group(str(folder / "v.zarr"), mode="w", zarr_format=int(rng.integers(2, 4)))
-    group.create_array("logits", data=VAL[0], chunks=(16, 3))
-    group.create_array("labels", data=VAL[1], chunks=(16,))
-    files = sorted(path for path in (folder / "v.zarr").rglob("*") if path.is_file())
-    victim = files[rng.integers(len(files))]
-    if rng.random() < 0.3:
-        victim.unlink()
-    else:
-        victim.write_bytes(damage(victim.read_bytes(), rng))
-    try:
-        logits, labels = _read_in_parts(folder / "v.zarr")
-    except DataFileError:
-        return "refused"
-    same = np.array_equal(logits, VAL[0]) and np.array_equal(labels, VAL[1])
-    return "read unharmed" if same else "read as other numbers"
 
 
 def damaged_calibrator(rng: Generator, folder: Path) -> str:
@@ -232,7 +211,6 @@ def _check_answers(found: Any, rng: Generator) -> None:
 
 
 ATTACKS = {f"damaged .{kind}": partial(damaged_data, kind) for kind in FORMATS} | {
-    "damaged zarr": damaged_zarr,
     "damaged calibrators": damaged_calibrator,
     "forged calibrators": forged_calibrator,
     "forged monitors": forged_monitor,

@@ -120,7 +120,7 @@ def write_table(path, columns: dict) -> None:
 
 def test_commands_that_do_not_use_weights_say_so(examples, weights, tmp_path) -> None:
     np.savez(tmp_path / "v.npz", logits=examples[0], labels=examples[1], sample_weight=weights)
-    done = run("select", tmp_path / "v.npz", "--json")
+    done = run("compare", tmp_path / "v.npz", "--methods", "temps", "--resamples", "0")
     assert "are not used here" in done.stderr
 
 

@@ -83,7 +83,7 @@ def test_evaluation_is_the_summary(examples, calibrator, full) -> None:
     assert streamed.n == known.n
     assert streamed.bounds == pytest.approx(known.bounds)
     assert list(streamed.estimates) == list(known.estimates)
-    for name in ("accuracy", "ece", "mce", "brier", "debiased_ece", "refinement"):
+    for name in ("accuracy", "ece", "brier", "debiased_ece"):
         assert streamed[name].value == known[name].value
     for name, estimate in known.estimates.items():
         # Examples that share a level share an equal-mass bin, and 4000 of them are few.

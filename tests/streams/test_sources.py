@@ -157,16 +157,6 @@ def test_labels_may_be_of_several_whole_kinds(examples, kinds) -> None:
     assert found.temperature_ == fit(make("temps"), from_arrays(*examples)).temperature_
 
 
-def test_zarr(examples, tmp_path) -> None:
-    zarr = pytest.importorskip("zarr")
-    logits, labels = examples
-    group = zarr.open_group(str(tmp_path / "v.zarr"), mode="w")
-    group.create_array("logits", data=logits, chunks=(300, 5))
-    group.create_array("labels", data=labels, chunks=(1000,))
-    check_rows(open_source(tmp_path / "v.zarr"), examples)
-    check_rows(from_arrays(group["logits"], group["labels"]), examples)
-
-
 def test_formats_that_cannot_be_cut_are_read_at_once(examples, tmp_path) -> None:
     header = "logit_0,logit_1,logit_2,logit_3,logit_4,label"
     table = np.column_stack(examples)
@@ -196,7 +186,7 @@ def test_what_is_wrong_is_said(make, words) -> None:
 
 
 def test_folders_without_data_and_patterns_without_files(tmp_path) -> None:
-    with pytest.raises(DataFileError, match=r"folder of \.parquet files or a Zarr store"):
+    with pytest.raises(DataFileError, match=r"folder of \.parquet files; found none"):
         open_source(tmp_path)
     with pytest.raises(DataFileError, match="no file matches"):
         open_source(tmp_path / "*.parquet")
@@ -355,14 +345,5 @@ def write_parquet(folder, examples, *, n_files, listed=False):
 def test_labels_of_a_format_that_cannot_be_mapped(tmp_path) -> None:
     np.save(tmp_path / "logits.npy", np.eye(3))
     (tmp_path / "labels.csv").write_text("label\n0\n1\n2\n")
-    with pytest.raises(DataFileError, match=r"labels\.csv: .* Zarr stores; found csv"):
+    with pytest.raises(DataFileError, match=r"labels\.csv: .* \.npy files; found csv"):
         open_source(tmp_path / "logits.npy", labels=tmp_path / "labels.csv")
-
-
-def test_arrays_of_a_damaged_store_name_it(tmp_path) -> None:
-    zarr = pytest.importorskip("zarr")
-    group = zarr.open_group(str(tmp_path / "v.zarr"), mode="w")
-    group.create_array("logits", data=np.eye(3))
-    group.create_array("labels", data=np.arange(4))
-    with pytest.raises(DataFileError, match=r"v\.zarr: `labels` must have one entry per row"):
-        open_source(tmp_path / "v.zarr")

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical import Gaussian, Hoki, TopK, Uniform, make, select_noise
+from hokical import Gaussian, Hoki, Uniform, make, select_noise
 from hokical.calibrators import make_seeded
-from hokical.metrics import ece, summary
+from hokical.metrics import Estimate, ece, summary
 from hokical.plots import reliability
-from hokical.rules import Rule
 from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
 from hokical_paper.methods import EXACT, INPUT, MIXED, RECAL, SAMPLED
 from hokical_paper.noise_grid import select_on_grid
@@ -36,7 +35,7 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 #: The scores of a summary that tables and figures show.
-SCORES = ("accuracy", "ece", "ece_mass", "smooth_ece", "brier", "log_loss", "sharpness")
+SCORES = ("accuracy", "ece", "ece_mass", "smooth_ece", "brier", "log_loss")
 N_RESAMPLES = 200
 N_DRAWS = 1000
 SEED = 0
@@ -56,13 +55,18 @@ def run_method(
         pair.name,
         method,
         outcome.fit_seconds,
-        {name: found[name] for name in SCORES},
+        {name: found[name] for name in SCORES} | {"sharpness": _variance(outcome.confidence)},
         {bins: ece(*rows, n_bins=bins) for bins in BIN_COUNTS},
         reliability(*rows),
         outcome.notes,
         outcome.facts,
         cut=data.cut,
     )
+
+
+def _variance(confidence: FloatArray) -> Estimate:
+    """Variance of the confidence, without an interval."""
+    return Estimate(float(np.var(confidence)), np.nan, np.nan)
 
 
 def entry_modules(method: str) -> tuple[str, ...]:
@@ -89,24 +93,8 @@ def _fit_registered(method: str, data: PairData) -> _PairAnswers:
     fitted, seconds, notes = _time_fit(calibrator, data)
     correct = fitted.predict(data.test_logits) == data.test_labels
     confidence = fitted.predict_confidence(data.test_logits)
-    facts = _tail_facts(fitted, data)
     learned = None if method == "uncalibrated" else seconds
-    return _PairAnswers(confidence, correct, learned, notes, facts)
-
-
-def _tail_facts(fitted: Any, data: PairData) -> dict[str, Any]:
-    """What the hidden classes could change: the ECE at either end of what the confidences can be,
-    and the mean distance of the ends. Empty if no class is hidden, or the rule has no bounds.
-    """
-    bounded = type(fitted.rule_).confidence_bounds is not Rule.confidence_bounds
-    if not isinstance(data.test_logits, TopK) or data.cut is not None or not bounded:
-        return {}
-    low, high = fitted.confidence_bounds(data.test_logits)
-    return {
-        "ece_low": ece(low, data.test_correct),
-        "ece_high": ece(high, data.test_correct),
-        "mean_range": float((high - low).mean()),
-    }
+    return _PairAnswers(confidence, correct, learned, notes)
 
 
 def _read_recal(pair: Pair, data: PairData) -> _PairAnswers:
@@ -156,7 +144,6 @@ def _hoki_outcome(
     facts = {
         "ece_from_confidence": other_ece,
         **_noise_facts(chosen),
-        **_tail_facts(fitted, data),
     }
     confidence = fitted.predict_confidence(data.test_logits)
     return _PairAnswers(confidence, correct, seconds, notes, facts)

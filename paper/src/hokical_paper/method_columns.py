@@ -12,7 +12,6 @@ from hokical_paper.suite import Pair
 from hokical_paper.table_data import Cell, Row, Table, mark_best, number
 
 OURS, PAPER = "ours", "paper"
-_TAIL_FACTS = {"lower ends": "ece_low", "upper ends": "ece_high", "width": "mean_range"}
 
 
 def mark_methods(
@@ -53,7 +52,7 @@ def heads_of(pair: Pair) -> tuple[str, str]:
 
 
 def top_k_table(results: Results) -> Table:
-    """ECE of pairs of which only the best classes are known, and what the others could change."""
+    """ECE of pairs of which only the best classes are known."""
     methods = [name for name in results.methods if name not in (RECAL, SAMPLED)]
     known = [pair for pair in results.suite.pairs if pair.top_k is not None]
     methods = [name for name in methods if any(results.get(pair, name) for pair in known)]
@@ -65,17 +64,12 @@ def top_k_table(results: Results) -> Table:
                 heads_of(pair), OURS, tuple(estimate_cell(r, "ece") if r else Cell() for r in found)
             )
         )
-        for source, fact in _TAIL_FACTS.items():
-            cells = tuple(number(None if r is None else r.facts.get(fact)) for r in found)
-            rows.append(Row(heads_of(pair), source, cells))
         paper = [published_cell("ece_15_bins", pair, SAMPLED if m == EXACT else m) for m in methods]
         if any(cell.value is not None for cell in paper):
             rows.append(Row(heads_of(pair), PAPER, tuple(paper)))
     notes = (
         "Only the best classes of each row are known, so methods that need all logits cannot be "
-        "run; the paper's Hoki is under hoki exact. Lower and upper ends: the ECE (15 bins) if "
-        "every confidence is at that end of what the hidden classes allow. Width: mean distance of "
-        "the two ends.",
+        "run; the paper's Hoki is under hoki exact.",
     )
-    title = "ECE from the best classes, and what the hidden ones could change"
+    title = "ECE from the best classes"
     return Table("top_k", title, tuple(map(column_of, methods)), tuple(rows), notes)

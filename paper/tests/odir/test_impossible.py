@@ -14,7 +14,7 @@ from hokical.streams import fit as fit_stream
 from hokical.streams import from_arrays
 from paper.tests.odir.worlds import METHODS, both, noisy
 
-GOLDEN = Path(__file__).parents[3] / "tests" / "calibrators" / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @both

@@ -106,19 +106,6 @@ class Predictions:
         """
         return self.output("support", logits)
 
-    def confidence_bounds(self, logits: Any) -> tuple[Array, Array]:
-        """The least and the greatest confidence (n,) that the hidden classes of a `TopK` allow.
-
-        Half their difference is the uncertainty due to the hidden classes. Both equal the
-        confidence if no class is hidden.
-        """
-        if isinstance(logits, TopK):
-            data = self._check_logits(logits)
-            if isinstance(data, TopK):
-                return self.rule_.confidence_bounds(data)
-        confidence = self.predict_confidence(logits)
-        return confidence, confidence + 0.0
-
     def score(
         self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
     ) -> float:

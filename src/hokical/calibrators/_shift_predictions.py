@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,9 +22,7 @@ from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._label_shift import NewRows
 from hokical.guarantees._row_sketch import row_draws, row_hashes
-from hokical.guarantees._scores import label_log_odds, score_levels
-from hokical.guarantees._shift import ShiftEstimate, estimate_shift
-from hokical.guarantees._unlabelled import AccuracyEstimate, Method, expected_accuracy
+from hokical.guarantees._shift import AccuracyEstimate, ShiftEstimate, estimate_shift
 from hokical.rules._balanced import BalancedRule
 from hokical.rules._grouped import GroupedRule
 from hokical.rules._sets import SetRule
@@ -175,8 +173,7 @@ class ShiftPredictions(CertifiedPredictions):
             raise ValueError(
                 "`groups` cannot be given to a calibrator that learned from groups: it is asked "
                 "without them here, which is right on average and wrong for a group alone. Fit one "
-                'without groups, or ask `estimate_accuracy(logits, method="mean_confidence", '
-                "groups=...)` about the rows of each group."
+                "without groups, or see `predict_confidence(logits, groups=...)` of each group."
             )
         if isinstance(logits, GroupedLogits):
             logits = Logits(logits.values, logits.top, logits.backend)
@@ -216,57 +213,23 @@ class ShiftPredictions(CertifiedPredictions):
         return twin
 
     def estimate_accuracy(
-        self,
-        logits: Any,
-        sample_weight: Any = None,
-        *,
-        method: Method = "label_shift",
-        delta: float = 0.05,
-        groups: Any = None,
+        self, logits: Any, sample_weight: Any = None, *, delta: float = 0.05
     ) -> AccuracyEstimate:
         """The accuracy to expect of the labels of new rows, without labels.
 
-        "label_shift" is that of `estimate_shift`, which also tests whether it applies. The others
-        assume that a score means what it meant at fit time, which nothing tests: "mean_confidence"
-        (as in CBPE), "importance" (accuracy at fit time by score, weighted by how common scores are
-        now) and "threshold" (average thresholded confidence). The last two are of the classifier's
-        labels; where calibration has changed one, the difference of the two classes' calibrated
-        probabilities is added. `docs/shift.md` compares them.
+        It is that of `estimate_shift`, which assumes that the class frequencies alone have changed
+        and tests whether that explains the rows.
 
         >>> from hokical import make
         >>> from hokical.demo import demo_logits
         >>> (val_logits, val_labels), (logits, labels) = demo_logits()
         >>> cal = make("temps").fit(val_logits, val_labels)
-        >>> round(cal.estimate_accuracy(logits, method="threshold").accuracy, 2)
-        0.92
+        >>> found = cal.estimate_accuracy(logits)
+        >>> round(found.accuracy, 2), found.holds
+        (0.92, True)
         """
-        if method not in get_args(Method):
-            raise ValueError(f"`method` must be one of {list(get_args(Method))}; got {method!r}.")
-        if method == "label_shift":
-            found = self.estimate_shift(logits, sample_weight, delta=delta)
-            return AccuracyEstimate(found.accuracy, found.accuracy_interval, method, found.holds)
-        logits = self.with_groups(logits, groups)
-        if self.fit_scores_ is None:
-            raise ValueError(
-                f"`method={method!r}` needs the scores of the fit, which are kept where weights "
-                'are whole numbers. Use "label_shift".'
-            )
-        with float64_scope(logits):
-            data = self._check_logits(logits)
-            levels = score_levels(data.to_host(label_log_odds(data)))
-            weights = as_weights(sample_weight, data.n_rows)
-            weights = np.ones(data.n_rows) if weights is None else weights
-            confidence = self._output_on_host("confidence", data).astype(np.float64)
-            gain = None if self.rule_.preserves_labels else self._gain(data, confidence)
-        known, delta = self.fit_scores_, check_chance("delta", delta)
-        share = weights / weights.sum()
-        return expected_accuracy(method, confidence, levels, share, known, delta, gain)
-
-    def _gain(self, data: Logits, confidence: FloatArray) -> FloatArray:
-        """How much more likely the predicted label is than the classifier's, (n,)."""
-        proba = self._output_on_host("proba", data)
-        own = proba[np.arange(data.n_rows), data.to_host(data.labels)]
-        return np.asarray(confidence - own, np.float64)
+        found = self.estimate_shift(logits, sample_weight, delta=delta)
+        return AccuracyEstimate(found.accuracy, found.accuracy_interval, found.holds)
 
     def as_new_rows(self, data: Logits) -> NewRows:
         """What an estimate needs of checked rows."""

@@ -12,14 +12,11 @@ from hokical.cli.export import export
 from hokical.cli.fit import fit
 from hokical.cli.guard import EXIT_CODES, ProtectingCommand, app, main
 from hokical.cli.monitor import monitor
-from hokical.cli.plan import bound, plan
-from hokical.cli.select import select
 from hokical.cli.shift import shift
 
 __all__ = ["app", "main"]
 
 for _command in (
-    demo, fit, certify, show, apply, evaluate, compare, select, bound, plan, monitor, shift,
-    export, methods,
+    demo, fit, certify, show, apply, evaluate, compare, monitor, shift, export, methods,
 ):  # fmt: skip
     app.command(cls=ProtectingCommand, epilog=EXIT_CODES)(_command)

@@ -49,8 +49,8 @@ def evaluate(
 ) -> None:
     """Measure calibration, with intervals and guarantees.
 
-    A folder (or 'pattern*') of Parquet files, or a Zarr store, is read in
-    parts and may be larger than memory; there are no intervals then. With
+    A folder (or 'pattern*') of Parquet files is read in parts and may be
+    larger than memory; there are no intervals then. With
     --class-axis intervals and guarantees are by item, not by position.
     """
     fitted = None if calibrator is None else data.read_calibrator(calibrator)

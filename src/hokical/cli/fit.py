@@ -49,8 +49,8 @@ def fit(
     with --keep-labels it is the classifier's own. Other methods than the
     default have one of the two: see `hokical methods`.
 
-    A folder (or 'pattern*') of Parquet files and a Zarr store are read in
-    parts, so they may be larger than memory.
+    A folder (or 'pattern*') of Parquet files is read in parts, so it may
+    be larger than memory.
 
     With --confidence and --right, a calibrator of confidences without logits
     is fitted, by groups if --groups names their columns. With --multilabel,

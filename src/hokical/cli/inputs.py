@@ -255,8 +255,8 @@ def dense_options(
     refuse("cannot be combined with --class-axis.", **others)
     if hokical.io.is_pattern(path) or (path.is_dir() and any(path.glob("*.parquet"))):
         raise typer.BadParameter(
-            f"{path}: --class-axis works on one .npz or .npy file or Zarr store, not on several "
-            "files. In Python, `Dense` takes batches."
+            f"{path}: --class-axis works on one .npz or .npy file, not on several files. "
+            "In Python, `Dense` takes batches."
         )
     return {
         "class_axis": given.class_axis,

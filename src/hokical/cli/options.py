@@ -77,7 +77,7 @@ PositionsPerItem = Annotated[
     int | None, text("With --class-axis: positions to use per item.", min=1)
 ]
 CalibratorFile = Annotated[Path, argument("CALIBRATOR", "File that `fit` saved.")]
-_VALIDATION = "Logits and labels to fit on: .npz, .npy, .csv, .parquet, .safetensors."
+_VALIDATION = "Logits and labels to fit on: .npz, .npy, .csv, .parquet."
 Validation = Annotated[Path, argument("VAL", _VALIDATION, show_default=False)]
 Settings = Annotated[
     list[str] | None,

@@ -13,7 +13,7 @@ from hokical.cli import data
 from hokical.cli import options as opt
 from hokical.cli.inputs import load_examples
 from hokical.cli.monitor import ALARM
-from hokical.cli.show import check_options, new_table, say, show_json, show_table, spinner
+from hokical.cli.show import check_options, new_table, show_json, show_table, spinner
 
 #: Classes in the table.
 _SHOWN = 10
@@ -25,7 +25,6 @@ def shift(
     given: opt.Input,
     calibrator: Annotated[Path, opt.text("File of `fit`.")],
     delta: Annotated[float, opt.text("Probability that an interval misses.")] = 0.05,
-    report: Annotated[Path | None, opt.text("Write an HTML report here.")] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Estimate class balance and accuracy without labels.
@@ -33,8 +32,6 @@ def shift(
     Exits with 3 if a new balance does not explain the rows: then nothing can
     be said without labels.
     """
-    if report is not None:
-        hokical.io.check_output(report)
     fitted = data.read_calibrator(calibrator, of_logits=True)
     wanted = data.choose_scores(given, fitted=fitted)
     rows = load_examples(logits, given, wanted, need_labels=False, fitted_by=fitted)
@@ -42,9 +39,6 @@ def shift(
     with spinner("Looking for a new balance"), check_options("CALIBRATOR"):
         found = fitted.estimate_shift(rows.logits, delta=delta, groups=rows.groups)
     names = rows.classes or tuple(map(str, range(fitted.n_classes_)))
-    if report is not None:
-        hokical.report.write_report(found, report, class_names=names)
-        say(f"Report: {report.resolve()}")
     if as_json:
         show_json(as_values(found, names))
     else:

@@ -195,7 +195,7 @@ def open_dense(
 ) -> dict[str, Any]:
     """The arrays of a file, as the keyword arguments of `Dense.fit` and `from_dense`.
 
-    The file is a `.npz` archive or a Zarr store with `logits` and, where there are such, `labels`,
+    The file is a `.npz` archive with `logits` and, where there are such, `labels`,
     `mask` (or `attention_mask`) and `sample_weight` (or `val_logits`, `val_mask` and so on: `split`
     says which part); or a `.npy` file of logits. Arrays are mapped; members of a compressed archive
     are unpacked. `labels` can be in another file; `x_logits.npy` finds `x_labels.npy` by itself.

@@ -114,7 +114,6 @@ def _resample(sums: FloatArray, n_resamples: int, seed: int) -> dict[str, FloatA
     return {
         **dict(zip(("accuracy", "mean_confidence", "brier", "log_loss"), means[1:], strict=True)),
         "ece": gap_norm(correct - confidence, weight, 1.0),
-        "mce": gap_norm(correct - confidence, weight, math.inf),
         "debiased_ece": debiased_error(correct - confidence, weight, correct),
     }
 

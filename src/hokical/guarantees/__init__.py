@@ -7,9 +7,8 @@ from hokical.guarantees._label_sets import LabelSets
 from hokical.guarantees._plan import CoveragePlan, Plan, plan, plan_coverage
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
-from hokical.guarantees._shift import ShiftEstimate
+from hokical.guarantees._shift import AccuracyEstimate, ShiftEstimate
 from hokical.guarantees._thresholds import examples_to_cover, fewest_for_coverage
-from hokical.guarantees._unlabelled import AccuracyEstimate
 
 __all__ = [
     "AccuracyEstimate", "CoveragePlan", "Decisions", "Detections", "LabelSets", "Plan",

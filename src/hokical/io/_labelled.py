@@ -20,15 +20,13 @@ from hokical.io._columns import CLASSES, KEPT, open_parquet
 from hokical.io._delimited import open_csv
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._names import LOGITS_AND_LABELS, Arrays, FileSplit, LazyArrays, Wanted
-from hokical.io._numpy_files import open_npy, open_npz, open_safetensors
+from hokical.io._numpy_files import open_npy, open_npz
 from hokical.io._plugins import find_reader
 from hokical.io._sniff import find_format
 
 Location = str | os.PathLike[str]
 
-_OPENERS: dict[str, Callable[[Path], Arrays]] = {
-    "npz": open_npz, "npy": open_npy, "safetensors": open_safetensors,
-}  # fmt: skip
+_OPENERS: dict[str, Callable[[Path], Arrays]] = {"npz": open_npz, "npy": open_npy}
 #: Tables, whose columns are chosen before they are read.
 _TABLES: dict[str, Callable[[Path, Wanted], Arrays]] = {"csv": open_csv, "parquet": open_parquet}
 _TOP_K_READERS = dict(zip(spelling.TOP_K, (TopK, TopK.from_log_probabilities), strict=True))
@@ -70,7 +68,7 @@ def read_examples(
     Parameters
     ----------
     path : path
-        .npz, .npy, .csv, .parquet or .safetensors; with hokical-paper installed also a pickle of
+        .npz, .npy, .csv or .parquet; with hokical-paper installed also a pickle of
         NumPy arrays. Where only the best logits of each row are known, `topk_values` (or
         `topk_log_probabilities`) and `topk_indices`, (n, k) each, with `n_classes` give a `TopK`. A
         column `sample_weight`, `weight` or `weights` of a table, or an array `sample_weight`, says

@@ -1,4 +1,4 @@
-"""`.npy` and `.npz`, read at once or left on disk; safetensors and Zarr (extras of these names).
+"""`.npy` and `.npz`, read at once or left on disk.
 
 `open_npz` reads a member as a whole when it is asked for. `map_npz` maps members into memory where
 they are stored as they are; compressed ones are read. Sizes and checksums are compared either way.
@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from hokical._core.types import AnyArray
-from hokical.io._errors import DataFileError, import_reader, objects_error, report_damage
+from hokical.io._errors import DataFileError, objects_error, report_damage
 from hokical.io._names import NAMELESS, Arrays, LazyArrays
 
 _NPZ = "a NumPy archive (.npz)"
@@ -24,7 +24,6 @@ _READ_AT_ONCE = 1 << 22
 
 #: Shape, whether columns are contiguous, and type.
 ArrayHeader = tuple[tuple[int, ...], bool, np.dtype[Any]]
-_SAFETENSORS, _ZARR = "a safetensors file", "a Zarr store"
 
 
 def open_npy(path: Path) -> Arrays:
@@ -106,50 +105,3 @@ def _read_header(path: Path, what: str, stream: IO[bytes]) -> ArrayHeader:
     if dtype.hasobject:
         raise objects_error(path, what)
     return shape, column_major, dtype
-
-
-def open_safetensors(path: Path) -> Arrays:
-    """The file's tensors by name, each read when asked for."""
-    library = import_reader(path, "safetensors", _SAFETENSORS, "safetensors")
-
-    def read(path: Path, name: str) -> AnyArray:
-        with library.safe_open(path, framework="numpy") as stored:
-            kind = stored.get_slice(name).get_dtype()
-            if kind.startswith(("BF16", "F8")):  # NumPy has no such numbers
-                raise DataFileError(
-                    path,
-                    f"expected `{name}` as F16, F32 or F64; found {kind}.",
-                    "Save with `tensor.float()`.",
-                )
-            return np.asarray(stored.get_tensor(name))
-
-    with report_damage(path, _SAFETENSORS), library.safe_open(path, framework="numpy") as stored:
-        return LazyArrays(path, _SAFETENSORS, stored.keys(), read)
-
-
-def open_zarr(path: Path) -> Arrays:
-    """The arrays of a group by name, or the one array, nameless; read chunk by chunk."""
-    library = import_reader(path, "zarr", _ZARR, "zarr")
-    with report_damage(path, _ZARR):
-        stored: Any = library.open(str(path), mode="r")
-        names = [NAMELESS] if hasattr(stored, "shape") else stored.array_keys()
-        found = {NAMELESS: stored} if hasattr(stored, "shape") else stored
-        return LazyArrays(path, _ZARR, names, lambda _, name: _check_array(path, name, found[name]))
-
-
-def _check_array(path: Path, name: str, array: Any) -> Any:
-    """Refuse, by the metadata alone, what could run code or is not all there."""
-    codecs = {getattr(codec, "codec_id", "") for codec in (*array.filters, *array.compressors)}
-    kind = np.dtype(array.dtype).kind
-    if kind not in "fiub" or "pickle" in codecs:
-        raise objects_error(path, f"numbers in `{name}`")
-    # Zarr does not store chunks of zeros. In labels and padding they are meant, in rows of logits
-    # they are a loss.
-    if kind == "f" and array.ndim == 2 and array.nchunks_initialized < array.nchunks:
-        missing = array.nchunks - array.nchunks_initialized
-        raise DataFileError(
-            path,
-            f"expected all {array.nchunks} chunks of `{name}`; {missing} are missing.",
-            "Copy or save the store again.",
-        )
-    return array

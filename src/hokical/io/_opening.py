@@ -13,13 +13,11 @@ from hokical.io._datasets import TableSource
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._labelled import FileArrays, Location, labels_beside, read_examples
 from hokical.io._names import Arrays, FileSplit, Wanted
-from hokical.io._numpy_files import map_npz, open_npy, open_zarr
+from hokical.io._numpy_files import map_npz, open_npy
 from hokical.io._sniff import find_format
 from hokical.io._sources import ArraySource, ChunkSource, from_arrays, from_chunks
 
 _WILD = frozenset("*?[")
-#: What marks the folder of a Zarr array or group.
-_ZARR = ("zarr.json", ".zarray", ".zgroup")
 #: Libraries of arrays on disk, which are read a slice at a time.
 _SLICED = ("zarr", "h5py")
 
@@ -43,13 +41,13 @@ def open_source(
     Parameters
     ----------
     data : path, list of paths, pyarrow Dataset or Table
-        `.npy` and `.npz` (mapped into memory where they are not compressed), a Zarr folder,
+        `.npy` and `.npz` (mapped into memory where they are not compressed),
         `.parquet`: one file, a folder of them, or a pattern such as "scores/*.parquet". Other
         formats are read at once. Subfolders called `name=value` are columns, such as `split=val`.
     split : {"val", "test"}
         Which part, if the data has parts, as in `hokical.io.read_examples`.
     labels : path, optional
-        Another file with the labels, for `.npy`, `.npz` and Zarr.
+        Another file with the labels, for `.npy` and `.npz`.
     classes : tuple of str
         Columns of a table with these names, in this order, are the logits.
 
@@ -71,8 +69,6 @@ def open_source(
     path = Path(data)
     if is_pattern(path):
         return TableSource.of_files(matching_files(path), **options)
-    if is_zarr(path):
-        return _map_arrays(path, split, labels)
     if path.is_dir():
         return _open_folder(path, **options)
     kind = find_format(path)
@@ -89,14 +85,12 @@ def open_source(
 
 
 def map_file(path: Path) -> Arrays:
-    """The arrays of a `.npy` or `.npz` file or of a Zarr store by name, left on disk."""
-    if path.is_dir():
-        return open_zarr(path)
+    """The arrays of a `.npy` or `.npz` file by name, left on disk."""
     kind = find_format(path)
     if kind not in ("npy", "npz"):
         raise DataFileError(
             path,
-            f"arrays are mapped from .npz and .npy files and Zarr stores; found {kind}.",
+            f"arrays are mapped from .npz and .npy files; found {kind}.",
             "Save them with `np.savez(path, logits=..., labels=...)`.",
         )
     return open_npy(path) if kind == "npy" else map_npz(path)
@@ -114,9 +108,7 @@ def _map_arrays(path: Path, split: FileSplit, labels: Location | None) -> ChunkS
 def _open_folder(path: Path, **options: Any) -> ChunkSource:
     files = parquet_files(path)
     if not files:
-        raise DataFileError(
-            path, "expected a folder of .parquet files or a Zarr store; found neither."
-        )
+        raise DataFileError(path, "expected a folder of .parquet files; found none.")
     partitioned = any("=" in part for part in files[0].relative_to(path).parts[:-1])
     return TableSource.of_files(files, path if partitioned else None, **options)
 
@@ -126,16 +118,11 @@ def files_read(path: Path) -> Iterator[Path]:
     if is_pattern(path):
         yield from matching_files(path)
     elif path.is_dir():
-        yield from path.rglob("*") if is_zarr(path) else parquet_files(path)
+        yield from parquet_files(path)
     else:
         yield path
         if path.suffix in (".npy", ".csv"):  # others have labels in themselves
             yield labels_beside(path)
-
-
-def is_zarr(path: Path) -> bool:
-    """Whether it is the folder of a Zarr array or group."""
-    return any((path / name).exists() for name in _ZARR)
 
 
 def parquet_files(folder: Path) -> list[Path]:

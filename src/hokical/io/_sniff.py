@@ -5,11 +5,10 @@ import io
 import os
 import re
 import stat
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
-from hokical.io._errors import DataFileError, import_reader, report_damage
+from hokical.io._errors import DataFileError, report_damage
 
 _HEAD_BYTES = 4096
 
@@ -25,6 +24,7 @@ _OTHERS = (
     (b"\x89HDF", "HDF5 data", "Save the arrays with `numpy.savez` instead."),
     (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8, or add --encoding utf-16."),
     (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8, or add --encoding utf-16."),
+    (b"\x28\xb5\x2f\xfd", "data compressed by Zstandard", "Unpack it first (`unzstd`)."),
     (b"%PDF", "a PDF document", "Name the file with the logits."),
 )
 #: How protocols 0 and 1 look up what makes an array; no table has two such lines.
@@ -34,12 +34,12 @@ _REMEDIES: dict[type[OSError], str] = {
     PermissionError: "Ask its owner for the right to read it (`chmod +r`).",
 }
 _PICKLES = (".p", ".pkl", ".pickle")
-_EXPECTED = "expected .npz, .npy, .csv, .parquet or .safetensors"
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_EXPECTED = "expected .npz, .npy, .csv or .parquet"
+GZIP = b"\x1f\x8b"
 
 
 def find_format(path: Path, encoding: str | None = None) -> str:
-    """One of npz, npy, parquet, safetensors, pickle, csv; or DataFileError.
+    """One of npz, npy, parquet, pickle, csv; or DataFileError.
 
     Whoever names an encoding has text.
     """
@@ -48,7 +48,7 @@ def find_format(path: Path, encoding: str | None = None) -> str:
         raise DataFileError(
             path, f"{_EXPECTED}; found an empty file.", "Was it written to the end?"
         )
-    if head.startswith((GZIP, ZSTD)):
+    if head.startswith(GZIP):
         return _packed_format(path)
     for magic, name in _MAGIC:
         if head.startswith(magic):
@@ -58,14 +58,13 @@ def find_format(path: Path, encoding: str | None = None) -> str:
     for magic, what, remedy in _OTHERS:
         if head.startswith(magic):
             raise DataFileError(path, f"{_EXPECTED}; found {what}.", remedy)
-    # A length in 8 bytes, then JSON of that length.
-    length = int.from_bytes(head[:8], "little") if head[8:9] == b"{" else 0
-    if 2 <= length <= path.stat().st_size - 8:
-        return "safetensors"  # before pickles: its length may begin with the bytes of one
+    # A length in 8 bytes, then JSON of that length; it may begin with the bytes of a pickle.
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size - 8:
+        raise DataFileError(
+            path, f"{_EXPECTED}; found safetensors.", "Save the arrays with `numpy.savez` instead."
+        )
     if _is_pickle(head, path):
         return "pickle"
-    if 2 <= length < 1 << 32:
-        return "safetensors"  # cut short
     if _is_text(head):
         return "csv"
     raise DataFileError(
@@ -102,7 +101,7 @@ def _is_pickle(head: bytes, path: Path) -> bool:
 
 def _packed_format(path: Path) -> str:
     """Compressed text is a table; compressed anything else has to be unpacked."""
-    with report_damage(path, "a compressed table (.csv.gz, .csv.zst)"), open_binary(path) as stream:
+    with report_damage(path, "a compressed table (.csv.gz)"), open_binary(path) as stream:
         head = stream.read(_HEAD_BYTES)
     if head and _is_text(head):
         return "csv"
@@ -123,18 +122,5 @@ def open_text(path: Path, encoding: str | None = None) -> TextIO:
 def open_binary(path: Path) -> Any:
     """The bytes of a file, decompressed if needed."""
     with path.open("rb") as stream:
-        head = stream.read(len(ZSTD))
-    if head.startswith(GZIP):
-        return gzip.open(path)
-    return _open_zstd(path) if head == ZSTD else path.open("rb")
-
-
-def _open_zstd(path: Path) -> Any:
-    """Through Python 3.14, its backport, or pyarrow, whichever is there."""
-    for module in ("compression.zstd", "backports.zstd"):
-        try:
-            return import_module(module).open(path)
-        except ImportError:
-            continue
-    arrow = import_reader(path, "pyarrow", "text compressed by Zstandard", "zstd")
-    return arrow.CompressedInputStream(str(path), "zstd")
+        head = stream.read(len(GZIP))
+    return gzip.open(path) if head == GZIP else path.open("rb")

@@ -14,34 +14,27 @@ from hokical.metrics._binned_sums import BinnedSums
 from hokical.metrics._by_class import ClassRow, ClassSums, ClassTable, class_table
 from hokical.metrics._by_group import GroupRow, GroupTable, LargestGap, group_table
 from hokical.metrics._calibration import (
-    BrierSplit,
     brier,
     brier_full,
-    brier_split,
     classwise_ece,
     debiased_ece,
     ece,
     log_loss,
     log_loss_full,
-    mce,
     ranked_probability_score,
-    refinement,
-    sharpness,
-    split_sums,
 )
 from hokical.metrics._metric import METRICS, Metric
 from hokical.metrics._ranking import aurc, auroc, risk_coverage_curve, selective_risk
-from hokical.metrics._sets import SetRow, SetSummary, set_summary, worst_slab_coverage
-from hokical.metrics._smooth import ks_error, smooth_ece
+from hokical.metrics._sets import SetRow, SetSummary, set_summary
+from hokical.metrics._smooth import smooth_ece
 from hokical.metrics._summaries import Estimate, Summary, summarize_sums, summary
 from hokical.metrics._sums import FullSums, MetricSums
 
 __all__ = [
-    "METRICS", "BinnedSums", "BrierSplit", "ClassRow", "ClassSums", "ClassTable", "Estimate",
-    "FullSums", "GroupRow", "GroupTable", "LargestGap", "Metric", "MetricSums", "SetRow",
-    "SetSummary", "Summary", "aurc", "auroc", "brier", "brier_full", "brier_split", "class_table",
-    "classwise_ece", "debiased_ece", "ece", "group_table", "ks_error", "log_loss", "log_loss_full",
-    "mce", "ranked_probability_score", "refinement", "risk_coverage_curve", "selective_risk",
-    "set_summary", "sharpness", "smooth_ece", "split_sums", "summarize_sums", "summary",
-    "worst_slab_coverage",
+    "METRICS", "BinnedSums", "ClassRow", "ClassSums", "ClassTable", "Estimate", "FullSums",
+    "GroupRow", "GroupTable", "LargestGap", "Metric", "MetricSums", "SetRow", "SetSummary",
+    "Summary", "aurc", "auroc", "brier", "brier_full", "class_table", "classwise_ece",
+    "debiased_ece", "ece", "group_table", "log_loss", "log_loss_full", "ranked_probability_score",
+    "risk_coverage_curve", "selective_risk", "set_summary", "smooth_ece", "summarize_sums",
+    "summary",
 ]  # fmt: skip

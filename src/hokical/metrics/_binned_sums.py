@@ -3,7 +3,7 @@
 Equal-width bins are [j/J, (j+1)/J), the last one closed: 0.0 is in the first and 1.0 in the last.
 With D = 1{correct} - confidence, w_j the weight of bin j and g_j its sum of D,
 
-    ECE_p = (sum_j w_j/W |g_j/w_j|^p)^(1/p),   p = 1: the ECE,   p = inf: the MCE.
+    ECE_p = (sum_j w_j/W |g_j/w_j|^p)^(1/p),   p = 1: the ECE.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class BinnedSums:
     The sums of a stream's batches, or of many workers, add up to the sums of the whole. Unweighted
     (or with whole weights) they do so to the bit in any order, see `exact_sums`. `count`, `weight`
     and `correct` (J,) are the rows of each bin, their weight and that of the correct ones; the
-    `_words` (3, J) are sums of confidence, of its square, and of (correct - confidence)^2, in three
-    words each. Bins of `scheme` "mass" depend on the data, so their sums do not add up.
+    `_words` (3, J) are sums of confidence and of (correct - confidence)^2, in three words each.
+    Bins of `scheme` "mass" depend on the data, so their sums do not add up.
 
     >>> morning = BinnedSums.from_examples([0.9, 0.8], [True, False], n_bins=10)
     >>> evening = BinnedSums.from_examples([0.85, 0.3], [True, True], n_bins=10)
@@ -46,7 +46,6 @@ class BinnedSums:
     weight: FloatArray
     correct: FloatArray
     confidence_words: FloatArray
-    square_words: FloatArray
     error_words: FloatArray
     scheme: Bins = "width"
 
@@ -76,10 +75,19 @@ class BinnedSums:
         n_bins = check_count(n_bins)
         index = _bin_examples(rows, n_bins, bins)
         first = _first_sums(rows, index, n_bins)
-        squares = exact_sums(index, rows.confidence**2, n_bins, rows.weight)
         errors = exact_sums(index, (rows.correct - rows.confidence) ** 2, n_bins, rows.weight)
         count = np.bincount(index, minlength=n_bins).astype(np.int64)
-        return cls(count, first[0], first[1], first[2:], squares, errors, bins)
+        return cls(count, first[0], first[1], first[2:], errors, bins)
+
+    def to_stored(self) -> dict[str, Any]:
+        """The fields."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        """From a file; those of 0.3 also hold sums of squared confidences."""
+        stored.pop("square_words", None)
+        return cls(**stored)
 
     def __add__(self, other: object) -> Self:
         if not isinstance(other, BinnedSums):
@@ -144,10 +152,6 @@ class BinnedSums:
         """See `ece`."""
         return float(gap_norm(self.gap, self.weight, check_norm(norm)))
 
-    def mce(self) -> float:
-        """See `mce`."""
-        return self.ece(norm=math.inf)
-
     def debiased_ece(self) -> float:
         """See `debiased_ece`."""
         return float(debiased_error(*self.gap_sums))
@@ -155,10 +159,6 @@ class BinnedSums:
     def brier(self) -> float:
         """See `brier`."""
         return self._mean(self.error_words)
-
-    def sharpness(self) -> float:
-        """See `sharpness`."""
-        return max(0.0, self._mean(self.square_words) - self.overall_confidence**2)
 
     def _mean(self, words: FloatArray) -> float:
         return float(total(words.sum(axis=1)) / self.total_weight)
@@ -244,13 +244,6 @@ def debiased_error(
     square = (gap / w) ** 2 - accuracy * (1.0 - accuracy) / (w - 1.0)
     mean = np.asarray(np.where(enough, w * square, 0.0).sum(axis=-1) / weight.sum(axis=-1))
     return mean if squared else np.sqrt(np.maximum(mean, 0.0))
-
-
-def bin_refinement(weight: FloatArray, correct: FloatArray) -> FloatArray:
-    """Mean of acc (1 - acc) along the last axis; empty bins add nothing."""
-    wrong = weight - correct
-    spread = np.divide(correct * wrong, weight, out=np.zeros_like(weight), where=weight > 0)
-    return np.asarray(spread.sum(axis=-1) / weight.sum(axis=-1))
 
 
 def _first_sums(examples: Examples, index: IntArray, n_bins: int) -> FloatArray:

@@ -1,11 +1,9 @@
-"""Calibration errors over bins, and proper scores with the parts of the Brier score.
+"""Calibration errors over bins, and proper scores.
 
 Top-label functions take (confidence, correct); `classwise_ece` (Kull et al., 2019) and the `_full`
 ones take (proba, labels) and use every class. `binned_sums` has the formulas.
 """
 
-import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,10 +11,8 @@ import numpy as np
 
 from hokical._core.bins import check_count
 from hokical.metrics._binned_sums import (
-    BinnedSums,
     Bins,
     GapSums,
-    bin_refinement,
     debiased_error,
     gap_norm,
     gap_table,
@@ -24,7 +20,6 @@ from hokical.metrics._binned_sums import (
 from hokical.metrics._chunked import (
     add_chunks,
     is_chunked,
-    is_lazy,
     mean_of_rows,
     read_bins,
     read_gaps,
@@ -60,24 +55,6 @@ def ece(
     """
     sums = read_gaps(confidence, correct, sample_weight, n_bins, bins)
     return float(gap_norm(sums.gap, sums.weight, check_norm(norm)))
-
-
-def mce(
-    confidence: Any,
-    correct: Any = None,
-    *,
-    n_bins: int = 15,
-    bins: Bins = "width",
-    sample_weight: Any = None,
-) -> float:
-    """Maximum calibration error: the largest gap of any bin that holds examples.
-
-    >>> round(mce([0.9, 0.9, 0.6, 1.0], [True, False, True, True]), 6)
-    0.4
-    """
-    return ece(
-        confidence, correct, n_bins=n_bins, bins=bins, norm=math.inf, sample_weight=sample_weight
-    )
 
 
 def debiased_ece(
@@ -142,22 +119,6 @@ def classwise_ece(
     return float(np.mean(errors))
 
 
-@dataclass(frozen=True)
-class BrierSplit:
-    """The Brier score's parts: brier = calibration + refinement + within_bins.
-
-    `refinement` = uncertainty - resolution is what recalibrating the bins would leave;
-    `within_bins` is what the bins hide, and may be negative.
-    """
-
-    brier: float
-    calibration: float
-    refinement: float
-    within_bins: float
-    uncertainty: float
-    resolution: float
-
-
 def brier(confidence: Any, correct: Any = None, *, sample_weight: Any = None) -> float:
     """Mean of (1{correct} - confidence)^2, in [0, 1].
 
@@ -165,20 +126,6 @@ def brier(confidence: Any, correct: Any = None, *, sample_weight: Any = None) ->
     0.185
     """
     return read_bins(confidence, correct, sample_weight, 1).brier()
-
-
-def sharpness(confidence: Any, *, sample_weight: Any = None) -> float:
-    """Variance of the confidence, in [0, 1/4].
-
-    >>> sharpness([0.5, 1.0])
-    0.0625
-    """
-    if is_chunked(confidence):  # a Dask array comes without `correct`, so make one up
-        made_up = confidence > 1.0 if is_lazy(confidence) else None
-        return read_bins(confidence, made_up, sample_weight, 1).sharpness()
-    correct = np.zeros(np.shape(confidence), np.bool_)
-    examples = as_examples(confidence, correct, sample_weight)
-    return examples.mean((examples.confidence - examples.mean(examples.confidence)) ** 2)
 
 
 def log_loss(
@@ -229,55 +176,3 @@ def log_loss_full(
     """
     losses = partial(full_losses, clip=check_clip(clip))
     return mean_of_rows(losses, as_predictions, proba, labels, sample_weight)
-
-
-def brier_split(
-    confidence: Any,
-    correct: Any = None,
-    *,
-    n_bins: int = 15,
-    bins: Bins = "width",
-    sample_weight: Any = None,
-) -> BrierSplit:
-    """Split the Brier score into calibration and refinement, over bins.
-
-    >>> split = brier_split([0.9, 0.9, 0.6, 0.6], [True, True, True, False])
-    >>> round(split.brier, 4), round(split.calibration, 4), round(split.refinement, 4)
-    (0.135, 0.01, 0.125)
-    """
-    return split_sums(read_bins(confidence, correct, sample_weight, n_bins, bins))
-
-
-def refinement(
-    confidence: Any,
-    correct: Any = None,
-    *,
-    n_bins: int = 15,
-    bins: Bins = "width",
-    sample_weight: Any = None,
-) -> float:
-    """Mean of acc (1 - acc) over bins: the part of `brier_split` that no recalibration removes.
-
-    >>> round(refinement([0.9, 0.9, 0.6, 0.6], [True, True, True, False]), 6)
-    0.125
-    """
-    return brier_split(
-        confidence, correct, n_bins=n_bins, bins=bins, sample_weight=sample_weight
-    ).refinement
-
-
-def split_sums(sums: BinnedSums) -> BrierSplit:
-    """The split, from per-bin sums: works for a stream too."""
-    whole, share = sums.total_weight, sums.overall_accuracy
-    occupied = sums.weight > 0
-    weight, correct = sums.weight[occupied], sums.correct[occupied]
-    calibration = float((sums.gap[occupied] ** 2 / weight).sum() / whole)
-    left = float(bin_refinement(sums.weight, sums.correct))
-    return BrierSplit(
-        brier=sums.brier(),
-        calibration=calibration,
-        refinement=left,
-        within_bins=sums.brier() - calibration - left,
-        uncertainty=share * (1.0 - share),
-        resolution=float((weight * (correct / weight - share) ** 2).sum() / whole),
-    )

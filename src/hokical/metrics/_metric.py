@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hokical._core.types import FloatArray
-from hokical.metrics._binned_sums import GapSums, bin_refinement, debiased_error, gap_norm
+from hokical.metrics._binned_sums import GapSums, debiased_error, gap_norm
 from hokical.metrics._ranking import RankedExamples, area_under_risk, area_under_roc, risk_at
-from hokical.metrics._smooth import ks_distance
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,17 +73,13 @@ _TABLE = (
         "ece", "ECE", "equal width", lambda m: gap_norm(*m.bins[:2], 1.0), biased=True, ranking=True
     ),
     Metric("ece_mass", "ECE", "equal mass", biased=True, ranking=True),
-    Metric("mce", "largest gap (MCE)", "", lambda m: gap_norm(*m.bins[:2], math.inf), biased=True),
     Metric("debiased_ece", "debiased ECE (L2)", "", lambda m: debiased_error(*m.bins)),
     Metric("smooth_ece", "smooth ECE", "no bins", biased=True, ranking=True),
-    Metric("ks_error", "KS error", "", lambda m: ks_distance(m.ranked), biased=True),
     Metric("brier", "Brier", "of the label", ranking=True),
-    Metric("refinement", "refinement", "", lambda m: bin_refinement(*m.bins[1:])),
     Metric("log_loss", "log loss", "of the label", upper=math.inf, ranking=True),
     Metric("auroc", "AUROC", "", lambda m: area_under_roc(m.ranked), better="higher"),
     Metric("aurc", "AURC", "", lambda m: area_under_risk(m.ranked)),
     Metric("selective_risk", "selective risk", "", lambda m: risk_at(m.ranked, m.coverage)),
-    Metric("sharpness", "sharpness", better=None, upper=0.25),
     Metric(
         "classwise_ece", "classwise ECE", "mean of classes",
         biased=True, ranking=True, all_classes=True,

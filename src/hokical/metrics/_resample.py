@@ -120,7 +120,6 @@ def top_statistics(
     scores = {
         "ece_mass": _mass_errors(ranked, n_bins),
         "smooth_ece": own_bandwidth(grid_masses(ranked, cells), 1e-6),
-        "sharpness": _variances(ranked),
     }
     return evaluate(Measures(_bin_groups(ranked, n_bins), ranked, coverage, scores))
 
@@ -181,10 +180,3 @@ def _mass_errors(ranked: RankedExamples, n_bins: int) -> FloatArray:
     ends = (np.zeros((len(cuts), 1)), at_cuts, ranked.gap_upto[:, -1:])
     gaps = np.diff(np.concatenate(ends, axis=-1), axis=-1)
     return np.asarray(np.abs(gaps).sum(axis=-1) / ranked.total)
-
-
-def _variances(ranked: RankedExamples) -> FloatArray:
-    """Variance of the confidence of each resample."""
-    offset = ranked.confidence - ranked.confidence.mean()  # keeps the digits of a small variance
-    mean = row_dot(ranked.weight, offset) / ranked.total
-    return np.asarray(row_dot(ranked.weight, offset**2) / ranked.total - mean**2)

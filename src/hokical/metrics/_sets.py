@@ -1,4 +1,4 @@
-"""Metrics of prediction sets: coverage and size, by class and by size, and in the worst slab."""
+"""Metrics of prediction sets: coverage and size, by class and by size."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.bins import check_count
 from hokical._core.labels import as_labels
 from hokical._core.portable import normal_quantile
 from hokical._core.reading import to_numpy
 from hokical._core.types import BoolArray, IntArray
 from hokical.guarantees._binomial import check_chance, clopper_pearson
-from hokical.metrics._summaries import Estimate
 
 #: Sizes up to here are rows of their own; the rest is one.
 _SIZES = 10
-_STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -103,69 +100,3 @@ def _rows(group: IntArray, covered: BoolArray, sizes: IntArray, delta: float) ->
     ends = clopper_pearson(hits, n, delta=delta)
     numbers = zip(names, n, hits / n, ends[:, 0], ends[:, 1], total / n, strict=True)
     return tuple(SetRow(str(name), int(k), *map(float, rest)) for name, k, *rest in numbers)
-
-
-def worst_slab_coverage(
-    features: Any,
-    covered: Any,
-    *,
-    mass: float = 0.1,
-    n_directions: int = 200,
-    delta: float = 0.05,
-    random_state: int = 0,
-) -> Estimate:
-    """Coverage between two parallel planes in the space of features, where it is worst.
-
-    `features` (n, d), logits for instance, and `covered` (n,), bool. The slab, which holds at least
-    a share `mass` of the rows, is looked for in random directions on one half of them and measured
-    on the other (Cauchois, Gupta and Duchi, 2021), so 0.9 is expected of sets that cover 0.9 of
-    any slab. The interval, Clopper and Pearson's, misses the coverage of the slab that was found
-    with probability `delta`.
-
-    >>> rng = np.random.default_rng(0)
-    >>> x = rng.normal(size=(4000, 2))
-    >>> worst_slab_coverage(x, x[:, 0] < 1.0).high < 0.3
-    True
-    """
-    x, hit = np.asarray(features, np.float64), np.asarray(covered, np.bool_)
-    if x.ndim != 2 or hit.shape != x.shape[:1] or x.shape[0] < 4:
-        raise ValueError(
-            "`features` must be (n, d) and `covered` (n,), n at least 4; got shapes "
-            f"{x.shape} and {hit.shape}."
-        )
-    mass, rng = check_chance("mass", mass), np.random.default_rng(random_state)
-    order = rng.permutation(x.shape[0])
-    search, measure = np.array_split(order, 2)
-    best: tuple[float, float, float, Any] = (np.inf, 0.0, 0.0, None)
-    for _ in range(check_count(n_directions, name="n_directions")):
-        direction = rng.normal(size=x.shape[1])
-        place = x[search] @ direction
-        rows = np.argsort(place, kind="stable")
-        share, first, last = _lowest_mean(hit[search][rows], max(1, int(mass * rows.size)))
-        if share < best[0]:
-            best = (share, float(place[rows[first]]), float(place[rows[last]]), direction)
-    there = x[measure] @ best[3]
-    inside = (there >= best[1]) & (there <= best[2])
-    n, hits = int(inside.sum()), int(hit[measure][inside].sum())
-    low, high = clopper_pearson(hits, n, delta=check_chance("delta", delta)).tolist()
-    return Estimate(hits / n if n else float("nan"), low, high)
-
-
-def _lowest_mean(hit: BoolArray, least: int) -> tuple[float, int, int]:
-    """The lowest mean of so many or more consecutive entries, and the first and last of them.
-
-    By bisection: a stretch has a mean below m if its sum less m for each entry is negative.
-    """
-    low, high, found = 0.0, float(hit.mean()), (0, hit.size - 1)
-    for _ in range(_STEPS):
-        middle = 0.5 * (low + high)
-        sums = np.concatenate([[0.0], np.cumsum(hit - middle)])
-        highest = np.maximum.accumulate(sums[: sums.size - least])
-        gain = sums[least:] - highest
-        end = int(np.argmin(gain))
-        if gain[end] <= 0.0:
-            found = int(np.argmax(sums[: end + 1])), end + least - 1
-            high = middle
-        else:
-            low = middle
-    return float(hit[found[0] : found[1] + 1].mean()), *found

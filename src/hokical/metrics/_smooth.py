@@ -1,6 +1,6 @@
-"""Calibration errors without bins: smooth ECE and the Kolmogorov-Smirnov error.
+"""Smooth ECE (Blasiok and Nakkiran, 2024): a calibration error without bins.
 
-Smooth ECE (Blasiok and Nakkiran, 2024) uses a kernel, and needs no choice of bandwidth. With
+It uses a kernel, and needs no choice of bandwidth. With
 residuals r_i = correct_i - confidence_i at f_i and the Gaussian kernel reflected at 0 and 1,
 
     smECE_s = integral over [0, 1] of |mean_i r_i K_s(t, f_i)| dt,   smECE = the s with smECE_s = s.
@@ -49,23 +49,6 @@ def smooth_ece(
         return float(_size(coefficients, np.array(width)))
     rough = float(own_bandwidth(grid_masses(ranked, _LEAST_CELLS), 1e-6))  # decides on the grid
     return float(own_bandwidth(grid_masses(ranked, cells_for(rough)), 1e-12))
-
-
-def ks_error(confidence: Any, correct: Any = None, *, sample_weight: Any = None) -> float:
-    """Largest distance between the running sums of confidence and of correct (Gupta et al., 2021).
-
-    max over t of |sum over examples with confidence <= t of (correct - confidence)| / n. Examples
-    of equal confidence enter together, so the order of the rows does not matter.
-
-    >>> round(ks_error([0.2, 0.6, 0.9], [False, True, True]), 6)
-    0.1
-    """
-    return float(ks_distance(rank(confidence, correct, sample_weight)))
-
-
-def ks_distance(ranked: RankedExamples) -> FloatArray:
-    """KS error of each resample, (...)."""
-    return np.asarray(np.abs(ranked.gap_upto).max(axis=-1) / ranked.total)
 
 
 def own_bandwidth(masses: FloatArray, tolerance: float) -> FloatArray:

@@ -233,7 +233,6 @@ def _values(
         "smooth_ece": smooth_ece(*data, sample_weight=examples.weight),
         "brier": bins.brier(),
         "log_loss": sums.log_loss(),
-        "sharpness": bins.sharpness(),
         **({} if full is None else full.scores()),
     }
     ranked = RankedExamples.from_examples(examples)

@@ -3,20 +3,9 @@
 Computing needs no matplotlib; drawing does (the extra `plot`).
 """
 
-from hokical.plots._hoki import (
-    NoiseWidths,
-    StabilityCurve,
-    draw_noise_widths,
-    draw_stability_curve,
-    noise_widths,
-    stability_curve,
-)
 from hokical.plots._methods import (
-    ErrorAgainstVariance,
     RiskCoverage,
     draw_risk_coverage,
-    draw_variance,
-    error_against_variance,
     risk_coverage,
 )
 from hokical.plots._reliability import (
@@ -30,8 +19,6 @@ from hokical.plots._reliability import (
 from hokical.plots._sets import draw_sets
 
 __all__ = [
-    "ConfidenceHistogram", "ErrorAgainstVariance", "NoiseWidths", "Reliability", "RiskCoverage",
-    "StabilityCurve", "confidence_histogram", "draw_histogram", "draw_noise_widths",
-    "draw_reliability", "draw_risk_coverage", "draw_sets", "draw_stability_curve", "draw_variance",
-    "error_against_variance", "noise_widths", "reliability", "risk_coverage", "stability_curve",
+    "ConfidenceHistogram", "Reliability", "RiskCoverage", "confidence_histogram", "draw_histogram",
+    "draw_reliability", "draw_risk_coverage", "draw_sets", "reliability", "risk_coverage",
 ]  # fmt: skip

@@ -11,10 +11,7 @@ else:
     Axes = Any  # plots can be computed without matplotlib
 
 #: Distinct for colour-blind readers, and readable on white and on dark ground.
-BLUE, ORANGE, GREEN, GREY = "#3f74b5", "#e08a3c", "#23916a", "#808080"
-SERIES = (BLUE, ORANGE, GREEN, "#a265b5", "#c4505f", GREY)
-#: One more than colours, so that pairs repeat only after 42.
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+BLUE, ORANGE, GREY = "#3f74b5", "#e08a3c", "#808080"
 
 
 def axes_or_new(ax: Axes | None) -> Axes:

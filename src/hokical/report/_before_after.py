@@ -96,7 +96,7 @@ def before_and_after(
         results.append(result if example is None else _by_example(result, example))
     what: Any = "confidences" if example is None else "scores"
     values = to_numpy(given, "given").reshape(len(given), -1)
-    facts = DataFacts.describe(values, correct, float(correct.mean()), data_name, what)
+    facts = DataFacts.describe(values, float(correct.mean()), data_name, what)
     origin = Provenance.collect(None, facts, random_state)
     return Comparison(tuple(results), origin, [*said][-1], title)
 

@@ -34,6 +34,7 @@ from hokical.report._results import (
     DataFacts,
     MethodResult,
     Provenance,
+    are_same,
     choose_entrants,
     is_fitted,
 )
@@ -195,7 +196,8 @@ def compare(
         DataFacts.collect(val_logits, val_labels, data_names[0]),
         DataFacts.collect(logits, labels, data_names[1]),
     )
-    origin = Provenance.collect(*facts, random_state)
+    same = are_same((val_logits, val_labels), (logits, labels))
+    origin = replace(Provenance.collect(*facts, random_state), tested_on_validation=same)
     return Comparison(tuple(results), origin, chosen, title, skipped, names)
 
 

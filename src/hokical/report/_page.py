@@ -89,7 +89,7 @@ def _lead(data: dict[str, Any]) -> str:
     n_methods = len(data["methods"])
     compared = "One method" if n_methods == 1 else f"{n_methods} methods"
     fitted = f"{compared}, fitted on {validation['n_rows']:,} validation examples"
-    if validation["sha256"] == test["sha256"]:
+    if data["provenance"]["tested_on_validation"]:
         return (
             f"{fitted} and measured on the same ones, {test['n_classes']} classes. Everything here "
             "looks better than it is: measure on examples that nothing was fitted on."
@@ -147,7 +147,7 @@ def notes_html(data: dict[str, Any]) -> str:
 
 
 def facts_html(data: dict[str, Any]) -> str:
-    """Data with hashes, versions, settings: enough to tell whether another run is the same."""
+    """Data, settings and versions."""
     origin, options = data["provenance"], data["options"]
     versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
     settings = (
@@ -214,8 +214,4 @@ def _data_line(facts: dict[str, Any]) -> str:
     shape = f"{_DATA[facts['what']].format(**facts)}, {facts['dtype']} {facts['what']}"
     right = "labels are there" if facts["what"] == "scores" else "answers right"
     name = "" if facts["name"] is None else f"<strong>{escape(facts['name'])}</strong>: "
-    return (
-        f"{name}{escape(shape)}, {facts['accuracy']:.2%} {right}; "
-        f"<span>sha256 of {facts['what']} and labels</span> "
-        f"<code>{escape(facts['sha256'])}</code>"
-    )
+    return f"{name}{escape(shape)}, {facts['accuracy']:.2%} {right}"

@@ -14,14 +14,13 @@ from hokical.rules._floored import FlooredRule
 from hokical.rules._grouped import GroupedRule
 from hokical.rules._hoki import HokiRule
 from hokical.rules._isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
-from hokical.rules._odir import DirichletRule, MatrixRule
 from hokical.rules._softmax import TemperatureRule, UncalibratedRule
 from hokical.rules._structured import StructuredRule
 from hokical.rules._vector import VectorRule
 
 __all__ = [
     "AdaptiveRule", "AutoRule", "BalancedRule", "BetaRule", "ClasswiseIsotonicRule",
-    "DirichletRule", "EnsembleRule", "FlooredRule", "GroupedRule", "HokiRule", "Logits",
-    "MatrixRule", "PlattRule", "PooledIsotonicRule", "Rule", "StructuredRule",
-    "TemperatureRule", "UncalibratedRule", "VectorRule", "VennAbersRule",
+    "EnsembleRule", "FlooredRule", "GroupedRule", "HokiRule", "Logits", "PlattRule",
+    "PooledIsotonicRule", "Rule", "StructuredRule", "TemperatureRule", "UncalibratedRule",
+    "VectorRule", "VennAbersRule",
 ]  # fmt: skip

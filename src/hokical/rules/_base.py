@@ -21,7 +21,6 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.storage import storable
-from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, IntArray
 
 
@@ -78,10 +77,6 @@ class Rule:
         The rows (m,) that are left to `proba`, and `keep_above_zero`; None for all of them.
         """
         return None
-
-    def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
-        """The least and the greatest confidence (n,) that hidden classes allow."""
-        raise TypeError(f"{type(self).__name__} does not say what hidden classes could change.")
 
     def neighbour_levels(self, logits: Logits) -> Array:
         """The level (n,) by which the fit counted its examples, if it did (`Fit.neighbours`)."""

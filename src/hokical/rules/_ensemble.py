@@ -5,13 +5,11 @@ from typing import ClassVar
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
-from hokical._core.topk import TopK
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_temperature
 from hokical.rules._probabilities import first_maximum
 from hokical.stability import _gumbel as gumbel
-from hokical.stability._hidden_classes import gumbel_bounds
 
 #: How far from 1 rounding may put the sum of the weights.
 _ROUNDING = 1e-12
@@ -42,13 +40,6 @@ class EnsembleRule(Rule):
         scaled, plain = (gumbel.distribution(logits, scale) for scale in (self.temperature, 1.0))
         even = xp.where(logits.possible, 1.0 / logits.possible_counts[:, None], 0.0)
         return first_maximum(self._mix(scaled, plain, even, logits), logits)
-
-    def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
-        """Where hidden classes are possible, all of them: the uniform part goes by their number."""
-        even = 1.0 / logits.possible_counts
-        ends = zip(gumbel_bounds(logits, self.temperature), gumbel_bounds(logits, 1.0), strict=True)
-        lower, upper = (self._mix(scaled, plain, even, logits) for scaled, plain in ends)
-        return lower, upper
 
     def _mix(self, scaled: Array, plain: Array, even: Array, logits: Logits) -> Array:
         """Their mean by the weights, which rounding must not lift above 1."""

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from hokical._core.arrays import Array, Namespace
 from hokical._core.bins import bin_edges, bin_index
 from hokical._core.logits import Logits
-from hokical._core.ranges import range_extremes
 from hokical._core.storage import storable
-from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import MOST_STEPS, check_array, check_rising, store_count, store_float
@@ -275,15 +273,3 @@ class HokiRule(Rule):
         noise = self.noise.unbounded()
         shares = noise.distribution(logits)
         return distribute_remainder(logits, self.confidence(logits), shares, noise.width)
-
-    def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
-        """Least and greatest confidence between the levels of the least and greatest stability."""
-        if isinstance(self.link, Steps):
-            raise ValueError(
-                '`confidence_bounds` needs `init="accuracy"`; got "confidence": the softmax '
-                "confidence from which such an example starts is not known either."
-            )
-        low, high = (
-            np.rint(gamma * self.levels).astype(np.int64) for gamma in self.noise.bounds(logits)
-        )
-        return range_extremes(self.link.table(self.levels), low, high)

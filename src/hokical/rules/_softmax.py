@@ -5,13 +5,11 @@ from typing import ClassVar
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
-from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import store_temperature
 from hokical.rules._probabilities import first_maximum, least_probability
 from hokical.stability import _gumbel as gumbel
-from hokical.stability._hidden_classes import gumbel_bounds
 
 
 class SoftmaxRule(Rule):
@@ -31,9 +29,6 @@ class SoftmaxRule(Rule):
             logits, self.temperature, least_probability(logits), out
         )
         return found
-
-    def confidence_bounds(self, logits: TopK) -> tuple[Array, Array]:
-        return gumbel_bounds(logits, self.temperature)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Label stability: how likely is a label to survive noise on the logits?"""
 
 from hokical.stability import _compiled  # noqa: F401  (registers the compiled forms)
-from hokical.stability._api import label_distribution, label_stability, stability_bounds
+from hokical.stability._api import label_distribution, label_stability
 from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform, parse_noise
 from hokical.stability._stability_table import StabilityTable
 
@@ -14,5 +14,4 @@ __all__ = [
     "label_distribution",
     "label_stability",
     "parse_noise",
-    "stability_bounds",
 ]

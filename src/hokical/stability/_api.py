@@ -1,4 +1,4 @@
-"""The public functions: how stable is the label, how surely, and what would it switch to?"""
+"""The public functions: how stable is the label, and what would it switch to?"""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ def label_stability(
     Parameters
     ----------
     logits : array of any library of shape (n, classes), array-like, or TopK
-        -inf marks an impossible class. For a `TopK` the answer is the midpoint of
-        `stability_bounds`.
+        -inf marks an impossible class. The hidden classes of a `TopK` are taken
+        as equals that share what is left.
     noise : Gaussian, Uniform or Gumbel
         Added to every logit independently.
     draws : int, optional
@@ -50,25 +50,6 @@ def label_stability(
         shared = Draws(noise, draw_seed(random_state), m, checked.n_classes)
         counts = checked.xp.astype(survivals(checked, shared), checked.xp.float64)
         return to_input_library(counts / float(m), logits)
-
-
-def stability_bounds(logits: Any, noise: Noise) -> tuple[Array, Array]:
-    """The least and the greatest label stability that the hidden classes of a `TopK` allow.
-
-    Half their difference is how far `label_stability` can be off because of what is hidden. They
-    are equal where every class is seen.
-
-    >>> from hokical import TopK, stability_bounds
-    >>> from hokical.stability._noise import Gumbel
-    >>> seen = TopK([[3.0, 1.0, 0.0]], [[2, 0, 5]], n_classes=10)
-    >>> lower, upper = stability_bounds(seen, Gumbel(1.0))
-    >>> lower.round(4), upper.round(4)
-    (array([0.652]), array([0.8438]))
-    """
-    check_noise(noise)
-    with float64_scope(logits):
-        lower, upper = noise.bounds(as_logits(logits))
-        return to_input_library(lower, logits), to_input_library(upper, logits)
 
 
 def label_distribution(logits: Any, noise: Noise) -> Array:

@@ -41,7 +41,7 @@ class Solver(NamedTuple):
 
     stability: Callable[[Logits, Any], Array]
     distribution: Callable[[Logits, Any], Array]
-    bounds: Callable[[TopK, float], tuple[Array, Array]]  # where classes are hidden
+    with_hidden: Callable[[TopK, float], Array]  # stability where classes are hidden
 
 
 @accelerated
@@ -75,10 +75,9 @@ class Noise(ABC):
         """Turn numbers drawn uniformly from (0, 1) into noise of this family."""
 
     def stability(self, logits: Logits) -> Array:
-        """gamma of every row, (n,) float64; the midpoint of its bounds where classes are hidden."""
+        """gamma of every row, (n,) float64; hidden classes are taken as equals (`TopK.tail`)."""
         if isinstance(logits, TopK):
-            lower, upper = self.bounds(logits)
-            return 0.5 * (lower + upper)
+            return self._solver.with_hidden(logits, self.width)
         return self._solver.stability(logits, self.width)
 
     @classmethod
@@ -89,17 +88,10 @@ class Noise(ABC):
             return logits.xp.stack(found)
         return solve_widths(logits, cls._solver.stability, widths)
 
-    def bounds(self, logits: Logits) -> tuple[Array, Array]:
-        """The least and the greatest gamma of every row, (n,) each; equal if no class is hidden."""
-        if isinstance(logits, TopK):
-            return self._solver.bounds(logits, self.width)
-        gamma = self.stability(logits)
-        return gamma, gamma + 0.0  # two arrays: what is done to one must not change the other
-
     def distribution(self, logits: Logits) -> Array:
         """pi of every row and class, (n, classes) float64; rows sum to 1.
 
-        Hidden classes are taken as equals, and the label's probability is then not the midpoint.
+        Hidden classes are taken as equals.
         """
         dense = logits.fill() if isinstance(logits, TopK) else logits
         return self._solver.distribution(dense, self.width)
@@ -122,7 +114,7 @@ class Gaussian(Noise):
     family: ClassVar[str] = "gaussian"
     unit_deviation: ClassVar[float] = 1.0
     _solver: ClassVar[Solver] = Solver(
-        gaussian.stability, gaussian.distribution, hidden_classes.gaussian_bounds
+        gaussian.stability, gaussian.distribution, hidden_classes.gaussian_stability
     )
     scale: float
     mean: float = 0.0
@@ -154,7 +146,7 @@ class Uniform(Noise):
     family: ClassVar[str] = "uniform"
     unit_deviation: ClassVar[float] = 1.0 / math.sqrt(12.0)
     _solver: ClassVar[Solver] = Solver(
-        uniform.stability, uniform.distribution, hidden_classes.uniform_bounds
+        uniform.stability, uniform.distribution, hidden_classes.uniform_stability
     )
     low: float
     high: float
@@ -190,9 +182,7 @@ class Gumbel(Noise):
 
     family: ClassVar[str] = "gumbel"
     unit_deviation: ClassVar[float] = math.pi / math.sqrt(6.0)
-    _solver: ClassVar[Solver] = Solver(
-        gumbel.stability, gumbel.distribution, hidden_classes.gumbel_bounds
-    )
+    _solver: ClassVar[Solver] = Solver(gumbel.stability, gumbel.distribution, gumbel.stability)
     scale: float
 
     def __post_init__(self) -> None:

@@ -149,17 +149,6 @@ def test_torch_func() -> None:
         torch.testing.assert_close(got, slope, rtol=0.0, atol=1e-11)
 
 
-def test_sampled_ties(monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randint(0, 3, (300, 40), generator=generator).float().cuda()
-    noise = torch.randint(0, 2, (200, 40), generator=generator).double()
-    draws = Draws(Gaussian(1.0), 0, 200, 40)
-    object.__setattr__(draws, "values", noise.numpy())
-    found = survivals(as_on_device(logits), draws)
-    monkeypatch.setenv("HOKICAL_TRITON", "0")
-    assert torch.equal(found, survivals(as_on_device(logits), draws))
-
-
 def test_the_rest(values: np.ndarray) -> None:
     host = as_logits(values)
     for there in on_gpu(values):

@@ -11,20 +11,16 @@ from hokical._core.logits import Logits
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
-from hokical.stability._noise import Gaussian
-from hokical.stability._sampled import Draws, survivals
 from tests.integrations.torch.examples import as_on_device
 
 torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch.kernels import _fused as fused  # noqa: E402
 
-DRAWS = Draws(Gaussian(1.0), 1, 9, 6)
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Any]] = {
     "gaussian": (gaussian.stability, 1.3),
     "gumbel": (gumbel.stability, 1.3),
     "uniform": (uniform.stability, 2.5),
-    "sampled": (survivals, DRAWS),
     "moments": (gaussian.chebyshev_moments, 0.2),
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Hoki, label_distribution, label_stability, stability_bounds
+from hokical import Hoki, label_distribution, label_stability
 from hokical.calibrators import make
 from hokical.stability._noise import Gaussian, Gumbel, Uniform
 from tests.integrations.torch.examples import (
@@ -84,9 +84,9 @@ def test_a_refit_is_seen_at_once() -> None:
 def test_stability_answers_with_tensors(noise: Any) -> None:
     expected = label_stability(LOGITS, noise)
     for tensor in (torch.from_numpy(LOGITS), torch.tensor(LOGITS, requires_grad=True)):
-        for found in (label_stability(tensor, noise), *stability_bounds(tensor, noise)):
-            assert isinstance(found, torch.Tensor)
-            np.testing.assert_allclose(found.detach(), expected, atol=1e-9)
+        found = label_stability(tensor, noise)
+        assert isinstance(found, torch.Tensor)
+        np.testing.assert_allclose(found.detach(), expected, atol=1e-9)
         drawn = label_stability(tensor, noise, draws=50, random_state=1)
         wanted = label_stability(LOGITS, noise, draws=50, random_state=1)
         np.testing.assert_array_equal(drawn.detach(), wanted)
@@ -99,8 +99,6 @@ def test_other_methods_answer_with_tensors() -> None:
     cal = Hoki(noise=Gaussian(2.0)).fit(LOGITS, LABELS)
     np.testing.assert_array_equal(cal.stability(tensor), cal.stability(LOGITS))
     np.testing.assert_array_equal(cal.predict_interval(tensor), cal.predict_interval(LOGITS))
-    for end in cal.confidence_bounds(tensor):
-        np.testing.assert_array_equal(end, cal.predict_confidence(LOGITS))
     found = cal.predict_or_abstain(tensor, risk=0.3)
     expected = cal.predict_or_abstain(LOGITS, risk=0.3)
     assert found.accepted.dtype == torch.bool

@@ -22,11 +22,11 @@ from hokical._fitting.partitions import Block
 from hokical._fitting.row_sample import Sample
 from hokical._fitting.temperature import base_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
-from hokical.rules._odir import DirichletRule, LinearRule, MatrixRule
 from hokical_paper.odir import folds, objective
 from hokical_paper.odir import search as penalties
 from hokical_paper.odir.examples import MatrixExamples
 from hokical_paper.odir.folds import FoldSplit
+from hokical_paper.odir.rule import DirichletRule, LinearRule, MatrixRule
 
 #: Features are assumed to have a mean size within these limits.
 _SIZES = (1e-90, 1e100)

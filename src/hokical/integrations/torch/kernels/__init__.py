@@ -2,7 +2,7 @@
 
 - `chebyshev`: the sums behind Gaussian stability, with a gradient that needs little memory
 - `recomputed`: the same for uniform stability
-- `triton_*`: one fused kernel each for exact and sampled stability on CUDA, called through `fused`
+- `triton_*`: one fused kernel each for exact stability on CUDA, called through `fused`
 
 They take logits (n, classes) of any float type and any strides. Importing them registers them;
 everything else runs in plain torch.

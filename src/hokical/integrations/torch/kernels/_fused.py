@@ -27,10 +27,8 @@ from hokical.guarantees import _scores as scores
 from hokical.integrations.torch.kernels._tracing import is_in_graph, is_wrapped
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
-from hokical.stability import _sampled as sampled
 from hokical.stability import _uniform as uniform
 from hokical.stability._noise import solve_widths
-from hokical.stability._sampled import Draws
 from hokical.stability._tables import REACH
 
 Number: TypeAlias = float | Tensor
@@ -135,13 +133,3 @@ def _rest_sums(logits: Logits) -> Tensor:
 def _distances(logits: Logits) -> tuple[Tensor, Tensor]:
     found = launch("triton_gumbel", "looks", logits.values, logits.top)
     return class_scores.distances.portable(logits) if found is None else (found[1], found[2])
-
-
-@sampled.survivals.register(lambda logits, _: is_on_gpu(logits))
-def _survivals(logits: Logits, draws: Draws) -> Tensor:
-    """Counts have no gradient, so one that is asked for does not matter."""
-    plain = logits.without_gradient()
-    dtype = torch.float64 if plain.values.dtype == torch.float64 else torch.float32
-    noise = torch.as_tensor(draws.values, dtype=dtype, device=plain.values.device)
-    counts = launch("triton_sampled", "survivals", plain.values, noise)
-    return sampled.survivals.portable(plain, draws) if counts is None else counts
