@@ -13,7 +13,7 @@ from hokical._core.logits import as_logits
 from hokical._core.topk import TopK
 from hokical._fitting import row_correction
 from hokical._fitting.likelihood import WeightedExamples
-from hokical._fitting.row_correction import CorrectionPoint, CorrectionProblem, fit_row_correction
+from hokical._fitting.row_correction import CorrectionProblem, fit_row_correction
 from tests.conftest import max_examples
 
 SHAPE = (2, 8)
@@ -47,9 +47,9 @@ def test_slopes_by_finite_differences(seed: int, size: float, top_k: bool) -> No
     coef = size * rng.normal(size=SHAPE)
 
     def value(x: np.ndarray) -> float:
-        return CorrectionPoint(problem, 2.0, x.reshape(SHAPE)).value
+        return problem.at(x.reshape(SHAPE), 2.0).value
 
-    found = CorrectionPoint(problem, 2.0, coef).gradient.ravel()
+    found = problem.at(coef, 2.0).gradient.ravel()
     expected = approx_fprime(coef.ravel(), value, 1e-7)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
@@ -75,12 +75,12 @@ def test_the_fisher_matrix_is_the_expected_product_of_slopes() -> None:
         possible = examples.logits.possible[:, label]
         alike[~possible] = examples.logits.labels[~possible]
         twin = WeightedExamples(examples.logits, alike, examples.weights)
-        point = CorrectionPoint(problem_of(twin), 0.0, coef)
+        point = problem_of(twin).at(coef, 0.0)
         chance = np.exp(-point.problem.losses(point.pair)) * possible
         slopes = point.slopes[:, :, None] * point.problem.design[:, None, :]
         slopes = slopes.reshape(30, 16)
         whole += slopes.T @ (slopes * (chance * point.problem.counts)[:, None])
-    found = CorrectionPoint(problem_of(examples), 0.0, coef).hessian
+    found = problem_of(examples).at(coef, 0.0).hessian
     np.testing.assert_allclose(found, whole, rtol=1e-8, atol=1e-8)
 
 
@@ -91,14 +91,15 @@ def test_pairs_left_out_by_refits(
     """One step, by the expected Hessian, has most of what a fit of 79 examples changes."""
     monkeypatch.setattr(row_correction, "TOLERANCE", 1e-12)
     problem = problem_of(world(80, 5, 2, uneven=0.7))
-    coef, away = problem.fit(ridge, np.zeros(SHAPE))
+    point = problem.fit(ridge, problem.at(np.zeros(SHAPE), ridge))
+    coef, away = point.coef, point.left_out
     own = problem.design @ coef.T
     exact = np.empty_like(own)
     for row in range(80):
         weights = problem.weights.copy()
         weights[row] = 0.0
         twin = CorrectionProblem(**(vars_of(problem) | {"weights": weights}))
-        exact[row] = problem.design[row] @ twin.fit(ridge, coef)[0].T
+        exact[row] = problem.design[row] @ twin.fit(ridge, twin.at(coef, ridge)).coef.T
     assert np.abs(away - exact).mean() < missed * np.abs(own - exact).mean()
 
 

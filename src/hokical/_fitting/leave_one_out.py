@@ -28,8 +28,9 @@ from hokical._fitting.structured_blocks import StructuredBlock
 _HELD_SIZE = 1 << 18
 #: Long steps are repeated with at most so many logits: beyond, no example counts for much.
 FEW_LOGITS = 1 << 14
-#: An example that is as sure as this of the truth has no effect on its own scores to speak of.
-_SURE = 1e-2
+#: An example whose true class is missing no more than this, or so much per example, has no effect
+#: on its own scores to speak of.
+_SURE, _SURE_BY_EXAMPLE = 1e-2, 1e-6
 #: The change (rows, classes) of a block's scores, from its probabilities and weights (rows, 1).
 _Change = Callable[[StructuredBlock, Array, Array], Array]
 
@@ -54,6 +55,7 @@ def scores_left_out(
 def _by_hessian(problem: StructuredProblem, point: LinearPoint, coef: FloatArray | None) -> _Change:
     """The change of a block's scores. Given the fit's `coef`, long steps are repeated."""
     size = problem.examples.n_classes
+    sure = min(_SURE, _SURE_BY_EXAMPLE * problem.examples.labels.size)
     inverse = np.asarray(np.linalg.inv(problem.hessian(point)), np.float64)
     left, right = np.triu_indices(size + 1)
     pairs = inverse[3:, 3:].reshape(size, size + 1, size, size + 1)
@@ -82,7 +84,7 @@ def _by_hessian(problem: StructuredProblem, point: LinearPoint, coef: FloatArray
         here = [block.backend.from_host(table, block.inputs) for table in tables]
         shapes = xp.permute_dims(xp.reshape(block.shapes, (3, -1, size)), (1, 2, 0))
         residual = block.replace_true(proba, proba - 1.0)
-        moved = np.flatnonzero(block.backend.to_host(xp.min(residual, axis=1)) < -_SURE)
+        moved = np.flatnonzero(block.backend.to_host(xp.min(residual, axis=1)) < -sure)
         parts = [xp.zeros_like(proba[:1, :])]
         for part in cut_rows(moved.size, max(1, _HELD_SIZE // (size * size))):
             rows = block.backend.from_host(moved[part], block.inputs)

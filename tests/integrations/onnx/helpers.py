@@ -34,7 +34,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki_gumbel": ("hoki", {"noise": Gumbel(1.5)}),
     "hoki_confidence": ("hoki", {"noise": Gaussian(3.0), "init": "confidence"}),
     "hoki_sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 150, "random_state": 1}),
-    "adaptive": ("adaptive", {}),
     "auto": ("auto", {}),
     "auto_keeping": ("auto", {"keep_labels": True}),
 }
