@@ -19,7 +19,7 @@ import onnxruntime
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hokical import CalibrationMonitor
@@ -66,13 +66,14 @@ def create_app(model: str = MODEL, monitor: str = MONITOR) -> Starlette:
 
         return endpoint
 
-    async def metrics(_: Request) -> Response:
-        return PlainTextResponse(await run_in_threadpool(service.monitor.to_prometheus))
+    async def status(_: Request) -> Response:
+        found = await run_in_threadpool(service.monitor.status)
+        return JSONResponse(found.to_dict())
 
     return Starlette(
         routes=[
             Route("/predict", answer(service.predict), methods=["POST"]),
             Route("/outcomes", answer(service.learn_outcome), methods=["POST"]),
-            Route("/metrics", metrics),
+            Route("/status", status),
         ]
     )

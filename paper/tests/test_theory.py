@@ -35,8 +35,7 @@ def test_the_gap_is_that_of_bins_for_arrays_weights_and_tensors(suite_folder: Pa
     measured = ece(hoki.predict_confidence(data.test_logits), data.test_correct)
     assert gap.calibration_error == pytest.approx(measured, rel=1e-9)
     twice = np.full(data.test_labels.size, 2)
-    with pytest.warns(FutureWarning, match=r"from hokical_paper\.sufficiency import"):
-        weighted = hoki.sufficiency_gap(data.test_logits, data.test_labels, twice)
+    weighted = sufficiency_gap(hoki, data.test_logits, data.test_labels, twice)
     np.testing.assert_array_equal(weighted.weight, 2 * gap.weight)
     np.testing.assert_allclose(weighted.gap, gap.gap, atol=1e-12)
     torch = pytest.importorskip("torch")

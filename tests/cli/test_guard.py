@@ -58,8 +58,7 @@ def test_every_path_of_every_command_is_known() -> None:
         "monitor cal.json r.npz --state m.json --log m.json.lock",
         "monitor cal.json r.npz --state cal.json",
         "monitor cal.json x_logits.npy --log x_labels.npy",
-        "monitor cal.json x_logits.npy --reference r.npz --prometheus r.npz",
-        "monitor cal.json r.npz --log ./new --prometheus new",
+        "monitor cal.json x_logits.npy --reference r.npz --log r.npz",
         "export cal.json -o cal.json",
     ],
 )

@@ -44,7 +44,6 @@ def test_a_class_is_off_while_all_together_look_fine() -> None:
     assert "; overall calibrated: says" in status.verdict.text
     listed = status.to_dict()["classes"][0]
     assert (listed["label"], listed["alarm"]["direction"]) == (1, "over")
-    assert "hokical_classes_off{" in made.to_prometheus()
 
 
 def test_an_alarm_about_a_class_stays_when_the_class_is_mended() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hokical import CalibrationMonitor, CalibratorFileError, Dense, make
 from hokical.cli import app
 from hokical.guarantees import plan_coverage
-from hokical.monitoring import CoverageMonitor, prometheus_text
+from hokical.monitoring import CoverageMonitor
 from tests.guarantees.test_sets import world
 
 
@@ -44,9 +44,6 @@ def test_sets_are_watched_with_the_confidence() -> None:
     assert off.sets.alarm is not None
     assert off.sets.alarm.n > 3000
     assert "less than the promised 0.9 since label" in off.verdict.text
-    text = prometheus_text([off])
-    assert 'hokical_set_coverage_alarm{model="model"} 1.0' in text
-    assert f'hokical_set_coverage{{model="model"}} {off.sets.covered!r}' in text
     assert CalibrationMonitor(None).status().sets is None
 
 

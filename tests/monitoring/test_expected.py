@@ -35,9 +35,6 @@ def test_expected_accuracy_comes_before_labels(cal, tmp_path) -> None:
     assert abs(found.balance[0].share - NEW[4]) < 0.05
     whole = cal.estimate_shift(logits)
     np.testing.assert_allclose(found.accuracy, whole.accuracy, atol=1e-6)
-    text = monitor.to_prometheus()
-    assert f'hokical_expected_accuracy{{model="model"}} {found.accuracy!r}' in text
-    assert 'hokical_class_share{model="model",class="4"}' in text
     monitor.update_logits(logits, labels, observed=True)
     monitor.append_json_line(log)
     assert abs(monitor.status().accuracy - right) < 1e-12

@@ -1,9 +1,8 @@
-"""JSON lines, Prometheus' text, the picture and the command."""
+"""JSON lines, the picture and the command."""
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from hokical import CalibrationMonitor, Hoki
 from hokical._core.storage import CalibratorFileError, read_document, write_document
-from hokical.monitoring import draw_history, prometheus_text, read_history
+from hokical.monitoring import draw_history, read_history
 from tests.cli.test_cli import hokical_command, one_line
 from tests.conftest import synthetic_logits
 from tests.monitoring.streams import reference, stream
@@ -61,58 +60,6 @@ def test_a_line_that_a_crash_has_cut_spoils_no_other(tmp_path: Path) -> None:
     path.write_text('{"other": 1}\n')
     with pytest.raises(ValueError, match="line 1, must be a status of a monitor"):
         read_history(path)
-
-
-# Prometheus
-
-
-def parse(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    parser = pytest.importorskip("prometheus_client.parser")
-    families = list(parser.text_string_to_metric_families(text))
-    assert all(family.documentation for family in families)
-    assert {family.type for family in families} == {"counter", "gauge"}
-    samples = [sample for family in families for sample in family.samples]
-    found = {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples}
-    assert len(found) == len(samples)
-    return found
-
-
-def test_prometheus_text_parses_to_the_status() -> None:
-    made = monitor(gap=0.1, model=NASTY)
-    status, found = made.status(), parse(made.to_prometheus())
-    assert status.inputs is not None
-
-    def value(name: str, **labels: str) -> float:
-        return found[f"hokical_{name}", tuple(sorted({"model": NASTY, **labels}.items()))]
-
-    assert value("labelled_total") == 3000
-    assert value("ece") == status.ece.value
-    assert value("ece_bound", end="high") == status.ece.high
-    assert value("accuracy") == status.accuracy
-    assert value("calibration_log_e") == status.calibration.log_e
-    assert value("calibration_alarm", direction="over") == 1
-    assert value("calibration_alarm", direction="under") == 0
-    assert value("input_psi") == status.inputs.psi
-    assert value("input_shifted") == 0
-
-
-def test_prometheus_of_nothing_yet_and_of_several_models() -> None:
-    first, second = monitor(0, model="a"), monitor(model="b")
-    found = parse(prometheus_text([first.status(), second.status()]))
-    assert math.isnan(found["hokical_ece", (("model", "a"),)])
-    assert ("hokical_input_psi", (("model", "a"),)) not in found
-    assert found["hokical_labelled_total", (("model", "b"),)] == 3000
-    with pytest.raises(ValueError, match="must be of different models"):
-        prometheus_text([first.status(), first.status()])
-
-
-def test_prometheus_file_is_whole(tmp_path: Path) -> None:
-    made = monitor().update(0.9, True, 1.7e9)
-    made.write_prometheus(tmp_path / "m.prom")
-    text = (tmp_path / "m.prom").read_text()
-    assert text == made.to_prometheus()
-    assert text.endswith("\n")
-    assert parse(text)["hokical_newest_timestamp_seconds", (("model", "model"),)] == 1.7e9
 
 
 # the picture
@@ -169,7 +116,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_command_goes_on_between_runs(files: Path) -> None:
-    places = ("--state", files / "s.json", "--log", files / "l.jsonl", "--prometheus", files / "p")
+    places = ("--state", files / "s.json", "--log", files / "l.jsonl")
     words = ("monitor", files / "hoki.json", files / "data.npz", *places, "--model", "mine")
     first = hokical_command(*words)
     assert first.code == 0, first.err
@@ -180,7 +127,6 @@ def test_command_goes_on_between_runs(files: Path) -> None:
     second = hokical_command(*words, "--json", "--again").json
     assert (second["n"], second["model"]) == (1600, "mine")
     assert [entry["n"] for entry in read_history(files / "l.jsonl")] == [800, 1600]
-    assert 'hokical_labelled_total{model="mine"} 1600' in (files / "p").read_text()
     loaded = CalibrationMonitor.load(files / "s.json").status().to_dict()  # without a calibrator
     assert loaded == second | {"expected": None}
 

@@ -30,7 +30,6 @@ def test_a_group_that_is_off_is_named() -> None:
     assert alarms == {"site=west"}
     assert status.alarmed
     assert "rows of site=west say" in str(status.verdict)
-    assert "hokical_groups_off" in monitor.to_prometheus()
 
 
 def test_cuts_files_and_merges_change_nothing(tmp_path: Path) -> None:

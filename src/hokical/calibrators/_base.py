@@ -63,8 +63,6 @@ class BaseCalibrator(Calibrator, Estimator):
     accepts_top_k: ClassVar[bool]
     logits_kind: ClassVar[type[Logits]]
     binary_only: ClassVar[bool] = False
-    #: Parameters without effect, which earlier versions had.
-    ignored_parameters: ClassVar[tuple[str, ...]] = ()
     #: Whether a floor for probabilities of 0 is fitted first, see `hokical.from_probabilities`.
     fits_floor: ClassVar[bool] = True
     #: Whether `_fit` makes use of groups, see `GroupedLogits`.
@@ -147,8 +145,7 @@ class BaseCalibrator(Calibrator, Estimator):
     @property
     def has_seed(self) -> bool:
         """Whether `random_state` can change what a fit finds."""
-        parameters = set(self.get_params(deep=False)).difference(self.ignored_parameters)
-        return "random_state" in parameters
+        return "random_state" in self.get_params(deep=False)
 
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""

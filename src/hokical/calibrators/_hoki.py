@@ -10,7 +10,6 @@ import numpy as np
 from hokical._core.arrays import Array, float64_scope, to_input_library
 from hokical._core.bins import check_count
 from hokical._core.blocks import by_blocks
-from hokical._core.optional import import_moved
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.example_stats import ExampleStats, FitNotes
 from hokical._fitting.noise_search import choose_noise
@@ -194,11 +193,6 @@ class Hoki(BaseCalibrator):
             data = self._check_logits(logits)
             level = by_blocks(self.rule_.on_device_of(data).level, data)
             return to_input_library(level / float(self.rule_.levels), logits)
-
-    def sufficiency_gap(self, logits: Any, labels: Any, sample_weight: Any = None) -> Any:
-        """Both sides of the paper's Theorem 1 per bin; `hokical_paper.sufficiency` has it now."""
-        measure = import_moved("sufficiency_gap", "hokical_paper.sufficiency", "hokical-paper")
-        return measure(self, logits, labels, sample_weight)
 
     def _check_parameters(self) -> None:
         check_count(self.n_bins)

@@ -26,7 +26,7 @@ EXIT_CODES = (
     "Results go to stdout, everything else to stderr."
 )
 #: Parameters of commands that name what is written; all other paths are read.
-OUTPUTS = frozenset({"output", "report", "state", "log", "prometheus"})
+OUTPUTS = frozenset({"output", "report", "state", "log"})
 #: What a command writes to stdout if its output is `-`.
 _SUFFIXES = {"apply": ".csv", "certify": ".json", "fit": ".json", "export": ".onnx"}
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130

@@ -50,7 +50,6 @@ def monitor(
         Path | None, opt.text("Validation data; needed at first, except for unweighted hoki.")
     ] = None,
     log: Annotated[Path | None, opt.text("File of JSON lines to append the status to.")] = None,
-    prometheus: Annotated[Path | None, opt.text("File for the status, for Prometheus.")] = None,
     window: Annotated[
         str, opt.text("What counts as now: labelled examples, or a time: 30m, 12h, 1d.")
     ] = "5000",
@@ -77,7 +76,7 @@ def monitor(
     (-1 or an empty cell) count among the inputs only. Options of window and
     alarm apply to a new monitor; one from --state has its own.
     """
-    for output in (state, log, prometheus):
+    for output in (state, log):
         if output is not None:
             hokical.io.check_output(output)
     fitted = data.read_calibrator(calibrator)
@@ -121,8 +120,6 @@ def monitor(
             watching.save(state)
     if log is not None:
         watching.append_json_line(log)
-    if prometheus is not None:
-        watching.write_prometheus(prometheus)
     _show(watching.status(), as_json)
 
 

@@ -10,7 +10,6 @@ from hokical.monitoring._export import (
     append_json_line,
     draw_accuracy,
     draw_history,
-    prometheus_text,
     read_history,
 )
 from hokical.monitoring._monitor import CalibrationMonitor
@@ -19,5 +18,5 @@ from hokical.monitoring._status import Status, Verdict
 
 __all__ = [
     "CalibrationMonitor", "ClassStatus", "CoverageMonitor", "Reference", "Status", "Verdict",
-    "append_json_line", "draw_accuracy", "draw_history", "prometheus_text", "read_history",
+    "append_json_line", "draw_accuracy", "draw_history", "read_history",
 ]  # fmt: skip

@@ -1,10 +1,9 @@
-"""Statuses for other programs and people: JSON lines, Prometheus' text format, a picture."""
+"""Statuses for other programs and people: JSON lines, and a picture."""
 
 import json
-import math
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 from hokical._core.files import append_line
 from hokical._core.warn import warn_user
-from hokical.monitoring._drift import DIRECTIONS
 from hokical.monitoring._status import Status
 from hokical.plots._axes import BLUE, GREY, ORANGE, Axes, axes_or_new
 
@@ -49,110 +47,6 @@ def read_history(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
             )
         history.append(entry)
     return history
-
-
-def prometheus_text(statuses: Iterable[Status]) -> str:
-    """Statuses of one or several models in Prometheus' text format (version 0.0.4).
-
-    >>> from hokical import CalibrationMonitor
-    >>> text = prometheus_text([CalibrationMonitor(None, model="a").status()])
-    >>> print("\\n".join(text.splitlines()[:3]))
-    # HELP hokical_labelled_total Labelled predictions so far.
-    # TYPE hokical_labelled_total counter
-    hokical_labelled_total{model="a"} 0
-    """
-    known = list(statuses)
-    models = [status.model for status in known]
-    if len(set(models)) < len(models):
-        raise ValueError(f"`statuses` must be of different models; got {models}.")
-    lines: list[str] = []
-    for name, (meaning, where) in _METRICS.items():
-        kind = "counter" if name.endswith("_total") else "gauge"
-        lines += [f"# HELP hokical_{name} {meaning}", f"# TYPE hokical_{name} {kind}"]
-        for status in known:
-            found = _value_at(status, where) if isinstance(where, str) else where(status)
-            samples = found if isinstance(found, dict) else {"": found}
-            for label, value in samples.items():
-                if value is not None:
-                    model = f'model="{_escape(status.model)}"'
-                    lines.append(f"hokical_{name}{{{model}{label}}} {_number(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(float(value) if isinstance(value, bool) else value)
-
-
-def _value_at(status: Status, path: str) -> Any:
-    """A field, or a field of a field; None where the first is unknown."""
-    found: Any = status
-    for name in path.split("."):
-        found = None if found is None else getattr(found, name)
-    return found
-
-
-def _alarm_by_direction(status: Status) -> dict[str, int]:
-    """1 for the direction of the alarm, 0 otherwise."""
-    raised = _value_at(status, "calibration.alarm.direction")
-    return {f',direction="{side}"': int(raised == side) for side in DIRECTIONS}
-
-
-#: Help of each metric, and where it is: a number, None if unknown, or numbers by further labels.
-_METRICS: dict[str, tuple[str, str | Callable[[Status], Any]]] = {
-    "labelled_total": ("Labelled predictions so far.", "n"),
-    "observed_total": ("Predictions so far, labelled or not.", "n_observed"),
-    "window_labelled": ("Labelled predictions in the window.", "n_window"),
-    "accuracy": ("Share of right predictions in the window.", "accuracy"),
-    "mean_confidence": ("Mean confidence in the window.", "mean_confidence"),
-    "brier": ("Brier score in the window.", "brier"),
-    "ece": ("Expected calibration error in the window.", "ece.value"),
-    "ece_bound": (
-        "Ends of the interval that holds the true calibration error.",
-        lambda s: {',end="low"': s.ece.low, ',end="high"': s.ece.high},
-    ),
-    "ece_since_start": ("Expected calibration error of all labels so far.", "ece_since_start"),
-    "calibration_log_e": ("Natural log of the evidence against calibration.", "calibration.log_e"),
-    "calibration_alarm": ("Whether the alarm has been raised.", _alarm_by_direction),
-    "classes_off": (
-        "Classes about which an alarm has been raised.",
-        lambda s: sum(each.alarm is not None for each in s.classes),
-    ),
-    "groups_off": (
-        "Groups about which an alarm has been raised.",
-        lambda s: sum(each.alarm is not None for each in s.groups) if s.groups else None,
-    ),
-    "set_coverage": ("Share of labels that prediction sets held.", "sets.covered"),
-    "set_coverage_alarm": (
-        "Whether sets have been found to hold fewer than promised.",
-        lambda s: None if s.sets is None else s.sets.alarm is not None,
-    ),
-    "expected_accuracy": ("Accuracy expected of the window without labels.", "expected.accuracy"),
-    "expected_accuracy_bound": (
-        "Ends of its interval; 0 and 1 if a new class balance does not explain the window.",
-        lambda s: s.expected and {',end="low"': s.expected.low, ',end="high"': s.expected.high},
-    ),
-    "expected_accuracy_dropped": ("Whether it is below that of the fit.", "expected.dropped"),
-    "shift_explained": ("Whether a class balance explains the window.", "expected.holds"),
-    "class_share": (
-        "Share of classes in the window without labels, those that changed most.",
-        lambda s: (
-            s.expected and {f',class="{_escape(c.name)}"': c.share for c in s.expected.balance}
-        ),
-    ),
-    "input_unlike": ("Predictions in the window unlike any example of the fit.", "n_unlike"),
-    "input_psi": ("Population stability index of confidence against the reference.", "inputs.psi"),
-    "input_p_value": ("P-value, at one look, of confidences as at fit time.", "inputs.p_value"),
-    "input_shifted": ("Whether inputs shifted.", "inputs.shifted"),
-    "newest_timestamp_seconds": ("Time of the newest prediction.", "time"),
-}
 
 
 def draw_history(history: Sequence[Status | Mapping[str, Any]], ax: Axes | None = None) -> Axes:

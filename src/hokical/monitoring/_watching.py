@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from hokical._core.files import lock_file, write_text_atomically
+from hokical._core.files import lock_file
 from hokical._core.storage import (
     CalibratorFileError,
     fingerprint,
@@ -25,7 +25,7 @@ from hokical.calibrators._catalog import find_rule
 from hokical.monitoring._class_watch import ClassStatus
 from hokical.monitoring._coverage import CoverageMonitor
 from hokical.monitoring._expected import Expected, expected_status
-from hokical.monitoring._export import append_json_line, json_line, prometheus_text
+from hokical.monitoring._export import append_json_line, json_line
 from hokical.monitoring._reference import Reference, input_drift
 from hokical.monitoring._state import MonitorOptions, MonitorState
 from hokical.monitoring._status import CalibrationDrift, Status, verdict, window_numbers
@@ -133,14 +133,6 @@ class WatchedStream:
     def append_json_line(self, path: str | os.PathLike[str]) -> None:
         """Append the status to a file of JSON lines, whole or not at all."""
         append_json_line(path, self.status())
-
-    def to_prometheus(self) -> str:
-        """The status in Prometheus' text format, with the label `model`."""
-        return prometheus_text([self.status()])
-
-    def write_prometheus(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_prometheus` to a file (for a textfile collector), atomically."""
-        write_text_atomically(path, self.to_prometheus())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the monitor to a JSON file, atomically; `load` continues from it.

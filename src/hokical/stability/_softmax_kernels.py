@@ -13,23 +13,6 @@ Block = NDArray[Any]  # (rows, classes) float32 or float64
 
 
 @kernel
-def top_two(row: Block) -> tuple[float, float]:
-    """The largest of a row and the one after it, equal to it for a tie; four lanes at a time."""
-    a = b = c = d = e = f = g = h = -np.inf
-    whole = row.shape[0] - row.shape[0] % 4
-    for i in range(0, whole, 4):
-        e, a = max(e, min(a, row[i])), max(a, row[i])
-        f, b = max(f, min(b, row[i + 1])), max(b, row[i + 1])
-        g, c = max(g, min(c, row[i + 2])), max(c, row[i + 2])
-        h, d = max(h, min(d, row[i + 3])), max(d, row[i + 3])
-    for i in range(whole, row.shape[0]):
-        e, a = max(e, min(a, row[i])), max(a, row[i])
-    e, a = max(max(e, f), min(a, b)), max(a, b)
-    g, c = max(max(g, h), min(c, d)), max(c, d)
-    return max(a, c), max(max(e, g), min(a, c))
-
-
-@kernel
 def _rest_sum(row: Block, start: float, beta: float) -> float:
     """sum of exp(-beta (start - z_i)), each term at most 1, over all columns but the label's."""
     total = 0.0
