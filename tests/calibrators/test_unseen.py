@@ -107,7 +107,7 @@ def test_no_possible_class_is_certain_or_excluded(name: str, n: int, separable: 
     for found in (confidence, proba):
         assert found.min() > 0.0
         # A fit without a mistake has no finite temperature: softmax methods end at its bound.
-        softmax = name in ("temps", "vecs", "ets", "structured", "ms_odir", "dir_odir")
+        softmax = name in ("temps", "adaptive", "vecs", "ets", "structured", "ms_odir", "dir_odir")
         assert found.max() < 1.0 or (softmax and separable) or n == 3
 
 

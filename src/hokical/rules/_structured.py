@@ -75,7 +75,11 @@ class StructuredRule(Rule):
         for place, term in enumerate(shapes):
             scores = scores + term * self.shape[place]
         if self.cross.shape[0]:
-            scores = scores + contract(z, xp.permute_dims(self.cross, (1, 0)), xp)
+            cross = contract(z, xp.permute_dims(self.cross, (1, 0)), xp)
+            if logits.is_numpy:
+                scores += cross  # which keeps the memory order, and so the rounding of sums
+            else:
+                scores = scores + cross
         return mix_evenly(softmax(scores, logits), self.even, logits)
 
 
@@ -83,7 +87,7 @@ def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
     """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible classes."""
     xp = logits.xp
     if logits.all_possible:
-        return (1.0 - even) * proba + even / logits.n_columns
+        return (1.0 - even) * proba + even * (1.0 / logits.n_columns)  # rounded as below
     uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
     return (1.0 - even) * proba + even * uniform
 

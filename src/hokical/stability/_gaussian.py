@@ -159,7 +159,7 @@ def moments_of(t: Array, xp: Namespace) -> Array:
 def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
     """rows (n, p) times matrix (p, q). NumPy's BLAS would sum in an order that depends on n."""
     if xp is np:
-        return np.einsum("np,pq->nq", rows, matrix)
+        return np.einsum("np,pq->nq", np.ascontiguousarray(rows), matrix)
     return xp.matmul(rows, matrix)
 
 
