@@ -66,7 +66,8 @@ def run_method(
 
 def _variance(confidence: FloatArray) -> Estimate:
     """Variance of the confidence, without an interval."""
-    return Estimate(float(np.var(confidence)), np.nan, np.nan)
+    value = float(np.var(confidence))
+    return Estimate(value, value, value)
 
 
 def entry_modules(method: str) -> tuple[str, ...]:

@@ -57,8 +57,8 @@ class TopK(Logits):
     >>> top = TopK([[1.0, 5.0, 0.5]], [[7, 3, 0]], n_classes=1000)
     >>> top.labels, top.hidden
     (array([3]), array([997]))
-    >>> label_stability(top, Gaussian(1.0)).round(2)
-    array([0.94])
+    >>> label_stability(top, Gaussian(1.5)).round(2)
+    array([0.9])
     """
 
     indices: IntArray
