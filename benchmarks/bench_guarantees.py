@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.guarantees._binomial import chance_of_so_few
+from hokical.guarantees._binomial import binomial_tail
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import LEVELS, score_levels
 from hokical.guarantees._selective import choose_threshold, starting_levels
@@ -37,7 +37,7 @@ def from_top(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def p_values(table: ScoreTable, risk: float) -> NDArray[np.float64]:
-    return chance_of_so_few(from_top(table.wrong), from_top(table.count), risk)
+    return binomial_tail(from_top(table.wrong), from_top(table.count), risk)
 
 
 def fallback_fit(table: ScoreTable, risk: float) -> int | None:

@@ -23,7 +23,7 @@ from hokical._core.storage import CalibratorFileError, read_document, write_docu
 from hokical.calibrators import make, methods_from_logits
 from hokical.cli import app
 from hokical.guarantees import clopper_pearson
-from hokical.guarantees._binomial import chance_of_so_few
+from hokical.guarantees._binomial import binomial_tail
 from hokical.guarantees._score_table import (
     NeighbourTable,
     ScoreTable,
@@ -57,7 +57,7 @@ def exact_tail(hits: int, trials: int, share: Fraction) -> Fraction:
 def test_the_tail_is_the_sum_of_the_binomial(a: int, b: int, percent: int) -> None:
     hits, trials = min(a, b), max(a, b)
     expected = float(exact_tail(hits, trials, Fraction(percent, 100)))
-    found = float(chance_of_so_few(hits, trials, percent / 100))
+    found = float(binomial_tail(hits, trials, percent / 100))
     assert found == pytest.approx(expected, rel=1e-9)
 
 
@@ -69,11 +69,11 @@ def test_clopper_pearson_inverts_both_tails(a: int, b: int, delta: float) -> Non
     if hits == 0:
         assert low == 0.0
     else:  # at the lower end, so many hits or more have just the probability `tail`
-        assert 1.0 - float(chance_of_so_few(hits - 1, trials, low)) == pytest.approx(tail)
+        assert 1.0 - float(binomial_tail(hits - 1, trials, low)) == pytest.approx(tail)
     if hits == trials:
         assert high == 1.0
     else:
-        assert float(chance_of_so_few(hits, trials, high)) == pytest.approx(tail)
+        assert float(binomial_tail(hits, trials, high)) == pytest.approx(tail)
 
 
 @pytest.mark.parametrize("trials", [1, 7, 60])
@@ -204,7 +204,7 @@ def test_a_mistake_more_never_lowers_the_threshold(seed: int, extra: int) -> Non
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.3])
 def test_the_fewest_examples_are_just_enough(risk: float, n_starts: int) -> None:
     fewest = fewest_examples(risk, DELTA, n_starts)
-    enough, too_few = chance_of_so_few(0, [fewest, fewest - 1], risk)
+    enough, too_few = binomial_tail(0, [fewest, fewest - 1], risk)
     assert enough <= DELTA / n_starts < too_few
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical.guarantees._binomial import chance_of_so_few
+from hokical.guarantees._binomial import binomial_tail
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import LEVELS, level_log_odds, score_levels
 
@@ -47,7 +47,7 @@ def choose_threshold(table: ScoreTable, risk: float, delta: float, starts: IntAr
     error rate exceeds `risk`, so any that passed may be used.
     """
     accepted, wrong = (np.cumsum(part[::-1])[::-1] for part in (table.count, table.wrong))
-    p_values = chance_of_so_few(wrong, accepted, risk)
+    p_values = binomial_tail(wrong, accepted, risk)
     budget = np.bincount(starts, minlength=LEVELS) * (delta / starts.size)
     lowest: int | None = None
     carried = 0.0

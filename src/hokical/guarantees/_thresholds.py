@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical.guarantees._binomial import chance_of_so_few, check_chance
+from hokical.guarantees._binomial import binomial_tail, check_chance
 from hokical.guarantees._score_table import can_be_counts
 
 #: What rounding may take from the number of examples that must be covered.
@@ -47,7 +47,7 @@ def examples_to_cover(n: int, coverage: float, delta: float | None = None) -> in
     passes, fails = 0, n + 1  # numbers of misses
     while fails - passes > 1:
         middle = (passes + fails) // 2
-        sure = float(chance_of_so_few(middle, n, 1.0 - coverage)) <= delta
+        sure = float(binomial_tail(middle, n, 1.0 - coverage)) <= delta
         passes, fails = (middle, fails) if sure else (passes, middle)
     return n - passes
 
