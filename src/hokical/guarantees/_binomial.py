@@ -30,8 +30,8 @@ def sum_distribution(chances: FloatArray) -> tuple[int, FloatArray]:
     """Of independent events with probabilities `chances` (n,), a number k and P(k + 0, 1, ... of them happen).
 
     All other numbers together are as likely as rounding, 1e-10. From its characteristic function;
-    of more than 1024 events, those whose probabilities agree to 1/256 have their mean, which can only
-    widen the distribution (Hoeffding, 1956, doi:10.1214/aoms/1177728178), by about 1e-5.
+    of more than 1024 events, those whose probabilities agree to 1/256 have their mean, which can
+    only widen the distribution (Hoeffding, 1956, doi:10.1214/aoms/1177728178), by about 1e-5.
 
     >>> first, found = sum_distribution(np.array([0.5, 0.5]))
     >>> found[-first : 3 - first].round(12)
