@@ -27,7 +27,7 @@ def scipy_special() -> Any:
 
 
 def sum_distribution(chances: FloatArray) -> tuple[int, FloatArray]:
-    """Of independent events with probabilities `chances` (n,), a number k and P(k + 0, 1, ... of them happen).
+    """The number of independent events that happen: a number k, and P(k + 0, 1, ...) of them.
 
     All other numbers together are as likely as rounding, 1e-10. From its characteristic function;
     of more than 1024 events, those whose probabilities agree to 1/256 have their mean, which can
