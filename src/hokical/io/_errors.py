@@ -1,7 +1,8 @@
 """The one exception for files that cannot be used."""
 
 import errno
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -52,14 +53,19 @@ def report_damage(path: Path, kind: str) -> Iterator[None]:
 
 
 @contextmanager
-def report_file(path: Path, remedy: str = "") -> Iterator[None]:
-    """Errors about numbers in a file name the file."""
+def report_file(
+    path: Path, remedy: str = "", place: Callable[[int], str] | None = None
+) -> Iterator[None]:
+    """Errors about numbers in a file name the file; `place` says where in it a row is."""
     try:
         yield
     except DataFileError:
         raise
     except (TypeError, ValueError) as error:
-        raise DataFileError(path, str(error), remedy) from error
+        text = str(error)
+        if place is not None:
+            text = re.sub(r"\b[Rr]ow (\d+)", lambda found: place(int(found[1])), text)
+        raise DataFileError(path, text, remedy) from error
 
 
 def import_reader(path: Path, module: str, kind: str, extra: str) -> Any:
