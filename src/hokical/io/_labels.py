@@ -86,7 +86,7 @@ def encode_labels(labels: AnyArray, classes: Sequence[str]) -> AnyArray:
 
 
 def _plain_numbers(labels: AnyArray, classes: Container[str]) -> AnyArray:
-    """Text or objects as integers if all are: numbers, or true and false for the classes 1 and 0."""
+    """Text as integers if all of it is numbers, or true and false for the classes 1 and 0."""
     if labels.dtype.kind == "b":
         return labels.astype(np.int64)
     if labels.dtype.kind not in "OUT" or not labels.size:

@@ -15,6 +15,7 @@ from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+from hokical.io._archives import map_file
 from hokical.io._arrow import ArrowTable, open_dataset
 from hokical.io._convention import (
     LABELS,
@@ -27,14 +28,13 @@ from hokical.io._convention import (
     Roles,
     find_roles,
 )
-from hokical.io._text_table import TextTable
 from hokical.io._errors import DataFileError, report_file
+from hokical.io._formats import find_format
 from hokical.io._kinds import refuse_missing, row_maxima, settle_kind, to_scores
 from hokical.io._labels import as_right, encode_labels, has_label, tidy_labels
-from hokical.io._archives import map_file
 from hokical.io._plugins import find_reader
-from hokical.io._formats import find_format
 from hokical.io._tables import NAMELESS, ArrayTable, Table, to_numbers
+from hokical.io._text_table import TextTable
 
 Location = str | os.PathLike[str]
 
@@ -112,9 +112,10 @@ def read_examples(
     ----------
     path : path
         .npz, .npy, .csv, .parquet or .arrow; with hokical-paper also a pickle of NumPy arrays.
-        Columns and arrays are found by the names in `hokical.io._convention`. Where only the largest
-        logits of each row are known, `topk_values` (or `topk_log_probabilities`) and
-        `topk_indices`, (n, k) each, with `n_classes` give a `TopK`.
+        Columns and arrays are found by their names: `label` or `y`; `logits`, `logit_*` or `z0`,
+        `z1`, ...; `probabilities`, `proba` or `prob_*`; `confidence` beside `right`;
+        `sample_weight`. Where only the largest logits of each row are known, `topk_values` (or
+        `topk_log_probabilities`) and `topk_indices`, (n, k) each, with `n_classes` give a `TopK`.
     split : {"val", "test"}
         Which part, if the file has parts.
     labels : path, optional

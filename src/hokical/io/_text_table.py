@@ -12,8 +12,8 @@ import numpy as np
 
 from hokical._core.types import AnyArray, FloatArray
 from hokical.io._errors import DataFileError, report_damage
-from hokical.io._labels import MISSING
 from hokical.io._formats import read_text
+from hokical.io._labels import MISSING
 from hokical.io._tables import NAMELESS, Table
 
 _KIND = "a table (.csv) with columns logit_0, logit_1, ... and label"
