@@ -247,9 +247,10 @@ def test_logarithms_keep_the_first_maximum() -> None:
     proba = torch.full((1, 3000), float(np.nextafter(own, np.float32(0.0))))
     proba[0, 2000] = float(own)
     assert proba.log().argmax() == 0  # the logarithms are the same
-    logs = log_probabilities(proba, 1)
+    logs = log_probabilities(proba, torch.tensor([2000]))
     assert logs.argmax() == logs.softmax(dim=1).argmax() == 2000
-    assert log_probabilities(proba[:, :, None, None], 1).argmax(dim=1).item() == 2000
+    likelier = torch.tensor([[0.3, 0.2, 0.5]])  # than the label that a method keeps
+    assert log_probabilities(likelier, torch.tensor([1])).argmax() == 1
 
 
 @pytest.mark.parametrize(

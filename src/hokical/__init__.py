@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from hokical.dense import Dense as Dense
     from hokical.guarantees import calibration_bound as calibration_bound
     from hokical.integrations.sklearn import CalibratedClassifier as CalibratedClassifier
+    from hokical.integrations.torch._collecting import calibrate as calibrate
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
     from hokical.report._comparison import compare as compare
     from hokical.report._standings import compare_many as compare_many
@@ -62,7 +63,8 @@ _HOMES = {
     "Dense": "dense", "Gaussian": "stability", "Gumbel": "stability", "Hoki": "calibrators",
     "MultilabelCalibrator": "calibrators", "TemperatureScaling": "calibrators",
     "TopK": "_core.topk", "Uniform": "stability",
-    "FitDataWarning": "_core.warn", "auto": "calibrators", "calibrate_confidence": "calibrators",
+    "FitDataWarning": "_core.warn", "auto": "calibrators",
+    "calibrate": "integrations.torch", "calibrate_confidence": "calibrators",
     "calibration_bound": "guarantees",
     "compare": "report._comparison", "compare_many": "report._standings",
     "from_binary_probabilities": "_core.conversion",

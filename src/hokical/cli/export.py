@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,7 +118,7 @@ def _check(model: Any, fitted: hokical.Calibrator | BeyondLogits) -> dict[str, A
 
 def _show(model: Any, output: Path, checked: dict[str, Any], as_json: bool) -> None:
     facts = {item.key: item.value for item in model.metadata_props}
-    describe = hokical.integrations.onnx.describe_tensor
+    describe = import_module("hokical.integrations.onnx._models").describe_tensor
     inputs, outputs = map(describe, model.graph.input), map(describe, model.graph.output)
     size, classes = output.stat().st_size, facts.get("hokical_n_classes")
     known: dict[str, Any] = {

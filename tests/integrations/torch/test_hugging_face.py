@@ -125,6 +125,39 @@ def test_problems_without_a_softmax_are_refused(problem: str) -> None:
         model.for_pipeline()
 
 
+@pytest.mark.parametrize("method", ["hoki gaussian", "temps"])
+def test_pipeline_and_model_predict_the_same_label(method: str, tokenizer: Any) -> None:
+    model = CalibratedModel(network(), fitted(method))
+    texts = [f"w{k} w{(3 * k) % 30} w{(7 * k) % 30}" for k in range(30)]
+    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    found = model.for_pipeline()(**inputs).logits.argmax(dim=1)
+    assert torch.equal(found, model(**inputs).labels)
+
+
+def test_several_labels_in_a_pipeline(tokenizer: Any) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(500, len(CLASSES)))
+    cal = hokical.MultilabelCalibrator().fit(3 * scores, rng.logistic(size=scores.shape) < scores)
+    model = CalibratedModel(network(problem_type="multi_label_classification"), cal)
+    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    found = model.for_pipeline()(**inputs).logits.sigmoid()
+    torch.testing.assert_close(found, model(**inputs).confidence)
+
+
+def test_config_and_save_pretrained(tokenizer: Any, tmp_path: Path) -> None:
+    model = CalibratedModel(network(), fitted("temps"))
+    assert model.config is model.model.config
+    model.save_pretrained(tmp_path)
+    loaded = CalibratedModel(
+        transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval(),
+        hokical.load(tmp_path / "hokical.json"),
+    )
+    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    assert torch.equal(loaded(**inputs).confidence, model(**inputs).confidence)
+    with pytest.raises(TypeError, match=r"`save_pretrained`.*got Linear"):
+        CalibratedModel(torch.nn.Linear(2, 5), fitted("temps")).save_pretrained(tmp_path)
+
+
 def test_calibrator_lies_beside_the_model(tokenizer: Any, tmp_path: Path) -> None:
     calibrated = CalibratedModel(network(), fitted("hoki gaussian"))
     calibrated.for_pipeline().save_pretrained(tmp_path)

@@ -236,3 +236,55 @@ def test_labels_of_padding_are_named() -> None:
     confidence = expected.predict_confidence(logits).reshape(20, 10)
     np.testing.assert_allclose(dense.predict_confidence(tokens[0]), confidence)
     np.testing.assert_allclose(model(batch[0][0]).confidence, confidence)
+
+
+def test_a_network_of_one_argument_takes_batches_with_more_behind_the_labels(
+    network: Any, data: Any
+) -> None:
+    inputs, labels = data
+    indexed = loader((inputs, labels, torch.arange(len(labels))))
+    logits, found = collect_logits(network, indexed)
+    assert torch.equal(found, labels)
+    torch.testing.assert_close(logits, network[0](inputs).detach())
+
+
+class TwoInputs(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return x + y
+
+
+def test_labels_come_last_for_a_network_of_two_arguments(data: Any) -> None:
+    inputs, labels = data[0][:, :3], data[1]
+    logits, found = collect_logits(TwoInputs(), loader((inputs, 2 * inputs, labels)))
+    assert torch.equal(found, labels)
+    torch.testing.assert_close(logits, 3 * inputs)
+
+
+def test_tensors_instead_of_a_loader(network: Any, data: Any) -> None:
+    expected = hokical.calibrate(network, loader(data), "temps").fitted.rule_.temperature
+    for given in ((*data, "temps"), (data, "temps")):
+        assert hokical.calibrate(network, *given).fitted.rule_.temperature == expected
+    arrays = [part.numpy() for part in data]
+    found = hokical.calibrate(network, *arrays, method="temps")
+    assert found.fitted.rule_.temperature == expected
+    with pytest.raises(ValueError, match=r"same length; got 300 inputs and 299 labels"):
+        hokical.calibrate(network, data[0], data[1][1:])
+
+
+def test_a_sigmoid_for_each_label() -> None:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(2000, 4, generator=generator)
+    labels = torch.rand(2000, 4, generator=generator) < torch.sigmoid(inputs - 1.0)
+    head = torch.nn.Linear(4, 4, bias=False)
+    head.weight = torch.nn.Parameter(3.0 * torch.eye(4), requires_grad=False)
+    model = hokical.calibrate(head, loader((inputs, labels)), hokical.MultilabelCalibrator())
+    output = model.eval()(inputs)
+    cal = hokical.MultilabelCalibrator().fit(3.0 * inputs, labels)
+    assert output.logits.shape == output.labels.shape == output.confidence.shape == (2000, 4)
+    expected = torch.as_tensor(cal.predict_proba(3.0 * inputs))
+    torch.testing.assert_close(output.confidence, expected, check_dtype=False)
+    torch.testing.assert_close(model.predict_proba(inputs), output.confidence)
+    assert torch.equal(output.labels, output.confidence >= 0.5)
+    assert abs(float(output.confidence.mean() - labels.double().mean())) < 0.01
+    with pytest.raises(TypeError, match=r"several labels at once.*model.fitted.predict_set"):
+        model.predict_set(inputs)

@@ -7,10 +7,5 @@
 
 from hokical.integrations.onnx._checking import Check, NotRunnable, check
 from hokical.integrations.onnx._exporting import attach, export
-from hokical.integrations.onnx._models import describe_tensor
-from hokical.integrations.onnx._tracing import DEFAULT_OPSET, OLDEST_OPSET
 
-__all__ = [
-    "DEFAULT_OPSET", "OLDEST_OPSET", "Check", "NotRunnable", "attach", "check", "describe_tensor",
-    "export",
-]  # fmt: skip
+__all__ = ["Check", "NotRunnable", "attach", "check", "export"]

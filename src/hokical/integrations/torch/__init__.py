@@ -17,10 +17,7 @@ except ImportError as error:
     ) from error
 
 from hokical.integrations.torch._collecting import calibrate, collect_logits
-from hokical.integrations.torch._model import CalibratedModel, CalibratedOutput
-from hokical.integrations.torch._module import CalibratorModule, Prediction, as_module
+from hokical.integrations.torch._model import CalibratedModel
+from hokical.integrations.torch._module import as_module
 
-__all__ = [
-    "CalibratedModel", "CalibratedOutput", "CalibratorModule", "Prediction", "as_module",
-    "calibrate", "collect_logits",
-]  # fmt: skip
+__all__ = ["CalibratedModel", "as_module", "calibrate", "collect_logits"]

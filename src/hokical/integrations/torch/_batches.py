@@ -1,14 +1,19 @@
 """Batches for a network: what is in them, where they belong, and its mode meanwhile."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 #: Under which names a batch that is a mapping has its labels.
 _LABELS = ("labels", "label")
+#: Rows of a batch where tensors are given instead of a loader.
+_ROWS = 256
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @contextmanager
@@ -23,10 +28,14 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def split_batch(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+def split_batch(batch: Any, takes_one: bool = False) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     """Positional arguments, keyword arguments and labels of a batch.
 
+    Labels come last; after the inputs if the network takes one argument, as in (x, y, index).
+
     >>> split_batch(("inputs", "labels"))
+    (('inputs',), {}, 'labels')
+    >>> split_batch(("inputs", "labels", "index"), takes_one=True)
     (('inputs',), {}, 'labels')
     """
     if isinstance(batch, Mapping):
@@ -34,12 +43,39 @@ def split_batch(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
             if name in batch:
                 return (), {key: batch[key] for key in batch if key != name}, batch[name]
     elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
-        return tuple(batch[:-1]), {}, batch[-1]
+        n_inputs = 1 if takes_one else len(batch) - 1
+        return tuple(batch[:n_inputs]), {}, batch[n_inputs]
     found = f"keys {list(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
     raise TypeError(
         'a batch must be (inputs, labels), or a mapping with "labels"; got '
         f"{found}. Wrap the loader: `((batch.x, batch.y) for batch in loader)`."
     )
+
+
+def takes_one_argument(model: nn.Module) -> bool:
+    """Whether a network's `forward` takes a single positional argument."""
+    kinds = [parameter.kind for parameter in signature(model.forward).parameters.values()]
+    positional = [kind for kind in kinds if kind in _POSITIONAL]
+    return len(positional) == 1 and Parameter.VAR_POSITIONAL not in kinds
+
+
+def as_loader(data: Any) -> Any:
+    """Batches of a pair of tensors (inputs, labels); anything else is a loader itself."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2 or not is_arrays(data):
+        return data
+    inputs, labels = (torch.as_tensor(part) for part in data)
+    if len(inputs) != len(labels):
+        raise ValueError(
+            "inputs and labels must have the same length; got "
+            f"{len(inputs)} inputs and {len(labels)} labels."
+        )
+    dataset = torch.utils.data.TensorDataset(inputs, labels)
+    return torch.utils.data.DataLoader(dataset, batch_size=_ROWS)
+
+
+def is_arrays(data: Sequence[Any]) -> bool:
+    """Whether these are tensors or arrays, not batches."""
+    return all(isinstance(part, (Tensor, np.ndarray)) for part in data)
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -88,17 +124,17 @@ def find_logits(output: Any) -> Tensor:
     )
 
 
-def log_probabilities(proba: Tensor, class_axis: int) -> Tensor:
-    """Logarithms whose first maximum along the class axis is that of the probabilities.
+def log_probabilities(proba: Tensor, labels: Tensor) -> Tensor:
+    """Logarithms of probabilities (..., classes) whose first maximum is at the labels (...).
 
-    Probabilities that differ by a rounding can have the same logarithm.
+    Probabilities that differ by a rounding can have the same logarithm; and where a method keeps
+    the network's label, another class may be more probable: it is then lowered to the label's.
     """
-    rows = classes_last(proba, class_axis)
-    logs, best = rows.log(), rows.argmax(dim=-1, keepdim=True)
+    logs, best = proba.log(), labels[..., None]
     top = logs.gather(-1, best).detach()
-    earlier = torch.arange(rows.shape[-1], device=rows.device) < best
+    earlier = torch.arange(proba.shape[-1], device=proba.device) < best
     below = torch.nextafter(top, torch.full_like(top, -torch.inf))
-    return torch.where(earlier & (logs >= top), below, logs).movedim(-1, class_axis)
+    return torch.minimum(logs, torch.where(earlier, below, top))
 
 
 def replace_logits(output: Any, logits: Tensor) -> Any:
@@ -111,14 +147,16 @@ def replace_logits(output: Any, logits: Tensor) -> Any:
     return type(output)(**{**output, "logits": logits})
 
 
-def check_softmax(model: nn.Module) -> None:
-    """Raise where libraries would not take a network's outputs for logits of one label."""
+def check_problem(model: nn.Module, several: bool) -> None:
+    """Raise where a pipeline would turn logits into scores in another way than was calibrated."""
     problem = getattr(getattr(model, "config", None), "problem_type", None)
-    if problem not in (None, "single_label_classification"):
+    wanted = ("multi_label_classification",) if several else (None, "single_label_classification")
+    if problem not in wanted:
         raise ValueError(
-            "`model.config.problem_type` must be None or 'single_label_classification', because "
-            f"pipelines take no softmax of others; got {problem!r}. For several labels at once "
-            "calibrate the logits with `hokical.MultilabelCalibrator`."
+            f"`model.config.problem_type` must be {' or '.join(map(repr, wanted))} for this "
+            f"calibrator, because a pipeline takes the softmax or the sigmoid by it; got "
+            f"{problem!r}. For several labels at once calibrate with "
+            "`hokical.MultilabelCalibrator`."
         )
 
 

@@ -1,5 +1,6 @@
 """Validation logits from a network and a data loader, and a calibrated network from both."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from hokical._core.progress import progress_bar
 from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.integrations.torch import _batches as batches
 from hokical.integrations.torch._batches import GetLogits
 from hokical.integrations.torch._model import CalibratedModel
@@ -29,12 +31,14 @@ def collect_logits(
     In evaluation mode and without gradients; every part of the network has its own mode back
     afterwards, also after an error.
 
-    `loader` gives batches: (inputs, labels), or more inputs with the labels last; or mappings with
-    "labels", whose other entries are the network's keyword arguments. Inputs are sent to `device`,
-    by default where the network is; logits are kept as `dtype`, by default as they come.
-    `get_logits` and `class_axis` are as in `CalibratedModel`: images and tokens are flattened, each
-    position a row, without those labelled `ignore_label`, say -100 or 255. `progress` shows a
-    progress bar; None means: if stderr is a terminal.
+    `loader` gives batches: (inputs, labels); (inputs, labels, anything else) for a network of one
+    argument, else more inputs with the labels last; or mappings with "labels", whose other entries
+    are the network's keyword arguments. A pair of tensors (X, y) is taken in batches of 256. Inputs
+    are sent to `device`, by default where the network is; logits are kept as `dtype`, by default as
+    they come. `get_logits` and `class_axis` are as in `CalibratedModel`: images and tokens are
+    flattened, each position a row, without those labelled `ignore_label`, say -100 or 255. Labels
+    of the shape of the logits, for several labels at once, are returned as (n, labels). `progress`
+    shows a progress bar; None means: if stderr is a terminal.
 
     >>> import torch
     >>> from hokical.integrations.torch import collect_logits
@@ -46,6 +50,7 @@ def collect_logits(
     """
     place = batches.device_of(model) if device is None else torch.device(device)
     pick = batches.find_logits if get_logits is None else get_logits
+    one, loader = batches.takes_one_argument(model), batches.as_loader(loader)
     total = len(loader) if hasattr(loader, "__len__") else 0
     parts: list[tuple[Tensor, Tensor]] = []
     with (
@@ -54,7 +59,7 @@ def collect_logits(
         progress_bar("collecting logits", total, progress) as advance,
     ):
         for batch in loader:
-            args, kwargs, labels = batches.split_batch(batches.to_device(batch, place))
+            args, kwargs, labels = batches.split_batch(batches.to_device(batch, place), one)
             logits = batches.classes_last(pick(_run(model, args, kwargs)), class_axis)
             parts.append(_as_rows(logits, labels, dtype, ignore_label))
             advance()
@@ -66,8 +71,9 @@ def collect_logits(
 
 def calibrate(
     model: nn.Module,
-    val_loader: Any,
-    method: str | Calibrator = "auto",
+    data: Any,
+    labels: Any = None,
+    method: str | Calibrator | MultilabelCalibrator = "auto",
     *,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
@@ -79,15 +85,17 @@ def calibrate(
 ) -> CalibratedModel:
     """Collect validation logits, fit a calibrator, and return the network with it.
 
-    `val_loader` has examples that the network was not trained on. `method` is a name (`hokical
-    methods` lists them), with `options` for it; or a calibrator, of which a copy is fitted. The
-    other arguments are those of `collect_logits`.
+    `data` are examples that the network was not trained on: a data loader as in `collect_logits`,
+    or a tensor of inputs, with `labels` (n,). `method` is a name (`hokical methods` lists them),
+    with `options` for it; or a calibrator, of which a copy is fitted. After a data loader it may
+    come third: `calibrate(model, loader, "temps")`. A `MultilabelCalibrator` is for networks with a
+    sigmoid for each label. The other arguments are those of `collect_logits`.
 
     The result's `fitted` is the calibrator: `fitted.save("cal.json")`. The network has the modes it
     came with: call `.eval()` before predicting, as below, or dropout stays on.
 
     >>> import torch
-    >>> from hokical.integrations.torch import calibrate
+    >>> from hokical import calibrate
     >>> _ = torch.manual_seed(0)
     >>> inputs = torch.randn(600, 3)
     >>> labels = (inputs + torch.randn(600, 3)).argmax(dim=1)
@@ -102,7 +110,10 @@ def calibrate(
     """
     from hokical.calibrators._registry import new_estimator  # with scikit-learn, not needed before
 
-    estimator = new_estimator(method, **options)
+    if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
+        labels, method = None, labels
+    several = isinstance(method, MultilabelCalibrator)
+    estimator: Any = copy.deepcopy(method) if several else new_estimator(method, **options)
     axes: set[int] = set()
 
     def pick(output: Any) -> Tensor:
@@ -110,9 +121,9 @@ def calibrate(
         axes.add(found.ndim)
         return found
 
-    logits, labels = collect_logits(
+    logits, truth = collect_logits(
         model,
-        val_loader,
+        data if labels is None else (data, labels),
         device=device,
         dtype=dtype,
         progress=progress,
@@ -120,8 +131,8 @@ def calibrate(
         class_axis=class_axis,
         ignore_label=ignore_label,
     )
-    estimator.fit(logits, labels)
-    if axes != {2}:  # positions of one item are not independent, and prove nothing
+    estimator.fit(logits, truth)
+    if axes != {2} and not several:  # positions of one item are not independent, and prove nothing
         estimator.forget_examples()
     return CalibratedModel(model, estimator, get_logits=get_logits, class_axis=class_axis)
 
@@ -143,6 +154,8 @@ def _as_rows(
 ) -> tuple[Tensor, Tensor]:
     """Logits (rows, classes) and labels (rows,), without positions that do not count."""
     truth = torch.as_tensor(labels, device=logits.device)
+    if truth.shape == logits.shape and logits.ndim == 2:  # several labels at once
+        return logits if dtype is None else logits.to(dtype), truth
     if truth.shape != logits.shape[:-1]:
         remedy = "Give `class_axis` if the classes are not last"
         if truth.ndim == logits.ndim and truth.shape[-1] == 1:

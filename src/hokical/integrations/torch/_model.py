@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,21 +14,26 @@ from torch.utils._pytree import _register_namedtuple
 
 from hokical._core.optional import import_optional
 from hokical._core.storage import CalibratorFileError
+from hokical.calibrators import load
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._fitted import load_fitted
+from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.calibrators._predictions import refuse_groups
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.torch import _batches as batches
 from hokical.integrations.torch._batches import GetLogits
-from hokical.integrations.torch._module import CalibratorModule, as_module
+from hokical.integrations.torch._module import CalibratorModule, MultilabelModule, as_module
 
 #: Under which name the calibrator stands in the file of a network.
 _CALIBRATOR = "hokical_calibrator"
 
 
 class CalibratedOutput(NamedTuple):
-    """`logits` as the network gave them; `labels` and `confidence` without the class axis."""
+    """`logits` as the network gave them; `labels` and `confidence` without the class axis.
+
+    Of several labels at once, `labels` are bool and `confidence` is the probability of each label,
+    both of the shape of the logits.
+    """
 
     logits: Tensor
     labels: Tensor
@@ -78,7 +83,7 @@ class CalibratedModel(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        calibrator: Calibrator | CalibratorModule,
+        calibrator: Calibrator | MultilabelCalibrator | CalibratorModule | MultilabelModule,
         *,
         class_axis: int = -1,
         get_logits: GetLogits | None = None,
@@ -87,11 +92,11 @@ class CalibratedModel(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"`model` must be an nn.Module; got {type(model).__name__}.")
-        if not isinstance(calibrator, CalibratorModule):
-            calibrator = as_module(calibrator)
-        refuse_groups(calibrator._spec.rule)
+        module: Any = calibrator if isinstance(calibrator, nn.Module) else as_module(calibrator)
+        if isinstance(module, CalibratorModule):
+            refuse_groups(module._spec.rule)
         self.model = model
-        self.calibrator = calibrator.to(batches.device_of(model))
+        self.calibrator: Any = module.to(batches.device_of(model))
         self.class_axis = class_axis
         self.get_logits = batches.find_logits if get_logits is None else get_logits
         self.as_tuple = as_tuple
@@ -103,42 +108,58 @@ class CalibratedModel(nn.Module):
         A `CalibratedOutput`, or with `as_tuple` a plain tuple.
         """
         logits = self.get_logits(self.model(*args, **kwargs))
-        self._bring_calibrator_to(logits.device)
-        answer = self.calibrator(batches.classes_last(logits, self.class_axis))
-        output = CalibratedOutput(logits, answer.labels, answer.confidence)
+        rows = self._rows(logits)
+        if isinstance(self.calibrator, MultilabelModule):
+            proba = self.calibrator(rows).movedim(-1, self.class_axis)
+            output = CalibratedOutput(logits, proba >= 0.5, proba)
+        else:
+            output = CalibratedOutput(logits, *self.calibrator(rows))
         return (*output,) if self.as_tuple else output
+
+    def _rows(self, logits: Tensor) -> Tensor:
+        """The logits (..., classes), with the calibrator where they are."""
+        self._bring_calibrator_to(logits.device)
+        return batches.classes_last(logits, self.class_axis)
 
     @torch.no_grad()
     def predict_proba(self, *args: Any, **kwargs: Any) -> Tensor:
         """Calibrated probabilities, of the shape of the network's logits."""
-        return self._proba(self.model(*args, **kwargs))
-
-    def _proba(self, output: Any) -> Tensor:
-        logits = self.get_logits(output)
-        self._bring_calibrator_to(logits.device)
-        proba = self.calibrator.proba(batches.classes_last(logits, self.class_axis))
+        rows = self._rows(self.get_logits(self.model(*args, **kwargs)))
+        several = isinstance(self.calibrator, MultilabelModule)
+        proba: Tensor = self.calibrator(rows) if several else self.calibrator.proba(rows)
         return proba.movedim(-1, self.class_axis)
+
+    @property
+    def config(self) -> Any:
+        """The network's `config`, as those of transformers have."""
+        return self.model.config
 
     def for_pipeline(self) -> nn.Module:
         """The network for `transformers.pipeline(..., model=...)`, with calibrated scores.
 
         It is of the network's own class and shares its numbers. Its outputs have the logarithms of
         the calibrated probabilities as `logits`, of which the softmax makes the probabilities
-        again; a `loss` is as before. The network itself, and this module, are unchanged.
+        again (their log-odds and the sigmoid for several labels at once); a `loss` is as before.
+        The network itself, and this module, are unchanged.
 
-        A pipeline's label is the most probable class, as that of `forward` is by default. Where the
-        method keeps the network's own label, as Hoki does, `forward` gives that, which can be
-        another.
+        A pipeline's label is that of `forward`. Where a method keeps the network's label, as Hoki
+        does, and another class is more probable, the probability of that class is lowered to the
+        label's.
         """
-        batches.check_softmax(self.model)
+        batches.check_problem(self.model, isinstance(self.calibrator, MultilabelModule))
         twin = copy.copy(self.model)
         twin._forward_hooks = self.model._forward_hooks.copy()  # or the network had it too
         twin.register_forward_hook(self._with_log_proba)
         return twin
 
     def _with_log_proba(self, model: nn.Module, args: Any, output: Any) -> Any:
-        logs = batches.log_probabilities(self._proba(output), self.class_axis)
-        return batches.replace_logits(output, logs)
+        rows = self._rows(self.get_logits(output))
+        if isinstance(self.calibrator, MultilabelModule):
+            logs = torch.logit(self.calibrator(rows))
+        else:
+            proba, labels = self.calibrator.proba(rows), self.calibrator.labels(rows)
+            logs = batches.log_probabilities(proba, labels)
+        return batches.replace_logits(output, logs.movedim(-1, self.class_axis))
 
     @torch.no_grad()
     def predict_or_abstain(
@@ -161,10 +182,9 @@ class CalibratedModel(nn.Module):
         fitted = self._known_fit("certify")
 
         def parts() -> Iterator[tuple[Any, Any]]:
-            for batch in loader:
-                args, kwargs, labels = batches.split_batch(
-                    batches.to_device(batch, batches.device_of(self.model))
-                )
+            one, device = batches.takes_one_argument(self.model), batches.device_of(self.model)
+            for batch in batches.as_loader(loader):
+                args, kwargs, labels = batches.split_batch(batches.to_device(batch, device), one)
                 yield self._scores(args, kwargs), labels
 
         with batches.evaluation_mode(self.model):
@@ -187,7 +207,13 @@ class CalibratedModel(nn.Module):
         fitted, scores = self._known_fit("predict_set"), self._scores(args, kwargs)
         return fitted.predict_set(scores, coverage=coverage, **options)
 
-    def _known_fit(self, task: str) -> Calibrator:
+    def _known_fit(self, task: str) -> Any:
+        if isinstance(self.fitted, MultilabelCalibrator) and task != "save":
+            raise TypeError(
+                f"`{task}` is for networks whose classes exclude each other; this calibrator is of "
+                "several labels at once. Use its own methods on the logits, for example "
+                "`model.fitted.predict_set(logits)`."
+            )
         if self.fitted is None:
             raise ValueError(
                 f"`{task}` needs the calibrator, and a state dict does not hold it. Make the model "
@@ -215,6 +241,21 @@ class CalibratedModel(nn.Module):
             about = {_CALIBRATOR: Path(folder, "cal.json").read_text(encoding="utf-8")}
             safetensors.save_model(self.model, str(Path(folder, "network")), metadata=about)
             os.replace(Path(folder, "network"), target)
+
+    def save_pretrained(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        """Save a network of transformers as it does itself, with `hokical.json` beside it.
+
+        `options` are the network's. To load both: `CalibratedModel(AutoModel...from_pretrained(
+        folder), hokical.load(folder / "hokical.json"))`.
+        """
+        fitted, network = self._known_fit("save"), cast(Any, self.model)
+        if not hasattr(network, "save_pretrained"):
+            raise TypeError(
+                "the network must have `save_pretrained`, as those of transformers do; got "
+                f"{type(self.model).__name__}. Use `save`, which writes one file."
+            )
+        network.save_pretrained(folder, **options)
+        fitted.save(Path(folder, "hokical.json"))
 
     @classmethod
     def load(
@@ -250,17 +291,18 @@ class CalibratedModel(nn.Module):
         """The network may have been moved without this module, or lie on several devices."""
         if torch.compiler.is_compiling() or device.type == "meta":
             return
-        if self.calibrator.kind.device != device:
+        if next(self.calibrator.buffers()).device != device:
             with torch.inference_mode(False):  # or its numbers could not take part in a gradient
                 self.calibrator.to(device)
 
     @property
-    def fitted(self) -> Calibrator | None:
+    def fitted(self) -> Calibrator | MultilabelCalibrator | None:
         """The calibrator this was made with, to be saved; None once a state dict was loaded."""
-        return self.calibrator.fitted
+        found: Calibrator | MultilabelCalibrator | None = self.calibrator.fitted
+        return found
 
 
-def _read_calibrator(path: str | os.PathLike[str]) -> Calibrator:
+def _read_calibrator(path: str | os.PathLike[str]) -> Any:
     """The calibrator in a file of a network, which stands there as JSON beside the tensors."""
     safetensors = import_optional("safetensors.torch", "safetensors")
     Path(path).open("rb").close()  # for an error that names the file
@@ -275,4 +317,4 @@ def _read_calibrator(path: str | os.PathLike[str]) -> Calibrator:
         )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "cal.json").write_text(text, encoding="utf-8")
-        return load_fitted(Path(folder, "cal.json"))
+        return load(Path(folder, "cal.json"))

@@ -1,9 +1,11 @@
 """A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule."""
 
-from typing import Any, NamedTuple, overload
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, NamedTuple, Self, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
 from hokical.calibrators._calibrator import Calibrator
@@ -11,8 +13,6 @@ from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.calibrators._predictions import check_plain_logits
 from hokical.integrations.torch import _rule_spec as _answers
 from hokical.integrations.torch._backend import BACKEND
-from hokical.integrations.torch._multilabel import MultilabelModule
-from hokical.integrations.torch._precision import FixedPrecision
 from hokical.integrations.torch._rule_spec import (
     RuleSpec,
     Wanted,
@@ -20,6 +20,7 @@ from hokical.integrations.torch._rule_spec import (
     check_groups,
     check_shape,
 )
+from hokical.rules._multilabel import MultilabelCurves, curve_proba
 from hokical.rules._sets import SetRule
 
 
@@ -34,7 +35,18 @@ class Prediction(NamedTuple):
 _register_namedtuple(Prediction, serialized_type_name="hokical.Prediction")
 
 
-class CalibratorModule(FixedPrecision):
+class _Float64Module(nn.Module):
+    """A module whose buffers follow to other devices, and never to another dtype."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+
+
+class CalibratorModule(_Float64Module):
     """A fitted calibrator as a module; `as_module` makes one.
 
     The numbers of the fitted rule are float64 buffers: they are part of the `state_dict`, follow
@@ -143,6 +155,34 @@ class CalibratorModule(FixedPrecision):
 
     def extra_repr(self) -> str:
         return repr(self._spec)
+
+
+class MultilabelModule(_Float64Module):
+    """Scores (..., labels) in, probabilities of the same shape out; made by `as_module`.
+
+    They are float32, and float64 where the scores are. `torch.onnx.export` takes it.
+    """
+
+    def __init__(self, calibrator: MultilabelCalibrator) -> None:
+        super().__init__()
+        self.fitted: MultilabelCalibrator | None = calibrator
+        for field in fields(MultilabelCurves):
+            self.register_buffer(field.name, torch.tensor(getattr(calibrator.rule_, field.name)))
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """The probability of each label."""
+        size = self.get_buffer("shift").shape[0]
+        if scores.ndim < 1 or scores.shape[-1] != size:
+            raise ValueError(
+                f"`scores` must have {size} labels, along the last axis; got shape "
+                f"{tuple(scores.shape)}."
+            )
+        found = curve_proba(scores, BACKEND, **dict(self.named_buffers()))
+        return found if scores.dtype == torch.float64 else found.float()
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        self.fitted = None
+        super()._load_from_state_dict(*args, **options)
 
 
 @overload
