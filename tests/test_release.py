@@ -35,7 +35,7 @@ def test_no_public_name_appears_or_vanishes_unannounced(package: str) -> None:
     listed = {name for name in LISTED if name.startswith(f"{package}:")}
     assert found == listed, (
         "public names changed: say so in CHANGELOG.md (a name that goes is deprecated first, see "
-        f"docs/api/promises.md), then edit tests/public_names.txt: {sorted(found ^ listed)}"
+        f"docs/production.md), then edit tests/public_names.txt: {sorted(found ^ listed)}"
     )
 
 

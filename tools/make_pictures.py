@@ -3,7 +3,7 @@
     python tools/make_pictures.py
 
 `docs/assets/hero-*.png` is a CIFAR-10 ResNet-110 before and after the default method. The pictures
-of the pages gallery, groups, confidence, multilabel and shift are made by the code on the page: a
+of the pages gallery, groups, language-models, multilabel and shift are made by the code on the page: a
 block that is followed by the picture `assets/gallery/NAME-light.png` draws it on `ax`; those of the
 report are screenshots of Chromium (`chromium --headless --screenshot`). Needs matplotlib (the extra
 `plot`).
@@ -45,7 +45,7 @@ def main() -> None:
     for theme, style in STYLES.items():
         with plt.style.context(style):
             save(draw_hero(results), DOCS / "assets" / f"hero-{theme}.png")
-            for page in ("gallery", "groups", "confidence", "multilabel", "shift"):
+            for page in ("gallery", "groups", "language-models", "multilabel", "shift"):
                 draw_gallery(page, theme)
 
 

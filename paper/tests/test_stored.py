@@ -12,7 +12,7 @@ from hokical_paper.results import Results
 from hokical_paper.stored import fill_page, read_stored, store_results, update_page
 from hokical_paper.tables import ece_table
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "paper.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
 TEMPLATE = (
     "# Page\n\n<!-- paper: ece -->\noutdated\n<!-- end -->\n\n![a](assets/paper_ece_bars.png)\n"
 )

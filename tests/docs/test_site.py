@@ -23,8 +23,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 TUTORIALS = {
     "pytorch": "recipes/pytorch.md",
     "scikit-learn": "scikit-learn.md",
-    "language-model-answers": "recipes/api-answers.md",
-    "answer-confidence": "recipes/answer-confidence.md",
+    "language-models": "language-models.md",
     "segmentation": "dense.md",
     "monitoring": "monitoring.md",
 }
